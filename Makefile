@@ -1,0 +1,58 @@
+# One line each; continuous integration runs the same commands.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+EVERSTEP := .venv/bin/everstep
+
+help:            ## Show what can be made
+	@sed -n 's/^\([a-z-]*\): .*## /  make \1|/p' $(MAKEFILE_LIST) | sed 's/^\(  make [a-z-]*\):.*|/\1|/' | column -t -s '|'
+
+up: .venv/.runtime  ## Build what is missing, start real Kubernetes, train through evictions, show it
+	$(EVERSTEP) up --drill
+
+down: .venv/.runtime  ## Destroy the stack and leave nothing on this machine
+	$(EVERSTEP) down
+
+test: test-unit test-twin test-e2e  ## Run every test
+
+test-unit: .venv/.development  ## Run the tests that need neither root nor network (under a minute)
+	.venv/bin/pytest -m "not twin and not e2e"
+
+test-twin: .venv/.development  ## Run the tests against real nodes, etcd and the real Pulumi engine
+	.venv/bin/pytest -m twin
+
+test-e2e: .venv/.development  ## Run the whole path: up, train, evict, report, down
+	.venv/bin/pytest -m e2e
+
+lint: .venv/.development  ## Check style, types, imports and what is generated
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
+
+format: .venv/.development  ## Lay the code out and mend what can be mended
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+lock: .venv/.development  ## Lock the dependencies anew, with hashes
+	PATH="$(CURDIR)/.venv/bin:$$PATH" requirements/lock.sh
+
+clean:           ## Remove the virtual environment (the cache of built programs stays)
+	rm -rf .venv
+
+.venv/.uv: requirements/bootstrap.txt
+	@$(PYTHON) -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Python 3.11 or newer with venv is needed. On Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet --require-hashes -r requirements/bootstrap.txt
+	@touch $@
+
+.venv/.runtime: .venv/.uv requirements/runtime.txt pyproject.toml
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/runtime.txt
+	.venv/bin/uv pip install --quiet --python .venv --no-deps --editable .
+	@touch $@
+
+.venv/.development: .venv/.runtime requirements/development.txt
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/development.txt
+	@touch $@
+
+.PHONY: help up down test test-unit test-twin test-e2e lint format lock clean

@@ -1,0 +1,1 @@
+"""What a stack declares: typed configuration in, Pulumi resources out."""

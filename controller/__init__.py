@@ -1,0 +1,1 @@
+"""The maintained ElasticJob controller."""

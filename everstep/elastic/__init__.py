@@ -1,0 +1,1 @@
+"""What makes any PyTorch training loop elastic; it knows nothing of the model, the data or Kubernetes."""

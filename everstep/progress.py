@@ -1,0 +1,63 @@
+"""How a long action tells whoever watches that it is alive.
+
+The parts that build, start and wait take a `Progress` and know nothing of terminals. The command line
+brings one that draws; `Lines` serves logs and continuous integration; `Silent` serves tests.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, TextIO
+
+
+class Step(Protocol):
+    """One running action."""
+
+    def note(self, detail: str) -> None:
+        """Say what the action is at now; the last note stands beside its elapsed time."""
+
+
+class Progress(Protocol):
+    """Where actions are announced."""
+
+    def step(self, what: str) -> AbstractContextManager[Step]:
+        """Announce an action, and when the block ends, that it ended, how, and after how long."""
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[Step]:
+        """Announce nothing."""
+        del what
+        yield self
+
+    def note(self, detail: str) -> None:
+        """Drop the detail."""
+
+
+class Lines:
+    """Progress as plain lines, one when a step ends; for logs. Standard output stays free for results."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[Step]:
+        """Print the step when it begins and again, with a mark and its time, when it ends."""
+        began, mark = time.monotonic(), "failed"
+        self._print(f"  ... {what}")
+        try:
+            yield self
+            mark = "done"
+        finally:
+            self._print(f"  {mark}  {what} ({time.monotonic() - began:.1f} s)")
+
+    def note(self, detail: str) -> None:
+        """Print the detail under its step."""
+        self._print(f"      {detail}")
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Lock every group of pyproject.toml with hashes: the only place that decides what is installed.
+set -eu
+cd "$(dirname "$0")/.."
+lock() { # OUTPUT INPUT [FLAG ...]
+    output=requirements/$1.txt
+    shift
+    uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+        --custom-compile-command "make lock" --output-file "$output" "$@"
+}
+lock bootstrap --python-version 3.11 --universal requirements/bootstrap.in
+lock runtime --python-version 3.11 --universal --extra cli --extra program --extra twin pyproject.toml
+lock development --python-version 3.11 --universal --constraint requirements/runtime.txt --extra development pyproject.toml
+# The images run Debian trixie's Python.
+lock controller --python-version 3.13 --python-platform x86_64-manylinux_2_28 --extra controller pyproject.toml

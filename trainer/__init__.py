@@ -1,0 +1,1 @@
+"""The training program inside the image: models, data and the loop, on everstep.elastic."""

@@ -1,0 +1,1 @@
+"""A machine that behaves as a cloud: real Kubernetes nodes in namespaces of one Linux machine."""

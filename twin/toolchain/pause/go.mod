@@ -1,0 +1,4 @@
+// The process that holds a pod's namespaces open.
+module everstep/toolchain/pause
+
+go 1.26
