@@ -1,0 +1,121 @@
+"""The two consoles, and progress drawn on one of them.
+
+Standard output carries results only, so that it can be piped; everything said to a person on the way
+goes to standard error. rich honours NO_COLOR and notices by itself that a stream is no terminal.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from everstep.cli.screen import clock
+from everstep.progress import Lines, Progress, Step
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+FRAMES_PER_SECOND = 8
+
+results = Console(highlight=False, soft_wrap=True)
+"""Standard output: what was asked for."""
+
+people = Console(stderr=True, highlight=False, soft_wrap=True)
+"""Standard error: what is going on, and what went wrong."""
+
+
+def say(message: str, style: str = "") -> None:
+    """Tell the person something in passing."""
+    people.print(Text(message, style=style))
+
+
+def warn(message: str) -> None:
+    """Tell the person something that may matter."""
+    people.print(f"[yellow]warning:[/] {escape(message)}")
+
+
+class Terminal:
+    """Progress on a terminal: running steps as live lines with elapsed time, finished ones above.
+
+    Steps may lie within each other; each inner one is indented under its outer one.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or people
+        self._running: list[_Running] = []
+        self._live: Live | None = None
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[Step]:
+        """Draw a step while its block runs, and leave one line that says how it ended."""
+        running = _Running(what, depth=len(self._running))
+        self._running.append(running)
+        self._open()
+        mark, colour = "✗", "red"
+        try:
+            yield running
+            mark, colour = "✓", "green"
+        finally:
+            self._running.remove(running)
+            self._console.print(running.ended(mark, colour))
+            self._close()
+
+    def _open(self) -> None:
+        if self._live is None:
+            self._live = Live(
+                get_renderable=self._draw,
+                console=self._console,
+                refresh_per_second=FRAMES_PER_SECOND,
+                transient=True,
+            )
+            self._live.start()
+
+    def _close(self) -> None:
+        if not self._running and self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _draw(self) -> Text:
+        width = self._console.width
+        lines = [running.drawn(width) for running in self._running]
+        return Text("\n").join(lines)
+
+
+class _Running:
+    """One step under way."""
+
+    def __init__(self, what: str, depth: int) -> None:
+        self._what = what
+        self._indent = "  " * depth
+        self._detail = ""
+        self._began = time.monotonic()
+
+    def note(self, detail: str) -> None:
+        """Show the newest detail beside the elapsed time."""
+        self._detail = detail.strip().splitlines()[-1] if detail.strip() else ""
+
+    def drawn(self, width: int) -> Text:
+        elapsed = time.monotonic() - self._began
+        frame = SPINNER[int(elapsed * FRAMES_PER_SECOND) % len(SPINNER)]
+        line = Text.assemble(
+            (f" {self._indent}{frame} ", "cyan"), self._what, (f"  {clock(elapsed)}", "bright_black")
+        )
+        if self._detail:
+            line.append(f"  {self._detail}", style="bright_black")
+        line.truncate(max(width - 1, 20), overflow="ellipsis")
+        return line
+
+    def ended(self, mark: str, colour: str) -> Text:
+        elapsed = time.monotonic() - self._began
+        return Text.assemble(
+            (f" {self._indent}{mark} ", colour),
+            self._what,
+            (f"  {elapsed:.1f} s", "bright_black"),
+        )
+
+
+def progress() -> Progress:
+    """Progress as this standard error can show it: drawn on a terminal, else line by line."""
+    return Terminal() if people.is_terminal else Lines(people.file)
