@@ -1,0 +1,106 @@
+"""Things that are costly to make, made once: keyed by what they are made from, whole or not there.
+
+A finished thing is a folder `<name>-<key>`. It is made in a staging folder beside it and renamed when it is
+complete, so a build that was killed leaves nothing that could be taken for a result. Whoever makes one holds
+a lock, so that several runs at once share one build; under the lock, a staging folder is always somebody's
+wreck and is removed. Locks are flock(2), which the kernel releases however their holder ends.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from everstep.errors import EverstepError
+from everstep.progress import Progress
+
+KEY_LENGTH = 16
+
+
+def digest(parts: Iterable[bytes | str]) -> str:
+    """Return a short key of all parts; parts are kept apart, so ("a", "b") is not ("ab",)."""
+    total = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        total.update(len(data).to_bytes(8, "big"))
+        total.update(data)
+    return total.hexdigest()[:KEY_LENGTH]
+
+
+@contextmanager
+def locked(path: Path, progress: Progress, what: str, *, shared: bool = False) -> Iterator[None]:
+    """Hold the lock file `path`, waiting, and saying so, while another process holds it.
+
+    Args:
+        path: the lock file; made with its folder, never removed.
+        progress: where a wait is announced.
+        what: what the other holder is doing, as it should read after "Waiting for another run: ".
+        shared: hold it together with other readers.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    with path.open("a") as lock:
+        try:
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with progress.step(f"Waiting for another run: {what}"):
+                fcntl.flock(lock, kind)
+        yield
+
+
+def ensure(
+    folder: Path, name: str, key: str, progress: Progress, make: Callable[[Path], None]
+) -> Path:
+    """Return the folder `<name>-<key>`, made by `make(staging folder)` if it is not there yet.
+
+    Whatever `make` raises passes through, and the staging folder is removed first.
+
+    Raises:
+        EverstepError: the disk is full.
+    """
+    finished = folder / f"{name}-{key}"
+    if finished.is_dir():
+        return finished
+    with locked(folder / f"{name}.lock", progress, f"making {name}"):
+        if finished.is_dir():  # by whom we waited for
+            return finished
+        for wreck in folder.glob(f".staging-{name}-*"):
+            remove(wreck)
+        staging = folder / f".staging-{name}-{key}"
+        try:
+            with full_disk_explained(folder, f"making {name}"):
+                staging.mkdir()
+                make(staging)
+                os.sync()  # the rename must not reach the disk before what it promises
+                staging.rename(finished)
+        except BaseException:
+            remove(staging)
+            raise
+    return finished
+
+
+@contextmanager
+def full_disk_explained(folder: Path, doing: str) -> Iterator[None]:
+    """Turn "no space left on device" into what a user can act on.
+
+    Raises:
+        EverstepError: the disk that holds `folder` ran full, or its quota is used up.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        raise EverstepError(
+            f"The disk ran full while {doing} in {folder}.",
+            "Free some space there, or point XDG_CACHE_HOME to a folder on a larger disk.",
+        ) from error
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder and everything in it; being absent is fine."""
+    shutil.rmtree(folder, ignore_errors=True)
