@@ -1,0 +1,197 @@
+"""The elastic training job: an ElasticJob whose workers train together, however many there are.
+
+What may change while it trains and what may not is decided here. The numbers of workers change in
+place. The pod template does not: no controller touches pods that run, so a changed image would
+train beside the old one. It therefore replaces the job, the old one first, since both have one name
+and one run folder.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_kubernetes import apiextensions, meta
+
+from components.cluster import Placement
+from components.config import JobConfig
+from components.part import Part
+from components.platform.pods import (
+    PULL_POLICY,
+    container_security,
+    field_env,
+    pod_security,
+    tolerations,
+)
+from components.storage import MOUNT, Storage, run_folder
+
+API_VERSION = "elastic.pytorch.org/v1alpha1"
+CONTAINER = "elasticjob-worker"  # the controllers look for the exit code under this name
+GPU = "nvidia.com/gpu"
+
+# The upstream controller writes the whole object back with these filled in; they are not ours to
+# fight over.
+UPSTREAM_WRITES = ["spec.RunPolicy", "status"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticTrainingJobArgs:
+    """What to train.
+
+    Attributes:
+        config: the stack's `job` section.
+        dataset: name of the data set.
+        data: its folder, as a worker sees it.
+        endpoint: etcd, host:port.
+        namespace: where.
+        placement: on which nodes.
+        storage: the volume with data and run.
+        upstream: whether the published TorchElastic controller runs it.
+    """
+
+    config: JobConfig
+    dataset: str
+    data: str
+    endpoint: pulumi.Input[str]
+    namespace: pulumi.Input[str]
+    placement: Placement
+    storage: Storage
+    upstream: bool
+
+
+class ElasticTrainingJob(Part):
+    """One ElasticJob."""
+
+    run: str
+
+    def __init__(
+        self, name: str, args: ElasticTrainingJobArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("job:ElasticTrainingJob", name, opts)
+        self.run = run_folder(args.config.name)
+        apiextensions.CustomResource(
+            # The configured name: another one is another job.
+            f"{name}-{args.config.name}",
+            api_version=API_VERSION,
+            kind="ElasticJob",
+            metadata=meta.v1.ObjectMetaArgs(name=args.config.name, namespace=args.namespace),
+            spec=_spec(args),
+            opts=self.child(
+                delete_before_replace=True,
+                replace_on_changes=["spec.replicaSpecs.Worker.template"],
+                ignore_changes=UPSTREAM_WRITES if args.upstream else [],
+            ),
+        )
+        self.register_outputs({"run": self.run})
+
+
+def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:
+    """Give the ElasticJob's spec, in the words of its API."""
+    return {
+        "rdzvEndpoint": args.endpoint,
+        "minReplicas": args.config.min_replicas,
+        "maxReplicas": args.config.max_replicas,
+        "RunPolicy": {"cleanPodPolicy": "None"},  # pods of a finished job stay, with their logs
+        "replicaSpecs": {
+            "Worker": {
+                "replicas": args.config.replicas,
+                "restartPolicy": "ExitCode",  # the only one that lets a spot worker come back
+                "template": {"spec": _pod(args)},
+            }
+        },
+    }
+
+
+def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
+    """Give a worker's pod in the words of its API: Pulumi's SDK has no types for it."""
+    config = args.config
+    priority = {"priorityClassName": config.priority_class} if config.priority_class else {}
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": config.grace_seconds,
+        "securityContext": pod_security(),
+        "nodeSelector": dict(args.placement.selector) or None,
+        "tolerations": tolerations(args.placement),
+        "affinity": _one_a_node(config.name),
+        "containers": [_container(args)],
+        "volumes": [
+            args.storage.volume(),
+            {
+                "name": "shm",
+                "emptyDir": {"medium": "Memory", "sizeLimit": config.resources.shared_memory},
+            },
+        ],
+        **priority,
+    }
+
+
+def _one_a_node(job: str) -> dict[str, Any]:
+    """Say that no two workers of a job share a node: one eviction is to cost one worker."""
+    return {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "topologyKey": "kubernetes.io/hostname",
+                    "labelSelector": {"matchLabels": {"job-name": job}},
+                }
+            ]
+        }
+    }
+
+
+def _container(args: ElasticTrainingJobArgs) -> dict[str, Any]:
+    """Give a worker's container; the image's entry point takes what the controller prepends."""
+    config = args.config
+    gpus = {GPU: str(config.gpus_per_worker)} if config.gpus_per_worker else {}
+    return {
+        "name": CONTAINER,
+        "image": config.image,
+        "imagePullPolicy": PULL_POLICY,
+        "args": arguments(args),
+        "env": _environment(config),
+        "securityContext": container_security(read_only=False),  # torch caches kernels
+        "resources": {
+            "requests": {"cpu": config.resources.cpu, "memory": config.resources.memory, **gpus},
+            "limits": {"memory": config.resources.memory, **gpus},
+        },
+        "volumeMounts": [
+            args.storage.mount(),
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the container's own
+        ],
+    }
+
+
+def arguments(args: ElasticTrainingJobArgs) -> list[str]:
+    """Give a worker's command line, after what the controller prepends."""
+    config = args.config
+    options = {
+        "model": config.model,
+        "dataset": args.dataset,
+        "data": args.data,
+        "run": f"{MOUNT}/{run_folder(config.name)}",
+        "epochs": config.epochs,
+        "global-batch": config.global_batch,
+        "learning-rate": config.learning_rate,
+        "seed": config.seed,
+        "mode": config.mode,
+    }
+    return [
+        f"--nproc_per_node={max(1, config.gpus_per_worker)}",
+        f"--max_restarts={config.max_restarts}",
+        "-m",
+        "trainer.train",
+        *(word for key, value in options.items() for word in (f"--{key}", str(value))),
+    ]
+
+
+def _environment(config: JobConfig) -> list[Any]:
+    """Give a worker's environment: who and where it is, then the user's own."""
+    itself = {
+        "POD_NAME": "metadata.name",
+        "POD_IP": "status.podIP",
+        "NODE_NAME": "spec.nodeName",
+    }
+    return [
+        *(field_env(name, path) for name, path in itself.items()),
+        *({"name": name, "value": value} for name, value in config.env.items()),
+    ]

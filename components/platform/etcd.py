@@ -1,0 +1,242 @@
+"""etcd: where the workers agree on who trains.
+
+Three members on the nodes that stay, in one StatefulSet. Each member keeps its data in a folder of
+the shared volume that carries its own name. An emptyDir would be simpler and wrong: a member that
+is drained and comes back with an empty folder under an identity that its peers know refuses to
+start ("member has already been bootstrapped"), so that two drains, hours apart, would cost the
+quorum.
+
+The members start in parallel, since none is ready before two of them are there.
+"""
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_kubernetes import apps, core, meta, policy
+
+from components.cluster import Placement
+from components.config import EtcdConfig
+from components.part import Part
+from components.platform.pods import (
+    PULL_POLICY,
+    container_security,
+    field_env,
+    pod_security,
+    tolerations,
+)
+from components.storage import Storage
+
+NAME = "etcd"
+CLIENT_SERVICE = "etcd-client"
+CLIENT_PORT = 2379
+PEER_PORT = 2380
+DATA = "/var/lib/etcd"
+LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": "everstep"}
+
+# The least lease that etcd grants is 3/2 of the election time, rounded up: workers ask for 2 s, so
+# this must stay below 1.33 s; and above etcd's default of 1 s, since members share a busy machine
+# and a volume.
+HEARTBEAT_MILLISECONDS = 200
+ELECTION_MILLISECONDS = 1200
+QUOTA_BYTES = 256 * 1024 * 1024  # rendezvous needs kilobytes; a runaway must not fill the volume
+
+
+@dataclass(frozen=True, kw_only=True)
+class EtcdArgs:
+    """What to run.
+
+    Attributes:
+        config: the stack's `etcd` section.
+        namespace: where.
+        placement: on which nodes.
+        storage: where the members keep their data.
+    """
+
+    config: EtcdConfig
+    namespace: pulumi.Input[str]
+    placement: Placement
+    storage: Storage
+
+
+class Etcd(Part):
+    """An etcd cluster that survives the loss of a minority of its members."""
+
+    endpoint: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: EtcdArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("platform:Etcd", name, opts)
+        members = self._members(args, after=[self._peer_service(args), self._budget(args)])
+        self._client_service(args, after=[members])
+        domain = pulumi.Output.concat(CLIENT_SERVICE, ".", args.namespace, ".svc.cluster.local")
+        self.endpoint = pulumi.Output.concat(domain, f":{CLIENT_PORT}")
+        self.register_outputs({"endpoint": self.endpoint})
+
+    def _peer_service(self, args: EtcdArgs) -> core.v1.Service:
+        """Declare the headless service that names each member, ready or not: to get ready."""
+        return core.v1.Service(
+            f"{self.name}-peers",
+            metadata=_metadata(
+                NAME,
+                args.namespace,
+                # Pulumi would wait for pods behind it, and they come after it.
+                annotations={"pulumi.com/skipAwait": "true"},
+            ),
+            spec=core.v1.ServiceSpecArgs(
+                cluster_ip="None",
+                publish_not_ready_addresses=True,
+                selector=LABELS,
+                ports=[
+                    core.v1.ServicePortArgs(name="client", port=CLIENT_PORT),
+                    core.v1.ServicePortArgs(name="peer", port=PEER_PORT),
+                ],
+            ),
+            opts=self.child(delete_before_replace=True),
+        )
+
+    def _client_service(self, args: EtcdArgs, after: list[pulumi.Resource]) -> core.v1.Service:
+        """Declare the service that clients use: only members that are ready."""
+        return core.v1.Service(
+            f"{self.name}-client",
+            metadata=_metadata(CLIENT_SERVICE, args.namespace),
+            spec=core.v1.ServiceSpecArgs(
+                selector=LABELS,
+                ports=[core.v1.ServicePortArgs(name="client", port=CLIENT_PORT)],
+            ),
+            opts=self.child(delete_before_replace=True, after=after),
+        )
+
+    def _budget(self, args: EtcdArgs) -> policy.v1.PodDisruptionBudget:
+        """Declare that drains take one member at a time."""
+        return policy.v1.PodDisruptionBudget(
+            f"{self.name}-budget",
+            metadata=_metadata(NAME, args.namespace),
+            spec=policy.v1.PodDisruptionBudgetSpecArgs(
+                max_unavailable=1, selector=meta.v1.LabelSelectorArgs(match_labels=LABELS)
+            ),
+            opts=self.child(delete_before_replace=True),
+        )
+
+    def _members(self, args: EtcdArgs, after: list[pulumi.Resource]) -> apps.v1.StatefulSet:
+        """Declare the members."""
+        return apps.v1.StatefulSet(
+            f"{self.name}-members",
+            metadata=_metadata(NAME, args.namespace),
+            spec=apps.v1.StatefulSetSpecArgs(
+                service_name=NAME,
+                replicas=args.config.members,
+                pod_management_policy="Parallel",
+                selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
+                template=core.v1.PodTemplateSpecArgs(
+                    metadata=meta.v1.ObjectMetaArgs(labels=LABELS), spec=_pod(args)
+                ),
+            ),
+            # Another number of members is another cluster, with folders of its own: members that
+            # knew the old one would refuse the new ones.
+            opts=self.child(
+                after=after, delete_before_replace=True, replace_on_changes=["spec.replicas"]
+            ),
+        )
+
+
+def _metadata(
+    name: str, namespace: pulumi.Input[str], annotations: dict[str, str] | None = None
+) -> meta.v1.ObjectMetaArgs:
+    """Give the metadata of one of etcd's objects."""
+    return meta.v1.ObjectMetaArgs(
+        name=name, namespace=namespace, labels=LABELS, annotations=annotations
+    )
+
+
+def _pod(args: EtcdArgs) -> core.v1.PodSpecArgs:
+    """Give a member's pod."""
+    return core.v1.PodSpecArgs(
+        automount_service_account_token=False,
+        enable_service_links=False,
+        security_context=pod_security(),
+        node_selector=args.placement.selector or None,
+        tolerations=tolerations(args.placement),
+        topology_spread_constraints=[
+            core.v1.TopologySpreadConstraintArgs(
+                max_skew=1,
+                topology_key="kubernetes.io/hostname",
+                when_unsatisfiable="ScheduleAnyway",  # over what is there, be it one node
+                label_selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
+            )
+        ],
+        containers=[_container(args)],
+        volumes=[args.storage.volume()],
+    )
+
+
+def _container(args: EtcdArgs) -> core.v1.ContainerArgs:
+    """Give a member's container."""
+    # Members of another number are another cluster, hence another folder.
+    folder = f"{NAME}/of-{args.config.members}/$(POD_NAME)"
+    return core.v1.ContainerArgs(
+        name=NAME,
+        image=args.config.image,
+        image_pull_policy=PULL_POLICY,
+        command=["etcd"],
+        args=_flags(args),
+        env=[field_env("POD_NAME", "metadata.name")],
+        ports=[
+            core.v1.ContainerPortArgs(name="client", container_port=CLIENT_PORT),
+            core.v1.ContainerPortArgs(name="peer", container_port=PEER_PORT),
+        ],
+        security_context=container_security(),
+        resources=core.v1.ResourceRequirementsArgs(
+            requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "512Mi"}
+        ),
+        volume_mounts=[args.storage.mount_part(folder, DATA)],
+        # The first start waits for names and for a quorum.
+        startup_probe=_probe("/health", period=1, failures=120),
+        readiness_probe=_probe("/health", period=2, failures=3),
+        # Serializable: asks this member alone, so that a lost quorum does not have all members
+        # killed.
+        liveness_probe=_probe("/health?serializable=true", period=10, failures=6),
+    )
+
+
+def _probe(path: str, *, period: int, failures: int) -> core.v1.ProbeArgs:
+    """Give a probe of the client port; `period` in seconds."""
+    return core.v1.ProbeArgs(
+        http_get=core.v1.HTTPGetActionArgs(path=path, port=CLIENT_PORT),
+        period_seconds=period,
+        timeout_seconds=5,
+        failure_threshold=failures,
+    )
+
+
+def _flags(args: EtcdArgs) -> list[pulumi.Input[str]]:
+    """Give etcd's command line; the kubelet fills in $(POD_NAME).
+
+    Each member advertises its own name: with one shared address, or 0.0.0.0, clients could not fail
+    over.
+    """
+    domain = pulumi.Output.concat(NAME, ".", args.namespace, ".svc.cluster.local")
+    host = pulumi.Output.concat("http://$(POD_NAME).", domain)
+    peers = [
+        pulumi.Output.concat(f"{NAME}-{index}=http://{NAME}-{index}.", domain, f":{PEER_PORT}")
+        for index in range(args.config.members)
+    ]
+    return [
+        "--name=$(POD_NAME)",
+        f"--data-dir={DATA}/member",
+        f"--listen-client-urls=http://0.0.0.0:{CLIENT_PORT}",
+        f"--listen-peer-urls=http://0.0.0.0:{PEER_PORT}",
+        pulumi.Output.concat("--advertise-client-urls=", host, f":{CLIENT_PORT}"),
+        pulumi.Output.concat("--initial-advertise-peer-urls=", host, f":{PEER_PORT}"),
+        pulumi.Output.all(*peers).apply(lambda urls: "--initial-cluster=" + ",".join(urls)),
+        pulumi.Output.concat("--initial-cluster-token=", args.namespace, f"-{args.config.members}"),
+        "--initial-cluster-state=new",
+        "--enable-v2",  # torch's own etcd backends know nothing newer
+        f"--heartbeat-interval={HEARTBEAT_MILLISECONDS}",
+        f"--election-timeout={ELECTION_MILLISECONDS}",
+        f"--quota-backend-bytes={QUOTA_BYTES}",
+        "--auto-compaction-mode=periodic",
+        "--auto-compaction-retention=5m",
+        "--logger=zap",
+        "--log-level=warn",
+    ]
