@@ -6,7 +6,6 @@
 import types
 import typing
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -109,7 +108,8 @@ def _type_name(annotation: object) -> str:
         return " or ".join(_type_name(part) for part in arguments if part is not type(None))
     if origin is dict:
         return "mapping"
-    return {str: "text", int: "whole number", float: "number", bool: "true or false"}[annotation]
+    words: dict[object, str] = {str: "text", int: "whole number", float: "number"}
+    return words[annotation]
 
 
 def _default(field: FieldInfo) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from components.faults import Fault, fields, model_at
 
@@ -64,14 +65,15 @@ def value_at(data: object, model: type[BaseModel], path: str) -> object:
         return value_at(inside, inner, rest)
     if not isinstance(data, Mapping) or key not in data:
         return field.get_default(call_default_factory=True)
-    return _typed(field.annotation, inside)
+    return _typed(field, inside)
 
 
-def _typed(annotation: object, value: object) -> object:
+def _typed(field: FieldInfo, value: object) -> object:
     """Read a value as pydantic would ("3" is 3); a union or a constraint does not matter here."""
+    adapter: TypeAdapter[object] = TypeAdapter(
+        field.rebuild_annotation(), config=ConfigDict(coerce_numbers_to_str=True)
+    )
     try:
-        return TypeAdapter(
-            annotation, config=ConfigDict(coerce_numbers_to_str=True)
-        ).validate_python(value)
+        return adapter.validate_python(value)
     except ValidationError:
         return value  # its own fault is on the list already
