@@ -1,7 +1,8 @@
 """The two consoles, and progress drawn on one of them.
 
-Standard output carries results only, so that it can be piped; everything said to a person on the way
-goes to standard error. rich honours NO_COLOR and notices by itself that a stream is no terminal.
+Standard output carries results only, so that it can be piped; everything said to a person on the
+way goes to standard error. rich honours NO_COLOR and notices by itself that a stream is no
+terminal.
 """
 
 import time
@@ -100,7 +101,9 @@ class _Running:
         elapsed = time.monotonic() - self._began
         frame = SPINNER[int(elapsed * FRAMES_PER_SECOND) % len(SPINNER)]
         line = Text.assemble(
-            (f" {self._indent}{frame} ", "cyan"), self._what, (f"  {clock(elapsed)}", "bright_black")
+            (f" {self._indent}{frame} ", "cyan"),
+            self._what,
+            (f"  {clock(elapsed)}", "bright_black"),
         )
         if self._detail:
             line.append(f"  {self._detail}", style="bright_black")
@@ -118,4 +121,4 @@ class _Running:
 
 def progress() -> Progress:
     """Progress as this standard error can show it: drawn on a terminal, else line by line."""
-    return Terminal() if people.is_terminal else Lines(people.file)
+    return Terminal() if people.is_terminal else Lines()

@@ -1,10 +1,10 @@
 """How the command ends: every way out has one exit code, one voice, and no traceback unasked.
 
-    0    done
-    1    something the user can put right, or a job that failed: `error:` and the remedy
-    2    the command line itself was wrong (typer says so)
-    70   a fault of Everstep's own: one line, and a crash log to send along
-    130  Ctrl-C
+0    done
+1    something the user can put right, or a job that failed: `error:` and the remedy
+2    the command line itself was wrong (typer says so)
+70   a fault of Everstep's own: one line, and a crash log to send along
+130  Ctrl-C
 """
 
 import os
@@ -40,7 +40,9 @@ def guarded(action: Callable[[], None], *, debug: bool) -> int:
         people.print(Text("interrupted", style="yellow"))
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # or Python complains at exit
         return 0
     except Exception as error:  # the outermost frame: here a bug is turned into words
         if debug:

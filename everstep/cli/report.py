@@ -1,8 +1,9 @@
 """The report of a training run: what was trained, how fast, and what each eviction cost.
 
-`build` is a pure function of a `Run`. Its values, as JSON, are a stable interface that programs read;
-every key is defined in docs/report.md, and a test holds the two together. It is computed from the
-journals each time, never stored, so that a report cannot be older than what it reports on.
+`build` is a pure function of a `Run`. Its values, as JSON, are a stable interface that programs
+read; every key is defined in docs/report.md, and a test holds the two together. It is computed
+from the journals each time, never stored, so that a report cannot be older than what it reports
+on.
 """
 
 from dataclasses import asdict, dataclass
@@ -25,7 +26,7 @@ class WorldSize:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What one event cost the training; None stands for what is not known until training goes on."""
+    """What one event cost the training; None is what is not known until training goes on."""
 
     kind: str
     node: str
@@ -148,7 +149,7 @@ def _around(run: Run, event: Event) -> tuple[tuple[Step, ...], Step | None]:
 
 
 def _generation_at(run: Run, at: float) -> int:
-    """The generation of the last step finished by then; before the first step, of the last group."""
+    """The generation of the last step finished by then; before any step, of the last group."""
     steps = [step.generation for step in run.steps if step.at <= at]
     groups = [line.number("generation") for line in run.of_kind("generation") if line.at <= at]
     return steps[-1] if steps else max(groups, default=-1)
@@ -175,7 +176,7 @@ def _next_event(run: Run, event: Event) -> float:
 
 
 def _lost(before: tuple[Step, ...], after: Step | None) -> int | None:
-    """How many finished steps had to be done again: the highest reached less the one resumed from."""
+    """How many steps had to be done again: the highest reached less the one resumed from."""
     if after is None:
         return None
     reached = max((step.step for step in before), default=0)
@@ -203,7 +204,7 @@ def _arrival(run: Run, event: Event) -> Recovery:
 
 
 def _join(run: Run, event: Event) -> float | None:
-    """When a worker entered training on the node that came back, if one has before it went again."""
+    """When a worker entered training on the node that came back, before it went again."""
     gone_again = (
         other.at
         for other in run.training_events

@@ -1,8 +1,8 @@
 """A training run as its files tell it: journals of the workers, events of the machines, the result.
 
-Everything that the command line shows about a training comes from these values; nothing here reads a
-clock or asks the cluster. So a report of last week's run and the live view of today's cannot disagree,
-and both can be tested with text.
+Everything that the command line shows about a training comes from these values; nothing here
+reads a clock or asks the cluster. So a report of last week's run and the live view of today's
+cannot disagree, and both can be tested with text.
 """
 
 import json
@@ -117,8 +117,21 @@ class Run:
             if last.generation != first.generation
         )
 
+    @cached_property
+    def homes(self) -> Mapping[str, str]:
+        """The node that each worker last started on."""
+        return {line.worker: str(line.values.get("node", "")) for line in self.starts}
+
+    def members(self, generation: int) -> Mapping[int, str]:
+        """The nodes of one generation's group, by rank."""
+        return {
+            line.number("rank"): self.homes.get(line.worker, "")
+            for line in self.lines
+            if line.kind in ("start", "generation") and line.number("generation") == generation
+        }
+
     def worker_on(self, node: str, at: float) -> str | None:
-        """The worker that a node held at a time: the last one to start there and still at home there."""
+        """The worker that a node held at a time: it started there and has not left."""
         home: dict[str, str] = {}
         for line in self.lines:
             if line.at > at:

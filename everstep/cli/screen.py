@@ -1,7 +1,7 @@
 """What a training looks like on a terminal: the live view and the printed report.
 
-Functions from values to rich renderables, so that the pictures in the docs and the tests are drawn by
-the same code as the terminal. Without colour every state still has a glyph of its own.
+Functions from values to rich renderables, so that the pictures in the docs and the tests are
+drawn by the same code as the terminal. Without colour every state still has a glyph of its own.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def time_of_day(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
 
 
-# --- timeline --------------------------------------------------------------------------------------
+# --- timeline -----------------------------------------------------------------------------------
 
 
 def timeline(run: Run, now: float, width: int) -> RenderableType:
@@ -113,7 +113,7 @@ def _legend(lives: Sequence[Strip], label: int) -> Text:
     return row
 
 
-# --- report ----------------------------------------------------------------------------------------
+# --- report -------------------------------------------------------------------------------------
 
 
 def report_screen(report: Report, run: Run, now: float, width: int) -> RenderableType:
@@ -196,7 +196,7 @@ def event_sentence(event: Recovery) -> str:
     return f"{what}: next step after {seconds(event.seconds_to_next_step)}, {lost}"
 
 
-# --- live view -------------------------------------------------------------------------------------
+# --- live view ----------------------------------------------------------------------------------
 
 
 def follow_screen(report: Report, run: Run, now: float, width: int) -> RenderableType:

@@ -1,7 +1,8 @@
 """Where every second of every node went, from the journals and the machines' events.
 
 Pure: `strips` gives each node's life as segments without gaps, `cells` lays one over a row of
-characters. The screens colour these; the rule for what a second was called is here and nowhere else.
+characters. The screens colour these; the rule for what a second was called is here and nowhere
+else.
 """
 
 from bisect import bisect_right
@@ -29,7 +30,7 @@ class State(StrEnum):
 
 
 _BY_WEIGHT = (State.GONE, State.RESTARTING, State.TRAINING, State.DONE, State.WAITING)
-"""Where a cell holds several states the first of these shows: a short outage is never painted over."""
+"""Of several states in a cell the first of these shows: a short outage is not painted over."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class _Judge:
 
 
 def cells(segments: Sequence[Segment], start: float, end: float, width: int) -> tuple[State, ...]:
-    """Lay segments over `width` cells of equal time; the gravest state in a cell is what it shows."""
+    """Lay segments over `width` cells of equal time; a cell shows the gravest state in it."""
     size = (end - start) / width
     return tuple(
         _gravest(segments, start + index * size, start + (index + 1) * size)

@@ -1,0 +1,105 @@
+"""Bring a stack up and take it down: the order of the phases, and what each one says.
+
+Every phase looks first at what is there, so that a run that was killed anywhere is mended by the
+next.
+"""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everstep.cli import machine
+from everstep.cli.access import Place
+from everstep.cli.console import say, warn
+from everstep.cli.engine import Engine, release_dead_locks, state_file
+from everstep.cli.engine_events import Tally
+from everstep.errors import EverstepError
+from everstep.progress import Progress
+
+if TYPE_CHECKING:
+    from twin.nodes import MachineSpec
+
+TOOLS = (
+    "pulumi",
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "coredns",
+    "pause",
+)
+
+
+def bring_up(place: Place, progress: Progress) -> Engine:
+    """Make everything of the stack stand: machines if it is the twin's, then the stack itself."""
+    if place.on_twin:
+        bring_up_twin(place, progress)
+    else:
+        with progress.step("Asking the cluster for its version") as step:
+            step.note(place.connect().check())
+    engine = place.engine(progress)
+    for lock in release_dead_locks(engine):
+        say(f"   Pulumi's lock of process {lock.pid}, which was killed, is released")
+    tally = engine.up(progress)
+    say(f"   {tally.sentence()}", style="bright_black")
+    return engine
+
+
+def bring_up_twin(place: Place, progress: Progress) -> None:
+    """Check the machine, build what is missing, start the twin's machines."""
+    for doubtful in machine.require(machine.checks(place.workspace.state)):
+        warn(f"{doubtful.what}: {doubtful.found}. {doubtful.remedy}")
+    from twin.images import ensure_images
+    from twin.toolchain import ensure_packages, ensure_tools
+
+    ensure_packages(progress)
+    ensure_tools(TOOLS, progress)
+    ensure_images(progress)
+    place.twin().up(machines(place.config.job.max_replicas), progress)
+
+
+def machines(workers: int) -> "list[MachineSpec]":
+    """The local cluster: one machine for what stays, one for each worker there may be."""
+    from twin.nodes import MachineSpec, Role
+
+    gpus = [MachineSpec(f"gpu-{index}", Role.GPU) for index in range(workers)]
+    return [MachineSpec("system-0", Role.SYSTEM), *gpus]
+
+
+def take_down(place: Place, progress: Progress) -> None:
+    """Destroy the stack, then the twin under it; afterwards nothing of either is left.
+
+    Raises:
+        EverstepError: on a cluster of the user's own, something could not be destroyed. On the twin
+            that is only a warning: the machines it ran on go anyway.
+    """
+    if state_file(place.workspace).exists():
+        _destroy(place, progress)
+    if place.on_twin:
+        place.twin().down(progress)
+    shutil.rmtree(place.workspace.engine, ignore_errors=True)
+
+
+def _destroy(place: Place, progress: Progress) -> None:
+    engine = place.engine(progress)
+    release_dead_locks(engine)
+    try:
+        place.connect().check()
+        tally: Tally = engine.destroy(progress)
+        say(f"   {tally.sentence()}", style="bright_black")
+    except EverstepError as error:
+        if not place.on_twin:
+            raise
+        warn(f"{error.what}; its machines go anyway, so the stack's state is removed instead")
+    engine.remove_stack()
+
+
+def describe_run(folder: Path) -> str | None:
+    """What a run's folder holds, for a person who is about to lose it; None where there is none."""
+    if not folder.is_dir():
+        return None
+    checkpoints = len(list(folder.glob("checkpoints/step-*")))
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
+    return f"{checkpoints} checkpoints and the journal, {size:.0f} MiB"

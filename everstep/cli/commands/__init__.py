@@ -1,0 +1,1 @@
+"""The commands of `everstep`, one file a group, each thin over functions that know no terminal."""

@@ -1,0 +1,167 @@
+"""What the engine is doing now, from its event log.
+
+The log is one JSON object a line, appended while the engine works. Only the few kinds that a
+person wants to see are read; anything else is passed over, so that a newer engine does not break
+the display.
+"""
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from everstep.cli.console import people
+from everstep.progress import Step
+
+CHANGES = {
+    "create": "created",
+    "update": "updated",
+    "delete": "deleted",
+    "replace": "replaced",
+    "create-replacement": "replaced",
+    "delete-replaced": "old one deleted",
+    "import": "imported",
+}
+"""Operations worth showing, and how each reads when it is done."""
+
+_COLOUR_TAG = re.compile(r"<\{%.*?%\}>")
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many resources were changed, by what was done, and how many were left as they are."""
+
+    changed: Mapping[str, int] = field(default_factory=dict)
+    same: int = 0
+
+    def sentence(self) -> str:
+        """The tally for a person."""
+        parts = [f"{count} {done}" for done, count in self.changed.items()]
+        if self.same:
+            parts.append(f"{self.same} unchanged")
+        return ", ".join(parts) or "nothing to do"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One resource as the log names it."""
+
+    urn: str
+    operation: str
+
+    @property
+    def name(self) -> str:
+        """Its name in the program."""
+        return self.urn.rsplit("::", 1)[-1]
+
+    @property
+    def kind(self) -> str:
+        """The last part of its type: `StatefulSet`, not `kubernetes:apps/v1:StatefulSet`."""
+        parts = self.urn.split("::")
+        return parts[-2].split("$")[-1].split(":")[-1] if len(parts) > 1 else ""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a component or the stack: those group resources and change nothing."""
+        kind = self.urn.split("::")[-2].split("$")[-1] if "::" in self.urn else ""
+        return kind.startswith(("everstep:", "pulumi:"))
+
+
+class EventLog:
+    """Shows one engine's event log: a line for a finished resource, a note for the running ones."""
+
+    def __init__(self, path: Path, step: Step) -> None:
+        self._path = path
+        self._step = step
+        self._offset = 0
+        self._running: dict[str, tuple[Resource, float]] = {}
+        self._done: Counter[str] = Counter()
+        self._same = 0
+        self._noted = ""
+        self.errors: list[str] = []
+
+    def tally(self) -> Tally:
+        """What was changed so far."""
+        return Tally(dict(self._done), self._same)
+
+    def advance(self) -> None:
+        """Show what was appended since the last call; a half written line waits for its end."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.splitlines():
+            self._take(json.loads(line))
+        self._note()
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        if before := event.get("resourcePreEvent"):
+            self._begin(_resource(before))
+        elif after := event.get("resOutputsEvent"):
+            self._end(_resource(after))
+        elif failed := event.get("resOpFailedEvent"):
+            self._fail(_resource(failed))
+        elif diagnostic := event.get("diagnosticEvent"):
+            self._diagnose(diagnostic)
+
+    def _begin(self, resource: Resource) -> None:
+        if resource.operation in CHANGES and not resource.is_ours:
+            self._running[resource.urn] = (resource, time.monotonic())
+
+    def _end(self, resource: Resource) -> None:
+        if resource.operation == "same" and not resource.is_ours:
+            self._same += 1
+        known = self._running.pop(resource.urn, None)
+        if known is None:
+            return
+        done = CHANGES[known[0].operation]
+        self._done[done] += 1
+        self._print("✓", "green", known[0], done, known[1])
+
+    def _fail(self, resource: Resource) -> None:
+        known = self._running.pop(resource.urn, (resource, time.monotonic()))
+        self._print("✗", "red", known[0], "failed", known[1])
+
+    def _diagnose(self, diagnostic: Mapping[str, Any]) -> None:
+        message = _COLOUR_TAG.sub("", str(diagnostic.get("message", ""))).strip()
+        severity = diagnostic.get("severity")
+        if severity == "error" and message:
+            name = str(diagnostic.get("urn", "")).rsplit("::", 1)[-1]
+            self.errors.append(f"{name}: {message}" if name else message)
+        elif severity == "warning" and message:
+            people.print(Text.assemble(("   warning: ", "yellow"), message))
+
+    def _print(self, mark: str, colour: str, resource: Resource, done: str, began: float) -> None:
+        seconds = time.monotonic() - began
+        people.print(
+            Text.assemble(
+                (f"   {mark} ", colour),
+                f"{done} ",
+                (f"{resource.kind} ", "bright_black"),
+                resource.name,
+                (f"  {seconds:.1f} s" if seconds >= 1 else "", "bright_black"),
+            )
+        )
+
+    def _note(self) -> None:
+        """Name what is under way, where it changed."""
+        names = ", ".join(resource.name for resource, _ in self._running.values())
+        if names != self._noted:
+            self._noted = names
+            if people.is_terminal:
+                self._step.note(names)
+
+
+def _resource(event: Mapping[str, Any]) -> Resource:
+    metadata = event.get("metadata") or {}
+    return Resource(str(metadata.get("urn", "")), str(metadata.get("op", "")))
