@@ -1,0 +1,51 @@
+"""Describes the Python environment that it runs in, as JSON; or, imported, describes ours.
+
+Started by its path under the interpreter of a program's own virtual environment, so it imports nothing of ours.
+"""
+
+import json
+import platform
+import re
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+
+def describe() -> dict[str, Any]:
+    """Return the interpreter's version, its distributions, and the Pulumi providers that have an SDK here.
+
+    Returns:
+        {"version": str, "distributions": [[name, version, is required by another]], "providers": [[name, version]]}
+    """
+    found: dict[str, str] = {}
+    required: set[str] = set()
+    for one in distributions():
+        found[_plain(one.metadata["Name"])] = one.version
+        required |= {
+            _plain(re.split("[^A-Za-z0-9._-]", each, maxsplit=1)[0]) for each in one.requires or ()
+        }
+    return {
+        "version": platform.python_version(),
+        "distributions": [
+            [name, version, name in required] for name, version in sorted(found.items())
+        ],
+        "providers": _providers(),
+    }
+
+
+def _providers() -> list[list[str]]:
+    """Find the SDKs by the file that each carries; walking every distribution's file list would take seconds."""
+    files = sorted(
+        {file for entry in sys.path for file in Path(entry).glob("*/pulumi-plugin.json")}
+    )
+    described = [json.loads(file.read_text()) for file in files]
+    return [[each["name"], each.get("version", "")] for each in described if each.get("resource")]
+
+
+def _plain(name: str) -> str:
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+if __name__ == "__main__":
+    print(json.dumps(describe()))

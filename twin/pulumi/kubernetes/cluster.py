@@ -1,0 +1,351 @@
+"""A thin Kubernetes client: objects as plain dictionaries, server-side apply, and errors that say what to do.
+
+Credentials and TLS come from the `kubernetes` package (kubeconfig, exec plugins, in-cluster). Its dynamic client is
+not used: it discovers every API group before the first request and caches that on disk, where a CRD made a second ago
+is missing. Here one group version is asked for when one of its kinds is first needed.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+
+from twin.pulumi.kubernetes.convert import Object
+from twin.pulumi.kubernetes.errors import (
+    ConflictError,
+    ProviderError,
+    RefusedError,
+    UnknownKindError,
+    UnreachableError,
+)
+from twin.pulumi.kubernetes.objects import DEFAULT_NAMESPACE, PATCH_FORCE, Reference
+from twin.pulumi.kubernetes.settings import Settings, content
+
+MANAGER = "pulumi"
+# Together they bound how long an unreachable cluster keeps the user waiting: under 10 s.
+CONNECT_SECONDS = 3.0
+PROBE_SECONDS = 5.0
+READ_SECONDS = 60.0
+NOT_FOUND, CONFLICT = 404, 409
+DISCOVERY_PAUSE_SECONDS = 0.5
+POOL_SIZE = 32
+SHOWN_CAUSES = 10
+
+
+@dataclass(frozen=True)
+class ApiKind:
+    """Where the API server serves a kind."""
+
+    path: str  # of the group version, such as /apis/apps/v1
+    plural: str
+    namespaced: bool
+
+    def url(self, namespace: str | None, name: str = "") -> str:
+        """Return the path of an object, or of all of a namespace, or of all."""
+        middle = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return f"{self.path}{middle}/{self.plural}" + (f"/{name}" if name else "")
+
+
+class Cluster:
+    """One API server, as one user. Safe for many threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Read the kubeconfig; nothing is sent yet.
+
+        Raises:
+            ProviderError: there is no kubeconfig, or it cannot be used.
+        """
+        self._client = _client(settings)
+        self._client.configuration.connection_pool_maxsize = POOL_SIZE
+        self.server = str(self._client.configuration.host)
+        self.default_namespace = (
+            settings.namespace or _context_namespace(settings) or DEFAULT_NAMESPACE
+        )
+        self._kinds: dict[tuple[str, str], ApiKind] = {}
+        self._lock = threading.Lock()
+        self._reachable = False
+        self._unreachable: UnreachableError | None = None
+
+    def probe(self) -> None:
+        """Ask the API server for a sign of life, once; later calls repeat the first answer.
+
+        Raises:
+            UnreachableError: none came within 10 seconds.
+        """
+        with self._lock:
+            if self._unreachable:
+                raise self._unreachable
+            if self._reachable:
+                return
+            try:
+                self._request("GET", "/version", seconds=PROBE_SECONDS)
+            except UnreachableError as error:
+                self._unreachable = error
+                raise
+            except RefusedError:
+                pass  # it is there; whether it lets us in is told by the request that matters
+            self._reachable = True
+
+    def kind(self, api_version: str, kind: str, *, wait_seconds: float = 0) -> ApiKind:
+        """Find where a kind is served.
+
+        Args:
+            api_version: such as apps/v1.
+            kind: such as Deployment.
+            wait_seconds: how long a kind may take to appear, after its CRD was made.
+
+        Raises:
+            UnknownKindError: the cluster does not serve it.
+        """
+        deadline = time.monotonic() + wait_seconds
+        while (api_version, kind) not in self._kinds:
+            self._discover(api_version)
+            if (api_version, kind) in self._kinds:
+                break
+            if time.monotonic() >= deadline:
+                raise UnknownKindError(
+                    f"{self.server} serves no kind {kind} in {api_version}. If a CustomResourceDefinition of this "
+                    "program brings it, make this resource depend on it (depends_on); else check apiVersion and kind."
+                )
+            time.sleep(DISCOVERY_PAUSE_SECONDS)
+        return self._kinds[api_version, kind]
+
+    def _discover(self, api_version: str) -> None:
+        path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        try:
+            found = self._request("GET", path)
+        except RefusedError as error:
+            if error.code == NOT_FOUND:
+                return
+            raise
+        for each in found.get("resources", ()):
+            if "/" not in each["name"]:
+                self._kinds[api_version, each["kind"]] = ApiKind(
+                    path, each["name"], each["namespaced"]
+                )
+
+    def get(self, reference: Reference) -> Object | None:
+        """Return an object, or None where it is not there."""
+        kind = self.kind(reference.api_version, reference.kind)
+        try:
+            return self._request("GET", kind.url(reference.namespace, reference.name))
+        except RefusedError as error:
+            if error.code == NOT_FOUND:
+                return None
+            raise
+
+    def list(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None,
+        labels: Mapping[str, str] | None = None,
+        fields: str = "",
+    ) -> Sequence[Object]:
+        """Return the objects of a kind; namespace None means all, labels must be equal."""
+        where = self.kind(api_version, kind)
+        query = {
+            "labelSelector": ",".join(f"{key}={value}" for key, value in (labels or {}).items()),
+            "fieldSelector": fields,
+        }
+        found = self._request(
+            "GET", where.url(namespace), {key: value for key, value in query.items() if value}
+        )
+        # A list leaves out what is the same for all.
+        return [
+            {"apiVersion": api_version, "kind": kind, **item} for item in found.get("items", ())
+        ]
+
+    def apply(
+        self,
+        reference: Reference,
+        body: Object,
+        *,
+        dry_run: bool,
+        force: bool,
+        wait_seconds: float = 0,
+    ) -> Object:
+        """Create or change an object by server-side apply.
+
+        Raises:
+            ConflictError: other managers own fields of the body, and force is off.
+            RefusedError: the API server found fault with it.
+            UnknownKindError: the kind did not appear within wait_seconds.
+        """
+        kind = self.kind(reference.api_version, reference.kind, wait_seconds=wait_seconds)
+        query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": str(force).lower()}
+        if dry_run:
+            query["dryRun"] = "All"
+        try:
+            return self._request(
+                "PATCH",
+                kind.url(reference.namespace, reference.name),
+                query,
+                body,
+                "application/apply-patch+yaml",
+            )
+        except ConflictError as error:
+            raise _explained(reference, error) from None
+
+    def delete(self, reference: Reference, propagation: str) -> None:
+        """Ask for an object's deletion; one that is gone already is no error."""
+        try:
+            kind = self.kind(reference.api_version, reference.kind)
+            options = {
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "propagationPolicy": propagation,
+            }
+            self._request("DELETE", kind.url(reference.namespace, reference.name), body=options)
+        except UnknownKindError:
+            return  # its definition is gone, and every object with it
+        except RefusedError as error:
+            if error.code != NOT_FOUND:
+                raise
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = "application/json",
+        seconds: float = READ_SECONDS,
+    ) -> Object:
+        headers = {
+            "Accept": "application/json",
+            "Content-Type": content_type,
+            "User-Agent": "everstep-twin",
+        }
+        self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        url = self.server.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
+        try:
+            response = self._client.rest_client.pool_manager.request(
+                method,
+                url,
+                headers=headers,
+                body=None if body is None else json.dumps(body),
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=seconds),
+                retries=urllib3.Retry(total=1, connect=0, read=0, redirect=0, status=0, other=0),
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise UnreachableError(_unreachable(self.server, error)) from None
+        answer = _decoded(response.data)
+        if response.status >= 400:  # noqa: PLR2004  HTTP: from here on it is an error
+            raise _refusal(response.status, answer)
+        return answer
+
+
+def _client(settings: Settings) -> Any:
+    from kubernetes import (
+        config,
+    )  # takes half a second, which a preview of other providers' resources need not pay
+
+    if settings.cluster:
+        raise ProviderError(
+            "the stand-in kubernetes provider does not support `cluster`; name a context instead"
+        )
+    try:
+        if (
+            settings.kubeconfig is None
+            and "KUBERNETES_SERVICE_HOST" in os.environ
+            and not _kubeconfig_files()
+        ):
+            return config.new_client_from_config()
+        given = settings.kubeconfig
+        if given is not None and (found := content(given)) is not None:
+            return config.new_client_from_config_dict(
+                found, context=settings.context, persist_config=False
+            )
+        path = str(Path(given).expanduser()) if given else None
+        return config.new_client_from_config(path, context=settings.context, persist_config=False)
+    except (config.ConfigException, OSError, TypeError, ValueError) as error:
+        where = (
+            settings.kubeconfig
+            if settings.kubeconfig and content(settings.kubeconfig) is None
+            else "the kubeconfig"
+        )
+        raise ProviderError(
+            f"no cluster to talk to: {where}: {error}. Give the Provider `kubeconfig` (a path or its content), "
+            "or set KUBECONFIG to a file that exists."
+        ) from None
+
+
+def _kubeconfig_files() -> list[Path]:
+    listed = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    return [
+        path
+        for each in listed.split(os.pathsep)
+        if each and (path := Path(each).expanduser()).exists()
+    ]
+
+
+def _context_namespace(settings: Settings) -> str | None:
+    """Return the namespace of the chosen context; None where there is none."""
+    from kubernetes import config
+
+    try:
+        given = settings.kubeconfig
+        found = content(given) if given else None
+        if found is not None:
+            contexts, active = found.get("contexts") or [], found.get("current-context")
+        else:
+            listed, current = config.list_kube_config_contexts(
+                str(Path(given).expanduser()) if given else None
+            )
+            contexts, active = listed, current["name"]
+    except (config.ConfigException, OSError):
+        return None
+    chosen = settings.context or active
+    return next(
+        (each["context"].get("namespace") for each in contexts if each["name"] == chosen), None
+    )
+
+
+def _decoded(data: bytes) -> Object:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {"message": data.decode(errors="replace").strip()}
+    return found if isinstance(found, dict) else {}
+
+
+def _unreachable(server: str, error: Exception) -> str:
+    cause = getattr(error, "reason", None) or error
+    return (
+        f"the cluster at {server} does not answer: {cause}. Check that it runs and that the kubeconfig is its own; "
+        "if it is gone for good, set deleteUnreachable on the Provider to drop its objects from the state."
+    )
+
+
+def _refusal(code: int, status: Object) -> RefusedError:
+    reason, message = str(status.get("reason", "")), str(status.get("message", f"HTTP {code}"))
+    causes = [
+        each
+        for each in status.get("details", {}).get("causes", ())
+        if each.get("reason") == "FieldManagerConflict"
+    ]
+    if code == CONFLICT and causes:
+        lines = [f"{each.get('field', '?')}: {each.get('message', '')}" for each in causes]
+        return ConflictError(code, reason, "\n".join(lines))
+    return RefusedError(code, reason, message)
+
+
+def _explained(reference: Reference, error: ConflictError) -> ConflictError:
+    lines = str(error).splitlines()
+    shown = "\n".join(f"  - {line}" for line in lines[:SHOWN_CAUSES])
+    more = f"\n  - and {len(lines) - SHOWN_CAUSES} more" if len(lines) > SHOWN_CAUSES else ""
+    return ConflictError(
+        error.code,
+        error.reason,
+        f"others manage fields of {reference} that this program sets:\n{shown}{more}\n"
+        f'To take them over, set the annotation {PATCH_FORCE}: "true" on the resource; to leave them, remove them '
+        "from the program or list them in ignore_changes.",
+    )

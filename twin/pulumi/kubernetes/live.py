@@ -1,0 +1,229 @@
+"""Between the program's inputs, what is sent to the API server, and what comes back from it. Pure."""
+
+import base64
+from collections.abc import Mapping
+from copy import deepcopy
+
+from twin.pulumi.kubernetes.convert import (
+    UNKNOWN,
+    Object,
+    Path,
+    Plain,
+    plain,
+    secret_paths,
+    with_secrets,
+    without_nulls,
+)
+
+# What the API server writes into metadata; a program cannot set it.
+SERVER_METADATA = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
+                   "resourceVersion", "selfLink", "uid")  # fmt: skip
+FIRST_TOLD_BY_CREATION = ("creationTimestamp", "generation", "resourceVersion", "uid")
+# Fields that the API server chooses anew each time it is asked, so that a dry run's choice means nothing.
+CHOSEN: Mapping[str, tuple[Path, ...]] = {
+    "Service": (("spec", "clusterIP"), ("spec", "clusterIPs"), ("spec", "healthCheckNodePort")),
+    "PersistentVolumeClaim": (("spec", "volumeName"),),
+}
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def body(inputs: Mapping[str, Plain]) -> Object:
+    """Build what is sent to the API server from inputs without unknowns.
+
+    A Secret's stringData is sent as data: the API server merges it once and forgets it, so that a key taken out of
+    stringData would stay behind.
+    """
+    result: Object = without_nulls(plain(inputs))
+    result.pop("status", None)
+    if (result.get("apiVersion"), result.get("kind")) == (
+        "v1",
+        "Secret",
+    ) and "stringData" in result:
+        encoded = {
+            key: base64.b64encode(str(value).encode()).decode()
+            for key, value in result.pop("stringData").items()
+        }
+        result["data"] = {**result.get("data", {}), **encoded}
+    return result
+
+
+def outputs(live: Mapping[str, Plain], inputs: Mapping[str, Plain]) -> Object:
+    """Build the resource's outputs: the live object without bookkeeping, secret wherever the inputs were."""
+    result = deepcopy(dict(live))
+    result.setdefault("metadata", {}).pop("managedFields", None)
+    return _with_secrets(result, inputs)
+
+
+def preview_of_unknown(inputs: Mapping[str, Plain]) -> Object:
+    """Build a preview's outputs where the cluster cannot be asked: the inputs, the rest unknown."""
+    result = deepcopy(dict(inputs))
+    given = result.get("metadata")
+    if isinstance(given, dict):
+        result["metadata"] = {**dict.fromkeys(FIRST_TOLD_BY_CREATION, UNKNOWN), **given}
+    result.setdefault("status", UNKNOWN)
+    spec = result.get("spec")
+    for path in CHOSEN.get(str(inputs.get("kind")), ()):
+        if isinstance(spec, dict):
+            spec.setdefault(path[1], UNKNOWN)
+    return _with_secrets(result, inputs)
+
+
+def preview_of_dry_run(
+    dry: Mapping[str, Plain], inputs: Mapping[str, Plain], old: Mapping[str, Plain]
+) -> Object:
+    """Build a preview's outputs from a dry run; what only the real request will tell is unknown.
+
+    Args:
+        dry: the API server's answer to the dry run.
+        inputs: the new inputs.
+        old: the object as it stands; empty for a new one.
+    """
+    result = outputs(dry, inputs)
+    for field in ("resourceVersion", "generation") if old else FIRST_TOLD_BY_CREATION:
+        result["metadata"][field] = UNKNOWN
+    result["status"] = UNKNOWN
+    given = plain(inputs)
+    if not old and isinstance(result.get("spec"), dict):
+        for first, second in CHOSEN.get(str(inputs.get("kind")), ()):
+            if second not in given.get(first, {}) and second in result["spec"]:
+                result["spec"][second] = UNKNOWN
+    return result
+
+
+def _with_secrets(result: Object, inputs: Mapping[str, Plain]) -> Object:
+    paths = secret_paths(dict(inputs))
+    if (result.get("apiVersion"), result.get("kind")) == ("v1", "Secret"):
+        paths |= {(field,) for field in ("data", "stringData") if result.get(field)}
+        # kubectl keeps the whole object, data included, in an annotation
+        paths |= {("metadata", "annotations", LAST_APPLIED)}
+    marked: Object = with_secrets(result, paths)
+    return marked
+
+
+def drifted(inputs: Plain, then: Plain, now: Plain) -> Plain:
+    """Rewrite the last inputs to what stands in the cluster now, where that has changed since.
+
+    A field that the cluster holds as it did after the last update keeps the program's own spelling ("1" for "1000m");
+    a field that the program does not set is no drift, whoever set it.
+
+    Args:
+        inputs: the last inputs, in plain form.
+        then: the live object after the last update.
+        now: the live object.
+    """
+    if isinstance(inputs, Mapping) and isinstance(now, Mapping):
+        before = then if isinstance(then, Mapping) else {}
+        result: Object = {}
+        for key, value in inputs.items():
+            if key in now:
+                result[key] = drifted(value, before.get(key), now[key])
+            elif key not in before:
+                result[key] = value  # never echoed, such as stringData, or null
+        return result
+    if isinstance(inputs, list) and isinstance(now, list):
+        return _drifted_list(inputs, then if isinstance(then, list) else [], now)
+    return inputs if now == then or now == inputs else deepcopy(now)
+
+
+def _drifted_list(inputs: list[Plain], then: list[Plain], now: list[Plain]) -> list[Plain]:
+    if now == then:
+        return inputs
+    if _named(inputs) and _named(now):
+        befores, nows = (
+            {each["name"]: each for each in items if "name" in each} for items in (then, now)
+        )
+        kept = [
+            drifted(each, befores.get(each["name"]), nows[each["name"]])
+            for each in inputs
+            if each["name"] in nows
+        ]
+        known = {each["name"] for each in inputs} | befores.keys()
+        return kept + [deepcopy(each) for each in now if each["name"] not in known]
+    if len(inputs) == len(then) == len(now):
+        return [drifted(*three) for three in zip(inputs, then, now, strict=True)]
+    return deepcopy(now)
+
+
+def _named(items: list[Plain]) -> bool:
+    return all(isinstance(each, Mapping) and "name" in each for each in items)
+
+
+def refreshed_inputs(
+    inputs: Mapping[str, Plain], old: Mapping[str, Plain], live: Mapping[str, Plain]
+) -> Object:
+    """Build the inputs after a refresh: real drift in, everything else as the program wrote it, secrets secret."""
+    now: Object = drifted(plain(inputs), plain(old), plain(live))
+    now = _data_of_secret(now, plain(old), live)
+    marked: Object = with_secrets(now, secret_paths(dict(inputs)))
+    return marked
+
+
+def _data_of_secret(inputs: Object, old: Mapping[str, Plain], live: Mapping[str, Plain]) -> Object:
+    """Bring drift of a Secret's data back into the stringData that the program wrote."""
+    if (live.get("apiVersion"), live.get("kind")) != ("v1", "Secret") or "stringData" not in inputs:
+        return inputs
+    then, now = old.get("data") or {}, live.get("data") or {}
+    texts = {
+        key: value if now.get(key) == then.get(key) else _text(now[key])
+        for key, value in inputs["stringData"].items()
+        if key in now
+    }
+    return {**inputs, "stringData": texts}
+
+
+def _text(data: str) -> str:
+    return base64.b64decode(data).decode(errors="replace")
+
+
+def imported_inputs(live: Mapping[str, Plain]) -> Object:
+    """Guess the inputs of an object that Pulumi did not make: what somebody set, not what the server filled in.
+
+    Fields that were applied are known by their owners. An object that was only created or updated tells no more than
+    its whole content.
+    """
+    owners = [
+        each
+        for each in live.get("metadata", {}).get("managedFields") or ()
+        if not each.get("subresource")
+    ]
+    applied = [each.get("fieldsV1", {}) for each in owners if each.get("operation") == "Apply"]
+    source = deepcopy(dict(live))
+    source.pop("status", None)
+    for field in SERVER_METADATA:
+        source.get("metadata", {}).pop(field, None)
+    if applied:
+        merged: Object = {}
+        for fields in applied:
+            merged = _merged(merged, _owned(source, fields))
+        identity = {
+            key: source["metadata"][key]
+            for key in ("name", "namespace")
+            if key in source["metadata"]
+        }
+        merged["metadata"] = {**merged.get("metadata", {}), **identity}
+        source = {"apiVersion": live["apiVersion"], "kind": live["kind"], **merged}
+    source.get("metadata", {}).get("annotations", {}).pop(LAST_APPLIED, None)
+    return _with_secrets(source, {})
+
+
+def _owned(value: Plain, fields: Mapping[str, Plain]) -> Plain:
+    """Cut a value down to owned fields; a list is kept whole, as parts of one would lose their order."""
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: _owned(value[name], inner) if inner else value[name]
+        for key, inner in fields.items()
+        if (name := key.removeprefix("f:")) != key and name in value
+    }
+
+
+def _merged(one: Plain, other: Plain) -> Plain:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return {
+            **one,
+            **{
+                key: _merged(one[key], value) if key in one else value
+                for key, value in other.items()
+            },
+        }
+    return other

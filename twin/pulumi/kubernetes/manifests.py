@@ -1,0 +1,41 @@
+"""Reads YAML documents for the SDK's ConfigFile and ConfigGroup (the function `kubernetes:yaml:decode`)."""
+
+from typing import Any
+
+import yaml
+
+from twin.pulumi.kubernetes.convert import Object
+from twin.pulumi.kubernetes.errors import ProviderError
+
+
+def decode(text: str) -> list[Object]:
+    """Return the objects of a multi-document YAML text; the items of a List stand for themselves.
+
+    Raises:
+        ProviderError: it is no YAML, or a document is no Kubernetes object.
+    """
+    try:
+        documents = list(yaml.load_all(text, Loader=_Loader))  # noqa: S506  a SafeLoader with fewer types
+    except yaml.YAMLError as error:
+        raise ProviderError(f"the text is no YAML: {error}") from None
+    return [item for document in documents if document is not None for item in _objects(document)]
+
+
+def _objects(document: Any) -> list[Object]:
+    if not isinstance(document, dict) or not document.get("apiVersion") or not document.get("kind"):
+        raise ProviderError(
+            f"a document without apiVersion and kind is no Kubernetes object: {str(document)[:80]!r}"
+        )
+    if document["kind"] == "List":
+        return [item for each in document.get("items") or () for item in _objects(each)]
+    return [document]
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads dates as text, as Kubernetes' own reader does: JSON has no dates."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}

@@ -1,0 +1,278 @@
+"""The provider's gRPC face: turns the engine's requests into operations and their errors into its answers."""
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+from google.protobuf import any_pb2, empty_pb2
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
+
+from twin.pulumi import plugin
+from twin.pulumi.install import KUBERNETES_VERSION
+from twin.pulumi.kubernetes import diff as diffs
+from twin.pulumi.kubernetes import manifests, objects
+from twin.pulumi.kubernetes import settings as arguments
+from twin.pulumi.kubernetes.convert import (
+    Object,
+    from_struct,
+    has_unknown,
+    path_text,
+    plain,
+    to_struct,
+)
+from twin.pulumi.kubernetes.engine import Engine
+from twin.pulumi.kubernetes.errors import NotReadyError, ProviderError
+from twin.pulumi.kubernetes.operations import Operations
+
+BANNER = (
+    f"kubernetes provider {KUBERNETES_VERSION}: the stand-in of everstep's twin, not the official plugin. "
+    "It applies server-side, waits for readiness, and has no Patch, List, Helm or Kustomize resources."
+)
+OFFICIAL_ONLY = "is not supported by the stand-in kubernetes provider; install the official plugin"
+Answer = TypeVar("Answer")
+
+
+def answering(method: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Turn the errors of an operation into the engine's: one for the user, or a fault of ours that says so."""
+
+    @wraps(method)
+    def answer(self: "Provider", request: Any, context: Any) -> Answer:
+        try:
+            return method(self, request, context)
+        except Exception as error:  # noqa: BLE001  none may escape unexplained
+            failure = error
+        # Outside the except block: abort ends the call by an exception of its own.
+        _abort(context, failure)
+
+    return answer
+
+
+def _abort(context: Any, error: Exception) -> NoReturn:
+    if isinstance(error, NotReadyError):
+        context.set_trailing_metadata((("grpc-status-details-bin", _partial_state(error)),))
+        context.abort(grpc.StatusCode.UNKNOWN, str(error))
+    if isinstance(error, ProviderError):
+        # Not UNKNOWN or INTERNAL: the engine would then believe that the object may exist after all.
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+    what = "".join(traceback.format_exception(error))
+    context.abort(
+        grpc.StatusCode.INTERNAL,
+        f"a fault of the stand-in kubernetes provider, please report it:\n{what}",
+    )
+    raise AssertionError("abort raises")
+
+
+def _partial_state(error: NotReadyError) -> bytes:
+    """Pack an object that exists but is not ready, with its state: the next update goes on from there."""
+    detail = provider_pb2.ErrorResourceInitFailed(
+        id=_identity(error.live),
+        properties=to_struct(error.live),
+        reasons=error.reasons,
+        inputs=to_struct(error.inputs),
+    )
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    status = status_pb2.Status(
+        code=grpc.StatusCode.UNKNOWN.value[0], message=str(error), details=[packed]
+    )
+    return bytes(status.SerializeToString())
+
+
+class Provider(provider_pb2_grpc.ResourceProviderServicer):
+    """One provider instance, as the engine sees it."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = Engine(engine)
+        self._operations = Operations(arguments.Settings(), self._engine)
+
+    # -- about the provider itself
+
+    def Handshake(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Agree on the protocol: secrets come as secrets, old inputs come with every request."""
+        self._engine = Engine(request.engine_address)
+        self._engine.say(logging.DEBUG, "", BANNER)
+        return provider_pb2.ProviderHandshakeResponse(accept_secrets=True)
+
+    def GetPluginInfo(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Report the version that the SDK asks for."""
+        return plugin_pb2.PluginInfo(version=KUBERNETES_VERSION)
+
+    def GetSchema(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Return a schema without types: the SDKs bring their own."""
+        return provider_pb2.GetSchemaResponse(
+            schema=json.dumps({"name": "kubernetes", "version": KUBERNETES_VERSION})
+        )
+
+    def Attach(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Serve an engine that found this process already running."""
+        self._engine = Engine(request.address)
+        return empty_pb2.Empty()
+
+    def Cancel(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """End every wait; what exists keeps its state."""
+        self._operations.cancel()
+        return empty_pb2.Empty()
+
+    @answering
+    def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Refuse arguments that cannot be honoured."""
+        given = from_struct(request.news)
+        failures = []
+        try:
+            if not has_unknown(given):
+                arguments.parse(given)
+        except ProviderError as error:
+            failures.append(provider_pb2.CheckFailure(reason=str(error)))
+        return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
+
+    @answering
+    def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Decide whether the provider points at another cluster now."""
+        old, new = from_struct(request.old_inputs), from_struct(request.news)
+        if old == new:
+            return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
+        replaces = (
+            []
+            if has_unknown(new)
+            else arguments.must_replace(arguments.parse(old), arguments.parse(new))
+        )
+        changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+        return provider_pb2.DiffResponse(
+            changes=provider_pb2.DiffResponse.DIFF_SOME, diffs=changed, replaces=replaces
+        )
+
+    @answering
+    def Configure(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Take the provider's arguments; the cluster is first asked when something is to be done."""
+        self._operations = Operations(arguments.parse(from_struct(request.args)), self._engine)
+        return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
+
+    # -- about resources
+
+    @answering
+    def Check(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Complete a resource's inputs."""
+        token = request.type or _type_of(request.urn)
+        if objects.is_patch_or_list(token) or not _has_group(token):
+            raise ProviderError(f"{token} {OFFICIAL_ONLY}")
+        new = from_struct(request.news)
+        failures = [
+            provider_pb2.CheckFailure(property=key, reason=f"{key} is missing")
+            for key in ("apiVersion", "kind")
+            if not plain(new.get(key))
+        ]
+        if failures:
+            return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
+        name = request.name or request.urn.rpartition("::")[2]
+        checked = self._operations.check(name, from_struct(request.olds), new, request.randomSeed)
+        return provider_pb2.CheckResponse(inputs=to_struct(checked))
+
+    @answering
+    def Diff(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Compare last and new inputs."""
+        found = diffs.compare(
+            from_struct(request.old_inputs),
+            from_struct(request.news),
+            request.ignoreChanges,
+            self._operations.settings.mutable,
+        )
+        response = provider_pb2.DiffResponse
+        return response(
+            changes=response.DIFF_SOME if found.fields else response.DIFF_NONE,
+            diffs=sorted({str(field.path[0]) for field in found.fields}),
+            replaces=found.replaces,
+            deleteBeforeReplace=found.delete_first,
+            hasDetailedDiff=True,
+            detailedDiff={path_text(field.path): _property_diff(field) for field in found.fields},
+        )
+
+    @answering
+    def Create(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Create an object, or foresee it."""
+        inputs = from_struct(request.properties)
+        if request.preview:
+            foreseen = self._operations.preview(request.urn, inputs, {})
+            return provider_pb2.CreateResponse(properties=to_struct(foreseen))
+        identity, outputs = self._operations.create(request.urn, inputs, request.timeout)
+        return provider_pb2.CreateResponse(id=identity, properties=to_struct(outputs))
+
+    @answering
+    def Update(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Change an object, or foresee the change."""
+        inputs, old = from_struct(request.news), from_struct(request.olds)
+        if request.preview:
+            foreseen = self._operations.preview(request.urn, inputs, old)
+            return provider_pb2.UpdateResponse(properties=to_struct(foreseen))
+        outputs = self._operations.update(request.urn, inputs, old, request.timeout)
+        return provider_pb2.UpdateResponse(properties=to_struct(outputs))
+
+    @answering
+    def Read(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Read an object for a refresh or an import."""
+        inputs, state = from_struct(request.inputs), from_struct(request.properties)
+        token = request.type or _type_of(request.urn)
+        found = self._operations.read(request.urn, token, request.id, inputs, state)
+        if found is None:
+            return provider_pb2.ReadResponse()
+        return provider_pb2.ReadResponse(
+            id=found.id, properties=to_struct(found.outputs), inputs=to_struct(found.inputs)
+        )
+
+    @answering
+    def Delete(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Delete an object and wait until it is gone."""
+        state = from_struct(request.properties)
+        token = request.type or _type_of(request.urn)
+        self._operations.delete(request.urn, token, request.id, state, request.timeout)
+        return empty_pb2.Empty()
+
+    @answering
+    def Invoke(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Run one of the provider's functions."""
+        if request.tok != "kubernetes:yaml:decode":
+            raise ProviderError(f"{request.tok} {OFFICIAL_ONLY}")
+        result = {"result": manifests.decode(str(plain(from_struct(request.args)["text"])))}
+        response = provider_pb2.InvokeResponse()
+        getattr(response, "return").CopyFrom(to_struct(result))
+        return response
+
+    @answering
+    def Construct(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+        """Refuse the provider's own components: they are opaque to the program's tests anyway."""
+        raise ProviderError(f"{request.type} {OFFICIAL_ONLY}")
+
+
+def _type_of(urn: str) -> str:
+    return urn.split("::")[2].rpartition("$")[2]
+
+
+def _has_group(token: str) -> bool:
+    """Tell a Kubernetes kind from the provider's own resources (helm.sh, yaml, kustomize)."""
+    return token.split(":")[1] not in ("helm.sh/v3", "helm.sh/v4", "yaml/v2", "kustomize/v2")
+
+
+def _identity(live: Object) -> str:
+    given = plain(live["metadata"])
+    return f"{given['namespace']}/{given['name']}" if given.get("namespace") else str(given["name"])
+
+
+def _property_diff(field: diffs.FieldDiff) -> Any:
+    name = f"{field.change}_REPLACE" if field.replaces else str(field.change)
+    return provider_pb2.PropertyDiff(
+        kind=provider_pb2.PropertyDiff.Kind.Value(name), inputDiff=True
+    )
+
+
+def main() -> None:
+    """Serve the engine that started this process."""
+    provider = Provider(plugin.engine_address(sys.argv[1:]))
+
+    def register(server: grpc.Server) -> None:
+        provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider, server)
+
+    plugin.serve(register, on_end=lambda: None)

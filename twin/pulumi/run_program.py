@@ -1,0 +1,120 @@
+"""Runs one Pulumi program, in a process of its own, as the official language host does.
+
+A process per run gives the program its own working directory, module cache and event loop, so that several
+programs can run in turn and none sees another. This file is started by its path and may import nothing of
+ours: the interpreter can be that of the project's own virtual environment, where this package is not installed.
+
+Usage: python -u run_program.py PROGRAM, with one JSON object of settings in EVERSTEP_RUN, and configuration in
+PULUMI_CONFIG and PULUMI_CONFIG_SECRET_KEYS, where the SDK looks for them.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import runpy
+import signal
+import sys
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+SHOWN = 32  # exit code that tells the language host: the user has seen why
+THREADS_PER_RESOURCE = 4
+
+
+def user_traceback(error: BaseException, program: str) -> str:
+    """Format an exception without the frames above the program: they are the host's, not the user's."""
+    first = error.__traceback__
+    frame: TracebackType | None = first
+    while frame is not None and not _belongs(frame.tb_frame.f_code.co_filename, program):
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(error), error, frame or first))
+
+
+def _belongs(file: str, program: str) -> bool:
+    entry = program if program.endswith(".py") else os.path.join(program, "__main__.py")  # noqa: PTH118  start-up stays lean
+    return os.path.abspath(file) == os.path.abspath(entry)  # noqa: PTH100  frames hold strings
+
+
+def _settings(run: dict[str, Any]) -> Any:
+    from pulumi.runtime import Settings
+
+    return Settings(
+        project=run["project"],
+        stack=run["stack"],
+        organization=run["organization"],
+        root_directory=run["root"],
+        monitor=run["monitor"],
+        engine=run["engine"],
+        parallel=run["parallel"],
+        dry_run=run["preview"],
+    )
+
+
+def _run(program: str, run: dict[str, Any]) -> None:
+    import pulumi
+
+    pulumi.runtime.set_all_config(
+        pulumi.runtime.get_config_env(), pulumi.runtime.get_config_secret_keys_env()
+    )
+    pulumi.runtime.configure(_settings(run))
+    # Futures of a graph that broke off are never awaited; asyncio would complain about each.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    with ThreadPoolExecutor(max(run["parallel"], 1) * THREADS_PER_RESOURCE) as executor:
+        loop.set_default_executor(executor)
+        try:
+            loop.run_until_complete(
+                pulumi.runtime.run_in_stack(
+                    lambda: _discard(runpy.run_path(program, run_name="__main__"))
+                )
+            )
+        finally:
+            loop.close()
+
+
+def _discard(globals_of_program: dict[str, Any]) -> None:
+    """Drop the program's globals: what a program returns would become stack outputs."""
+
+
+def main() -> int:
+    """Run the program named on the command line; returns the exit code for the language host."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # the engine's way to say stop; a traceback would be noise
+    program, run = sys.argv[1], json.loads(os.environ.pop("EVERSTEP_RUN"))
+    sys.argv = sys.argv[1:]
+    try:
+        import pulumi
+    except ImportError:
+        print(
+            f"The Pulumi SDK is not installed in {sys.prefix}. Install the program's requirements there.",
+            file=sys.stderr,
+        )
+        return SHOWN
+    try:
+        _run(program, run)
+    except pulumi.RunError as error:
+        pulumi.log.error(str(error))
+        return SHOWN
+    except Exception as error:  # noqa: BLE001  whatever the user's program raises is shown as its failure
+        what = user_traceback(error, program)
+        # The engine may be gone: then nobody is left to tell, and this process is about to end anyway.
+        with contextlib.suppress(Exception):
+            pulumi.log.error(f"Program failed with an unhandled exception:\n{what}")
+        return SHOWN
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path.pop(
+        0
+    )  # this folder holds a package named `kubernetes`; the program means the one from PyPI
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(code)
