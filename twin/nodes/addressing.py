@@ -1,0 +1,61 @@
+"""Who has which address: fixed arithmetic, so that a machine that returns is where it was.
+
+Every twin uses the same addresses. That is safe: they exist in the namespaces of one twin only, and no route
+leads there from the host.
+"""
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+MACHINES_NETWORK = IPv4Network("10.200.0.0/24")
+PODS_NETWORK = IPv4Network("10.244.0.0/16")
+SERVICES_NETWORK = IPv4Network("10.96.0.0/16")
+CONTROL_PLANE = IPv4Address("10.200.0.10")
+KUBERNETES_SERVICE = IPv4Address("10.96.0.1")
+DNS_SERVICE = IPv4Address("10.96.0.10")
+API_PORT = 6443
+API_SERVER = f"https://{CONTROL_PLANE}:{API_PORT}"
+MAX_MACHINES = 32  # ours: each machine's routes are set once, for all that may ever come
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the machine in slot `index` (from 1) is found."""
+
+    index: int
+
+    def __post_init__(self) -> None:
+        """Refuse a slot outside the plan."""
+        if not 1 <= self.index <= MAX_MACHINES:
+            raise ValueError(f"slot {self.index} is not one of 1 to {MAX_MACHINES}")
+
+    @property
+    def ip(self) -> IPv4Address:
+        """The machine's own address."""
+        return CONTROL_PLANE + self.index
+
+    @property
+    def mac(self) -> str:
+        """Fixed: with a new one, a machine that returns meets stale neighbour entries for seconds."""
+        return f"02:00:0a:c8:00:{int(self.ip) & 0xFF:02x}"
+
+    @property
+    def pods(self) -> IPv4Network:
+        """The addresses of the machine's pods."""
+        return IPv4Network((int(PODS_NETWORK.network_address) + (self.index << 8), 24))
+
+    @property
+    def port(self) -> str:
+        """The name of its port on the switch, at most 15 characters as the kernel has it."""
+        return f"port{self.index}"
+
+
+def free_slot(taken: set[int]) -> int | None:
+    """Return the lowest slot nobody has; None when all are taken."""
+    return next((slot for slot in range(1, MAX_MACHINES + 1) if slot not in taken), None)
+
+
+def pod_routes(own: int = 0) -> list[str]:
+    """Return the arguments of `ip route replace` that lead to the pods of every slot but one's own."""
+    others = (Address(slot) for slot in range(1, MAX_MACHINES + 1) if slot != own)
+    return [f"{other.pods} via {other.ip}" for other in others]

@@ -1,0 +1,125 @@
+"""Makes a twin stand, from nothing or from whatever of it is left."""
+
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from everstep.errors import EverstepError
+from everstep.progress import Progress, Step
+from twin.nodes import control_plane, files, processes, tools
+from twin.nodes.api import Api, ApiError
+from twin.nodes.cgroups import Tree
+from twin.nodes.control_plane import CGROUP, KEEPER
+from twin.nodes.host import require_abilities
+from twin.nodes.layout import Layout
+from twin.nodes.model import MachineSpec
+
+KEEPER_SECONDS = 10.0
+READY_SECONDS = 60.0  # of the API server; here it takes 4
+LOG_LINES = 8
+POLL_SECONDS = 0.1
+
+
+def bring_up(
+    layout: Layout, tree: Tree, machines: Sequence[MachineSpec], progress: Progress
+) -> None:
+    """Start what does not run. The caller holds the lock."""
+    require_abilities()
+    programs = tools.control_plane_tools(progress)
+    prepare_folder(layout)
+    control_plane.write_certificates(layout)
+    with progress.step("Starting the control plane") as step:
+        start_control_plane(layout, tree, programs)
+        wait_ready(layout, step)
+
+
+def prepare_folder(layout: Layout) -> None:
+    """Make the twin's folders; the shared one is open to every user of every pod, as a network share is."""
+    layout.state.mkdir(parents=True, exist_ok=True)
+    layout.shared.mkdir(exist_ok=True)
+    layout.shared.chmod(0o1777)
+    layout.events.touch()
+    layout.control_plane.mkdir(exist_ok=True, mode=0o700)
+    layout.machines.mkdir(exist_ok=True)
+
+
+def start_control_plane(layout: Layout, tree: Tree, programs: dict[str, Path]) -> None:
+    """Start the keeper and the four programs, those that do not run."""
+    tree.create(f"{layout.identity}/{CGROUP}")
+    if not control_plane.running(layout)[KEEPER]:
+        _start_keeper(layout, tree)
+    port = _settings(layout)["port"]
+    server = f"https://127.0.0.1:{port}"
+    admin = control_plane.load_pair(layout, "admin")
+    control_plane.write_kubeconfig(layout, layout.kubeconfig, admin, server)
+    control_plane.start_missing(layout, programs, tree)
+
+
+def admin_api(layout: Layout) -> Api:
+    """Return the way to the API server from the host."""
+    return Api(layout.pki, "admin", "127.0.0.1", int(_settings(layout)["port"]))
+
+
+def wait_ready(layout: Layout, step: Step) -> None:
+    """Wait for the API server.
+
+    Raises:
+        EverstepError: a program ended, or the server is not ready in time.
+    """
+    step.note("waiting for the API server")
+    api, deadline = admin_api(layout), time.monotonic() + READY_SECONDS
+    while not api.ready():
+        dead = [name for name, runs in control_plane.running(layout).items() if not runs]
+        if dead or time.monotonic() > deadline:
+            raise _not_ready(layout, dead)
+        time.sleep(POLL_SECONDS)
+    # The server is ready some time before the controller manager has given the first namespace its account,
+    # and until then every pod is refused.
+    if not processes.wait_until(partial(_has_default_account, api), READY_SECONDS):
+        raise _not_ready(layout, [control_plane.CONTROLLER_MANAGER])
+
+
+def _has_default_account(api: Api) -> bool:
+    try:
+        api.get("/api/v1/namespaces/default/serviceaccounts/default")
+    except (ApiError, OSError):
+        return False
+    return True
+
+
+def _start_keeper(layout: Layout, tree: Tree) -> None:
+    before = processes.load(layout.process(KEEPER))
+    command = [sys.executable, "-m", "twin.nodes.keeper", str(layout.state)]
+    process = processes.start(command, layout.log(KEEPER))
+    tree.add(f"{layout.identity}/{CGROUP}", process.pid)
+
+    def reported() -> bool:
+        current = processes.load(layout.process(KEEPER))
+        return current is not None and current != before
+
+    if not processes.wait_until(lambda: reported() or not process.alive, KEEPER_SECONDS):
+        process.kill()
+    if not process.alive:
+        raise _not_ready(layout, [KEEPER])
+
+
+def _settings(layout: Layout) -> dict[str, int]:
+    return files.read_json(layout.settings) or {}
+
+
+def _not_ready(layout: Layout, dead: Sequence[str]) -> EverstepError:
+    if not dead:
+        what = f"The API server was not ready after {READY_SECONDS:.0f} s."
+        return EverstepError(what, f"Its log: {layout.log(control_plane.API_SERVER)}")
+    logs = "\n".join(_tail(layout.log(name)) for name in dead)
+    return EverstepError(
+        f"The control plane's {', '.join(dead)} ended while starting. Its last words:\n{logs}",
+        f"The whole log is in {layout.control_plane}. Running `up` again starts it anew.",
+    )
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return "\n".join(f"  {line}" for line in lines[-LOG_LINES:])

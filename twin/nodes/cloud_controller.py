@@ -1,0 +1,63 @@
+"""Deletes the Node of a machine that no longer exists, as a cloud's controller manager does.
+
+Without it the pods of a machine that vanished would stay Terminating for ever: only the disappearance of the
+Node lets Kubernetes forget them. A machine that is frozen or cut off still exists, so its Node stays.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from twin.nodes import processes
+from twin.nodes.api import Api, ApiError
+from twin.nodes.layout import Layout
+
+PERIOD_SECONDS = 0.5
+log = logging.getLogger(__name__)
+
+
+class CloudController:
+    """Watches the machines of one twin."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        patience_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._layout = layout
+        self._patience_seconds = patience_seconds
+        self._clock = clock
+        self._gone_since: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Look after the machines, for ever."""
+        while True:
+            for name in self.overdue(gone_machines(self._layout.machines)):
+                await asyncio.to_thread(self._delete_node, name)
+            await asyncio.sleep(PERIOD_SECONDS)
+
+    def overdue(self, gone: set[str]) -> list[str]:
+        """Return the machines gone for long enough, each once for every time it goes."""
+        now = self._clock()
+        self._gone_since = {name: self._gone_since.get(name, now) for name in gone}
+        due = [n for n, since in self._gone_since.items() if now - since >= self._patience_seconds]
+        return sorted(due)
+
+    def _delete_node(self, name: str) -> None:
+        try:
+            Api(self._layout.pki, "admin").delete(f"/api/v1/nodes/{name}")
+        except (ApiError, OSError) as error:
+            log.warning("the Node of %s, which is gone, cannot be deleted yet: %s", name, error)
+            return
+        log.info("deleted the Node of %s: the machine is gone", name)
+        self._gone_since[name] = float("inf")
+
+
+def gone_machines(machines: Path) -> set[str]:
+    """Return the machines that have booted and whose first process is dead."""
+    records = machines.glob("*/process.json")
+    known = {path.parent.name: processes.load(path) for path in records}
+    return {name for name, process in known.items() if process and not process.alive}

@@ -1,0 +1,107 @@
+"""Where everything stands in the one folder of a twin."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folder of one twin."""
+
+    state: Path
+
+    @property
+    def name(self) -> str:
+        """The twin's name."""
+        return self.state.name
+
+    @property
+    def identity(self) -> str:
+        """A name for it that no other twin on this host has, also where another state root holds its namesake."""
+        digest = hashlib.sha256(str(self.state).encode()).hexdigest()
+        return f"everstep-{self.name}-{digest[:8]}"
+
+    @property
+    def settings(self) -> Path:
+        """What must survive a repair: the port, the slots."""
+        return self.state / "twin.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by who changes the twin."""
+        return self.state / "lock"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig, for use on the host."""
+        return self.state / "kubeconfig"
+
+    @property
+    def events(self) -> Path:
+        """A line for every verb."""
+        return self.state / "events.jsonl"
+
+    @property
+    def shared(self) -> Path:
+        """What every machine mounts."""
+        return self.state / "shared"
+
+    @property
+    def pki(self) -> Path:
+        """Keys and certificates of the control plane."""
+        return self.state / "pki"
+
+    @property
+    def control_plane(self) -> Path:
+        """Data, logs and process records of the control plane."""
+        return self.state / "control-plane"
+
+    @property
+    def machines(self) -> Path:
+        """A folder for every machine."""
+        return self.state / "machines"
+
+    def process(self, component: str) -> Path:
+        """Where the process of a part of the control plane is remembered."""
+        return self.control_plane / f"{component}.json"
+
+    def log(self, component: str) -> Path:
+        """Where a part of the control plane logs to."""
+        return self.control_plane / f"{component}.log"
+
+    def machine(self, name: str) -> "MachineLayout":
+        """Return where one machine's things are."""
+        return MachineLayout(self.machines / name)
+
+
+@dataclass(frozen=True)
+class MachineLayout:
+    """The folder of one machine."""
+
+    folder: Path
+
+    @property
+    def record(self) -> Path:
+        """What the machine is: its spec and slot."""
+        return self.folder / "machine.json"
+
+    @property
+    def process(self) -> Path:
+        """Its first process; where it is dead, the machine is gone."""
+        return self.folder / "process.json"
+
+    @property
+    def config(self) -> Path:
+        """What it boots with; it sees this folder as /everstep."""
+        return self.folder / "config"
+
+    @property
+    def disk(self) -> Path:
+        """What it sees as /var: new each time it boots."""
+        return self.folder / "disk"
+
+    @property
+    def log(self) -> Path:
+        """What its first process says."""
+        return self.folder / "boot.log"

@@ -1,0 +1,70 @@
+"""Who may change a twin: one `up` or `down` at a time, and no verb beside them.
+
+The lock is the kernel's, on a file: it ends with its holder, also with one that was killed. The file names the
+holder for whoever is turned away.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from everstep.errors import EverstepError
+
+
+@contextlib.contextmanager
+def held(path: Path, what: str, *, shared: bool = False) -> Iterator[None]:
+    """Hold the lock while the block runs.
+
+    Args:
+        path: the lock file; its folder is made. The block may remove both.
+        what: what is being done, for those who are turned away.
+        shared: verbs on machines do not exclude each other, only `up` and `down`.
+
+    Raises:
+        EverstepError: somebody else holds it.
+    """
+    descriptor = _open_locked(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    try:
+        if not shared:
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()} {what}".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open_locked(path: Path, kind: int) -> int:
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # `down` took the folder away in between
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                raise _busy(path) from None
+            # A file that `down` has removed meanwhile locks nobody out: take the one that is there now.
+            if _same_file(descriptor, path):
+                return descriptor
+            os.close(descriptor)
+
+
+def _same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _busy(path: Path) -> EverstepError:
+    holder = path.read_text() if path.exists() else ""
+    pid, _, what = holder.partition(" ")
+    name = path.parent.name
+    if not pid:
+        return EverstepError(f"The twin {name!r} is being changed by somebody else.", "Try again.")
+    return EverstepError(
+        f"The twin {name!r} is being changed: process {pid} is at `{what}`.",
+        f"Wait until it is done, or end it with `kill {pid}` and try again.",
+    )

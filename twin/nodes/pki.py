@@ -1,0 +1,168 @@
+"""The cluster's certificates: one authority a twin, and a client or server certificate for each part.
+
+Elliptic keys, since a dozen RSA keys would take seconds; everything private is readable by its owner only.
+"""
+
+import base64
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from twin.nodes import files
+
+VALID_DAYS = 365
+MASTERS = "system:masters"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A key and its certificate, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    def save(self, folder: Path, name: str) -> None:
+        """Write `<name>.crt` and `<name>.key`, the key first: who sees the certificate may use both."""
+        files.write(folder / f"{name}.key", self.key, files.PRIVATE)
+        files.write(folder / f"{name}.crt", self.certificate)
+
+
+def new_key() -> bytes:
+    """Return a new private key, PEM."""
+    return _pem(ec.generate_private_key(ec.SECP256R1()))
+
+
+def public_half(key: bytes) -> bytes:
+    """Return the public half of a private key, PEM."""
+    return (
+        _load(key)
+        .public_key()
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+
+
+def new_authority(name: str) -> Pair:
+    """Return a new certificate authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    usage = _usage(certificates=True)
+    signed = (
+        _certificate(subject, subject, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(signed.public_bytes(serialization.Encoding.PEM), _pem(key))
+
+
+def issue(
+    authority: Pair,
+    user: str,
+    group: str | None = None,
+    *,
+    names: Sequence[str] = (),
+    addresses: Sequence[IPv4Address] = (),
+) -> Pair:
+    """Return a certificate by which `user` of `group` is known, as a client and under these names as a server."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
+    if group:
+        parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))
+    issuer = x509.load_pem_x509_certificate(authority.certificate).subject
+    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    builder = _certificate(x509.Name(parts), issuer, key.public_key())
+    if names or addresses:
+        purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
+        known_as = [*map(x509.DNSName, names), *map(x509.IPAddress, addresses)]
+        builder = builder.add_extension(x509.SubjectAlternativeName(known_as), critical=False)
+    signed = (
+        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        .sign(_load(authority.key), hashes.SHA256())
+    )
+    return Pair(signed.public_bytes(serialization.Encoding.PEM), _pem(key))
+
+
+def kubeconfig(server: str, authority: bytes, client: Pair, name: str) -> str:
+    """Return a kubeconfig that holds all it needs: it may be copied, and it is a secret."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": name,
+                "cluster": {"server": server, "certificate-authority-data": _base64(authority)},
+            }
+        ],
+        "users": [
+            {
+                "name": name,
+                "user": {
+                    "client-certificate-data": _base64(client.certificate),
+                    "client-key-data": _base64(client.key),
+                },
+            }
+        ],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(
+            now - datetime.timedelta(hours=1)
+        )  # a clock set back must not lock us out
+        .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
+    )
+
+
+def _usage(*, certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=certificates,
+        crl_sign=certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _load(key: bytes) -> ec.EllipticCurvePrivateKey:
+    loaded = serialization.load_pem_private_key(key, password=None)
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+        raise TypeError("not a key of ours: no elliptic curve")
+    return loaded
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
