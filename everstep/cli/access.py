@@ -116,4 +116,4 @@ def place(stack: str) -> Place:
 
 def machine_names(twin: "Twin") -> list[str]:
     """The names of the twin's machines, gone ones included."""
-    return [machine.name for machine in twin.status().machines]
+    return [machine.spec.name for machine in twin.status().machines]

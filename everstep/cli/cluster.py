@@ -4,8 +4,10 @@ The kubernetes package takes a second to import, so it is imported where it is u
 has a deadline: a cluster that does not answer is reported within ten seconds, not waited for.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,7 +139,7 @@ class Cluster:
 
     def running_worker(self, job: str) -> str | None:
         """The name of a worker that runs and is ready, if any."""
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={JOB_LABEL}={job}"
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={JOB_LABEL}%3D{job}"
         pods = [pod_view(pod) for pod in self._get(path)["items"]]
         return next((pod.name for pod in pods if pod.phase == "Running" and pod.ready), None)
 
@@ -162,29 +164,27 @@ class Cluster:
 
     def _get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
         """GET a path as JSON; `missing` is the answer for what is not there."""
-        import json
-
-        from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
-        bare, _, query = path.partition("?")
+        asked = self._client.param_serialize(
+            "GET",
+            path,
+            header_params={"Accept": "application/json"},
+            auth_settings=["BearerToken"],
+        )
         try:
-            answer = self._client.call_api(
-                bare,
-                "GET",
-                query_params=[tuple(part.split("=", 1)) for part in query.split("&") if part],
-                header_params={"Accept": "application/json"},
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _request_timeout=(CONNECT_SECONDS, READ_SECONDS),
-            )
-        except ApiException as error:
-            if error.status == 404 and missing is not None:
-                return missing
-            raise EverstepError(f"the API server refused GET {bare}: {error.reason}") from None
+            answer = self._client.call_api(*asked, _request_timeout=(CONNECT_SECONDS, READ_SECONDS))
+            data = answer.read()
         except (HTTPError, OSError) as error:
             raise unreachable(self._client.configuration.host, error) from None
-        value = json.loads(answer[0].data)
+        if answer.status == HTTPStatus.NOT_FOUND and missing is not None:
+            return missing
+        if answer.status != HTTPStatus.OK:
+            raise EverstepError(
+                f"the API server refused GET {path}: {answer.status} {answer.reason}",
+                "Is the kubeconfig's user allowed to read there?",
+            )
+        value = json.loads(data)
         return value if isinstance(value, dict) else {}
 
 

@@ -66,18 +66,4 @@ app.command(rich_help_panel=BY_HAND)(engine.env)
 def main() -> None:
     """Run the command line and exit."""
     debug = "--debug" in sys.argv[1:2] or bool(os.environ.get("EVERSTEP_DEBUG"))
-    sys.exit(guarded(_run, debug=debug))
-
-
-def _run() -> None:
-    """Run typer without letting it exit by itself, so that every way out is one of `guarded`'s."""
-    try:
-        code = app(standalone_mode=False)
-    except typer.Exit as done:
-        sys.exit(done.exit_code)
-    except typer.Abort:
-        raise KeyboardInterrupt from None
-    except typer.TyperException as error:  # the command line itself was wrong
-        error.show()
-        sys.exit(error.exit_code)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(guarded(app, debug=debug))
