@@ -1,0 +1,261 @@
+"""The configuration of a stack: what is accepted, and what is said about the rest."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from components import config, option_table
+from components.config import StackConfig, from_mapping
+from components.faults import ConfigurationError
+
+ROOT = Path(__file__).resolve().parents[3]
+STACKS = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))
+
+
+def of_stack_file(path: Path) -> dict[str, Any]:
+    said = yaml.safe_load(path.read_text(encoding="utf-8"))["config"]
+    return {key.removeprefix("everstep:"): value for key, value in said.items()}
+
+
+def complaint(data: dict[str, Any]) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        from_mapping(data)
+    return str(caught.value)
+
+
+def test_an_empty_stack_file_is_a_complete_configuration() -> None:
+    said = from_mapping({})
+
+    assert said.job.model == "resnet18"
+    assert said.etcd.members == 3
+    assert said.controller.kind == "maintained"
+
+
+@pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
+def test_every_stack_file_in_the_repository_is_accepted(path: Path) -> None:
+    from_mapping(of_stack_file(path))
+
+
+def test_a_configuration_cannot_be_changed_after_it_was_checked() -> None:
+    said = from_mapping({})
+
+    with pytest.raises(ValidationError, match="frozen"):
+        said.job.replicas = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"jbo": {}}, ["everstep:jbo", "is no known key", "did you mean job?"]),
+        ({"job": {"modle": "x"}}, ["everstep:job.modle: x", "is no known key", "model"]),
+        ({"job": {"min_replicas": 1}}, ["everstep:job.min_replicas: 1", "mean minReplicas"]),
+        (
+            {"cluster": {"gpuPool": {"tolerations": [{"key": "a", "efect": "x"}]}}},
+            ["everstep:cluster.gpuPool.tolerations[0].efect: x", "did you mean effect?"],
+        ),
+        (
+            {"job": {"model": "resnet19"}},
+            ["everstep:job.model: resnet19", "no known model", "resnet18"],
+        ),
+        ({"job": {"model": "EfficientNet-B3"}}, ["efficientnet_b3"]),
+        ({"job": {"model": "llama"}}, ["no known model", "there are: resnet18, resnet34"]),
+        (
+            {"data": {"dataset": "fashionmnist"}},
+            ["everstep:data.dataset: fashionmnist", "mean fashion-mnist?"],
+        ),
+        (
+            {"job": {"minReplicas": 3, "replicas": 2}},
+            ["everstep:job.minReplicas: 3", "more than replicas (2)", "lower minReplicas to 2"],
+        ),
+        (
+            {"job": {"replicas": 4}},
+            ["everstep:job.replicas: 4", "more than maxReplicas (3)", "raise maxReplicas to 4"],
+        ),
+        (
+            {"job": {"minReplicas": 4, "replicas": 4}},
+            ["everstep:job.minReplicas: 4", "more than maxReplicas (3)"],
+        ),
+        (
+            {"job": {"globalBatch": 2}},
+            ["everstep:job.globalBatch: 2", "less than the 3 processes", "raise globalBatch to 3"],
+        ),
+        (
+            {"job": {"globalBatch": 5, "gpusPerWorker": 2}},
+            ["everstep:job.globalBatch: 5", "6 processes"],
+        ),
+        ({"etcd": {"members": 4}}, ["everstep:etcd.members: 4", "is even", "use 3 or 5"]),
+        ({"controller": {"kind": "upstream"}}, ["everstep:controller.image", "needs one"]),
+        ({"job": {"name": "prepare-fashion-mnist"}}, ["everstep:job.name", "choose another"]),
+        ({"job": {"name": "My Job"}}, ["everstep:job.name: My Job"]),
+        ({"job": {"name": "x" * 51}}, ["everstep:job.name", "50"]),
+        ({"job": {"epochs": 0}}, ["everstep:job.epochs: 0", "must be greater than or equal to 1"]),
+        ({"job": {"learningRate": "fast"}}, ["everstep:job.learningRate: fast", "number"]),
+        ({"job": {"resources": {"memory": "2GB"}}}, ["everstep:job.resources.memory: 2GB"]),
+        ({"job": "fashion"}, ["everstep:job: fashion", "must be a mapping"]),
+        ({"storage": {"path": "data"}}, ["everstep:storage.path: data"]),
+        (
+            {"cluster": {"systemPool": {"tolerations": [{}]}}},
+            ["everstep:cluster.systemPool.tolerations[0].key", "is missing"],
+        ),
+    ],
+)
+def test_a_fault_is_named_as_written_with_its_cure(
+    data: dict[str, Any], expected: list[str]
+) -> None:
+    message = complaint(data)
+
+    for part in expected:
+        assert part in message, "the message must lead from the fault to its cure"
+    assert "pydantic" not in message
+
+
+def test_all_faults_are_reported_at_once() -> None:
+    message = complaint(
+        {
+            "jbo": {},
+            "job": {"minReplicas": 4, "model": "resnet19"},
+            "etcd": {"members": 2},
+            "controller": {"kind": "upstream"},
+        }
+    )
+
+    assert "has 6 faults" in message
+    for key in ("jbo", "job.minReplicas", "job.model", "etcd.members", "controller.image"):
+        assert f"everstep:{key}" in message
+
+
+def test_a_rule_is_silent_about_values_that_are_themselves_at_fault() -> None:
+    message = complaint({"job": {"replicas": "three", "minReplicas": 9}})
+
+    assert "everstep:job.replicas: three" in message
+    assert "minReplicas" not in message, "it would speak of a number that nobody wrote"
+
+
+def test_numbers_may_come_as_text_as_pulumi_hands_them_on() -> None:
+    said = from_mapping({"job": {"replicas": "2", "minReplicas": "2"}, "etcd": {"members": "1"}})
+
+    assert (said.job.replicas, said.etcd.members) == (2, 1)
+
+
+@given(
+    least=st.integers(1, 64),
+    wanted=st.integers(1, 64),
+    most=st.integers(1, 64),
+    batch=st.integers(1, 256),
+)
+def test_exactly_the_numbers_that_can_train_are_accepted(
+    least: int, wanted: int, most: int, batch: int
+) -> None:
+    job = {"minReplicas": least, "replicas": wanted, "maxReplicas": most, "globalBatch": batch}
+    possible = least <= wanted <= most <= batch
+
+    try:
+        said = from_mapping({"job": job})
+    except ConfigurationError as error:
+        assert not possible, f"refused without need: {error}"
+        assert all(fault.cure for fault in error.faults), "each of these faults has a cure"
+    else:
+        assert possible, "it would be accepted here and never train"
+        assert said.job.replicas == wanted
+
+
+def all_keys(
+    model: type[BaseModel] = StackConfig, prefix: tuple[str, ...] = ()
+) -> list[tuple[str, ...]]:
+    found = []
+    for field in model.model_fields.values():
+        here = (*prefix, str(field.alias))
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found += all_keys(inner, here)
+        else:
+            found.append(here)
+    return found
+
+
+@given(key=st.sampled_from(all_keys()), data=st.data())
+def test_a_key_with_one_letter_missing_finds_its_right_name(
+    key: tuple[str, ...], data: st.DataObject
+) -> None:
+    *sections, name = key
+    position = data.draw(st.integers(0, len(name) - 1))
+    misspelt = name[:position] + name[position + 1 :]
+    nested: dict[str, Any] = {misspelt: "x"}
+    for section in reversed(sections):
+        nested = {section: nested}
+
+    message = complaint(nested)
+
+    assert ".".join([*sections, misspelt]) in message
+    assert name in message, "the right key must be among the nearest"
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["job", "etcd", "replicas", "members", "cluster", "gpuPool", "x"]),
+                inner,
+                max_size=4,
+            )
+        ),
+    )
+)
+def test_whatever_stands_in_the_file_the_answer_is_a_configuration_or_faults(junk: Any) -> None:
+    data = junk if isinstance(junk, dict) else {"job": junk}
+
+    try:
+        from_mapping(data)
+    except ConfigurationError as error:
+        assert error.faults
+
+
+def test_checking_leaves_the_mapping_as_it_was() -> None:
+    data = {"job": {"replicas": "2", "resources": {"cpu": 1}}}
+    before = copy.deepcopy(data)
+
+    from_mapping(data)
+
+    assert data == before
+
+
+def test_the_loader_sees_every_key_also_those_nobody_asks_for() -> None:
+    pulumi.runtime.set_all_config(
+        {"everstep:job": '{"replicas": 2}', "everstep:storge": "{}", "aws:region": "us-east-1"}
+    )
+
+    with pytest.raises(ConfigurationError, match=r"everstep:storge.*\n.*did you mean storage\?"):
+        config.load(pulumi.Config("everstep"))
+
+
+def test_the_loader_reads_nested_values_as_pulumi_packs_them() -> None:
+    pulumi.runtime.set_all_config({"everstep:job": '{"replicas": 2, "env": {"A": "1"}}'})
+
+    said = config.load(pulumi.Config("everstep"))
+
+    assert said.job.replicas == 2
+    assert said.job.env == {"A": "1"}
+
+
+def test_every_key_is_described() -> None:
+    def undescribed(model: type[BaseModel]) -> list[str]:
+        return [name for name, field in model.model_fields.items() if not field.description]
+
+    sections = [value for value in vars(config).values() if isinstance(value, type)]
+    models = [value for value in sections if issubclass(value, config.Section)]
+    assert [name for model in models for name in undescribed(model)] == []
+
+
+def test_the_page_of_options_is_current() -> None:
+    assert option_table.PAGE.read_text(encoding="utf-8") == option_table.page(), (
+        "run `python -m components.config`"
+    )
