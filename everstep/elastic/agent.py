@@ -1,0 +1,328 @@
+"""The thin shell around `membership`: threads, leases and keys for one node's agent.
+
+One thread decides (it alone touches the `Membership`), one keeps the lease alive, one watches. Everything
+that happens becomes an event in one queue, so the pure core sees one history and never a lock.
+Keys in etcd, under `/everstep/<run>/`: `members/<identity>` (with the lease), `generation`, `outcome`.
+"""
+
+import contextlib
+import json
+import logging
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from everstep.elastic.etcd import Entry, Etcd, EtcdRefusedError, EtcdUnreachableError
+from everstep.elastic.membership import (
+    Action,
+    Announce,
+    Begin,
+    Depart,
+    Ended,
+    Event,
+    Generation,
+    GenerationPut,
+    Leave,
+    LeaseLapsed,
+    Member,
+    MemberGone,
+    MemberPut,
+    Membership,
+    Propose,
+    Ready,
+    Register,
+    Registered,
+    Regroup,
+    Rules,
+    Snapshot,
+    Stop,
+    Tick,
+)
+from everstep.errors import EverstepError
+
+log = logging.getLogger(__name__)
+
+TTL_SECONDS = 2  # the shortest lease that etcd grants at its default heartbeat
+WATCH_IDLE_SECONDS = 5.0  # a watch silent for longer is read afresh
+COMMIT_PATIENCE_SECONDS = 5.0
+
+
+class LeftError(Exception):
+    """This node has left, as it was told to."""
+
+
+class RunEndedError(Exception):
+    """The run is over; `ended` says how."""
+
+    def __init__(self, ended: Ended) -> None:
+        super().__init__(ended.reason)
+        self.ended = ended
+
+
+@dataclass(frozen=True)
+class Node:
+    """What an agent says of itself."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """This node's place in a generation."""
+
+    generation: Generation
+    rank: int
+
+
+class Agent:
+    """One node's part in a run.
+
+    Args:
+        etcd: the client.
+        run: name of the run; agents of one run find each other by it.
+        node: this node.
+        rules: limits of the group.
+        open_store: makes the meeting point of a generation this node proposes; its `host:port`.
+        on_stop: called with a reason when the workers must end at once.
+        on_regroup: called with a reason when they should end after a step they agree on.
+    """
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        run: str,
+        node: Node,
+        rules: Rules,
+        *,
+        open_store: Callable[[], str],
+        on_stop: Callable[[str], None],
+        on_regroup: Callable[[str], None],
+        ttl_seconds: int = TTL_SECONDS,
+    ) -> None:
+        self._etcd, self._node = etcd, node
+        self._prefix = f"/everstep/{run}/"
+        self._ttl_seconds = ttl_seconds
+        self._open_store, self._on_stop, self._on_regroup = open_store, on_stop, on_regroup
+        self._core = Membership(rules)
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._lease = 0
+        self._places: queue.SimpleQueue[Place | Exception] = queue.SimpleQueue()
+        self._departed = threading.Event()
+        self._closed = threading.Event()
+        self._watching_from = 0
+
+    def start(self) -> None:
+        """Read what etcd holds and begin to follow it.
+
+        Raises:
+            EtcdUnreachableError: etcd did not answer within the client's patience.
+        """
+        self._read()
+        for name, run in (("decide", self._decide), ("watch", self._watch), ("lease", self._keep_lease)):
+            threading.Thread(target=run, name=f"everstep-{name}", daemon=True).start()
+
+    def rendezvous(self) -> Place:
+        """Wait to be in a generation.
+
+        Raises:
+            LeftError: this node has been told to go.
+            RunEndedError: the run is over.
+            EverstepError: etcd could not be reached, or refused.
+        """
+        self._events.put(Ready())
+        place = self._places.get()
+        if isinstance(place, Exception):
+            self._places.put(place)  # there will be no other answer
+            raise place
+        return place
+
+    def leave(self) -> None:
+        """Tell the others that this node goes; returns at once."""
+        self._events.put(Leave())
+
+    def wait_departed(self, seconds: float) -> bool:
+        """Whether this node's key has been taken away within so many seconds."""
+        return self._departed.wait(seconds)
+
+    def close(self) -> None:
+        """Deregister at once, so that nobody waits for a lease to lapse, and stop following etcd."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._events.put(Tick())
+        with contextlib.suppress(EverstepError):
+            self._deregister()
+
+    def end_run(self, ended: Ended) -> None:
+        """Tell everyone who waits, now or within a minute, that the run is over."""
+        lease = self._etcd.grant(60)  # the lasting truth is the run folder's, this only wakes who waits
+        self._etcd.put(
+            f"{self._prefix}outcome",
+            json.dumps({"finished": ended.finished, "reason": ended.reason}),
+            lease,
+        )
+
+    def may_commit(self, number: int) -> bool:
+        """Whether generation `number` is current by etcd's own word; false where etcd does not say."""
+        with contextlib.suppress(EverstepError):
+            entries, _ = self._etcd.get(
+                f"{self._prefix}generation", patience_seconds=COMMIT_PATIENCE_SECONDS
+            )
+            return bool(entries) and Generation.from_json(entries[0].value).number == number
+        return False
+
+    def waiting_members(self) -> int:
+        """How many members wait outside the current generation."""
+        core = self._core
+        inside = core.current.members if core.current else ()
+        return sum(not member.leaving and name not in inside for name, member in list(core.members.items()))
+
+    # --- the deciding thread ---
+
+    def _decide(self) -> None:
+        try:
+            while not self._closed.is_set():
+                event = self._next_event()
+                for action in self._core.handle(event, time.monotonic()):
+                    self._carry_out(action)
+        except Exception as error:  # noqa: BLE001 - whoever waits in rendezvous must hear of any end
+            log.debug("the membership thread ends", exc_info=True)
+            self._places.put(error)
+            self._on_stop(f"membership ended: {error}")
+
+    def _next_event(self) -> Event:
+        wake_at = self._core.wake_at(time.monotonic())
+        if wake_at is None:
+            return self._events.get()
+        try:
+            return self._events.get(timeout=max(0.0, wake_at - time.monotonic()) + 0.001)
+        except queue.Empty:
+            return Tick()
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Register(after):
+                self._register(after)
+            case Announce(after, leaving):
+                self._announce(after, leaving=leaving)
+            case Propose():
+                self._propose(action)
+            case Begin(generation, rank):
+                self._places.put(Place(generation, rank))
+            case Stop(reason):
+                self._on_stop(reason)
+            case Regroup(reason):
+                self._on_regroup(reason)
+            case Depart():
+                self._deregister()
+                self._departed.set()
+                self._places.put(LeftError(self._node.name))
+            case Ended():
+                self._places.put(RunEndedError(action))
+                if not action.finished:
+                    self._on_stop(f"the run has failed: {action.reason}")
+
+    def _register(self, after: int) -> None:
+        identity = f"{self._node.name}-{uuid.uuid4().hex[:8]}"
+        lease = self._etcd.grant(self._ttl_seconds)
+        member = Member(identity, self._node.name, self._node.address, after)
+        self._etcd.put(f"{self._prefix}members/{identity}", member.to_json(), lease)
+        self._lease = lease
+        self._events.put(Registered(identity))
+
+    def _announce(self, after: int, *, leaving: bool) -> None:
+        identity = self._core.identity
+        if identity is None:
+            return
+        member = Member(identity, self._node.name, self._node.address, after, leaving)
+        try:
+            self._etcd.put(f"{self._prefix}members/{identity}", member.to_json(), self._lease)
+        except EtcdRefusedError:  # the lease has lapsed meanwhile: without it the key must not come back
+            self._events.put(LeaseLapsed())
+
+    def _propose(self, proposal: Propose) -> None:
+        generation = Generation(proposal.number, proposal.members, self._open_store())
+        key = f"{self._prefix}generation"
+        try:
+            agreed = self._etcd.put_if_unchanged(key, generation.to_json(), proposal.replaces)
+        except EtcdUnreachableError:
+            self._core.proposal_failed()
+            raise
+        log.info(
+            "generation %d of %d: %s",
+            generation.number,
+            len(generation.members),
+            "agreed" if agreed else "another was first",
+        )
+
+    def _deregister(self) -> None:
+        if self._lease:
+            lease, self._lease = self._lease, 0
+            self._etcd.revoke(lease)
+
+    # --- the lease thread ---
+
+    def _keep_lease(self) -> None:
+        while not self._closed.wait(self._ttl_seconds / 4):
+            lease = self._lease
+            if not lease:
+                continue
+            with contextlib.suppress(EtcdUnreachableError):  # only etcd's own word ends a lease
+                alive = self._renew(lease)
+                if not alive and lease == self._lease:
+                    self._lease = 0
+                    self._events.put(LeaseLapsed())
+
+    def _renew(self, lease: int) -> bool:
+        try:
+            return self._etcd.keep_alive(
+                lease, request_seconds=self._ttl_seconds / 3, patience_seconds=self._ttl_seconds
+            )
+        except EtcdRefusedError:
+            return False
+
+    # --- the watching thread ---
+
+    def _watch(self) -> None:
+        while not self._closed.is_set():
+            try:
+                for changes in self._etcd.watch(self._prefix, self._watching_from + 1, WATCH_IDLE_SECONDS):
+                    for change in changes:
+                        self._pass_on(change.kind, change.entry)
+            except OSError as error:
+                log.debug("the watch starts afresh: %s", error)
+            with contextlib.suppress(EverstepError):
+                self._read()
+
+    def _read(self) -> None:
+        entries, revision = self._etcd.get(self._prefix)
+        first = self._watching_from == 0
+        self._watching_from = revision
+        members = tuple(self._member(e) for e in entries if e.key.startswith(f"{self._prefix}members/"))
+        agreed = next((e for e in entries if e.key == f"{self._prefix}generation"), None)
+        generation = Generation.from_json(agreed.value) if agreed else None
+        self._events.put(Snapshot(members, generation, agreed.modified if agreed else 0))
+        if not first:  # an outcome that stood before this agent came is of an earlier run
+            for entry in entries:
+                if entry.key == f"{self._prefix}outcome":
+                    self._pass_on("put", entry)
+
+    def _pass_on(self, kind: str, entry: Entry) -> None:
+        name = entry.key.removeprefix(self._prefix)
+        if name.startswith("members/"):
+            if kind == "put":
+                self._events.put(MemberPut(self._member(entry)))
+            else:
+                self._events.put(MemberGone(name.removeprefix("members/")))
+        elif kind == "put" and name == "generation":
+            self._events.put(GenerationPut(Generation.from_json(entry.value), entry.modified))
+        elif kind == "put" and name == "outcome":
+            self._events.put(Ended(**json.loads(entry.value)))
+
+    def _member(self, entry: Entry) -> Member:
+        identity = entry.key.removeprefix(f"{self._prefix}members/")
+        return replace(Member.from_json(identity, entry.value, entry.created), order=entry.created)

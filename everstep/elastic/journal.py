@@ -1,0 +1,61 @@
+"""What happened in a run, as JSON lines: one file for each worker, only ever appended to.
+
+One `write` of one line to a file opened with O_APPEND, so that a worker killed in the middle leaves at worst a
+torn last line, which the reader passes over.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class Journal:
+    """A worker's own file."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # A torn line of a predecessor must not swallow the first line of its successor.
+        torn = path.exists() and not _ends_with_newline(path)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        if torn:
+            self._write(b"\n")
+
+    def note(self, kind: str, **fields: object) -> None:
+        """Append one line; `at` is the time now in Unix seconds. A full disk loses lines, never the run."""
+        self._write(json.dumps({"at": round(time.time(), 4), "kind": kind, **fields}).encode() + b"\n")
+
+    def _write(self, data: bytes) -> None:
+        try:
+            os.write(self._file, data)
+        except OSError:
+            return
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of one file in order; torn ones are passed over."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict):
+                yield entry
+
+
+def read_all(folder: Path) -> list[dict[str, Any]]:
+    """The lines of every file of a journal folder, in the order of their times, each with its `file`."""
+    found = [{**entry, "file": path.stem} for path in sorted(folder.glob("*.jsonl")) for entry in read(path)]
+    return sorted(found, key=lambda entry: float(entry.get("at", 0)))
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size == 0:
+            return True
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

@@ -1,0 +1,449 @@
+"""Who trains together: members, generations and the rule that forms them. Pure: no clock, socket or torch.
+
+A *member* is one node's agent, alive as long as its etcd lease. A *generation* is a numbered group of members,
+agreed by one transaction on one key: it replaces exactly the generation that its proposer saw, so numbers only
+grow and at most one generation is current. Its number is the fencing token of everything its members commit.
+
+Each agent feeds what it learns (`Event`) to its own `Membership` and carries out what comes back (`Action`).
+There is no leader process: whoever is first among those who wait proposes, and a second proposer's
+transaction fails. The rule that keeps two groups from training at once: *a generation is proposed only when
+every live member of the current one has stopped*, which each does as soon as it learns of a change.
+
+    register -> wait -> train -> (stop at once | stop after the step) -> wait ...
+                  '-> leave, or ended
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True)
+class Member:
+    """One node's agent as its key in etcd tells it.
+
+    Attributes:
+        identity: unique to one registration; an agent whose lease lapsed comes back under a new one.
+        node: name of the machine or pod, for people.
+        address: where the others reach it.
+        after: the member waits for a generation with a number above this.
+        leaving: its node has been told to go; it is not proposed again.
+        order: etcd's revision at which it registered; the earlier, the lower its rank.
+    """
+
+    identity: str
+    node: str
+    address: str
+    after: int = 0
+    leaving: bool = False
+    order: int = 0
+
+    def to_json(self) -> str:
+        """The value of its key; identity and order are the key's own."""
+        return json.dumps(
+            {"node": self.node, "address": self.address, "after": self.after, "leaving": self.leaving}
+        )
+
+    @staticmethod
+    def from_json(identity: str, value: str, order: int) -> "Member":
+        """Read a member's key back."""
+        read = json.loads(value)
+        return Member(identity, read["node"], read["address"], read["after"], read["leaving"], order)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A group that trains together. `members` are identities in rank order; `store` is rank 0's host:port."""
+
+    number: int
+    members: tuple[str, ...]
+    store: str = ""
+
+    def to_json(self) -> str:
+        """The value of the generation's key."""
+        return json.dumps({"number": self.number, "members": self.members, "store": self.store})
+
+    @staticmethod
+    def from_json(value: str) -> "Generation":
+        """Read the generation's key back."""
+        read = json.loads(value)
+        return Generation(read["number"], tuple(read["members"]), read["store"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """Limits of a group.
+
+    Attributes:
+        min_members: fewer do not train.
+        max_members: more wait as spares.
+        settle_seconds: how long the first formation waits for a full group once it could begin.
+    """
+
+    min_members: int = 1
+    max_members: int = 1
+    settle_seconds: float = 8.0
+
+
+# --- events: what an agent learned -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything etcd holds, read at one revision."""
+
+    members: tuple[Member, ...]
+    generation: Generation | None
+    revision: int  # last change of the generation's key, 0 where there is none
+
+
+@dataclass(frozen=True)
+class MemberPut:
+    """A member registered, or said something new of itself."""
+
+    member: Member
+
+
+@dataclass(frozen=True)
+class MemberGone:
+    """A member's key is gone: it left, or its lease lapsed."""
+
+    identity: str
+
+
+@dataclass(frozen=True)
+class GenerationPut:
+    """A generation was agreed."""
+
+    generation: Generation
+    revision: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The run is over for everyone: finished, or failed for good. Also the action that tells the agent."""
+
+    finished: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Registered:
+    """This agent's own key stands under a fresh lease."""
+
+    identity: str
+
+
+@dataclass(frozen=True)
+class Ready:
+    """This agent has no worker running and wants to be in the next generation."""
+
+
+@dataclass(frozen=True)
+class Leave:
+    """This agent's node has been told to go."""
+
+
+@dataclass(frozen=True)
+class LeaseLapsed:
+    """etcd no longer knows this agent's lease."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = (
+    Snapshot
+    | MemberPut
+    | MemberGone
+    | GenerationPut
+    | Ended
+    | Registered
+    | Ready
+    | Leave
+    | LeaseLapsed
+    | Tick
+)
+
+
+# --- actions: what the agent is to do ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Register:
+    """Put a key under a fresh lease, waiting for a generation above `after`; answer with `Registered`."""
+
+    after: int
+
+
+@dataclass(frozen=True)
+class Announce:
+    """Put this agent's key anew with these words."""
+
+    after: int
+    leaving: bool
+
+
+@dataclass(frozen=True)
+class Propose:
+    """Try to make this the current generation, in the place of the one at `replaces`."""
+
+    number: int
+    members: tuple[str, ...]
+    replaces: int
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Start the workers as this rank of this generation."""
+
+    generation: Generation
+    rank: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End the workers at once: the group they belong to is no more."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Regroup:
+    """Let the workers end after a step they all agree on: somebody wants in or out."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Depart:
+    """Take this agent's key away; nothing of it is needed any more."""
+
+
+Action = Register | Announce | Propose | Begin | Stop | Regroup | Depart | Ended
+
+
+@dataclass
+class Membership:
+    """What one agent knows, and what follows from it."""
+
+    rules: Rules
+    identity: str | None = None  # of the registration that stands
+    members: dict[str, Member] = field(default_factory=dict)
+    current: Generation | None = None  # as etcd has it
+    revision: int = 0  # of that key
+    mine: Generation | None = None  # the one this agent's workers run in
+    ended: Ended | None = None
+    wants: bool = False  # Ready, and not yet in a generation
+    leaving: bool = False
+    _registering: bool = False
+    _proposed: int = -1  # the revision that a running proposal replaces
+    _complete_since: float | None = None  # since when enough members wait, unchanged
+    _waiting_seen: frozenset[str] = frozenset()
+    _told: tuple[str, int] = ("", 0)  # last of Stop or Regroup, and for which generation
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Learn one thing; `now` is any clock that only goes forward, in seconds."""
+        return [*self._learn(event), *self._decide(now)]
+
+    def wake_at(self, now: float) -> float | None:
+        """When a `Tick` could change something, or None: then only an event can."""
+        if not self.wants or self._complete_since is None:
+            return None
+        settled = self._complete_since + self.rules.settle_seconds
+        return settled if settled > now else None
+
+    def may_commit(self, number: int) -> bool:
+        """Whether generation `number` is, as far as this agent knows, still the current one."""
+        return self.current is not None and self.current.number == number and self.identity is not None
+
+    # --- learning ---
+
+    def _learn(self, event: Event) -> list[Action]:
+        match event:
+            case Snapshot():
+                self._adopt(event)
+            case MemberPut(member):
+                self.members[member.identity] = member
+            case MemberGone(identity):
+                self.members.pop(identity, None)
+                return self._lapse() if identity == self.identity else []
+            case GenerationPut(generation, revision):
+                self._see_generation(generation, revision)
+            case Registered(identity):
+                self.identity, self._registering = identity, False
+            case Ended():
+                self.ended = event
+            case LeaseLapsed():
+                return self._lapse()
+            case Ready():
+                return self._become_ready()
+            case Leave():
+                return self._begin_to_leave()
+            case Tick():
+                pass
+        return []
+
+    def _adopt(self, seen: Snapshot) -> None:
+        self.members = {member.identity: member for member in seen.members}
+        if seen.generation:
+            self._see_generation(seen.generation, seen.revision)
+        if self.identity and self.identity not in self.members:
+            self.identity = None  # lapsed while nobody watched
+
+    def _see_generation(self, generation: Generation, revision: int) -> None:
+        if revision > self.revision:
+            self.current, self.revision = generation, revision
+
+    def _lapse(self) -> list[Action]:
+        self.identity = None
+        return []
+
+    def _become_ready(self) -> list[Action]:
+        self.wants, self.mine = True, None
+        if self.leaving:
+            self.wants, self.identity = False, None
+            return [Depart()]
+        return [self._announce()] if self.identity else []
+
+    def _begin_to_leave(self) -> list[Action]:
+        if self.leaving:
+            return []
+        self.leaving = True
+        if self.mine is None:  # nothing runs here: no step to wait for
+            self.wants, self.identity = False, None
+            return [Depart()]
+        return [Announce(self._own_after(), leaving=True)] if self.identity else []
+
+    def _announce(self) -> Announce:
+        """Say that this agent waits; also kept in the own view, since etcd's echo comes later."""
+        after = self._number()
+        if self.identity in self.members:
+            self.members[self.identity] = replace(self.members[self.identity], after=after)
+        return Announce(after, leaving=False)
+
+    def _own_after(self) -> int:
+        own = self.members.get(self.identity or "")
+        return own.after if own else 0
+
+    def _number(self) -> int:
+        return self.current.number if self.current else 0
+
+    # --- deciding ---
+
+    def _decide(self, now: float) -> list[Action]:
+        if self.ended:
+            return self._once("ended", [self.ended])
+        if self.mine:
+            return self._decide_in_group(self.mine)
+        if not self.wants:
+            return []
+        if not self.identity:
+            return self._register()
+        if self._begun():
+            generation = self.mine = self.current
+            assert generation is not None  # _begun looked at it
+            self.wants, self._complete_since = False, None
+            return [Begin(generation, generation.members.index(self.identity)), *self._decide(now)]
+        return self._perhaps_propose(now)
+
+    def _decide_in_group(self, group: Generation) -> list[Action]:
+        if self._number() > group.number:
+            return self._once("stop", [Stop(f"generation {self._number()} has replaced {group.number}")])
+        if not self.identity:
+            return self._once("stop", [Stop("this node's lease has lapsed: the others go on without it")])
+        if lost := self._lost(group):
+            return self._once("stop", [Stop(f"lost {', '.join(lost)}")])
+        if why := self._wants_change(group):
+            return self._once("regroup", [Regroup(why)])
+        return []
+
+    def _once(self, kind: str, actions: list[Action]) -> list[Action]:
+        """The actions, unless they were given for this generation already; a Stop outranks a Regroup."""
+        number = self.mine.number if self.mine else 0
+        if self._told == (kind, number) or (kind == "regroup" and self._told == ("stop", number)):
+            return []
+        self._told = (kind, number)
+        return actions
+
+    def _register(self) -> list[Action]:
+        if self._registering:
+            return []
+        self._registering = True
+        return [Register(self._number())]
+
+    def _begun(self) -> bool:
+        return (
+            self.current is not None
+            and self.identity in self.current.members
+            and self.current.number > self._own_after()
+        )
+
+    def _perhaps_propose(self, now: float) -> list[Action]:
+        ranked = rank(waiting(self.members, self.current), self.current)
+        if busy(self.members, self.current) or len(ranked) < self.rules.min_members:
+            self._complete_since = None
+            return []
+        names = frozenset(member.identity for member in ranked)
+        if self._complete_since is None or names != self._waiting_seen:
+            self._complete_since, self._waiting_seen = now, names
+        if not self._settled(ranked, now) or ranked[0].identity != self.identity:
+            return []
+        if self._proposed == self.revision:
+            return []  # on its way; a lost race shows as a new revision
+        self._proposed = self.revision
+        chosen = tuple(member.identity for member in ranked[: self.rules.max_members])
+        return [Propose(self._number() + 1, chosen, self.revision)]
+
+    def _settled(self, ranked: list[Member], now: float) -> bool:
+        """A group that trained before goes on at once; a first one gives the others time to arrive."""
+        full = len(ranked) >= self.rules.max_members
+        continued = self.current is not None and any(m.identity in self.current.members for m in ranked)
+        since = self._complete_since if self._complete_since is not None else now
+        return full or continued or now - since >= self.rules.settle_seconds
+
+    def proposal_failed(self) -> None:
+        """Let the next event propose again: the transaction could not be carried out."""
+        self._proposed = -1
+
+    def _lost(self, group: Generation) -> list[str]:
+        """Names of those who trained with us and no longer do, without having waited for us."""
+        gone = [identity for identity in group.members if not _trains(self.members.get(identity), group)]
+        return [self.members[name].node if name in self.members else name for name in gone]
+
+    def _wants_change(self, group: Generation) -> str:
+        inside = [self.members[name] for name in group.members if name in self.members]
+        if leavers := [member.node for member in inside if member.leaving]:
+            return f"{', '.join(leavers)} leaves"
+        room = self.rules.max_members - len(group.members)
+        joiners = [member.node for member in waiting(self.members, group)]
+        return f"{', '.join(sorted(joiners))} joins" if joiners and room > 0 else ""
+
+
+def _trains(member: Member | None, group: Generation) -> bool:
+    return member is not None and member.after < group.number
+
+
+def waiting(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
+    """Members that a new generation may take: they have no worker running and do not leave."""
+    return [
+        member
+        for member in members.values()
+        if not member.leaving
+        and not (current and member.identity in current.members and _trains(member, current))
+    ]
+
+
+def busy(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
+    """Live members of the current generation that have not stopped, leaving ones included."""
+    if current is None:
+        return []
+    return [m for m in members.values() if m.identity in current.members and _trains(m, current)]
+
+
+def rank(candidates: list[Member], current: Generation | None) -> list[Member]:
+    """In rank order: those who trained before keep theirs (their caches are warm), then by registration."""
+    before = {identity: place for place, identity in enumerate(current.members)} if current else {}
+    return sorted(candidates, key=lambda m: (before.get(m.identity, len(before)), m.order, m.identity))

@@ -1,0 +1,288 @@
+"""torchrun's rendezvous on etcd v3: `--rdzv_backend=etcd-v3`.
+
+torch's own etcd backends speak the v2 API, which etcd 3.6 no longer has; they wait ten seconds for a lost
+node's lease, thirty for latecomers, have no word for leaving, and one drained node ends the job for good.
+This one forms groups by `everstep.elastic.membership`. torchrun finds it by the entry-point group
+`torchrun.handlers`; a program that starts agents itself calls `register()`.
+
+`--rdzv_conf` takes: etcd_prefix, protocol, cacert, cert, key (as torch's `etcd`), user, password_file,
+settle_seconds, lease_seconds, patience_seconds.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+from torch.distributed.elastic.rendezvous.api import (
+    RendezvousGracefulExitError,
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    rendezvous_handler_registry,
+)
+
+from everstep.elastic import channel
+from everstep.elastic.agent import TTL_SECONDS, Agent, LeftError, Node, Place, RunEndedError
+from everstep.elastic.etcd import Etcd, EtcdOptions
+from everstep.elastic.membership import Ended, Rules
+
+log = logging.getLogger(__name__)
+
+BACKEND = "etcd-v3"
+STORE_SECONDS = 60.0
+OBEY_SECONDS = 2.0  # a worker that has not ended so long after `stop` is frozen: it is killed
+SETTLE_SECONDS = 60.0  # how long a settling worker may take to save before it is killed all the same
+
+
+class EtcdV3Handler(RendezvousHandler):  # type: ignore[misc] # torch's base class is untyped
+    """One node's agent in the shape that torchrun wants."""
+
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        conf = parameters.config
+        address = parameters.local_addr or os.environ.get("POD_IP") or _address_towards(parameters.endpoint)
+        name = os.environ.get("POD_NAME") or socket.gethostname()
+        self._run_id = str(conf.get("etcd_prefix", "")).strip("/") + parameters.run_id
+        self._address = address
+        self._stores: dict[str, dist.TCPStore] = {}
+        self._place: Place | None = None
+        self._stop_reason = self._regroup_reason = ""
+        self._settling: set[int] = set()
+        self._workers_follow = False  # whether they stop by themselves; known from the first hello on
+        self._lock = threading.Lock()
+        self.ended: Ended | None = None
+        path = os.environ.setdefault(channel.SOCKET_VARIABLE, str(channel.default_socket_path()))
+        self._exchange = channel.Exchange(Path(path), self._hear)
+        self._agent = Agent(
+            Etcd(_options(parameters)),
+            self._run_id,
+            Node(name, address),
+            Rules(
+                min_members=parameters.min_nodes,
+                max_members=parameters.max_nodes,
+                settle_seconds=float(conf.get("settle_seconds", Rules().settle_seconds)),
+            ),
+            open_store=self._open_store,
+            on_stop=self._stop,
+            on_regroup=self._regroup,
+            ttl_seconds=int(conf.get("lease_seconds", TTL_SECONDS)),
+        )
+        self._started = False
+
+    # --- what torchrun asks ---
+
+    def get_backend(self) -> str:
+        """The name that `--rdzv_backend` takes."""
+        return BACKEND
+
+    def get_run_id(self) -> str:
+        """The name of the run."""
+        return self._run_id
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Workers meet at the store that rank 0's agent holds: no port is chosen twice."""
+        return True
+
+    def is_closed(self) -> bool:
+        """Whether the run is over."""
+        return self.ended is not None
+
+    def set_closed(self) -> None:
+        """Nothing: an agent that gives up must not end the others' run."""
+
+    def num_nodes_waiting(self) -> int:
+        """0 where the workers stop by themselves when a node joins; else how many wait.
+
+        torchrun kills healthy workers when this is not 0.
+        """
+        return 0 if self._workers_follow else self._agent.waiting_members()
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Wait to be in a generation, and meet the others at its store."""
+        if not self._started:
+            self._exchange.start()
+            self._agent.start()
+            self._started = True
+        while True:
+            place = self._next_place()
+            try:
+                store = self._meet(place)
+            except (dist.DistNetworkError, dist.DistStoreError, RuntimeError) as error:
+                log.warning("generation %d's store did not answer: %s", place.generation.number, error)
+                continue
+            host, port = _split(place.generation.store)
+            log.info(
+                "generation %d: rank %d of %d",
+                place.generation.number,
+                place.rank,
+                len(place.generation.members),
+            )
+            return RendezvousInfo(
+                dist.PrefixStore(f"generation/{place.generation.number}", store),
+                place.rank,
+                len(place.generation.members),
+                RendezvousStoreInfo(host, port),
+            )
+
+    def shutdown(self) -> bool:
+        """Deregister; the run goes on without this node."""
+        self._agent.close()
+        self._exchange.close()
+        return True
+
+    # --- what the launcher asks ---
+
+    def leave(self) -> None:
+        """The node has been told to go: workers stop after a step all agree on, then this agent departs."""
+        self._agent.leave()
+
+    def wait_departed(self, seconds: float) -> bool:
+        """Whether the departure is complete within so many seconds."""
+        return self._agent.wait_departed(seconds)
+
+    # --- inside ---
+
+    def _next_place(self) -> Place:
+        with self._lock:
+            self._stop_reason = self._regroup_reason = ""
+            self._settling.clear()
+            self._place = None
+        try:
+            place = self._agent.rendezvous()
+        except LeftError as left:
+            raise RendezvousGracefulExitError(f"{left} has left, as it was told to") from left
+        except RunEndedError as over:
+            self.ended = over.ended
+            raise RendezvousGracefulExitError(over.ended.reason) from over
+        with self._lock:
+            self._place = place
+        return place
+
+    def _open_store(self) -> str:
+        store = dist.TCPStore(
+            self._address,
+            0,
+            is_master=True,
+            wait_for_workers=False,
+            use_libuv=False,  # Debian's torch is built without it
+            timeout=timedelta(seconds=STORE_SECONDS),
+        )
+        where = f"{self._address}:{store.port}"
+        self._stores = {where: store}  # the one before it has no user left
+        return where
+
+    def _meet(self, place: Place) -> dist.TCPStore:
+        if own := self._stores.get(place.generation.store):
+            return own
+        host, port = _split(place.generation.store)
+        return dist.TCPStore(
+            host,
+            port,
+            is_master=False,
+            wait_for_workers=False,
+            use_libuv=False,
+            timeout=timedelta(seconds=STORE_SECONDS),
+        )
+
+    def _hear(self, pid: int, message: channel.Message) -> channel.Message | None:
+        if "hello" in message:
+            self._workers_follow = True
+            return self._welcome()
+        if "settling" in message:
+            with self._lock:
+                self._settling.add(pid)
+        if "commit" in message:
+            return {"answer": self._agent.may_commit(int(message["commit"]))}
+        if "finished" in message:
+            self._agent.end_run(Ended(finished=True, reason=str(message["finished"])))
+        if "failed" in message:
+            self._agent.end_run(Ended(finished=False, reason=str(message["failed"])))
+        return None
+
+    def _welcome(self) -> channel.Message:
+        with self._lock:
+            number = self._place.generation.number if self._place else 0
+            return {"welcome": number, "stop": self._stop_reason, "regroup": self._regroup_reason}
+
+    def _stop(self, reason: str) -> None:
+        log.warning("workers stop: %s", reason)
+        with self._lock:
+            self._stop_reason = reason
+        self._exchange.broadcast({"stop": reason})
+        for pid in self._exchange.workers():
+            delay = SETTLE_SECONDS if pid in self._settling else OBEY_SECONDS
+            _later(delay, lambda pid=pid: self._kill(pid))
+
+    def _kill(self, pid: int) -> None:
+        """End a worker that did not obey; one whose line is closed has ended already."""
+        if pid in self._exchange.workers():
+            log.warning("worker %d did not stop: killed", pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _regroup(self, reason: str) -> None:
+        log.info("workers stop after a step: %s", reason)
+        with self._lock:
+            self._regroup_reason = reason
+        self._exchange.broadcast({"regroup": reason})
+
+
+def create(parameters: RendezvousParameters) -> EtcdV3Handler:
+    """Make a handler; torchrun calls this by its registry."""
+    return EtcdV3Handler(parameters)
+
+
+def entry_point() -> Callable[[RendezvousParameters], RendezvousHandler]:
+    """What the entry-point group `torchrun.handlers` loads: a function that gives the creator."""
+    return create
+
+
+def register(creator: Callable[[RendezvousParameters], RendezvousHandler] = create) -> None:
+    """Register `etcd-v3` in this process, where no installed distribution announces it."""
+    if BACKEND not in rendezvous_handler_registry._registry:  # noqa: SLF001 - it offers no other look
+        rendezvous_handler_registry.register(BACKEND, creator)
+
+
+def _options(parameters: RendezvousParameters) -> EtcdOptions:
+    conf = parameters.config
+    password_file = conf.get("password_file")
+    return EtcdOptions(
+        endpoints=tuple(part.strip() for part in parameters.endpoint.split(",") if part.strip()),
+        tls=conf.get("protocol") == "https",
+        certificate_authority=conf.get("cacert"),
+        certificate=conf.get("cert"),
+        key=conf.get("key"),
+        user=conf.get("user"),
+        password=Path(password_file).read_text().strip() if password_file else None,
+        patience_seconds=float(conf.get("patience_seconds", 600)),
+    )
+
+
+def _address_towards(endpoint: str) -> str:
+    """This node's address on the way to etcd: peers reach it there as well as anywhere."""
+    host, port = _split(endpoint.split(",")[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, port))
+        except OSError:
+            return socket.gethostname()
+        return str(probe.getsockname()[0])
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host or address, int(port) if port.isdigit() else 2379
+
+
+def _later(seconds: float, run: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, run)
+    timer.daemon = True
+    timer.start()

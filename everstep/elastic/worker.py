@@ -1,0 +1,153 @@
+"""A worker process's view of its group: which generation it is in, and when that ends.
+
+`attach()` finds the node's agent and starts one thread that listens. When the agent says `stop` the process
+ends at once from that thread, with `RESTART`: gloo cannot abort a collective that waits for a dead peer, but
+a process can end, and its memory holds nothing that a checkpoint does not. When it says `regroup`, the flag
+`regroup_wanted` goes up; the training loop adds it to a sum that it exchanges anyway, so that all workers
+stop after the same step.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+from typing import Any, Protocol
+
+from everstep.elastic import channel
+
+log = logging.getLogger(__name__)
+
+RESTART = 75
+"""Exit code of a worker that wants to be started again in the next generation (EX_TEMPFAIL)."""
+
+FAILED = 76
+"""Exit code of a worker whose failure another start would only repeat; the agent has been told why."""
+
+
+class Group(Protocol):
+    """What a training loop needs to know of its group."""
+
+    generation: int
+
+    @property
+    def regroup_wanted(self) -> bool:
+        """Whether somebody wants in or out, so that the loop should stop after a step all agree on."""
+
+    @property
+    def regroup_reason(self) -> str:
+        """Who wants what."""
+
+    def settle(self) -> None:
+        """Announce that this worker ends by itself now: from here on a lost peer does not end it."""
+
+    def may_commit(self) -> bool:
+        """Whether this generation is still the current one; ask just before a commit."""
+
+    def finished(self, summary: str) -> None:
+        """Tell everybody that the run is complete."""
+
+    def failed(self, reason: str) -> None:
+        """Tell everybody that the run has failed and that another try would fail too."""
+
+
+class Alone:
+    """The group of a process that no agent started: nobody joins, nobody is lost, every commit is allowed."""
+
+    generation = 0
+    regroup_wanted = False
+    regroup_reason = ""
+
+    def settle(self) -> None:
+        """Nobody needs to know."""
+
+    def may_commit(self) -> bool:
+        """There is no other."""
+        return True
+
+    def finished(self, summary: str) -> None:
+        """Nobody needs to know."""
+
+    def failed(self, reason: str) -> None:
+        """Nobody needs to know."""
+
+
+class Attached:
+    """The group of a worker that an agent started."""
+
+    def __init__(self, line: channel.Line) -> None:
+        self._line = line
+        self._welcomed, self._answered = threading.Event(), threading.Event()
+        self._allowed, self._settling = False, False
+        self.generation = 0
+        self.regroup_reason = ""
+        threading.Thread(target=self._listen, name="everstep-group", daemon=True).start()
+        line.send({"hello": os.getpid(), "rank": int(os.environ.get("RANK", "0"))})
+        self._welcomed.wait(30)
+
+    @property
+    def regroup_wanted(self) -> bool:
+        """Whether the agent has said that somebody wants in or out."""
+        return bool(self.regroup_reason)
+
+    def settle(self) -> None:
+        """Announce that this worker ends by itself now: from here on a lost peer does not end it."""
+        self._settling = True
+        self._send({"settling": True})
+
+    def may_commit(self) -> bool:
+        """Ask the agent, which asks etcd; no answer is a no."""
+        self._answered.clear()
+        self._allowed = False
+        self._send({"commit": self.generation})
+        return self._answered.wait(30) and self._allowed
+
+    def finished(self, summary: str) -> None:
+        """Tell everybody that the run is complete."""
+        self._settling = True
+        self._send({"finished": summary})
+
+    def failed(self, reason: str) -> None:
+        """Tell everybody that the run has failed and that another try would fail too."""
+        self._settling = True
+        self._send({"failed": reason})
+
+    def _send(self, message: channel.Message) -> None:
+        with contextlib.suppress(OSError):  # a broken line is the listener's to judge
+            self._line.send(message)
+
+    def _listen(self) -> None:
+        while (message := self._line.receive()) is not None:
+            self._hear(message)
+        if not self._settling:
+            _end("the node's agent is gone")
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        if "welcome" in message:
+            self.generation = int(message["welcome"])
+            self._welcomed.set()
+        if message.get("regroup"):
+            self.regroup_reason = str(message["regroup"])
+        if "answer" in message:
+            self._allowed = bool(message["answer"])
+            self._answered.set()
+        if message.get("stop") and not self._settling:
+            _end(str(message["stop"]))
+
+
+def _end(reason: str) -> None:
+    """End this process at once, also out of a collective that waits for a dead peer."""
+    with contextlib.suppress(OSError):  # not the logging module: the main thread may hold its lock
+        os.write(2, f"worker {os.getpid()} ends, to start again: {reason}\n".encode())
+    os._exit(RESTART)
+
+
+def attach() -> Group:
+    """The group that this process is in."""
+    path = os.environ.get(channel.SOCKET_VARIABLE)
+    if not path:
+        return Alone()
+    try:
+        return Attached(channel.connect(path))
+    except OSError as error:
+        log.warning("no agent at %s (%s): this worker trains alone", path, error)
+        return Alone()

@@ -1,0 +1,162 @@
+"""Prepare a data set once, for every worker to read: `python3 -m trainer.prepare --dataset NAME --output DIR`.
+
+Fashion-MNIST comes from the Debian package dataset-fashion-mnist as gzipped IDX files and becomes uint8 arrays
+that workers map into memory. An image folder is checked, file by file. The manifest is written last, and with
+it in place there is nothing left to do: running this again ends at once.
+"""
+
+import argparse
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from everstep.errors import EverstepError
+from trainer.data import IMAGE_FOLDER, MANIFEST_FILE, check_name, list_images
+
+DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
+IDX_FILES = {
+    "train-images.npy": "train-images-idx3-ubyte.gz",
+    "train-labels.npy": "train-labels-idx1-ubyte.gz",
+    "test-images.npy": "t10k-images-idx3-ubyte.gz",
+    "test-labels.npy": "t10k-labels-idx1-ubyte.gz",
+}
+_IDX_UBYTE = 8  # element type in the header of an IDX file
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run; 0, or 1 with a message on standard error."""
+    parser = argparse.ArgumentParser(prog="trainer.prepare", description="Prepare a data set for training.")
+    parser.add_argument("--dataset", required=True, help="fashion-mnist or imagefolder")
+    parser.add_argument("--source", type=Path, help="folder to read from")
+    parser.add_argument("--output", type=Path, required=True, help="folder to write to")
+    options = parser.parse_args(arguments)
+    try:
+        check_name(options.dataset)
+        if options.dataset == IMAGE_FOLDER:
+            check_folder(options.source or options.output)
+        else:
+            prepare_fashion_mnist(options.source or DEBIAN_FOLDER, options.output)
+    except EverstepError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"error: {options.output} cannot be written: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def prepare_fashion_mnist(source: Path, output: Path) -> None:
+    """Arrays and a manifest in `output`; does nothing where they are in place already."""
+    if _done(output):
+        print(f"{output} is prepared already")
+        return
+    output.parent.mkdir(parents=True, exist_ok=True)
+    aside = output.parent / f".{output.name}-{os.getpid()}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        files = {name: _convert(source / packed, aside / name) for name, packed in IDX_FILES.items()}
+        images = np.load(aside / "train-images.npy") / np.float32(255)
+        manifest = {
+            "dataset": "fashion-mnist",
+            "classes": 10,
+            "mean": [round(float(images.mean()), 4)],
+            "deviation": [round(float(images.std()), 4)],
+            "files": files,
+        }
+        (aside / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1))
+        _sync(aside / MANIFEST_FILE)
+        _put_in_place(aside, output)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    print(f"prepared {files['train-images.npy']['shape'][0]} training images in {output}")
+
+
+def check_folder(folder: Path) -> None:
+    """Open every image of the parts `train` and `test`; all the broken ones in one error."""
+    from PIL import Image
+
+    broken: list[str] = []
+    for part in ("train", "test"):
+        samples, names = list_images(folder / part)
+        for sample in samples:
+            try:
+                with Image.open(sample.path) as image:
+                    image.convert("RGB")
+            except Exception as error:  # noqa: BLE001 - a decoder may raise anything on a broken file
+                broken.append(f"{sample.path}: {error}")
+        print(f"{part}: {len(samples)} images in {len(names)} classes")
+    if broken:
+        raise EverstepError(
+            f"{len(broken)} file(s) are not images that can be read:\n  " + "\n  ".join(broken[:20]),
+            "Replace or remove them.",
+        )
+
+
+def _done(output: Path) -> bool:
+    """Whether every file is there with the size that the manifest names."""
+    try:
+        manifest = json.loads((output / MANIFEST_FILE).read_text())
+        return all((output / n).stat().st_size == f["bytes"] for n, f in manifest["files"].items())
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return False
+
+
+def _convert(packed: Path, target: Path) -> dict[str, object]:
+    array = read_idx(packed)
+    if array.ndim > 1:
+        array = array[..., None]  # (n, height, width) to (n, height, width, channels)
+    np.save(target, array)
+    _sync(target)
+    data = target.read_bytes()
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "shape": list(array.shape)}
+
+
+def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """The array in a gzipped IDX file.
+
+    Raises:
+        EverstepError: the file is missing, or not what it should be.
+    """
+    try:
+        data = gzip.decompress(path.read_bytes())
+        _, kind, dimensions = struct.unpack(">HBB", data[:4])
+        shape = struct.unpack(f">{dimensions}I", data[4 : 4 + 4 * dimensions])
+        if kind != _IDX_UBYTE:
+            raise ValueError(f"element type {kind} instead of {_IDX_UBYTE}")
+        return np.frombuffer(data, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    except FileNotFoundError as error:
+        raise EverstepError(
+            f"{path} does not exist",
+            "Install the Debian package dataset-fashion-mnist (the trainer image has it), or pass --source "
+            f"with a folder that holds {', '.join(IDX_FILES.values())}.",
+        ) from error
+    except (OSError, EOFError, ValueError, struct.error) as error:
+        raise EverstepError(f"{path} is not a gzipped IDX file: {error}", "Fetch it again.") from error
+
+
+def _put_in_place(aside: Path, output: Path) -> None:
+    """Rename; where somebody else was faster, theirs stands."""
+    if output.exists() and not _done(output):
+        shutil.rmtree(output)
+    try:
+        aside.rename(output)
+    except OSError:
+        if not _done(output):
+            raise
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""What one training run is: its command line as a frozen value.
+
+Imports neither torch nor numpy, since the launcher reads it before anything else is worth starting.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from everstep.errors import EverstepError
+
+RESULT_FILE = "result.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One run. Field names are the option names.
+
+    The fingerprint holds what decides the outcome: a checkpoint is used only by a run with the same one.
+    """
+
+    model: str
+    dataset: str
+    data: Path
+    run: Path
+    epochs: int = 1
+    global_batch: int = 384
+    learning_rate: float = 0.2
+    weight_decay: float = 5e-4
+    label_smoothing: float = 0.05
+    warmup_fraction: float = 0.15
+    image_size: int = 224
+    seed: int = 0
+    max_steps: int = 0
+    checkpoint_seconds: float = 5.0
+    keep_checkpoints: int = 3
+    fresh: str = ""
+    mode: str = "restart"
+
+    @property
+    def job(self) -> str:
+        """Name of the run: its folder's."""
+        return self.run.name
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What decides the outcome, except the data's own identity."""
+        names = ("model", "dataset", "epochs", "global_batch", "learning_rate", "weight_decay")
+        names += ("label_smoothing", "warmup_fraction", "image_size", "seed", "max_steps", "fresh")
+        return {name: getattr(self, name) for name in names}
+
+
+def parse(arguments: list[str]) -> Settings:
+    """Settings from a command line; argparse itself ends the process at a misspelt option."""
+    read = vars(_parser().parse_args(arguments))
+    settings = Settings(**read)
+    faults = _faults(settings)
+    if faults:
+        raise EverstepError("; ".join(faults), "See `python3 -m trainer.train --help`.")
+    return settings
+
+
+def result(settings: Settings) -> dict[str, Any] | None:
+    """The result of this run, where it has finished under these very settings; otherwise None."""
+    found = any_result(settings.run)
+    return found if found and found.get("fingerprint") == settings.fingerprint else None
+
+
+def any_result(run: Path) -> dict[str, Any] | None:
+    """The result in a run's folder, whatever its settings were."""
+    try:
+        read = json.loads((run / RESULT_FILE).read_text())
+    except (OSError, ValueError):
+        return None
+    return read if isinstance(read, dict) else None
+
+
+def _faults(settings: Settings) -> list[str]:
+    positive = ("epochs", "global_batch", "learning_rate", "image_size", "keep_checkpoints")
+    faults = [
+        f"--{name.replace('_', '-')} must be above 0, got {getattr(settings, name)}"
+        for name in positive
+        if getattr(settings, name) <= 0
+    ]
+    if not 0 <= settings.warmup_fraction < 1:
+        faults.append(f"--warmup-fraction must be in [0, 1), got {settings.warmup_fraction}")
+    if not 0 <= settings.label_smoothing < 1:
+        faults.append(f"--label-smoothing must be in [0, 1), got {settings.label_smoothing}")
+    return faults
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Settings(model="", dataset="", data=Path(), run=Path())
+    parser = argparse.ArgumentParser(
+        prog="trainer.train",
+        description="Train an image classifier, elastically.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--model", required=True, help="resnet18 .. resnet152, efficientnet_b0 .. efficientnet_b7")
+    add("--dataset", required=True, help="fashion-mnist, or imagefolder")
+    add("--data", type=Path, required=True, help="folder of the data; fashion-mnist: see trainer.prepare")
+    add("--run", type=Path, required=True, help="folder of this run; its name is the job's")
+    add("--epochs", type=int, default=defaults.epochs, help="passes over the training set")
+    add("--global-batch", type=int, default=defaults.global_batch, help="samples in one step, all workers")
+    add("--learning-rate", type=float, default=defaults.learning_rate, help="highest rate of the schedule")
+    add("--weight-decay", type=float, default=defaults.weight_decay, help="of weights, not of biases")
+    add("--label-smoothing", type=float, default=defaults.label_smoothing, help="of the training loss")
+    add("--warmup-fraction", type=float, default=defaults.warmup_fraction, help="steps of rising rate")
+    add("--image-size", type=int, default=defaults.image_size, help="side of an imagefolder's images, pixels")
+    add("--seed", type=int, default=defaults.seed, help="of initialisation, order and augmentation")
+    add("--max-steps", type=int, default=defaults.max_steps, help="end after so many steps; 0: never")
+    add("--checkpoint-seconds", type=float, default=defaults.checkpoint_seconds, help="between checkpoints")
+    add("--keep-checkpoints", type=int, default=defaults.keep_checkpoints, help="how many to keep")
+    add("--fresh", default=defaults.fresh, metavar="WORD", help="a new word moves an old run aside")
+    add("--mode", choices=["restart"], default=defaults.mode, help="how workers meet a change of the group")
+    return parser
