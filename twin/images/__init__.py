@@ -1,4 +1,4 @@
-"""The images a twin's nodes run: built from the project's Dockerfiles, kept as one containerd root for all nodes."""
+"""The images a twin's nodes run: built from Dockerfiles, kept as one containerd root for all."""
 
 from twin.images.store import ImageStore, build, clone, ensure_images
 

@@ -1,4 +1,4 @@
-"""Build images: `python -m twin.images` all of them into the twin's store, `... NAME` one into an OCI archive."""
+"""Build images: `python -m twin.images` all into the twin's store; with NAME one, as archive."""
 
 import argparse
 import json
@@ -15,7 +15,9 @@ def main() -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m twin.images", description=__doc__)
     parser.add_argument("name", nargs="?", choices=list(RECIPES), help="one image only")
-    parser.add_argument("--base", metavar="REFERENCE", help="base image instead of our own; with NAME")
+    parser.add_argument(
+        "--base", metavar="REFERENCE", help="base image instead of our own; with NAME"
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     arguments = parser.parse_args()
     if arguments.base and not arguments.name:
@@ -26,7 +28,11 @@ def main() -> int:
     except EverstepError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    values = [value for entry in result.values() for value in (entry if isinstance(entry, list) else [entry])]
+    values = [
+        value
+        for entry in result.values()
+        for value in (entry if isinstance(entry, list) else [entry])
+    ]
     print(json.dumps(result, indent=2) if arguments.json else "\n".join(values))
     return 0
 

@@ -1,7 +1,8 @@
-"""The base images of a twin, made from Debian packages: no registry and no account is needed for them.
+"""The base images of a twin, made from Debian packages: they need no registry and no account.
 
-In a cloud the same Dockerfiles stand on published images (a CUDA PyTorch, a slim Python). Here Debian trixie
-gives the same Python and a PyTorch without CUDA, a fifth of the size, signed by keys that Debian hosts have.
+In a cloud the same Dockerfiles stand on published images (a CUDA PyTorch, a slim Python). Here
+Debian trixie gives the same Python and a PyTorch without CUDA, a fifth of the size, signed by keys
+that Debian hosts have.
 """
 
 import os
@@ -81,7 +82,11 @@ def ensure_base(base: Base, folder: Path, progress: Progress) -> Path:
         EverstepError: no root, no keyring, or the network, the disk or a package fails.
     """
     return cache.ensure(
-        folder, f"base-{base.name}", base.key, progress, lambda staging: _make(base, staging, progress)
+        folder,
+        f"base-{base.name}",
+        base.key,
+        progress,
+        lambda staging: _make(base, staging, progress),
     )
 
 
@@ -99,7 +104,7 @@ def mirror_from(targets: str) -> str:
 
 
 def transport_options(dump: str) -> list[str]:
-    """Pick from `apt-config dump` how this host reaches its mirror (proxy, certificates, clock). Pure."""
+    """Pick from `apt-config dump` how this host reaches its mirror: proxy, clock. Pure."""
     return [
         line.rstrip(";")
         for line in dump.splitlines()

@@ -1,8 +1,9 @@
 """Build a Dockerfile with docker, podman or buildah: whichever works here.
 
-buildah comes last because an engine that answers already has its user's settings. It needs no engine, no daemon
-and, with chroot isolation, no container runtime; its storage lies in our cache, and it runs in a mount namespace
-of its own, so that the mounts it makes and the files it would keep under /var/lib never reach the host.
+buildah comes last because an engine that answers already has its user's settings. It needs no
+engine, no daemon and, with chroot isolation, no container runtime; its storage lies in our cache,
+and it runs in a mount namespace of its own, so that the mounts it makes and the files it would keep
+under /var/lib never reach the host.
 """
 
 import os
@@ -20,7 +21,9 @@ from twin.images import layout
 
 ENGINE_SECONDS = 10.0  # an engine that takes longer to say its version will not be of use
 SHOWN_LINES = 15
-TRUST_ALL = '{"default": [{"type": "insecureAcceptAnything"}]}'  # images are made here or named by the user
+TRUST_ALL = (
+    '{"default": [{"type": "insecureAcceptAnything"}]}'  # images are made here or named by the user
+)
 LIBRARY = Path("/var/lib/containers")
 
 
@@ -43,7 +46,7 @@ class Builder(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be built: a folder laid out as build context, the Dockerfile in it, and what on."""
+    """What is to be built: a folder laid out as build context, its Dockerfile, and the base."""
 
     context: Path
     dockerfile: str
@@ -76,7 +79,9 @@ class Engine:
 
     def has(self, reference: str) -> bool:
         """Tell whether the engine holds an image."""
-        asked = subprocess.run([self.name, "image", "inspect", reference], capture_output=True, check=False)
+        asked = subprocess.run(
+            [self.name, "image", "inspect", reference], capture_output=True, check=False
+        )
         return asked.returncode == 0
 
     def load(self, base: Path, reference: str) -> None:
@@ -111,15 +116,19 @@ class Buildah:
 
     def has(self, reference: str) -> bool:
         """Tell whether buildah's own storage holds an image."""
-        asked = self._call(["inspect", "--type", "image", "--format", "{{.FromImageID}}", reference])
+        asked = self._call(
+            ["inspect", "--type", "image", "--format", "{{.FromImageID}}", reference]
+        )
         return asked.returncode == 0
 
     def load(self, base: Path, reference: str) -> None:
         """Unpack the base into buildah's storage."""
-        # buildah names what it pulls after the path, which must then read like an image name: `.cache` does not.
+        # buildah names what it pulls after its path, which must read like a name: `.cache` does not.
         place = f"oci:{LIBRARY / 'base'}:{layout.read(base)[0].reference}"
         pulled = self._need(["pull", *self._policy(), place], f"load the base {reference}", base)
-        self._need(["tag", pulled.strip().splitlines()[-1], reference], f"name the base {reference}")
+        self._need(
+            ["tag", pulled.strip().splitlines()[-1], reference], f"name the base {reference}"
+        )
 
     def build(self, job: Job, into: Path) -> None:
         """Build, then write what the layout does not have yet."""
@@ -128,6 +137,7 @@ class Buildah:
             [
                 "build",
                 *self._policy(),
+                "--layers",  # what a Dockerfile copies first and changes least is not made again
                 "--timestamp=0",  # equal contents, equal digest
                 "--pull=missing",
                 *argument,
@@ -138,7 +148,12 @@ class Buildah:
             f"build {job.reference}",
         )
         target = f"oci:{into}:{job.reference}"
-        self._need(["push", *self._policy(), job.reference, target], f"save {job.reference}")
+        quickly = [
+            "--compression-format=gzip",
+            "--compression-level=1",
+        ]  # it never leaves this disk
+        push = ["push", *self._policy(), *quickly, job.reference, target]
+        self._need(push, f"save {job.reference}")
         self._call(["rmi", "--prune"])  # what the tag stood on before
 
     def _policy(self) -> list[str]:
@@ -153,7 +168,7 @@ class Buildah:
     def _call(
         self, arguments: list[str], base: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run buildah where /var/lib/containers is a scratch folder that ends with it; `base` is seen in it."""
+        """Run buildah with a scratch /var/lib/containers that ends with it; `base` is in it."""
         temporary = self.storage / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
         (self.storage / "policy.json").write_text(TRUST_ALL)
@@ -166,7 +181,16 @@ class Buildah:
             LIBRARY.mkdir()
         try:
             return _captured(
-                ["unshare", "--mount", "--propagation=private", "sh", "-c", shell, str(base), *command],
+                [
+                    "unshare",
+                    "--mount",
+                    "--propagation=private",
+                    "sh",
+                    "-c",
+                    shell,
+                    str(base),
+                    *command,
+                ],
                 {"BUILDAH_ISOLATION": "chroot", "TMPDIR": str(temporary)},
             )
         finally:
@@ -180,10 +204,13 @@ def explain(program: str, what: str, output: str) -> EverstepError:
     tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-SHOWN_LINES:])
     said = f"{program} could not {what}:\n{tail}"
     if re.search(r"no space left on device|disk quota exceeded", output, re.IGNORECASE):
-        return EverstepError(f"The disk ran full: {said}", "Free 4 GB where the cache of Everstep lies.")
+        return EverstepError(
+            f"The disk ran full: {said}", "Free 4 GB where the cache of Everstep lies."
+        )
     if re.search(r"overlay.*(?:not supported|invalid argument)", output, re.IGNORECASE):
         return EverstepError(
-            said, "The cache must lie on a disk that overlay works on (ext4, xfs): set XDG_CACHE_HOME."
+            said,
+            "The cache must lie on a disk that overlay works on (ext4, xfs): set XDG_CACHE_HOME.",
         )
     return EverstepError(said)
 

@@ -1,9 +1,10 @@
 """A containerd root with every image in it, made once and copied to each node by hard links.
 
-Importing and unpacking a gigabyte takes a quarter of a minute; a node that had to do so would be as slow as a
-machine that pulls. What containerd keeps of an image never changes once it is written, so nodes may share it;
-only its two small databases are copied. The root is filled by a containerd of our own, in a mount namespace
-whose /run it has for itself: nothing of it can meet a containerd of the host.
+Importing and unpacking a gigabyte takes a quarter of a minute; a node that had to do so would be as
+slow as a machine that pulls. What containerd keeps of an image never changes once it is written, so
+nodes may share it; only its two small databases are copied. The root is filled by a containerd of
+our own, in a mount namespace whose /run it has for itself: nothing of it can meet a containerd of
+the host.
 """
 
 import os
@@ -55,7 +56,9 @@ def fill(root: Path, sources: Sequence[Source]) -> tuple[str, ...]:
         EverstepError: containerd does not start or refuses an image.
     """
     wanted = [
-        source.reference or image.reference for source in sources for image in layout.read(source.layout)
+        source.reference or image.reference
+        for source in sources
+        for image in layout.read(source.layout)
     ]
     root.mkdir(parents=True, exist_ok=True)
     with _containerd(root) as process:
@@ -70,9 +73,10 @@ def fill(root: Path, sources: Sequence[Source]) -> tuple[str, ...]:
 
 
 def copy(root: Path, destination: Path) -> None:
-    """Copy a containerd root that nothing runs on: hard links for what never changes, copies of databases.
+    """Copy a containerd root that nothing runs on.
 
-    On another file system, where links cannot be made, everything is copied.
+    What never changes is hard-linked, databases are copied. On another file system, where links
+    cannot be made, everything is copied.
 
     Raises:
         EverstepError: the copy fails, for want of space for instance.
@@ -80,7 +84,7 @@ def copy(root: Path, destination: Path) -> None:
     destination.parent.mkdir(parents=True, exist_ok=True)
     same_disk = root.stat().st_dev == destination.parent.stat().st_dev
     how = "--link" if same_disk else "--reflink=auto"
-    # cp and not a walk of our own: it keeps owners, modes and the extended attributes overlay lives by.
+    # cp and no walk of our own: it keeps owners, modes and the attributes overlay lives by.
     done = subprocess.run(
         ["cp", "--archive", how, "--no-target-directory", str(root), str(destination)],
         capture_output=True,
@@ -90,7 +94,7 @@ def copy(root: Path, destination: Path) -> None:
     if done.returncode:
         shutil.rmtree(destination, ignore_errors=True)
         raise EverstepError(
-            f"The images could not be copied to {destination}: {done.stderr.strip().splitlines()[-1]}",
+            f"The images could not be copied to {destination}: {done.stderr.strip()[-200:]}",
             "Free some space there.",
         )
     for database in root.glob("*/*.db"):
@@ -101,7 +105,7 @@ def copy(root: Path, destination: Path) -> None:
 
 
 def share_content(root: Path, folder: Path) -> None:
-    """Let a layout folder's blobs be those of a containerd root: equal bytes, kept on the disk once."""
+    """Let a layout folder's blobs be those of a containerd root: equal bytes, on the disk once."""
     for blob in (folder / "blobs" / "sha256").iterdir():
         ours = root / CONTENT / blob.name
         if ours.exists() and not ours.samefile(blob):
@@ -150,7 +154,7 @@ def _containerd(root: Path) -> Iterator[subprocess.Popen[bytes]]:
     disabled = ", ".join(f'"{plugin}"' for plugin in DISABLED)
     config.write_text(
         f'version = 2\nroot = "{root}"\nstate = "/run/containerd"\noom_score = 0\n'
-        f"disabled_plugins = [{disabled}]\n[grpc]\naddress = \"{SOCKET}\"\n"
+        f'disabled_plugins = [{disabled}]\n[grpc]\naddress = "{SOCKET}"\n'
     )
     shell = 'mount -t tmpfs everstep /run && exec containerd --config "$0"'
     alone = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--propagation=private"]
@@ -176,11 +180,12 @@ def _containerd(root: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
+    socket = Path(f"/proc/{process.pid}/root{SOCKET}")  # ctr waits 10 s for one that is not there
     while time.monotonic() < deadline and process.poll() is None:
-        asked = subprocess.run(_inside(process, "images", "ls", "-q"), capture_output=True, check=False)
-        if asked.returncode == 0:
+        if socket.exists():
+            _ctr(process, "version")
             return
-        time.sleep(0.05)
+        time.sleep(0.02)
     raise _failed("containerd does not start", log.read_text(errors="replace"))
 
 

@@ -1,7 +1,8 @@
 """OCI image layouts: a folder, or a tar of one, that holds images as blobs named by their digest.
 
-Layouts are what this package hands from step to step. A folder, unlike a tar, can share its large blobs with
-other folders by hard links, and can be sent to containerd without the blobs that it already has.
+Layouts are what this package hands from step to step. A folder, unlike a tar, can share its large
+blobs with other folders by hard links, and can be sent to containerd without the blobs that it
+already has.
 """
 
 import hashlib
@@ -38,7 +39,7 @@ class Image:
 
 
 def single_layer(layout: Path, layer: Path, reference: str, config: Json) -> None:
-    """Make a layout of one image whose only layer is a tar; the tar is moved into it, not copied."""
+    """Make a layout of one image whose only layer is a tar, which is moved into it."""
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True)
     with layer.open("rb") as content:
@@ -115,7 +116,9 @@ def read(source: Path) -> list[Image]:
         ) from error
 
 
-def write_archive(source: Path, reference: str | None, out: IO[bytes], known: Collection[str]) -> None:
+def write_archive(
+    source: Path, reference: str | None, out: IO[bytes], known: Collection[str]
+) -> None:
     """Write a layout as a tar that containerd imports under full references.
 
     Args:
@@ -169,7 +172,9 @@ def _blobs(source: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
     with tarfile.open(source) as archive:
         for entry in archive:
             name = entry.name.removeprefix("./")
-            content_of_tar = archive.extractfile(entry) if name.startswith("blobs/sha256/") else None
+            content_of_tar = (
+                archive.extractfile(entry) if name.startswith("blobs/sha256/") else None
+            )
             if content_of_tar:
                 yield name.rpartition("/")[2], entry.size, content_of_tar
 

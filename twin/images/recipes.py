@@ -1,10 +1,11 @@
-"""What each image is made of: its Dockerfile, what of the repository goes in, and the base it stands on locally.
+"""What each image is made of: its Dockerfile, what goes into it, and its base on a twin.
 
-The Dockerfiles are ordinary ones, so each image also builds on a base from a registry. Their build context is
-laid out as the repository is, and beside it `build/`, which holds what is made and not written: programs under
-build/bin, Python packages under build/site.
+The Dockerfiles are ordinary ones, so each image also builds on a base from a registry. Their build
+context is laid out as the repository is, and beside it `build/`, which holds what is made and not
+written: programs under build/bin, Python packages under build/site.
 """
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,7 @@ def context_files(recipe: Recipe, root: Path = REPOSITORY) -> list[Path]:
 
 
 def source_key(recipe: Recipe, root: Path = REPOSITORY) -> str:
-    """Return the key of everything the repository puts into an image: names, contents, execute bits."""
+    """Return the key of all the repository puts into an image: names, contents, execute bits."""
     parts: list[str | bytes] = [recipe.name]
     for path in context_files(recipe, root):
         executable = "x" if path.stat().st_mode & 0o100 else "-"
@@ -137,6 +138,14 @@ def _files_below(folder: Path) -> set[Path]:
 def _put(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(source, target)
+        shutil.copytree(source, target, copy_function=_link_or_copy)
     else:
         shutil.copy(source, target)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """Hard-link thousands of files that the build only reads; copy them across file systems."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

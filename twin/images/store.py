@@ -1,13 +1,12 @@
-"""The images of a twin: each built when what it is made from changes, all kept in one golden containerd root.
+"""The images of a twin: built when their sources change, kept in one containerd root.
 
-Every step has a key of its own: base, Python packages, image, store. A second run with nothing changed reads
-the sources, finds the store by its key and does nothing else; after a change in one image only that image and
-its layers are made anew, on a copy of the last store.
+Every step has a key of its own: base, Python packages, image, store. A second run with nothing
+changed reads the sources, finds the store by its key and does nothing else; after a change in one
+image only that image and its layers are made anew, on a copy of the last store.
 """
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -23,7 +22,6 @@ from twin.paths import cache_directory
 from twin.toolchain import cache, ensure_tools
 
 FORMAT = "1"  # raise it when the same inputs should give other images
-KEPT_STORES = 3  # another checkout of the project may be using an older one
 PYTHON = ("--python-version=3.13", "--python-platform=x86_64-manylinux_2_28")  # Debian trixie's
 FOREIGN = "EVERSTEP_TWIN_IMAGES"
 
@@ -54,12 +52,8 @@ def ensure_images(progress: Progress) -> ImageStore:
     foreign = foreign_archives()
     key = store_key(keys, foreign)
     folder = images_folder()
-    if not (folder / f"store-{key}").is_dir():
-        layouts = {name: _ensure_layout(RECIPES[name], keys[name], tools, progress) for name in keys}
-        sources = [golden.Source(layouts[name], RECIPES[name].reference) for name in layouts]
-        sources += [golden.Source(archive) for archive in foreign]
-        cache.ensure(folder, "store", key, progress, partial(_fill, sources, folder, progress))
-    return _opened(folder / f"store-{key}", key)
+    make = partial(_fill, keys, foreign, tools, progress)
+    return _opened(cache.ensure(folder, "store", key, progress, make), key)
 
 
 def clone(store: ImageStore, destination: Path) -> None:
@@ -77,7 +71,7 @@ def build(name: str, progress: Progress, base: str | None = None) -> Path:
     Args:
         name: a key of `recipes.RECIPES`.
         progress: told of every step.
-        base: what it stands on, as the builder can pull it; default: our own, made from Debian packages.
+        base: what it stands on, as the builder can pull it; default: our own, from Debian.
 
     Raises:
         EverstepError: no such image, or the build fails.
@@ -125,7 +119,9 @@ def foreign_archives() -> list[Path]:
         return []
     folder = Path(named)
     if not folder.is_dir():
-        raise EverstepError(f"{FOREIGN} is {named!r}, which is no folder.", "Point it to one that holds *.tar.")
+        raise EverstepError(
+            f"{FOREIGN} is {named!r}, which is no folder.", "Point it to one that holds *.tar."
+        )
     return sorted(folder.glob("*.tar"))
 
 
@@ -159,15 +155,15 @@ def _make(
             layout.share_blobs(base_layout, oci)
         with progress.step(f"Building the image {recipe.name} with {builder.name}"):
             reference = own.reference if own else base
-            builder.build(builders.Job(context, recipe.dockerfile, recipe.reference, reference), oci)
+            builder.build(
+                builders.Job(context, recipe.dockerfile, recipe.reference, reference), oci
+            )
     layout.drop_unused(oci)
     cache.remove(context)
-    for older in folder.glob(f"image-{recipe.name}-*"):
-        cache.remove(older)
 
 
 def _ensure_site(recipe: Recipe, progress: Progress) -> Path:
-    """Return a folder with the Python packages of a locked requirements file, their hashes checked."""
+    """Return a folder with the Python packages of a locked requirements file."""
     requirements = REPOSITORY / recipe.requirements
     key = cache.digest([FORMAT, *PYTHON, requirements.read_bytes()])
     install = partial(_install, recipe, requirements, progress)
@@ -175,7 +171,7 @@ def _ensure_site(recipe: Recipe, progress: Progress) -> Path:
 
 
 def _install(recipe: Recipe, requirements: Path, progress: Progress, staging: Path) -> None:
-    # On the host and not in the image: an image build needs no network, and a failed download no rebuild.
+    # On the host and not in the image: so no image build needs the network.
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--require-hashes", *PYTHON]
     command += ["--no-build", "--target", str(staging / "site"), "--requirement", str(requirements)]
     with progress.step(f"Fetching the Python packages of the image {recipe.name}"):
@@ -187,30 +183,29 @@ def _install(recipe: Recipe, requirements: Path, progress: Progress, staging: Pa
         )
 
 
-def _fill(sources: list[golden.Source], folder: Path, progress: Progress, staging: Path) -> None:
+def _fill(
+    keys: dict[str, str],
+    foreign: list[Path],
+    tools: dict[str, Path],
+    progress: Progress,
+    staging: Path,
+) -> None:
     """Fill a new store, starting from the newest one there is."""
-    root = staging / "root"
-    earlier = _stores(folder)
+    folder, root = staging.parent, staging / "root"
+    layouts = {name: _ensure_layout(RECIPES[name], keys[name], tools, progress) for name in keys}
+    sources = [golden.Source(layouts[name], RECIPES[name].reference) for name in layouts]
+    sources += [golden.Source(archive) for archive in foreign]
+    earlier = cache.versions(folder, "store")
     with progress.step("Loading the images into containerd"):
         if earlier:
             golden.copy(earlier[0] / "root", root)
         references = golden.fill(root, sources)
     (staging / "store.json").write_text(json.dumps({"references": references}))
-    for source in sources:
-        if source.layout.is_dir():
-            golden.share_content(root, source.layout)
-    for old in earlier[KEPT_STORES - 1 :]:
-        cache.remove(old)
-
-
-def _stores(folder: Path) -> list[Path]:
-    """Return the finished stores, the one used last first."""
-    stores = [store for store in folder.glob("store-*") if (store / "store.json").is_file()]
-    return sorted(stores, key=lambda store: store.stat().st_mtime, reverse=True)
+    for kept in (*layouts.values(), *(base / "oci" for base in folder.glob("base-*-*"))):
+        golden.share_content(root, kept)
 
 
 def _opened(folder: Path, key: str) -> ImageStore:
-    os.utime(folder)
     references = json.loads((folder / "store.json").read_text())["references"]
     return ImageStore(folder / "root", key, tuple(references))
 
@@ -219,5 +214,3 @@ def _pack(folder: Path, recipe: Recipe, progress: Progress, staging: Path) -> No
     archive = staging / f"{recipe.name}.tar"
     with progress.step(f"Writing {archive.name}"), archive.open("wb") as out:
         layout.write_archive(folder, recipe.reference, out, known=())
-    for older in staging.parent.glob(f"archive-{recipe.name}-*"):
-        shutil.rmtree(older, ignore_errors=True)

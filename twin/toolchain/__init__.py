@@ -1,4 +1,4 @@
-"""The programs and Debian packages the twin needs: found where they are there, else built or installed once."""
+"""The programs and Debian packages the twin needs: found, or else built or installed once."""
 
 from twin.toolchain.packages import ensure_packages
 from twin.toolchain.tools import ensure_tools

@@ -1,4 +1,4 @@
-"""Build what is missing and print where every program is: `python -m twin.toolchain [--json] [NAME ...]`."""
+"""Build what is missing, print where programs are: `python -m twin.toolchain [NAME ...]`."""
 
 import argparse
 import json

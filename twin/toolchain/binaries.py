@@ -56,7 +56,7 @@ class Module:
 
     @property
     def version(self) -> str:
-        """The version that go.mod asks for, such as `1.36.3`; empty for a module that is all ours."""
+        """The version that go.mod asks for, such as `1.36.3`; empty for a module of our own."""
         return required_version((self.folder / "go.mod").read_text(), self.origin)
 
     @property
@@ -113,7 +113,7 @@ PROGRAMS: Mapping[str, Module] = {name: module for module in MODULES for name in
 
 
 def required_version(go_mod: str, origin: str) -> str:
-    """Return the version, without its `v`, that the text of a go.mod requires of a module; or ""."""
+    """Return the version, without its `v`, that a go.mod requires of a module; or ""."""
     found = re.search(rf"^\s*(?:require\s+)?{re.escape(origin)} v(\S+)", go_mod, re.MULTILINE)
     return found[1] if origin and found else ""
 

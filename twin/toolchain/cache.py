@@ -1,24 +1,27 @@
 """Things that are costly to make, made once: keyed by what they are made from, whole or not there.
 
-A finished thing is a folder `<name>-<key>`. It is made in a staging folder beside it and renamed when it is
-complete, so a build that was killed leaves nothing that could be taken for a result. Whoever makes one holds
-a lock, so that several runs at once share one build; under the lock, a staging folder is always somebody's
-wreck and is removed. Locks are flock(2), which the kernel releases however their holder ends.
+A finished thing is a folder `<name>-<key>`. It is made in a staging folder beside it and renamed
+when it is complete, so a build that was killed leaves nothing that could be taken for a result.
+Whoever makes one holds a lock, so that several runs at once share one build; under the lock, a
+staging folder is always somebody's wreck and is removed. Locks are flock(2), which the kernel
+releases however their holder ends.
 """
 
 import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from everstep.errors import EverstepError
 from everstep.progress import Progress
 
 KEY_LENGTH = 16
+KEPT_VERSIONS = 3  # other checkouts of the project may be using older ones
 
 
 def digest(parts: Iterable[bytes | str]) -> str:
@@ -63,7 +66,8 @@ def ensure(
         EverstepError: the disk is full.
     """
     finished = folder / f"{name}-{key}"
-    if finished.is_dir():
+    with suppress(FileNotFoundError):
+        os.utime(finished)  # the time of its last use, which decides what is pruned
         return finished
     with locked(folder / f"{name}.lock", progress, f"making {name}"):
         if finished.is_dir():  # by whom we waited for
@@ -75,12 +79,21 @@ def ensure(
             with full_disk_explained(folder, f"making {name}"):
                 staging.mkdir()
                 make(staging)
-                os.sync()  # the rename must not reach the disk before what it promises
+                _flush(staging)  # the rename must not reach the disk before what it promises
                 staging.rename(finished)
+            for unused in versions(folder, name)[KEPT_VERSIONS:]:
+                remove(unused)
         except BaseException:
             remove(staging)
             raise
     return finished
+
+
+def versions(folder: Path, name: str) -> list[Path]:
+    """Return the finished folders of a thing, whatever their key, the one used last first."""
+    pattern = re.compile(rf"{re.escape(name)}-[0-9a-f]{{{KEY_LENGTH}}}")
+    found = [path for path in folder.iterdir() if pattern.fullmatch(path.name)]
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 @contextmanager
@@ -99,6 +112,17 @@ def full_disk_explained(folder: Path, doing: str) -> Iterator[None]:
             f"The disk ran full while {doing} in {folder}.",
             "Free some space there, or point XDG_CACHE_HOME to a folder on a larger disk.",
         ) from error
+
+
+def _flush(folder: Path) -> None:
+    """Bring a folder's own files to the disk.
+
+    Not those of its subfolders, which can be a hundred thousand: a power cut may tear one of them.
+    """
+    for path in folder.iterdir():
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
 
 
 def remove(folder: Path) -> None:

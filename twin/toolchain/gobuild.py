@@ -1,4 +1,4 @@
-"""Build the programs of one Go module into a folder, and say in plain words what went wrong if it fails."""
+"""Build the programs of one Go module, and say in plain words what went wrong if it fails."""
 
 import os
 import re
@@ -46,7 +46,9 @@ def find_go() -> Go:
     """
     program = shutil.which("go")
     if program is None:
-        raise EverstepError("Go is needed to build the programs of the twin and is not on PATH.", INSTALL_GO)
+        raise EverstepError(
+            "Go is needed to build the programs of the twin and is not on PATH.", INSTALL_GO
+        )
     asked = subprocess.run([program, "version"], capture_output=True, text=True, check=False)
     found = re.search(r"go(\d+(?:\.\d+)+\S*)", asked.stdout)
     if asked.returncode or not found:
@@ -88,7 +90,9 @@ def build(module: Module, go: Go, into: Path, progress: Progress) -> None:
         raise explain(module.name, lines, into)
     missing = [name for name in module.programs if not (into / name).is_file()]
     if missing:
-        raise EverstepError(f"go built {module.name} without {', '.join(missing)}.", "Please report it.")
+        raise EverstepError(
+            f"go built {module.name} without {', '.join(missing)}.", "Please report it."
+        )
 
 
 def flags(module: Module) -> list[str]:
@@ -99,7 +103,7 @@ def flags(module: Module) -> list[str]:
 
 def command(module: Module, go: Go, into: Path) -> list[str]:
     """Return the whole command; run it in the module's folder."""
-    # With one package -o must name the file, or a package called `server` makes a program called so.
+    # With one package -o names the file: the package `server` would make a program `server`.
     single = len(module.programs) == 1
     output = f"{into}/{next(iter(module.programs))}" if single else f"{into}/"
     return [go.program, "build", "-v", *flags(module), "-o", output, *module.programs.values()]
@@ -113,7 +117,8 @@ def explain(name: str, lines: Iterable[str], into: Path) -> EverstepError:
         return EverstepError(
             f"The disk ran full while building {name}.",
             f"Free some space (a cold build of everything takes about 8 GB) where these lie:\n"
-            f"  {into.parent}\n  the folders that `go env GOCACHE GOMODCACHE GOTMPDIR` prints, and $TMPDIR",
+            f"  {into.parent}\n"
+            f"  the folders that `go env GOCACHE GOMODCACHE GOTMPDIR` prints, and $TMPDIR",
         )
     if NO_NETWORK.search(text):
         return EverstepError(
@@ -166,12 +171,16 @@ def _follow(process: subprocess.Popen[str], step: Step) -> deque[str]:
     for line in process.stderr or ():
         if line.startswith("go: downloading "):
             downloads += 1
-        elif re.fullmatch(r"[\w./~+-]+\s*", line):  # -v: the name of a package that is being compiled
+        elif re.fullmatch(
+            r"[\w./~+-]+\s*", line
+        ):  # -v: the name of a package that is being compiled
             packages += 1
         else:
             kept.append(line.rstrip())
         now = time.monotonic()
         if now - noted >= NOTE_SECONDS:
             noted = now
-            step.note(f"{packages} packages compiled, {downloads} modules downloaded, {now - began:.0f} s")
+            step.note(
+                f"{packages} packages compiled, {downloads} modules downloaded, {now - began:.0f} s"
+            )
     return kept

@@ -1,6 +1,7 @@
 """The Debian packages the twin needs, and the file that proves each is there.
 
-Files are looked for rather than dpkg asked: a containerd from elsewhere is as good, and looking costs nothing.
+Files are looked for rather than dpkg asked: a containerd from elsewhere is as good, and looking
+costs nothing.
 """
 
 import os
@@ -35,7 +36,9 @@ class Package:
 
 
 PACKAGES = (
-    Package("containerd", ("containerd", "ctr", "containerd-shim-runc-v2"), "runs a node's containers"),
+    Package(
+        "containerd", ("containerd", "ctr", "containerd-shim-runc-v2"), "runs a node's containers"
+    ),
     Package("runc", ("runc",), "starts a container"),
     Package(
         "containernetworking-plugins",
@@ -108,7 +111,14 @@ def _is_there(proof: str) -> bool:
 
 def _install(names: list[str]) -> None:
     """Install packages; refresh the package lists only if it does not work without."""
-    install = ["apt-get", "install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"]
+    install = [
+        "apt-get",
+        "install",
+        "--yes",
+        "--no-install-recommends",
+        "-o",
+        "DPkg::Lock::Timeout=120",
+    ]
     if _apt([*install, *names]).returncode == 0:
         return
     refreshed = _apt(["apt-get", "update"])

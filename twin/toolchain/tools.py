@@ -1,4 +1,4 @@
-"""Give the paths of the programs the twin runs: from PATH where the right version is, else built once."""
+"""Where the programs of the twin are: on PATH in the right version, else built once."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def ensure_tools(
     Args:
         names: programs, keys of `binaries.PROGRAMS`.
         progress: told of every build.
-        static: take none from PATH, since what goes into an image must need no library of this machine.
+        static: take none from PATH: what goes into an image must need no library of this host.
 
     Raises:
         EverstepError: Go is missing or too old, or network, disk or memory fail.
@@ -35,7 +35,9 @@ def ensure_tools(
         raise ValueError(f"no such program in the toolchain: {', '.join(unknown)}")
     found = {} if static else {name: path for name in wanted if (path := on_path(name))}
     lacking = {name: PROGRAMS[name].name for name in wanted if name not in found}
-    folders = _ensure_modules([module for module in MODULES if module.name in lacking.values()], progress)
+    folders = _ensure_modules(
+        [module for module in MODULES if module.name in lacking.values()], progress
+    )
     built = {name: folders[module] / name for name, module in lacking.items()}
     return {name: found.get(name) or built[name] for name in wanted}
 
@@ -64,7 +66,9 @@ def on_path(name: str) -> Path | None:
 
 def module_key(module: Module, go_version: str) -> str:
     """Return the key of a module's build: all that shapes its programs."""
-    sources = [path for path in sorted(module.folder.iterdir()) if path.suffix in {".mod", ".sum", ".go"}]
+    sources = [
+        path for path in sorted(module.folder.iterdir()) if path.suffix in {".mod", ".sum", ".go"}
+    ]
     files = [part for path in sources for part in (path.name, path.read_bytes())]
     return cache.digest([FORMAT, go_version, *gobuild.flags(module), *files])
 
@@ -84,4 +88,3 @@ def _ensure_module(module: Module, go: gobuild.Go, folder: Path, progress: Progr
 
 def _make(module: Module, go: gobuild.Go, progress: Progress, staging: Path) -> None:
     gobuild.build(module, go, staging, progress)
-
