@@ -123,7 +123,7 @@ class Buildah:
 
     def load(self, base: Path, reference: str) -> None:
         """Unpack the base into buildah's storage."""
-        # buildah names what it pulls after its path, which must read like a name: `.cache` does not.
+        # buildah names an image after the path it pulls from, and `.cache` would be no name.
         place = f"oci:{LIBRARY / 'base'}:{layout.read(base)[0].reference}"
         pulled = self._need(["pull", *self._policy(), place], f"load the base {reference}", base)
         self._need(

@@ -22,6 +22,7 @@ from twin.images import layout
 
 NAMESPACE = "k8s.io"  # where the kubelet's images are
 SOCKET = "/run/containerd.sock"
+LAST = "localhost/everstep/last-to-go:local"  # whose removal starts the garbage collector
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
 SHOWN_LINES = 12
@@ -63,10 +64,9 @@ def fill(root: Path, sources: Sequence[Source]) -> tuple[str, ...]:
     root.mkdir(parents=True, exist_ok=True)
     with _containerd(root) as process:
         for source in sources:
-            _import(process, root, source)
+            _import(process, source)
         present = _ctr(process, "images", "ls", "--quiet").split()
-        if surplus := sorted(set(present) - set(wanted)):
-            _ctr(process, "images", "rm", "--sync", *surplus)
+        _collect(process, wanted[0], sorted(set(present) - set(wanted)))
         if lacking := sorted(set(wanted) - set(present)):
             raise EverstepError(f"containerd imported all images but {', '.join(lacking)}.")
     return tuple(wanted)
@@ -115,10 +115,20 @@ def share_content(root: Path, folder: Path) -> None:
                 aside.replace(blob)
 
 
-def _import(process: subprocess.Popen[bytes], root: Path, source: Source) -> None:
+def _collect(process: subprocess.Popen[bytes], kept: str, surplus: list[str]) -> None:
+    """Remove images and all that no image needs any more.
+
+    The collector runs here and at no other time: while an image is being imported under a name that
+    is taken, nothing refers to the layers that the old one and the new one share.
+    """
+    _ctr(process, "images", "tag", "--force", kept, LAST)
+    _ctr(process, "images", "rm", "--sync", *surplus, LAST)
+
+
+def _import(process: subprocess.Popen[bytes], source: Source) -> None:
     """Stream an image into containerd without the blobs it has."""
-    content = root / CONTENT
-    known = {blob.name for blob in content.iterdir()} if content.is_dir() else set()
+    present = _ctr(process, "content", "ls", "--quiet").split()
+    known = {digest.removeprefix("sha256:") for digest in present}
     arguments = _inside(process, "images", "import", "-")
     with subprocess.Popen(
         arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -155,6 +165,8 @@ def _containerd(root: Path) -> Iterator[subprocess.Popen[bytes]]:
     config.write_text(
         f'version = 2\nroot = "{root}"\nstate = "/run/containerd"\noom_score = 0\n'
         f'disabled_plugins = [{disabled}]\n[grpc]\naddress = "{SOCKET}"\n'
+        '[plugins."io.containerd.gc.v1.scheduler"]\n'
+        'startup_delay = "24h"\nmutation_threshold = 0\ndeletion_threshold = 0\n'
     )
     shell = 'mount -t tmpfs everstep /run && exec containerd --config "$0"'
     alone = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--propagation=private"]

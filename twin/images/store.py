@@ -196,10 +196,17 @@ def _fill(
     sources = [golden.Source(layouts[name], RECIPES[name].reference) for name in layouts]
     sources += [golden.Source(archive) for archive in foreign]
     earlier = cache.versions(folder, "store")
-    with progress.step("Loading the images into containerd"):
-        if earlier:
-            golden.copy(earlier[0] / "root", root)
-        references = golden.fill(root, sources)
+    with progress.step("Loading the images into containerd") as step:
+        try:
+            if earlier:
+                golden.copy(earlier[0] / "root", root)
+            references = golden.fill(root, sources)
+        except EverstepError as error:
+            if not earlier:
+                raise
+            step.note(f"starting afresh, since the last store cannot be extended: {error}")
+            cache.remove(root)
+            references = golden.fill(root, sources)
     (staging / "store.json").write_text(json.dumps({"references": references}))
     for kept in (*layouts.values(), *(base / "oci" for base in folder.glob("base-*-*"))):
         golden.share_content(root, kept)
