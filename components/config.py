@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RESNETS = tuple(f"resnet{depth}" for depth in (18, 34, 50, 101, 152))
 EFFICIENTNETS = tuple(f"efficientnet_b{scale}" for scale in range(8))
 MODELS = RESNETS + EFFICIENTNETS
-DATASETS = ("fashion-mnist",)
+DATASETS = ("fashion-mnist", "imagefolder")
 
 LONGEST_JOB_NAME = 50  # Kubernetes' 63 for a Service's name, less "-worker-" and the index
 
@@ -132,7 +132,9 @@ class DataConfig(Section):
     """The data set, prepared once on the volume before training starts."""
 
     dataset: DatasetName = Field(
-        default="fashion-mnist", description="One of: " + ", ".join(DATASETS) + "."
+        default="fashion-mnist",
+        description="`fashion-mnist`, or `imagefolder`: a folder a class, which you put into "
+        "`data/imagefolder` on the volume.",
     )
     image: Image | None = Field(
         default=None, description="Image that prepares it; absent: the job's."
@@ -172,6 +174,24 @@ class JobConfig(Section):
     learning_rate: float = Field(
         default=0.4, gt=0, description="Peak learning rate, for the global batch."
     )
+    weight_decay: float = Field(default=5e-4, ge=0, description="Of weights, not of biases.")
+    label_smoothing: float = Field(
+        default=0.05, ge=0, lt=1, description="Share of a label given to the other classes."
+    )
+    warmup_fraction: float = Field(
+        default=0.15, ge=0, lt=1, description="Share of the steps with a rising learning rate."
+    )
+    image_size: int = Field(
+        default=224, ge=16, description="Side of an image folder's images, in pixels."
+    )
+    checkpoint_seconds: float = Field(
+        default=5.0, gt=0, description="Seconds between checkpoints: what a lost node may cost."
+    )
+    keep_checkpoints: int = Field(default=3, ge=1, description="How many checkpoints to keep.")
+    fresh: str = Field(
+        default="",
+        description="A new word here moves an old run of this name aside; empty resumes it.",
+    )
     seed: int = Field(default=0, ge=0, description="Seed of order, augmentation and weights.")
     gpus_per_worker: int = Field(
         default=1, ge=0, description="GPUs and processes of a worker; 0 trains on the CPU."
@@ -185,7 +205,7 @@ class JobConfig(Section):
     )
     grace_seconds: int = Field(
         default=30,
-        ge=1,
+        ge=10,
         description="Seconds a worker has to leave, within the cloud's notice (Azure 30, AWS 120).",
     )
     max_restarts: int = Field(

@@ -27,6 +27,7 @@ from components.storage import MOUNT, Storage, run_folder
 API_VERSION = "elastic.pytorch.org/v1alpha1"
 CONTAINER = "elasticjob-worker"  # the controllers look for the exit code under this name
 GPU = "nvidia.com/gpu"
+EXIT_SECONDS = 5
 
 # The upstream controller writes the whole object back with these filled in; they are not ours to
 # fight over.
@@ -172,8 +173,15 @@ def arguments(args: ElasticTrainingJobArgs) -> list[str]:
         "epochs": config.epochs,
         "global-batch": config.global_batch,
         "learning-rate": config.learning_rate,
+        "weight-decay": config.weight_decay,
+        "label-smoothing": config.label_smoothing,
+        "warmup-fraction": config.warmup_fraction,
+        "image-size": config.image_size,
+        "checkpoint-seconds": config.checkpoint_seconds,
+        "keep-checkpoints": config.keep_checkpoints,
         "seed": config.seed,
         "mode": config.mode,
+        **({"fresh": config.fresh} if config.fresh else {}),
     }
     return [
         f"--nproc_per_node={max(1, config.gpus_per_worker)}",
@@ -191,7 +199,10 @@ def _environment(config: JobConfig) -> list[Any]:
         "POD_IP": "status.podIP",
         "NODE_NAME": "spec.nodeName",
     }
+    # The kubelet kills at the end of the grace; the worker's own deadline leaves it time to exit.
+    deadline = config.grace_seconds - EXIT_SECONDS
     return [
         *(field_env(name, path) for name, path in itself.items()),
+        {"name": "EVERSTEP_GRACE_SECONDS", "value": str(deadline)},
         *({"name": name, "value": value} for name, value in config.env.items()),
     ]

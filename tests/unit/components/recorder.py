@@ -1,11 +1,12 @@
-"""A strict stand-in for Pulumi's engine: records every registration, refuses what the SDK does not know.
+"""A strict stand-in for Pulumi's engine: it records all and refuses what the SDK does not know.
 
-Pulumi's own mocks let duplicate names and misspelt properties pass and show neither dependencies nor options; this
-monitor sees the requests that the real engine would get.
+Pulumi's own mocks let duplicate names and misspelt properties pass and show neither dependencies
+nor options; this monitor sees the requests that the real engine would get.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,7 +51,7 @@ class Graph:
     def objects(self) -> list[dict[str, Any]]:
         """Give the Kubernetes objects, as they would be sent."""
         return [
-            {key: value for key, value in one.inputs.items()}
+            dict(one.inputs)
             for one in self.resources.values()
             if one.custom and one.type.startswith("kubernetes:")
         ]
@@ -89,7 +90,8 @@ class RecordingMonitor(mocks.MockMonitor):
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the name of the gRPC method
         if request.type != "pulumi:pulumi:Stack":
             self._record(request)
-        return super().RegisterResource(request)
+        with event_loop():  # Pulumi's mocks open one in each of their threads and leave it open
+            return super().RegisterResource(request)
 
     def _record(self, request: Any) -> None:
         if request.name in self.graph.resources:
@@ -112,22 +114,36 @@ class RecordingMonitor(mocks.MockMonitor):
         )
 
 
+@contextmanager
+def event_loop() -> Iterator[None]:
+    """Give this thread an event loop, and close it in the end."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
 def record(program: Callable[[], Mapping[str, Any] | None]) -> Graph:
     """Run a program that declares resources; give what it declared once all of it is registered."""
     monitor = RecordingMonitor()
-    asyncio.set_event_loop(asyncio.new_event_loop())
-    mocks.set_mocks(monitor.mocks, project="everstep", stack="test", preview=False, monitor=monitor)
+    with event_loop():
+        mocks.set_mocks(
+            monitor.mocks, project="everstep", stack="test", preview=False, monitor=monitor
+        )
 
-    @pulumi.runtime.test
-    def run() -> pulumi.Output[Any]:
-        said = program() or {}
+        @pulumi.runtime.test
+        def run() -> pulumi.Output[Any]:
+            said = program() or {}
 
-        def keep(values: Mapping[str, Any]) -> None:
-            monitor.graph.outputs.update(values)
+            def keep(values: Mapping[str, Any]) -> None:
+                monitor.graph.outputs.update(values)
 
-        return pulumi.Output.all(**said).apply(keep)
+            return pulumi.Output.all(**said).apply(keep)
 
-    run()
+        run()
     return monitor.graph
 
 
