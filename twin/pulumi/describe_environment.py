@@ -1,6 +1,7 @@
 """Describes the Python environment that it runs in, as JSON; or, imported, describes ours.
 
-Started by its path under the interpreter of a program's own virtual environment, so it imports nothing of ours.
+Started by its path under the interpreter of a program's own virtual environment, so it imports
+nothing of ours.
 """
 
 import json
@@ -13,10 +14,12 @@ from typing import Any
 
 
 def describe() -> dict[str, Any]:
-    """Return the interpreter's version, its distributions, and the Pulumi providers that have an SDK here.
+    """Describe this interpreter: its version, what is installed, which providers have an SDK.
 
     Returns:
-        {"version": str, "distributions": [[name, version, is required by another]], "providers": [[name, version]]}
+        {"version": str,
+         "distributions": [[name, version, is required by another]],
+         "providers": [[name, version]]}
     """
     found: dict[str, str] = {}
     required: set[str] = set()
@@ -35,7 +38,10 @@ def describe() -> dict[str, Any]:
 
 
 def _providers() -> list[list[str]]:
-    """Find the SDKs by the file that each carries; walking every distribution's file list would take seconds."""
+    """Find the SDKs by the file that each carries.
+
+    Walking every distribution's file list would take seconds.
+    """
     files = sorted(
         {file for entry in sys.path for file in Path(entry).glob("*/pulumi-plugin.json")}
     )

@@ -1,7 +1,9 @@
-"""What is installed for a Python program: which interpreter runs it, which distributions and providers it has.
+"""What is installed for a Python program.
 
-A program may live in another virtual environment than ours (runtime option `virtualenv`), so the answers come
-from that interpreter, asked once, and not from our own metadata.
+Which interpreter runs it, which distributions and providers it has.
+
+A program may live in another virtual environment than ours (runtime option `virtualenv`), so the
+answers come from that interpreter, asked once, and not from our own metadata.
 """
 
 import json
@@ -12,6 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from pulumi.runtime.proto.language_pb2 import ProgramInfo
 
 from twin.pulumi import describe_environment
 
@@ -31,11 +35,11 @@ class Package:
     version: str
 
 
-def interpreter(info: Any) -> str:
+def interpreter(info: ProgramInfo) -> str:
     """Return the path of the interpreter for a program.
 
     Args:
-        info: the engine's ProgramInfo; its option `virtualenv` is a path from the project's root.
+        info: where the program is; its option `virtualenv` is a path from the project's root.
 
     Raises:
         NoInterpreterError: the option names a folder without an interpreter.
@@ -46,8 +50,8 @@ def interpreter(info: Any) -> str:
     python = Path(info.root_directory) / str(chosen) / "bin" / "python"
     if not os.access(python, os.X_OK):
         raise NoInterpreterError(
-            f"Pulumi.yaml asks for the virtual environment {str(chosen)!r}, but {python} cannot be run. "
-            f"Create it with: python3 -m venv {python.parent.parent}"
+            f"Pulumi.yaml asks for the virtual environment {str(chosen)!r}, but {python} cannot be "
+            f"run. Create it with: python3 -m venv {python.parent.parent}"
         )
     return str(python)
 

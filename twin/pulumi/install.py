@@ -1,7 +1,8 @@
-"""Puts the stand-in plugins where the engine looks for them, and only where the official ones are absent.
+"""Puts the stand-in plugins where the engine looks, if the official ones are absent.
 
-The engine looks on PATH (and warns), beside its own binary, then in `plugins/` of PULUMI_HOME. The last is
-ours to write: nothing of the user's is touched, and what the user has installed beside the binary or on PATH wins.
+The engine looks on PATH (and warns), beside its own binary, then in `plugins/` of PULUMI_HOME. The
+last is ours to write: nothing of the user's is touched, and what the user has installed beside the
+binary or on PATH wins.
 """
 
 import os

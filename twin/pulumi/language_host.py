@@ -1,9 +1,12 @@
 """The Python language host: what the engine asks to run a Python program or plugin.
 
-Programs run in a child process each (`run_program`); the child inherits this process' standard output and error,
-which the engine turns into diagnostics. Only what the engine needs for up, preview, refresh, import and policy
-packs is here; generating code and SDKs is the official host's and is refused by name.
+Programs run in a child process each (`run_program`); the child inherits this process' standard
+output and error, which the engine turns into diagnostics. Only what the engine needs for up,
+preview, refresh, import and policy packs is here; generating code and SDKs is the official host's
+and is refused by name.
 """
+
+# ruff: noqa: N802, ARG002  (gRPC names the methods and passes each of them the same arguments)
 
 import json
 import os
@@ -13,11 +16,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any
+from typing import IO
 
 import grpc
-from google.protobuf import empty_pb2
-from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
+from google.protobuf.empty_pb2 import Empty
+from grpc import ServicerContext
+from pulumi.runtime.proto import language_pb2 as pb
+from pulumi.runtime.proto import language_pb2_grpc, plugin_pb2
 
 from twin.pulumi import environment, plugin
 from twin.pulumi.run_program import SHOWN
@@ -35,53 +40,67 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         self._children: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
 
-    def Handshake(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Handshake(
+        self, request: pb.LanguageHandshakeRequest, context: ServicerContext
+    ) -> pb.LanguageHandshakeResponse:
         """Take the engine's address, which may differ from the one on the command line."""
         self._engine = request.engine_address or self._engine
-        return language_pb2.LanguageHandshakeResponse()
+        return pb.LanguageHandshakeResponse()
 
-    def GetPluginInfo(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def GetPluginInfo(self, request: Empty, context: ServicerContext) -> plugin_pb2.PluginInfo:
         """Say which engine version this host was written for."""
         return plugin_pb2.PluginInfo(version=VERSION)
 
-    def About(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def About(self, request: pb.AboutRequest, context: ServicerContext) -> pb.AboutResponse:
         """Describe the interpreter that would run the program."""
         python = environment.interpreter(request.info)
-        return language_pb2.AboutResponse(
+        return pb.AboutResponse(
             executable=python,
             version=environment.version(python),
             metadata={"language host": "everstep twin, a stand-in for the official one"},
         )
 
-    def GetRequiredPackages(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
-        """List the Pulumi packages installed beside the program, so the engine can check their plugins."""
+    def GetRequiredPackages(
+        self, request: pb.GetRequiredPackagesRequest, context: ServicerContext
+    ) -> pb.GetRequiredPackagesResponse:
+        """List the Pulumi packages beside the program, whose plugins the engine then checks."""
         packages = [
             plugin_pb2.PackageDependency(name=found.name, kind="resource", version=found.version)
             for found in environment.providers(environment.interpreter(request.info))
         ]
-        return language_pb2.GetRequiredPackagesResponse(packages=packages)
+        return pb.GetRequiredPackagesResponse(packages=packages)
 
-    def GetProgramDependencies(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def GetProgramDependencies(
+        self, request: pb.GetProgramDependenciesRequest, context: ServicerContext
+    ) -> pb.GetProgramDependenciesResponse:
         """List the Python distributions installed for the program."""
         found = environment.distributions(
             environment.interpreter(request.info), only_top_level=not request.transitiveDependencies
         )
-        return language_pb2.GetProgramDependenciesResponse(
-            dependencies=[
-                language_pb2.DependencyInfo(name=each.name, version=each.version) for each in found
-            ]
+        return pb.GetProgramDependenciesResponse(
+            dependencies=[pb.DependencyInfo(name=each.name, version=each.version) for each in found]
         )
 
-    def InstallDependencies(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802, ARG002  gRPC's name
-        """Install nothing: the project's own environment is made by its `make`, from locked hashes."""
+    def InstallDependencies(
+        self, request: pb.InstallDependenciesRequest, context: ServicerContext
+    ) -> Iterator[pb.InstallDependenciesResponse]:
+        """Install nothing.
+
+        The project's own environment is made by its `make`, from locked hashes.
+        """
         return iter(())
 
-    def RuntimeOptionsPrompts(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def RuntimeOptionsPrompts(
+        self, request: pb.RuntimeOptionsRequest, context: ServicerContext
+    ) -> pb.RuntimeOptionsResponse:
         """Ask nothing of somebody who creates a project."""
-        return language_pb2.RuntimeOptionsResponse()
+        return pb.RuntimeOptionsResponse()
 
-    def Run(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
-        """Run one program to its end; an answer with `bail` means the user has been told what failed."""
+    def Run(self, request: pb.RunRequest, context: ServicerContext) -> pb.RunResponse:
+        """Run one program to its end.
+
+        An answer with `bail` means the user has been told what failed.
+        """
         try:
             command = [
                 environment.interpreter(request.info),
@@ -90,7 +109,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
                 _entry(request),
             ]
         except environment.NoInterpreterError as error:
-            return language_pb2.RunResponse(error=str(error))
+            return pb.RunResponse(error=str(error))
         child = subprocess.Popen(
             [*command, *request.args],
             cwd=request.pwd or request.info.program_directory,
@@ -99,13 +118,18 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         )
         code = self._wait(child)
         if code == SHOWN:
-            return language_pb2.RunResponse(bail=True)
+            return pb.RunResponse(bail=True)
         if code:
-            return language_pb2.RunResponse(error=_ended(code))
-        return language_pb2.RunResponse()
+            return pb.RunResponse(error=_ended(code))
+        return pb.RunResponse()
 
-    def RunPlugin(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802  gRPC's name
-        """Run a plugin written in Python, such as a policy pack directory, and stream what it prints."""
+    def RunPlugin(
+        self, request: pb.RunPluginRequest, context: ServicerContext
+    ) -> Iterator[pb.RunPluginResponse]:
+        """Run a plugin written in Python, such as a policy pack directory,.
+
+        Stream what it prints.
+        """
         python = environment.interpreter(request.info)
         child = subprocess.Popen(
             [python, "-u", *_plugin_arguments(request)],
@@ -118,12 +142,12 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         # The engine ends a plugin by cancelling the call.
         context.add_callback(child.terminate)
         yield from _streams(child)
-        yield language_pb2.RunPluginResponse(exitcode=self._wait(child))
+        yield pb.RunPluginResponse(exitcode=self._wait(child))
 
-    def Cancel(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Cancel(self, request: Empty, context: ServicerContext) -> Empty:
         """End the programs that run: the engine has been interrupted."""
         self.end_children()
-        return empty_pb2.Empty()
+        return Empty()
 
     def end_children(self) -> None:
         """End every program and plugin that this host started."""
@@ -140,8 +164,11 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             with self._lock:
                 self._children.discard(child)
 
-    def _environment(self, request: Any) -> Mapping[str, str]:
-        """Pass the run's settings; configuration travels in the environment, never on a command line."""
+    def _environment(self, request: pb.RunRequest) -> Mapping[str, str]:
+        """Pass the run's settings.
+
+        Configuration travels in the environment, never on a command line.
+        """
         run = {
             "project": request.project,
             "stack": request.stack,
@@ -159,12 +186,15 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         }
 
 
-def _entry(request: Any) -> str:
-    """Find what to run: the entry point in the program's directory; "." stands for its __main__.py."""
+def _entry(request: pb.RunRequest) -> str:
+    """Find what to run: the entry point in the program's directory.
+
+    "." stands for its __main__.py.
+    """
     return str(Path(request.info.program_directory) / (request.info.entry_point or "."))
 
 
-def _plugin_arguments(request: Any) -> list[str]:
+def _plugin_arguments(request: pb.RunPluginRequest) -> list[str]:
     """Build the arguments of a Python plugin; a policy pack goes through the SDK's own launcher."""
     directory = request.info.program_directory
     if request.kind == "analyzer":
@@ -178,7 +208,7 @@ def _ended(code: int) -> str:
     return f"the program exited with code {code}"
 
 
-def _streams(child: subprocess.Popen[bytes]) -> Iterator[Any]:
+def _streams(child: subprocess.Popen[bytes]) -> Iterator[pb.RunPluginResponse]:
     """Yield what a child prints, as it prints it, until both its streams are closed."""
     queue: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
 
@@ -195,7 +225,11 @@ def _streams(child: subprocess.Popen[bytes]) -> Iterator[Any]:
     while streams:
         name, chunk = queue.get()
         if chunk:
-            yield language_pb2.RunPluginResponse(**{name: chunk})
+            yield (
+                pb.RunPluginResponse(stdout=chunk)
+                if name == "stdout"
+                else pb.RunPluginResponse(stderr=chunk)
+            )
         else:
             streams.pop(name).close()
 

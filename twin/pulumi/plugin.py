@@ -1,10 +1,12 @@
-"""What every plugin process of the engine has in common: how it starts, whom it answers, when it ends.
+"""What every plugin process of the engine has in common.
 
-The engine starts a plugin in a process group of its own, passes its own address as the last argument, reads
-the plugin's port from the first line of standard output, and ends the plugin with SIGINT to the group. That
-signal is the normal end, so it leaves no traceback. An engine that was killed sends nothing: the plugin then
-notices that its parent has changed. (PR_SET_PDEATHSIG would not do: it fires when the parent's *thread* ends,
-and the engine's threads come and go.)
+How it starts, whom it answers, when it ends.
+
+The engine starts a plugin in a process group of its own, passes its own address as the last
+argument, reads the plugin's port from the first line of standard output, and ends the plugin with
+SIGINT to the group. That signal is the normal end, so it leaves no traceback. An engine that was
+killed sends nothing: the plugin then notices that its parent has changed. (PR_SET_PDEATHSIG would
+not do: it fires when the parent's *thread* ends, and the engine's threads come and go.)
 """
 
 import os
@@ -24,7 +26,8 @@ THREADS = 128
 def engine_address(arguments: Sequence[str]) -> str:
     """Find the engine's `host:port` among a plugin's arguments.
 
-    Logging and tracing flags come before it. The answer is empty when a person starts the plugin by hand.
+    Logging and tracing flags come before it. The answer is empty when a person starts the plugin by
+    hand.
     """
     return next((word for word in reversed(arguments) if not word.startswith("-")), "")
 
@@ -44,7 +47,7 @@ def serve(register: Callable[[grpc.Server], None], on_end: Callable[[], None]) -
     register(server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    print(port, flush=True)  # noqa: T201  the engine reads the port here
+    print(port, flush=True)
 
     engine = os.getppid()
     while not ended.wait(PARENT_CHECK_SECONDS) and os.getppid() == engine:

@@ -1,11 +1,12 @@
 """Runs one Pulumi program, in a process of its own, as the official language host does.
 
-A process per run gives the program its own working directory, module cache and event loop, so that several
-programs can run in turn and none sees another. This file is started by its path and may import nothing of
-ours: the interpreter can be that of the project's own virtual environment, where this package is not installed.
+A process per run gives the program its own working directory, module cache and event loop, so that
+several programs can run in turn and none sees another. This file is started by its path and may
+import nothing of ours: the interpreter can be that of the project's own virtual environment, where
+this package is not installed.
 
-Usage: python -u run_program.py PROGRAM, with one JSON object of settings in EVERSTEP_RUN, and configuration in
-PULUMI_CONFIG and PULUMI_CONFIG_SECRET_KEYS, where the SDK looks for them.
+Usage: python -u run_program.py PROGRAM, with one JSON object of settings in EVERSTEP_RUN, and
+configuration in PULUMI_CONFIG and PULUMI_CONFIG_SECRET_KEYS, where the SDK looks for them.
 """
 
 import asyncio
@@ -19,14 +20,20 @@ import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pulumi.runtime import Settings
 
 SHOWN = 32  # exit code that tells the language host: the user has seen why
 THREADS_PER_RESOURCE = 4
 
 
 def user_traceback(error: BaseException, program: str) -> str:
-    """Format an exception without the frames above the program: they are the host's, not the user's."""
+    """Format an exception without the frames above the program.
+
+    They are the host's, not the user's.
+    """
     first = error.__traceback__
     frame: TracebackType | None = first
     while frame is not None and not _belongs(frame.tb_frame.f_code.co_filename, program):
@@ -39,7 +46,7 @@ def _belongs(file: str, program: str) -> bool:
     return os.path.abspath(file) == os.path.abspath(entry)  # noqa: PTH100  frames hold strings
 
 
-def _settings(run: dict[str, Any]) -> Any:
+def _settings(run: dict[str, Any]) -> "Settings":
     from pulumi.runtime import Settings
 
     return Settings(
@@ -92,7 +99,8 @@ def main() -> int:
         import pulumi
     except ImportError:
         print(
-            f"The Pulumi SDK is not installed in {sys.prefix}. Install the program's requirements there.",
+            f"The Pulumi SDK is not installed in {sys.prefix}. "
+            "Install the program's requirements there.",
             file=sys.stderr,
         )
         return SHOWN
@@ -101,9 +109,10 @@ def main() -> int:
     except pulumi.RunError as error:
         pulumi.log.error(str(error))
         return SHOWN
-    except Exception as error:  # noqa: BLE001  whatever the user's program raises is shown as its failure
+    except Exception as error:
         what = user_traceback(error, program)
-        # The engine may be gone: then nobody is left to tell, and this process is about to end anyway.
+        # The engine may be gone: then nobody is left to tell, and this process is about to end
+        # anyway.
         with contextlib.suppress(Exception):
             pulumi.log.error(f"Program failed with an unhandled exception:\n{what}")
         return SHOWN

@@ -1,8 +1,11 @@
-"""A `kubernetes` provider for the Pulumi engine: server-side apply, readiness, drift and clean deletion.
+"""A `kubernetes` provider for the Pulumi engine.
 
-It speaks the engine's gRPC interface directly. The SDK's experimental provider class hides the old inputs from
-`diff`, which then has to smuggle them through the outputs; here they arrive as the engine sends them.
+Server-side apply, readiness, drift and clean deletion.
 
-Pure: `convert`, `objects`, `diff`, `immutable`, `readiness`, `live`, `settings`. Shell: `cluster`, `wait`,
-`operations`, `server`.
+It speaks the engine's gRPC interface directly. The SDK's experimental provider class hides the old
+inputs from `diff`, which then has to smuggle them through the outputs; here they arrive as the
+engine sends them.
+
+Pure: `convert`, `objects`, `diff`, `immutable`, `readiness`, `live`, `settings`. Shell: `cluster`,
+`wait`, `operations`, `server`.
 """

@@ -1,32 +1,32 @@
-"""A thin Kubernetes client: objects as plain dictionaries, server-side apply, and errors that say what to do.
+"""A thin Kubernetes client.
 
-Credentials and TLS come from the `kubernetes` package (kubeconfig, exec plugins, in-cluster). Its dynamic client is
-not used: it discovers every API group before the first request and caches that on disk, where a CRD made a second ago
-is missing. Here one group version is asked for when one of its kinds is first needed.
+Objects as plain dictionaries, server-side apply, and errors that say what to do.
+
+Credentials and TLS come from the `kubernetes` package (`connection`). Its
+dynamic client is not used: it discovers every API group before the first request and caches that on
+disk, where a CRD made a second ago is missing. Here one group version is asked for when one of its
+kinds is first needed.
 """
 
 import json
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
 
+from twin.pulumi.kubernetes.connection import connect
 from twin.pulumi.kubernetes.convert import Object
 from twin.pulumi.kubernetes.errors import (
     ConflictError,
-    ProviderError,
     RefusedError,
     UnknownKindError,
     UnreachableError,
 )
 from twin.pulumi.kubernetes.objects import DEFAULT_NAMESPACE, PATCH_FORCE, Reference
-from twin.pulumi.kubernetes.settings import Settings, content
+from twin.pulumi.kubernetes.settings import Settings
 
 MANAGER = "pulumi"
 # Together they bound how long an unreachable cluster keeps the user waiting: under 10 s.
@@ -35,7 +35,6 @@ PROBE_SECONDS = 5.0
 READ_SECONDS = 60.0
 NOT_FOUND, CONFLICT = 404, 409
 DISCOVERY_PAUSE_SECONDS = 0.5
-POOL_SIZE = 32
 SHOWN_CAUSES = 10
 
 
@@ -62,12 +61,10 @@ class Cluster:
         Raises:
             ProviderError: there is no kubeconfig, or it cannot be used.
         """
-        self._client = _client(settings)
-        self._client.configuration.connection_pool_maxsize = POOL_SIZE
+        connection = connect(settings)
+        self._client = connection.client
         self.server = str(self._client.configuration.host)
-        self.default_namespace = (
-            settings.namespace or _context_namespace(settings) or DEFAULT_NAMESPACE
-        )
+        self.default_namespace = settings.namespace or connection.namespace or DEFAULT_NAMESPACE
         self._kinds: dict[tuple[str, str], ApiKind] = {}
         self._lock = threading.Lock()
         self._reachable = False
@@ -111,8 +108,9 @@ class Cluster:
                 break
             if time.monotonic() >= deadline:
                 raise UnknownKindError(
-                    f"{self.server} serves no kind {kind} in {api_version}. If a CustomResourceDefinition of this "
-                    "program brings it, make this resource depend on it (depends_on); else check apiVersion and kind."
+                    f"{self.server} serves no kind {kind} in {api_version}. If a "
+                    "CustomResourceDefinition of this program brings it, make this resource depend "
+                    "on it (depends_on); else check apiVersion and kind."
                 )
             time.sleep(DISCOVERY_PAUSE_SECONDS)
         return self._kinds[api_version, kind]
@@ -238,75 +236,9 @@ class Cluster:
         except urllib3.exceptions.HTTPError as error:
             raise UnreachableError(_unreachable(self.server, error)) from None
         answer = _decoded(response.data)
-        if response.status >= 400:  # noqa: PLR2004  HTTP: from here on it is an error
+        if response.status >= 400:
             raise _refusal(response.status, answer)
         return answer
-
-
-def _client(settings: Settings) -> Any:
-    from kubernetes import (
-        config,
-    )  # takes half a second, which a preview of other providers' resources need not pay
-
-    if settings.cluster:
-        raise ProviderError(
-            "the stand-in kubernetes provider does not support `cluster`; name a context instead"
-        )
-    try:
-        if (
-            settings.kubeconfig is None
-            and "KUBERNETES_SERVICE_HOST" in os.environ
-            and not _kubeconfig_files()
-        ):
-            return config.new_client_from_config()
-        given = settings.kubeconfig
-        if given is not None and (found := content(given)) is not None:
-            return config.new_client_from_config_dict(
-                found, context=settings.context, persist_config=False
-            )
-        path = str(Path(given).expanduser()) if given else None
-        return config.new_client_from_config(path, context=settings.context, persist_config=False)
-    except (config.ConfigException, OSError, TypeError, ValueError) as error:
-        where = (
-            settings.kubeconfig
-            if settings.kubeconfig and content(settings.kubeconfig) is None
-            else "the kubeconfig"
-        )
-        raise ProviderError(
-            f"no cluster to talk to: {where}: {error}. Give the Provider `kubeconfig` (a path or its content), "
-            "or set KUBECONFIG to a file that exists."
-        ) from None
-
-
-def _kubeconfig_files() -> list[Path]:
-    listed = os.environ.get("KUBECONFIG") or "~/.kube/config"
-    return [
-        path
-        for each in listed.split(os.pathsep)
-        if each and (path := Path(each).expanduser()).exists()
-    ]
-
-
-def _context_namespace(settings: Settings) -> str | None:
-    """Return the namespace of the chosen context; None where there is none."""
-    from kubernetes import config
-
-    try:
-        given = settings.kubeconfig
-        found = content(given) if given else None
-        if found is not None:
-            contexts, active = found.get("contexts") or [], found.get("current-context")
-        else:
-            listed, current = config.list_kube_config_contexts(
-                str(Path(given).expanduser()) if given else None
-            )
-            contexts, active = listed, current["name"]
-    except (config.ConfigException, OSError):
-        return None
-    chosen = settings.context or active
-    return next(
-        (each["context"].get("namespace") for each in contexts if each["name"] == chosen), None
-    )
 
 
 def _decoded(data: bytes) -> Object:
@@ -320,8 +252,9 @@ def _decoded(data: bytes) -> Object:
 def _unreachable(server: str, error: Exception) -> str:
     cause = getattr(error, "reason", None) or error
     return (
-        f"the cluster at {server} does not answer: {cause}. Check that it runs and that the kubeconfig is its own; "
-        "if it is gone for good, set deleteUnreachable on the Provider to drop its objects from the state."
+        f"the cluster at {server} does not answer: {cause}. Check that it runs and that the "
+        "kubeconfig is its own; if it is gone for good, set deleteUnreachable on the Provider to "
+        "drop its objects from the state."
     )
 
 
@@ -346,6 +279,6 @@ def _explained(reference: Reference, error: ConflictError) -> ConflictError:
         error.code,
         error.reason,
         f"others manage fields of {reference} that this program sets:\n{shown}{more}\n"
-        f'To take them over, set the annotation {PATCH_FORCE}: "true" on the resource; to leave them, remove them '
-        "from the program or list them in ignore_changes.",
+        f'To take them over, set the annotation {PATCH_FORCE}: "true" on the resource; to leave '
+        "them, remove them from the program or list them in ignore_changes.",
     )

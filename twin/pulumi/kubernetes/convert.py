@@ -1,8 +1,8 @@
 """Property values between the engine's wire form and plain Python, with secrets and unknowns kept.
 
-On the wire a secret is a structure with a signature and an unknown is one of a few reserved strings. Here a
-secret is `Secret(value)` and an unknown is `UNKNOWN`; everything else is None, bool, int, float, str, list or dict.
-A path is a tuple of keys and list positions from the root.
+On the wire a secret is a structure with a signature and an unknown is one of a few reserved
+strings. Here a secret is `Secret(value)` and an unknown is `UNKNOWN`; everything else is None,
+bool, int, float, str, list or dict. A path is a tuple of keys and list positions from the root.
 """
 
 from collections.abc import Mapping
@@ -88,7 +88,7 @@ def _from_object(struct: Struct) -> Plain:
         return Secret(value) if hidden else value
     if mark in ASSETS:
         raise ProviderError(
-            "an asset or archive is no value of a Kubernetes object; read the file in the program instead"
+            "an asset or archive is no value of a Kubernetes object; read the file in the program"
         )
     return from_struct(struct)
 

@@ -1,7 +1,8 @@
 """What changed between the program's last inputs and its new ones, field by field.
 
-Inputs are compared with inputs. What the API server filled in is in neither, so it is never a difference; what
-others changed in the cluster becomes one only by a refresh, which rewrites the last inputs.
+Inputs are compared with inputs. What the API server filled in is in neither, so it is never a
+difference; what others changed in the cluster becomes one only by a refresh, which rewrites the
+last inputs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +95,8 @@ def _is_ignored(path: str, ignored: Sequence[str]) -> bool:
 def _same_name(old: Mapping[str, Plain], new: Mapping[str, Plain]) -> bool:
     """Tell whether old and new object cannot stand side by side.
 
-    An automatic name is no obstacle: the new object gets a fresh one. An unknown name might be the old one.
+    An automatic name is no obstacle: the new object gets a fresh one. An unknown name might be the
+    old one.
     """
     if flag(new, AUTO_NAMED):
         return False

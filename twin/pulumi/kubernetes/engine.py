@@ -1,4 +1,7 @@
-"""What the provider tells the user while it works: messages through the engine, beside the resource they are about."""
+"""What the provider tells the user while it works.
+
+Messages through the engine, beside the resource they are about.
+"""
 
 import logging
 import threading
@@ -15,7 +18,10 @@ SEVERITIES = {
 
 
 class Engine:
-    """Sends messages to the engine; a message that cannot be sent is lost, the operation goes on."""
+    """Sends messages to the engine.
+
+    A message that cannot be sent is lost, the operation goes on.
+    """
 
     def __init__(self, address: str) -> None:
         self._address = address

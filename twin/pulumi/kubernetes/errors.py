@@ -1,7 +1,7 @@
-"""The errors of the provider, in one tree:
+"""The errors of the provider, in one tree.
 
 ProviderError: the operation failed; its text is for the user.
-    Unreachable: the cluster does not answer.
+    UnreachableError: the cluster does not answer.
     UnknownKindError: the cluster serves no such kind.
     RefusedError: the API server said no; carries its HTTP code.
         ConflictError: others own fields that the program sets.

@@ -1,7 +1,8 @@
-"""Which fields of which kinds Kubernetes will not change in place, so that a change means a new object.
+"""Which fields of which kinds Kubernetes will not change in place: a change means a new object.
 
-The lists follow the API server's own validation and, for ConfigMap and Secret, the official provider: their
-data is treated as immutable unless the provider is told otherwise, so that what uses them is rolled.
+The lists follow the API server's own validation and, for ConfigMap and Secret, the official
+provider: their data is treated as immutable unless the provider is told otherwise, so that what
+uses them is rolled.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,10 @@ from twin.pulumi.kubernetes.convert import Path, Plain
 
 @dataclass(frozen=True)
 class Rule:
-    """Paths that are frozen, and paths below them that are free; `*` stands for any key or position."""
+    """Paths that are frozen, and paths below them that are free.
+
+    `*` stands for any key or position.
+    """
 
     frozen: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
@@ -35,34 +39,70 @@ def _starts(path: Path, prefix: list[str]) -> bool:
 IDENTITY = Rule(("kind", "metadata.name", "metadata.namespace"))
 SELECTOR = Rule(("spec.selector",))
 ROLE = Rule(("roleRef",))
-POD_FREE = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates",
-            "containers.*.image", "initContainers.*.image")  # fmt: skip
-STATEFUL_SET_FREE = ("replicas", "template", "updateStrategy", "minReadySeconds", "ordinals",
-                     "persistentVolumeClaimRetentionPolicy", "revisionHistoryLimit")  # fmt: skip
-VOLUME_FREE = ("accessModes", "capacity", "claimRef", "mountOptions", "persistentVolumeReclaimPolicy",
-               "storageClassName", "volumeAttributesClassName")  # fmt: skip
+POD_FREE = (
+    "activeDeadlineSeconds",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+    "schedulingGates",
+    "containers.*.image",
+    "initContainers.*.image",
+)
+STATEFUL_SET_FREE = (
+    "replicas",
+    "template",
+    "updateStrategy",
+    "minReadySeconds",
+    "ordinals",
+    "persistentVolumeClaimRetentionPolicy",
+    "revisionHistoryLimit",
+)
+VOLUME_FREE = (
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+)
 
 RULES: Mapping[tuple[str, str], Rule] = {
     ("", "PersistentVolume"): Rule(("spec",), tuple(f"spec.{field}" for field in VOLUME_FREE)),
-    ("", "PersistentVolumeClaim"): Rule(("spec",), ("spec.resources", "spec.volumeAttributesClassName")),
+    ("", "PersistentVolumeClaim"): Rule(
+        ("spec",), ("spec.resources", "spec.volumeAttributesClassName")
+    ),
     ("", "Pod"): Rule(("spec",), tuple(f"spec.{field}" for field in POD_FREE)),
     ("", "ReplicationController"): Rule(),
     ("", "Service"): Rule(("spec.clusterIP", "spec.clusterIPs")),
-    ("apiextensions.k8s.io", "CustomResourceDefinition"): Rule(("spec.group", "spec.names.kind", "spec.names.plural", "spec.scope")),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): Rule(
+        ("spec.group", "spec.names.kind", "spec.names.plural", "spec.scope")
+    ),
     ("apps", "DaemonSet"): SELECTOR,
     ("apps", "Deployment"): SELECTOR,
     ("apps", "ReplicaSet"): SELECTOR,
     ("apps", "StatefulSet"): Rule(("spec",), tuple(f"spec.{field}" for field in STATEFUL_SET_FREE)),
-    ("batch", "Job"): Rule(("spec.completionMode", "spec.completions", "spec.managedBy", "spec.manualSelector",
-                            "spec.podFailurePolicy", "spec.selector", "spec.successPolicy", "spec.template")),
+    ("batch", "Job"): Rule(
+        (
+            "spec.completionMode",
+            "spec.completions",
+            "spec.managedBy",
+            "spec.manualSelector",
+            "spec.podFailurePolicy",
+            "spec.selector",
+            "spec.successPolicy",
+            "spec.template",
+        )
+    ),
     ("networking.k8s.io", "IngressClass"): Rule(("spec.controller",)),
     ("node.k8s.io", "RuntimeClass"): Rule(("handler",)),
     ("rbac.authorization.k8s.io", "ClusterRoleBinding"): ROLE,
     ("rbac.authorization.k8s.io", "RoleBinding"): ROLE,
     ("scheduling.k8s.io", "PriorityClass"): Rule(("preemptionPolicy", "value")),
-    ("storage.k8s.io", "StorageClass"): Rule(("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode", "allowedTopologies")),
+    ("storage.k8s.io", "StorageClass"): Rule(
+        ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode", "allowedTopologies")
+    ),
     ("storage.k8s.io", "CSIDriver"): Rule(("spec.attachRequired", "spec.volumeLifecycleModes")),
-}  # fmt: skip
+}
 DATA = Rule(("binaryData", "data", "immutable", "stringData"))
 SECRET_TYPE = Rule(("type",))
 

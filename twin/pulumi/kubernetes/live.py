@@ -1,4 +1,4 @@
-"""Between the program's inputs, what is sent to the API server, and what comes back from it. Pure."""
+"""From the program's inputs to what the API server is sent, and back from what it answers. Pure."""
 
 import base64
 from collections.abc import Mapping
@@ -16,10 +16,19 @@ from twin.pulumi.kubernetes.convert import (
 )
 
 # What the API server writes into metadata; a program cannot set it.
-SERVER_METADATA = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
-                   "resourceVersion", "selfLink", "uid")  # fmt: skip
+SERVER_METADATA = (
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+)
 FIRST_TOLD_BY_CREATION = ("creationTimestamp", "generation", "resourceVersion", "uid")
-# Fields that the API server chooses anew each time it is asked, so that a dry run's choice means nothing.
+# Fields that the API server chooses anew each time it is asked, so that a dry run's choice means
+# nothing.
 CHOSEN: Mapping[str, tuple[Path, ...]] = {
     "Service": (("spec", "clusterIP"), ("spec", "clusterIPs"), ("spec", "healthCheckNodePort")),
     "PersistentVolumeClaim": (("spec", "volumeName"),),
@@ -30,8 +39,8 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 def body(inputs: Mapping[str, Plain]) -> Object:
     """Build what is sent to the API server from inputs without unknowns.
 
-    A Secret's stringData is sent as data: the API server merges it once and forgets it, so that a key taken out of
-    stringData would stay behind.
+    A Secret's stringData is sent as data: the API server merges it once and forgets it, so that a
+    key taken out of stringData would stay behind.
     """
     result: Object = without_nulls(plain(inputs))
     result.pop("status", None)
@@ -48,7 +57,10 @@ def body(inputs: Mapping[str, Plain]) -> Object:
 
 
 def outputs(live: Mapping[str, Plain], inputs: Mapping[str, Plain]) -> Object:
-    """Build the resource's outputs: the live object without bookkeeping, secret wherever the inputs were."""
+    """Build the resource's outputs.
+
+    The live object without bookkeeping, secret wherever the inputs were.
+    """
     result = deepcopy(dict(live))
     result.setdefault("metadata", {}).pop("managedFields", None)
     return _with_secrets(result, inputs)
@@ -103,8 +115,8 @@ def _with_secrets(result: Object, inputs: Mapping[str, Plain]) -> Object:
 def drifted(inputs: Plain, then: Plain, now: Plain) -> Plain:
     """Rewrite the last inputs to what stands in the cluster now, where that has changed since.
 
-    A field that the cluster holds as it did after the last update keeps the program's own spelling ("1" for "1000m");
-    a field that the program does not set is no drift, whoever set it.
+    A field that the cluster holds as it did after the last update keeps the program's own spelling
+    ("1" for "1000m"); a field that the program does not set is no drift, whoever set it.
 
     Args:
         inputs: the last inputs, in plain form.
@@ -122,7 +134,7 @@ def drifted(inputs: Plain, then: Plain, now: Plain) -> Plain:
         return result
     if isinstance(inputs, list) and isinstance(now, list):
         return _drifted_list(inputs, then if isinstance(then, list) else [], now)
-    return inputs if now == then or now == inputs else deepcopy(now)
+    return inputs if now in (then, inputs) else deepcopy(now)
 
 
 def _drifted_list(inputs: list[Plain], then: list[Plain], now: list[Plain]) -> list[Plain]:
@@ -151,7 +163,10 @@ def _named(items: list[Plain]) -> bool:
 def refreshed_inputs(
     inputs: Mapping[str, Plain], old: Mapping[str, Plain], live: Mapping[str, Plain]
 ) -> Object:
-    """Build the inputs after a refresh: real drift in, everything else as the program wrote it, secrets secret."""
+    """Build the inputs after a refresh.
+
+    Real drift in, everything else as the program wrote it, secrets secret.
+    """
     now: Object = drifted(plain(inputs), plain(old), plain(live))
     now = _data_of_secret(now, plain(old), live)
     marked: Object = with_secrets(now, secret_paths(dict(inputs)))
@@ -176,10 +191,12 @@ def _text(data: str) -> str:
 
 
 def imported_inputs(live: Mapping[str, Plain]) -> Object:
-    """Guess the inputs of an object that Pulumi did not make: what somebody set, not what the server filled in.
+    """Guess the inputs of an object that Pulumi did not make.
 
-    Fields that were applied are known by their owners. An object that was only created or updated tells no more than
-    its whole content.
+    What somebody set, not what the server filled in.
+
+    Fields that were applied are known by their owners. An object that was only created or updated
+    tells no more than its whole content.
     """
     owners = [
         each
@@ -207,7 +224,10 @@ def imported_inputs(live: Mapping[str, Plain]) -> Object:
 
 
 def _owned(value: Plain, fields: Mapping[str, Plain]) -> Plain:
-    """Cut a value down to owned fields; a list is kept whole, as parts of one would lose their order."""
+    """Cut a value down to owned fields.
+
+    A list is kept whole, as parts of one would lose their order.
+    """
     if not isinstance(value, Mapping):
         return value
     return {

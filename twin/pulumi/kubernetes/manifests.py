@@ -1,10 +1,8 @@
-"""Reads YAML documents for the SDK's ConfigFile and ConfigGroup (the function `kubernetes:yaml:decode`)."""
-
-from typing import Any
+"""Reads YAML for the SDK's ConfigFile and ConfigGroup (function `kubernetes:yaml:decode`)."""
 
 import yaml
 
-from twin.pulumi.kubernetes.convert import Object
+from twin.pulumi.kubernetes.convert import Object, Plain
 from twin.pulumi.kubernetes.errors import ProviderError
 
 
@@ -15,16 +13,16 @@ def decode(text: str) -> list[Object]:
         ProviderError: it is no YAML, or a document is no Kubernetes object.
     """
     try:
-        documents = list(yaml.load_all(text, Loader=_Loader))  # noqa: S506  a SafeLoader with fewer types
+        documents = list(yaml.load_all(text, Loader=_Loader))
     except yaml.YAMLError as error:
         raise ProviderError(f"the text is no YAML: {error}") from None
     return [item for document in documents if document is not None for item in _objects(document)]
 
 
-def _objects(document: Any) -> list[Object]:
+def _objects(document: Plain) -> list[Object]:
     if not isinstance(document, dict) or not document.get("apiVersion") or not document.get("kind"):
         raise ProviderError(
-            f"a document without apiVersion and kind is no Kubernetes object: {str(document)[:80]!r}"
+            f"a document without apiVersion and kind is no object: {str(document)[:80]!r}"
         )
     if document["kind"] == "List":
         return [item for each in document.get("items") or () for item in _objects(each)]

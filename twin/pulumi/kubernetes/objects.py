@@ -17,14 +17,16 @@ DEFAULT_NAMESPACE = "default"
 NAME_LIMIT = 253  # Kubernetes: the length of a DNS subdomain
 SUFFIX_LENGTH = 8
 
-# Kinds of Kubernetes itself that live outside namespaces: what to assume when no cluster can be asked.
+# Kinds of Kubernetes itself that live outside namespaces: what to assume when no cluster can be
+# asked.
 CLUSTER_SCOPED = frozenset({
-    "APIService", "CertificateSigningRequest", "ClusterRole", "ClusterRoleBinding", "ComponentStatus", "CSIDriver",
-    "CSINode", "CustomResourceDefinition", "DeviceClass", "FlowSchema", "IngressClass", "MutatingWebhookConfiguration",
-    "Namespace", "Node", "PersistentVolume", "PriorityClass", "PriorityLevelConfiguration", "ResourceSlice",
+    "APIService", "CertificateSigningRequest", "ClusterRole", "ClusterRoleBinding",
+    "ComponentStatus", "CSIDriver", "CSINode", "CustomResourceDefinition", "DeviceClass",
+    "FlowSchema", "IngressClass", "MutatingWebhookConfiguration", "Namespace", "Node",
+    "PersistentVolume", "PriorityClass", "PriorityLevelConfiguration", "ResourceSlice",
     "RuntimeClass", "SelfSubjectAccessReview", "StorageClass", "SubjectAccessReview", "TokenReview",
-    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration",
-    "VolumeAttachment", "VolumeAttributesClass",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+    "ValidatingWebhookConfiguration", "VolumeAttachment", "VolumeAttributesClass",
 })  # fmt: skip
 
 
@@ -53,11 +55,12 @@ def parse_id(identity: str) -> tuple[str | None, str]:
         ValueError: anything else.
     """
     parts = identity.split("/")
-    if len(parts) > 2 or not all(parts):  # noqa: PLR2004  a namespace and a name
+    if len(parts) > 2 or not all(parts):
         raise ValueError(
-            f"{identity!r} is no ID of a Kubernetes object; write NAMESPACE/NAME, or NAME outside namespaces"
+            f"{identity!r} is no ID of a Kubernetes object; write NAMESPACE/NAME, "
+            "or NAME outside namespaces"
         )
-    return (parts[0], parts[1]) if len(parts) == 2 else (None, parts[0])  # noqa: PLR2004
+    return (parts[0], parts[1]) if len(parts) == 2 else (None, parts[0])
 
 
 def kind_of_type(token: str) -> tuple[str, str]:
@@ -85,7 +88,10 @@ def flag(value: Mapping[str, Plain], name: str) -> bool:
 
 
 def timeout_seconds(value: Mapping[str, Plain], asked: float, default: float) -> float:
-    """Decide how long to wait: what the resource options ask, else the annotation, else the default."""
+    """Decide how long to wait.
+
+    What the resource options ask, else the annotation, else the default.
+    """
     if asked > 0:
         return asked
     noted = annotation(value, TIMEOUT_SECONDS)
@@ -93,7 +99,9 @@ def timeout_seconds(value: Mapping[str, Plain], asked: float, default: float) ->
 
 
 def with_name(inputs: Object, resource: str, seed: bytes, old: Mapping[str, Plain]) -> Object:
-    """Give an object without a name one: its old one, else the resource's name and eight hexadecimal digits.
+    """Give an object without a name one.
+
+    Its old one, else the resource's name and eight hexadecimal digits.
 
     Args:
         inputs: the program's inputs; left as they are.
@@ -102,7 +110,9 @@ def with_name(inputs: Object, resource: str, seed: bytes, old: Mapping[str, Plai
         old: the last inputs, empty for a new object.
     """
     found = metadata(inputs)
-    if found.get("name") or "metadata" in inputs and isinstance(plain(inputs["metadata"]), Unknown):
+    if found.get("name") or (
+        "metadata" in inputs and isinstance(plain(inputs["metadata"]), Unknown)
+    ):
         return inputs
     if flag(old, AUTO_NAMED):
         name = metadata(old)["name"]

@@ -1,4 +1,7 @@
-"""What the provider does for the engine: check, create, update, read, delete. Knows nothing of gRPC."""
+"""What the provider does for the engine.
+
+Check, create, update, read, delete. Knows nothing of gRPC.
+"""
 
 import logging
 import threading
@@ -49,7 +52,8 @@ class Operations:
         self._lock = threading.Lock()
         self._cluster: Cluster | None = None
         self._warned = False
-        # Which resource made or changed an object in this run, so that two resources do not fight over one.
+        # Which resource made or changed an object in this run, so that two resources do not fight
+        # over one.
         self._owners: dict[Reference, str] = {}
 
     def cancel(self) -> None:
@@ -155,7 +159,10 @@ class Operations:
         return reference.id, self._applied(reference, inputs, wait)
 
     def update(self, urn: str, inputs: Object, old: Object, timeout: float) -> Object:
-        """Change an object and wait until it is ready; return its outputs. Raises as `create` does."""
+        """Change an object and wait until it is ready.
+
+        Return its outputs. Raises as `create` does.
+        """
         try:
             self.cluster.probe()
         except UnreachableError as error:
@@ -170,7 +177,8 @@ class Operations:
     def _standing(self, reference: Reference, inputs: Object) -> Object | None:
         """Return an object that already bears the name, if it is Pulumi's own.
 
-        An earlier update may have been killed before it could write its state: its objects are taken up again.
+        An earlier update may have been killed before it could write its state: its objects are
+        taken up again.
 
         Raises:
             RefusedError: somebody else made it.
@@ -181,12 +189,13 @@ class Operations:
         managers = [each.get("manager") for each in found["metadata"].get("managedFields") or ()]
         if MANAGER in managers:
             return found
+        makers = ", ".join(sorted({str(each) for each in managers}))
         raise RefusedError(
             CONFLICT,
             "AlreadyExists",
-            f"{reference} already exists, made by {', '.join(sorted({str(each) for each in managers})) or 'somebody else'}. "
-            f"To manage it with Pulumi, import it (ID {reference.id}); to overwrite it, set upsertExistingObjects on the "
-            "Provider; or give this one another name.",
+            f"{reference} already exists, made by {makers or 'somebody else'}. To manage it with "
+            f"Pulumi, import it (ID {reference.id}); to overwrite it, set upsertExistingObjects on "
+            "the Provider; or give this one another name.",
         )
 
     def _applied(self, reference: Reference, inputs: Object, wait: Wait) -> Object:

@@ -1,7 +1,7 @@
 """When an object counts as ready, read off the object and what belongs to it. Pure.
 
-The rules are the official provider's in substance: a workload is ready when its pods are, a Job when it is
-complete, a claim when it is bound. A kind without a rule is ready as soon as it exists.
+The rules are the official provider's in substance: a workload is ready when its pods are, a Job
+when it is complete, a claim when it is bound. A kind without a rule is ready as soon as it exists.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,12 +52,13 @@ class Related:
 READY = Ready()
 # Container states that time does not cure.
 STUCK_REASONS = frozenset({
-    "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "ErrImagePull",
-    "ImageInspectError", "ImagePullBackOff", "InvalidImageName", "RunContainerError",
+    "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull",
+    "ErrImagePull", "ImageInspectError", "ImagePullBackOff", "InvalidImageName",
+    "RunContainerError",
 })  # fmt: skip
 
 
-def assess(live: Live, related: Related = Related()) -> Verdict:  # noqa: B008  frozen and empty
+def assess(live: Live, related: Related = Related()) -> Verdict:
     """Judge an object.
 
     Args:
@@ -121,7 +122,8 @@ def pod_trouble(pod: Live) -> Waiting | None:
         ended = container.get("state", {}).get("terminated") or {}
         if ended.get("exitCode"):
             return Waiting(
-                f"pod {name}, container {container['name']} exited with {ended['exitCode']} ({why(ended)})"
+                f"pod {name}, container {container['name']} exited with {ended['exitCode']} "
+                f"({why(ended)})"
             )
     scheduled = condition(pod, "PodScheduled")
     if scheduled and scheduled.get("status") == "False":
@@ -264,7 +266,10 @@ def _namespace(live: Live, related: Related) -> Verdict:  # noqa: ARG001  every 
 
 
 def _elastic_job(live: Live, related: Related) -> Verdict:
-    """Judge an ElasticJob: ready once its workers run together, or have done all there was to do."""
+    """Judge an ElasticJob.
+
+    Ready once its workers run together, or have done all there was to do.
+    """
     if holds(live, "Failed"):
         return Failed(f"the ElasticJob failed: {why(condition(live, 'Failed'))}")
     if holds(live, "Running") or holds(live, "Succeeded") or holds(live, "Suspended"):

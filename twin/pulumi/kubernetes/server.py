@@ -1,4 +1,9 @@
-"""The provider's gRPC face: turns the engine's requests into operations and their errors into its answers."""
+"""The provider's gRPC face.
+
+Turns the engine's requests into operations and their errors into its answers.
+"""
+
+# ruff: noqa: N802, ARG002  (gRPC names the methods and passes each of them the same arguments)
 
 import json
 import logging
@@ -6,11 +11,15 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import grpc
-from google.protobuf import any_pb2, empty_pb2
-from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
+from google.protobuf import any_pb2
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
+from grpc import ServicerContext
+from pulumi.runtime.proto import plugin_pb2, provider_pb2_grpc, status_pb2
+from pulumi.runtime.proto import provider_pb2 as pb
 
 from twin.pulumi import plugin
 from twin.pulumi.install import KUBERNETES_VERSION
@@ -30,21 +39,25 @@ from twin.pulumi.kubernetes.errors import NotReadyError, ProviderError
 from twin.pulumi.kubernetes.operations import Operations
 
 BANNER = (
-    f"kubernetes provider {KUBERNETES_VERSION}: the stand-in of everstep's twin, not the official plugin. "
-    "It applies server-side, waits for readiness, and has no Patch, List, Helm or Kustomize resources."
+    f"kubernetes provider {KUBERNETES_VERSION}: the stand-in of everstep's twin, not the official "
+    "plugin. It applies server-side, waits for readiness, and has no Patch, List, Helm or "
+    "Kustomize resources."
 )
 OFFICIAL_ONLY = "is not supported by the stand-in kubernetes provider; install the official plugin"
 Answer = TypeVar("Answer")
 
 
 def answering(method: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Turn the errors of an operation into the engine's: one for the user, or a fault of ours that says so."""
+    """Turn the errors of an operation into the engine's.
+
+    One for the user, or a fault of ours that says so.
+    """
 
     @wraps(method)
-    def answer(self: "Provider", request: Any, context: Any) -> Answer:
+    def answer(self: "Provider", request: Message, context: ServicerContext) -> Answer:
         try:
             return method(self, request, context)
-        except Exception as error:  # noqa: BLE001  none may escape unexplained
+        except Exception as error:
             failure = error
         # Outside the except block: abort ends the call by an exception of its own.
         _abort(context, failure)
@@ -52,12 +65,13 @@ def answering(method: Callable[..., Answer]) -> Callable[..., Answer]:
     return answer
 
 
-def _abort(context: Any, error: Exception) -> NoReturn:
+def _abort(context: ServicerContext, error: Exception) -> NoReturn:
     if isinstance(error, NotReadyError):
         context.set_trailing_metadata((("grpc-status-details-bin", _partial_state(error)),))
         context.abort(grpc.StatusCode.UNKNOWN, str(error))
     if isinstance(error, ProviderError):
-        # Not UNKNOWN or INTERNAL: the engine would then believe that the object may exist after all.
+        # Not UNKNOWN or INTERNAL: the engine would then believe that the object may exist after
+        # all.
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
     what = "".join(traceback.format_exception(error))
     context.abort(
@@ -68,8 +82,11 @@ def _abort(context: Any, error: Exception) -> NoReturn:
 
 
 def _partial_state(error: NotReadyError) -> bytes:
-    """Pack an object that exists but is not ready, with its state: the next update goes on from there."""
-    detail = provider_pb2.ErrorResourceInitFailed(
+    """Pack an object that exists but is not ready, with its state.
+
+    The next update goes on from there.
+    """
+    detail = pb.ErrorResourceInitFailed(
         id=_identity(error.live),
         properties=to_struct(error.live),
         reasons=error.reasons,
@@ -92,34 +109,38 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     # -- about the provider itself
 
-    def Handshake(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Handshake(
+        self, request: pb.ProviderHandshakeRequest, context: ServicerContext
+    ) -> pb.ProviderHandshakeResponse:
         """Agree on the protocol: secrets come as secrets, old inputs come with every request."""
         self._engine = Engine(request.engine_address)
         self._engine.say(logging.DEBUG, "", BANNER)
-        return provider_pb2.ProviderHandshakeResponse(accept_secrets=True)
+        return pb.ProviderHandshakeResponse(accept_secrets=True)
 
-    def GetPluginInfo(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def GetPluginInfo(self, request: Empty, context: ServicerContext) -> plugin_pb2.PluginInfo:
         """Report the version that the SDK asks for."""
         return plugin_pb2.PluginInfo(version=KUBERNETES_VERSION)
 
-    def GetSchema(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def GetSchema(
+        self, request: pb.GetSchemaRequest, context: ServicerContext
+    ) -> pb.GetSchemaResponse:
         """Return a schema without types: the SDKs bring their own."""
-        return provider_pb2.GetSchemaResponse(
+        return pb.GetSchemaResponse(
             schema=json.dumps({"name": "kubernetes", "version": KUBERNETES_VERSION})
         )
 
-    def Attach(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Attach(self, request: plugin_pb2.PluginAttach, context: ServicerContext) -> Empty:
         """Serve an engine that found this process already running."""
         self._engine = Engine(request.address)
-        return empty_pb2.Empty()
+        return Empty()
 
-    def Cancel(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Cancel(self, request: Empty, context: ServicerContext) -> Empty:
         """End every wait; what exists keeps its state."""
         self._operations.cancel()
-        return empty_pb2.Empty()
+        return Empty()
 
     @answering
-    def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def CheckConfig(self, request: pb.CheckRequest, context: ServicerContext) -> pb.CheckResponse:
         """Refuse arguments that cannot be honoured."""
         given = from_struct(request.news)
         failures = []
@@ -127,53 +148,56 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             if not has_unknown(given):
                 arguments.parse(given)
         except ProviderError as error:
-            failures.append(provider_pb2.CheckFailure(reason=str(error)))
-        return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
+            failures.append(pb.CheckFailure(reason=str(error)))
+        return pb.CheckResponse(inputs=request.news, failures=failures)
 
     @answering
-    def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def DiffConfig(self, request: pb.DiffRequest, context: ServicerContext) -> pb.DiffResponse:
         """Decide whether the provider points at another cluster now."""
         old, new = from_struct(request.old_inputs), from_struct(request.news)
         if old == new:
-            return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
+            return pb.DiffResponse(changes=pb.DiffResponse.DIFF_NONE)
         replaces = (
             []
             if has_unknown(new)
             else arguments.must_replace(arguments.parse(old), arguments.parse(new))
         )
         changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
-        return provider_pb2.DiffResponse(
-            changes=provider_pb2.DiffResponse.DIFF_SOME, diffs=changed, replaces=replaces
-        )
+        return pb.DiffResponse(changes=pb.DiffResponse.DIFF_SOME, diffs=changed, replaces=replaces)
 
     @answering
-    def Configure(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
-        """Take the provider's arguments; the cluster is first asked when something is to be done."""
+    def Configure(
+        self, request: pb.ConfigureRequest, context: ServicerContext
+    ) -> pb.ConfigureResponse:
+        """Take the provider's arguments.
+
+        The cluster is first asked when something is to be done.
+        """
         self._operations = Operations(arguments.parse(from_struct(request.args)), self._engine)
-        return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
+        return pb.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
 
     # -- about resources
 
     @answering
-    def Check(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Check(self, request: pb.CheckRequest, context: ServicerContext) -> pb.CheckResponse:
         """Complete a resource's inputs."""
         token = request.type or _type_of(request.urn)
         if objects.is_patch_or_list(token) or not _has_group(token):
             raise ProviderError(f"{token} {OFFICIAL_ONLY}")
         new = from_struct(request.news)
         failures = [
-            provider_pb2.CheckFailure(property=key, reason=f"{key} is missing")
+            pb.CheckFailure(property=key, reason=f"{key} is missing")
             for key in ("apiVersion", "kind")
             if not plain(new.get(key))
         ]
         if failures:
-            return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
+            return pb.CheckResponse(inputs=request.news, failures=failures)
         name = request.name or request.urn.rpartition("::")[2]
         checked = self._operations.check(name, from_struct(request.olds), new, request.randomSeed)
-        return provider_pb2.CheckResponse(inputs=to_struct(checked))
+        return pb.CheckResponse(inputs=to_struct(checked))
 
     @answering
-    def Diff(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Diff(self, request: pb.DiffRequest, context: ServicerContext) -> pb.DiffResponse:
         """Compare last and new inputs."""
         found = diffs.compare(
             from_struct(request.old_inputs),
@@ -181,7 +205,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             request.ignoreChanges,
             self._operations.settings.mutable,
         )
-        response = provider_pb2.DiffResponse
+        response = pb.DiffResponse
         return response(
             changes=response.DIFF_SOME if found.fields else response.DIFF_NONE,
             diffs=sorted({str(field.path[0]) for field in found.fields}),
@@ -192,57 +216,59 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @answering
-    def Create(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Create(self, request: pb.CreateRequest, context: ServicerContext) -> pb.CreateResponse:
         """Create an object, or foresee it."""
         inputs = from_struct(request.properties)
         if request.preview:
             foreseen = self._operations.preview(request.urn, inputs, {})
-            return provider_pb2.CreateResponse(properties=to_struct(foreseen))
+            return pb.CreateResponse(properties=to_struct(foreseen))
         identity, outputs = self._operations.create(request.urn, inputs, request.timeout)
-        return provider_pb2.CreateResponse(id=identity, properties=to_struct(outputs))
+        return pb.CreateResponse(id=identity, properties=to_struct(outputs))
 
     @answering
-    def Update(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Update(self, request: pb.UpdateRequest, context: ServicerContext) -> pb.UpdateResponse:
         """Change an object, or foresee the change."""
         inputs, old = from_struct(request.news), from_struct(request.olds)
         if request.preview:
             foreseen = self._operations.preview(request.urn, inputs, old)
-            return provider_pb2.UpdateResponse(properties=to_struct(foreseen))
+            return pb.UpdateResponse(properties=to_struct(foreseen))
         outputs = self._operations.update(request.urn, inputs, old, request.timeout)
-        return provider_pb2.UpdateResponse(properties=to_struct(outputs))
+        return pb.UpdateResponse(properties=to_struct(outputs))
 
     @answering
-    def Read(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Read(self, request: pb.ReadRequest, context: ServicerContext) -> pb.ReadResponse:
         """Read an object for a refresh or an import."""
         inputs, state = from_struct(request.inputs), from_struct(request.properties)
         token = request.type or _type_of(request.urn)
         found = self._operations.read(request.urn, token, request.id, inputs, state)
         if found is None:
-            return provider_pb2.ReadResponse()
-        return provider_pb2.ReadResponse(
+            return pb.ReadResponse()
+        return pb.ReadResponse(
             id=found.id, properties=to_struct(found.outputs), inputs=to_struct(found.inputs)
         )
 
     @answering
-    def Delete(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Delete(self, request: pb.DeleteRequest, context: ServicerContext) -> Empty:
         """Delete an object and wait until it is gone."""
         state = from_struct(request.properties)
         token = request.type or _type_of(request.urn)
         self._operations.delete(request.urn, token, request.id, state, request.timeout)
-        return empty_pb2.Empty()
+        return Empty()
 
     @answering
-    def Invoke(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Invoke(self, request: pb.InvokeRequest, context: ServicerContext) -> pb.InvokeResponse:
         """Run one of the provider's functions."""
         if request.tok != "kubernetes:yaml:decode":
             raise ProviderError(f"{request.tok} {OFFICIAL_ONLY}")
         result = {"result": manifests.decode(str(plain(from_struct(request.args)["text"])))}
-        response = provider_pb2.InvokeResponse()
+        response = pb.InvokeResponse()
         getattr(response, "return").CopyFrom(to_struct(result))
         return response
 
     @answering
-    def Construct(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002  gRPC's name
+    def Construct(
+        self, request: pb.ConstructRequest, context: ServicerContext
+    ) -> pb.ConstructResponse:
         """Refuse the provider's own components: they are opaque to the program's tests anyway."""
         raise ProviderError(f"{request.type} {OFFICIAL_ONLY}")
 
@@ -261,11 +287,9 @@ def _identity(live: Object) -> str:
     return f"{given['namespace']}/{given['name']}" if given.get("namespace") else str(given["name"])
 
 
-def _property_diff(field: diffs.FieldDiff) -> Any:
+def _property_diff(field: diffs.FieldDiff) -> pb.PropertyDiff:
     name = f"{field.change}_REPLACE" if field.replaces else str(field.change)
-    return provider_pb2.PropertyDiff(
-        kind=provider_pb2.PropertyDiff.Kind.Value(name), inputDiff=True
-    )
+    return pb.PropertyDiff(kind=pb.PropertyDiff.Kind.Value(name), inputDiff=True)
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""The provider's arguments, checked: what to talk to and how. Pure, except that a kubeconfig may be a path."""
+"""The provider's arguments, checked.
+
+What to talk to and how. Pure, except that a kubeconfig may be a path.
+"""
 
 import json
 from collections.abc import Mapping
@@ -12,9 +15,10 @@ from twin.pulumi.kubernetes.errors import ProviderError
 from twin.pulumi.kubernetes.immutable import Mutable
 
 WITHOUT_EFFECT = {
-    "version", "pluginDownloadURL", "suppressDeprecationWarnings", "suppressHelmHookWarnings", "kubeClientSettings",
-    "helmReleaseSettings", "enableReplaceCRD", "enableDryRun", "helmDriver", "helmRegistryConfigPath",
-    "helmRepositoryCache", "helmRepositoryConfigPath", "helmPluginsPath", "strictMode",
+    "version", "pluginDownloadURL", "suppressDeprecationWarnings", "suppressHelmHookWarnings",
+    "kubeClientSettings", "helmReleaseSettings", "enableReplaceCRD", "enableDryRun", "helmDriver",
+    "helmRegistryConfigPath", "helmRepositoryCache", "helmRepositoryConfigPath", "helmPluginsPath",
+    "strictMode",
 }  # fmt: skip
 
 
@@ -37,7 +41,7 @@ class Settings:
     upsert: bool = False
     delete_unreachable: bool = False
     skip_update_unreachable: bool = False
-    mutable: Mutable = Mutable()
+    mutable: Mutable = field(default_factory=Mutable)
 
 
 def parse(arguments: Mapping[str, Plain]) -> Settings:
@@ -53,7 +57,8 @@ def parse(arguments: Mapping[str, Plain]) -> Settings:
     for name in ("renderYamlToDirectory", "alwaysRender"):
         if given.get(name) not in (None, "", "false", False):
             raise ProviderError(
-                f"the stand-in kubernetes provider does not support {name}; install the official plugin"
+                f"{name} is not supported by the stand-in kubernetes provider; "
+                "install the official plugin"
             )
     if not _boolean(given, "enableServerSideApply", default=True):
         raise ProviderError(
@@ -105,7 +110,8 @@ def content(kubeconfig: str) -> dict[str, Any] | None:
 def must_replace(old: Settings, new: Settings) -> list[str]:
     """Decide whether another cluster is meant now, so that every object has to be made anew.
 
-    A cluster identifier decides alone. Without one only another server counts: credentials are rotated, paths move.
+    A cluster identifier decides alone. Without one only another server counts: credentials are
+    rotated, paths move.
     """
     if old.cluster_identifier or new.cluster_identifier:
         return ["clusterIdentifier"] if old.cluster_identifier != new.cluster_identifier else []
@@ -114,7 +120,10 @@ def must_replace(old: Settings, new: Settings) -> list[str]:
 
 
 def _server(settings: Settings) -> str | None:
-    """Find the server's address in a kubeconfig given by content; what a path leads to may have changed since."""
+    """Find the server's address in a kubeconfig given by content.
+
+    What a path leads to may have changed since.
+    """
     config = content(settings.kubeconfig) if settings.kubeconfig else None
     if config is None:
         return None

@@ -1,4 +1,4 @@
-"""Waits for an object to become ready or to be gone, and collects what explains it when it does not."""
+"""Waits for an object to become ready or to be gone, and explains why it does not."""
 
 import threading
 import time
@@ -18,7 +18,8 @@ from twin.pulumi.kubernetes.objects import Reference
 from twin.pulumi.kubernetes.readiness import Failed, Ready, Related, Waiting, assess
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 2.0, 1.5
-# An image may yet appear, a crashed container may find what it needs: then the object counts as failed.
+# An image may yet appear, a crashed container may find what it needs: then the object counts as
+# failed.
 STUCK_SECONDS = 60.0
 EVENTS_SHOWN = 6
 # ElasticJob's pods carry the name of their job, as the upstream controller labels them.
@@ -55,7 +56,8 @@ def until_ready(cluster: Cluster, reference: Reference, wait: Wait) -> Object:
     """Wait until an object is ready; return it as it then is.
 
     Raises:
-        NotReadyError: it failed, got stuck, took too long, or the user interrupted; carries the object and its events.
+        NotReadyError: it failed, got stuck, took too long, or the user interrupted; carries the
+            object and its events.
         ProviderError: it vanished.
     """
     stuck_since: float | None = None
@@ -154,7 +156,8 @@ def events(
 def _line(event: Mapping[str, Any]) -> str:
     subject = event["involvedObject"]
     times = f" (x{event['count']})" if event.get("count", 1) > 1 else ""
-    return f"event: {subject['kind']} {subject['name']}: {event.get('reason')}: {event.get('message', '').strip()}{times}"
+    message = str(event.get("message", "")).strip()
+    return f"event: {subject['kind']} {subject['name']}: {event.get('reason')}: {message}{times}"
 
 
 def until_gone(cluster: Cluster, reference: Reference, uid: str, wait: Wait) -> None:
@@ -169,7 +172,7 @@ def until_gone(cluster: Cluster, reference: Reference, uid: str, wait: Wait) -> 
         except UnknownKindError:
             return
         except RefusedError as error:
-            if error.code == 403:  # noqa: PLR2004  rights inside a namespace can go with it
+            if error.code == 403:
                 return
             raise
         if live is None or live["metadata"]["uid"] != uid:
@@ -199,8 +202,8 @@ def holder(live: Mapping[str, Any]) -> str:
     others = [each for each in finalizers if each != "foregroundDeletion"]
     if others:
         return (
-            f"it is held by the finalizer {', '.join(others)}: whoever set it has yet to clean up. If nobody will, "
-            "remove it from metadata.finalizers by hand"
+            f"it is held by the finalizer {', '.join(others)}: whoever set it has yet to clean up. "
+            "If nobody will, remove it from metadata.finalizers by hand"
         )
     if finalizers:
         return "what it owns is being deleted first"
