@@ -2,37 +2,130 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from everstep.errors import EverstepError
 from everstep.progress import Progress, Step
-from twin.nodes import control_plane, files, processes, tools
+from twin.images import ImageStore
+from twin.nodes import addons, cluster, control_plane, files, processes, records, tools
 from twin.nodes.api import Api, ApiError
 from twin.nodes.cgroups import Tree
-from twin.nodes.control_plane import CGROUP, KEEPER
+from twin.nodes.control_plane import KEEPER
 from twin.nodes.host import require_abilities
 from twin.nodes.layout import Layout
-from twin.nodes.model import MachineSpec
+from twin.nodes.machine import Machine
+from twin.nodes.model import MachineSpec, Power
+from twin.nodes.records import MachineRecord
 
 KEEPER_SECONDS = 10.0
 READY_SECONDS = 60.0  # of the API server; here it takes 4
+NODE_SECONDS = 60.0  # of the slowest machine; here it takes 5
 LOG_LINES = 8
 POLL_SECONDS = 0.1
 
 
 def bring_up(
-    layout: Layout, tree: Tree, machines: Sequence[MachineSpec], progress: Progress
+    layout: Layout,
+    tree: Tree,
+    machines: Sequence[MachineSpec],
+    images: Callable[[Progress], ImageStore],
+    progress: Progress,
 ) -> None:
-    """Start what does not run. The caller holds the lock."""
+    """Start what does not run, machines that have gone included. The caller holds the lock.
+
+    Raises:
+        EverstepError: the host lacks something, or a part does not come to life; the rest is left standing.
+    """
     require_abilities()
+    records.refuse_contradictions(layout, machines)
     programs = tools.control_plane_tools(progress)
+    if machines or records.all_of(layout):
+        # Before anything runs: building may take minutes, in which a half-made twin helps nobody.
+        programs |= tools.machine_tools(progress)
+        store = images(progress)
+        _remember_images(layout, store)
     prepare_folder(layout)
     control_plane.write_certificates(layout)
     with progress.step("Starting the control plane") as step:
         start_control_plane(layout, tree, programs)
         wait_ready(layout, step)
+    if wanted := records.assign_slots(layout, machines, programs):
+        start_machines(layout, tree, wanted, store, progress)
+
+
+def images_in_use(layout: Layout) -> ImageStore | None:
+    """Return the images that the twin's machines have: one that returns has the same, whatever was built since."""
+    stored = (files.read_json(layout.settings) or {}).get("images")
+    if not stored or not Path(stored["root"]).is_dir():
+        return None
+    return ImageStore(Path(stored["root"]), stored["key"], tuple(stored["references"]))
+
+
+def _remember_images(layout: Layout, store: ImageStore) -> None:
+    settings = files.read_json(layout.settings) or {}
+    settings["images"] = asdict(store) | {"root": str(store.root)}
+    files.write_json(layout.settings, settings)
+
+
+def start_machines(
+    layout: Layout,
+    tree: Tree,
+    wanted: Sequence[MachineRecord],
+    store: ImageStore,
+    progress: Progress,
+) -> None:
+    """Boot those that do not run, all at once, and wait until every Node is as it should be.
+
+    Raises:
+        EverstepError: a machine did not start, or its Node is not Ready in time.
+    """
+    api = admin_api(layout)
+    machines = [Machine(layout, tree, record) for record in wanted]
+    names = ", ".join(machine.name for machine in machines)
+    with progress.step(f"Starting the machines {names}") as step:
+        step.note("booting")
+        with ThreadPoolExecutor(max_workers=len(machines)) as pool:
+            list(pool.map(partial(_revive, api=api, store=store), machines))
+        addons.apply(api)
+        wait_nodes_ready(api, machines, step)
+
+
+def _revive(machine: Machine, api: Api, store: ImageStore) -> None:
+    """Make a machine run and be connected, whatever became of it."""
+    if machine.power is Power.GONE:
+        cluster.forget(api, machine.name)
+        machine.boot(store)
+        return
+    if machine.power is Power.FROZEN:
+        machine.freeze(frozen=False)
+    if not machine.connected:
+        machine.connect(connected=True)
+
+
+def wait_nodes_ready(api: Api, machines: Sequence[Machine], step: Step) -> None:
+    """Wait until each Node is Ready and offers its GPUs.
+
+    Raises:
+        EverstepError: one is not in time; it names the logs.
+    """
+    deadline, waiting = time.monotonic() + NODE_SECONDS, list(machines)
+    while True:
+        known = cluster.nodes(api)
+        waiting = [m for m in waiting if not cluster.offers(known.get(m.name, {}), m.record.spec)]
+        if not waiting:
+            return
+        names = ", ".join(machine.name for machine in waiting)
+        if time.monotonic() > deadline:
+            logs = "\n".join(f"  {machine.folder.logs}" for machine in waiting)
+            raise EverstepError(
+                f"Not Ready after {NODE_SECONDS:.0f} s: {names}.", f"Their logs are in:\n{logs}"
+            )
+        step.note(f"waiting for {names}")
+        time.sleep(POLL_SECONDS)
 
 
 def prepare_folder(layout: Layout) -> None:
@@ -47,7 +140,7 @@ def prepare_folder(layout: Layout) -> None:
 
 def start_control_plane(layout: Layout, tree: Tree, programs: dict[str, Path]) -> None:
     """Start the keeper and the four programs, those that do not run."""
-    tree.create(f"{layout.identity}/{CGROUP}")
+    tree.create(layout.control_plane_cgroup)
     if not control_plane.running(layout)[KEEPER]:
         _start_keeper(layout, tree)
     port = _settings(layout)["port"]
@@ -93,7 +186,7 @@ def _start_keeper(layout: Layout, tree: Tree) -> None:
     before = processes.load(layout.process(KEEPER))
     command = [sys.executable, "-m", "twin.nodes.keeper", str(layout.state)]
     process = processes.start(command, layout.log(KEEPER))
-    tree.add(f"{layout.identity}/{CGROUP}", process.pid)
+    tree.add(layout.control_plane_cgroup, process.pid)
 
     def reported() -> bool:
         current = processes.load(layout.process(KEEPER))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from twin.nodes import processes
+from twin.nodes import cluster, processes
 from twin.nodes.api import Api, ApiError
 from twin.nodes.layout import Layout
 
@@ -48,7 +48,7 @@ class CloudController:
 
     def _delete_node(self, name: str) -> None:
         try:
-            Api(self._layout.pki, "admin").delete(f"/api/v1/nodes/{name}")
+            cluster.forget(Api(self._layout.pki, "admin"), name)
         except (ApiError, OSError) as error:
             log.warning("the Node of %s, which is gone, cannot be deleted yet: %s", name, error)
             return

@@ -1,6 +1,5 @@
 """The control plane: etcd, API server, controller manager and scheduler, as processes beside the switch."""
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
@@ -18,7 +17,6 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
 COMPONENTS = (KEEPER, *PROGRAMS)
-CGROUP = "control-plane"
 ETCD_URL = "http://127.0.0.1:2379"  # the loopback of the twin's namespace: nobody else is there
 
 # The Go runtime keeps less garbage: a quarter less memory for a few per cent of processor time.
@@ -112,12 +110,10 @@ def start_missing(layout: Layout, tools: Mapping[str, Path], tree: Tree) -> None
             start_component(layout, component, command, tree)
 
 
-def start_component(
-    layout: Layout, component: str, command: Sequence[str], tree: Tree
-) -> Process:
+def start_component(layout: Layout, component: str, command: Sequence[str], tree: Tree) -> Process:
     """Start one process of the control plane, in the twin's cgroup."""
-    process = processes.start(command, layout.log(component), {**os.environ, **GO_ENVIRONMENT})
-    tree.add(f"{layout.identity}/{CGROUP}", process.pid)
+    process = processes.start(command, layout.log(component), GO_ENVIRONMENT)
+    tree.add(layout.control_plane_cgroup, process.pid)
     process.save(layout.process(component))
     return process
 

@@ -23,6 +23,15 @@ class Layout:
         return f"everstep-{self.name}-{digest[:8]}"
 
     @property
+    def control_plane_cgroup(self) -> str:
+        """The cgroup of everything that is not in a machine."""
+        return f"{self.identity}/control-plane"
+
+    def machine_cgroup(self, name: str) -> str:
+        """Return the cgroup of one machine."""
+        return f"{self.identity}/machine-{name}"
+
+    @property
     def settings(self) -> Path:
         """What must survive a repair: the port, the slots."""
         return self.state / "twin.json"
@@ -105,3 +114,13 @@ class MachineLayout:
     def log(self) -> Path:
         """What its first process says."""
         return self.folder / "boot.log"
+
+    @property
+    def logs(self) -> Path:
+        """What its services say: containerd, kubelet and the others."""
+        return self.disk / "log"
+
+    @property
+    def lock(self) -> Path:
+        """Held by who changes this machine."""
+        return self.folder / "lock"

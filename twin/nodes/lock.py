@@ -14,18 +14,19 @@ from everstep.errors import EverstepError
 
 
 @contextlib.contextmanager
-def held(path: Path, what: str, *, shared: bool = False) -> Iterator[None]:
+def held(path: Path, subject: str, what: str, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock while the block runs.
 
     Args:
         path: the lock file; its folder is made. The block may remove both.
-        what: what is being done, for those who are turned away.
+        subject: what is locked, for those who are turned away.
+        what: what is being done to it, likewise.
         shared: verbs on machines do not exclude each other, only `up` and `down`.
 
     Raises:
         EverstepError: somebody else holds it.
     """
-    descriptor = _open_locked(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    descriptor = _open_locked(path, subject, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
     try:
         if not shared:
             os.truncate(descriptor, 0)
@@ -35,7 +36,7 @@ def held(path: Path, what: str, *, shared: bool = False) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _open_locked(path: Path, kind: int) -> int:
+def _open_locked(path: Path, subject: str, kind: int) -> int:
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # `down` took the folder away in between
@@ -44,7 +45,7 @@ def _open_locked(path: Path, kind: int) -> int:
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
-                raise _busy(path) from None
+                raise _busy(path, subject) from None
             # A file that `down` has removed meanwhile locks nobody out: take the one that is there now.
             if _same_file(descriptor, path):
                 return descriptor
@@ -58,13 +59,11 @@ def _same_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _busy(path: Path) -> EverstepError:
-    holder = path.read_text() if path.exists() else ""
-    pid, _, what = holder.partition(" ")
-    name = path.parent.name
+def _busy(path: Path, subject: str) -> EverstepError:
+    pid, _, what = (path.read_text() if path.exists() else "").partition(" ")
     if not pid:
-        return EverstepError(f"The twin {name!r} is being changed by somebody else.", "Try again.")
+        return EverstepError(f"The {subject} is being changed by somebody else.", "Try again.")
     return EverstepError(
-        f"The twin {name!r} is being changed: process {pid} is at `{what}`.",
-        f"Wait until it is done, or end it with `kill {pid}` and try again.",
+        f"The {subject} is being changed: process {pid} is at `{what}`.",
+        f"Wait until it is done, or end it with `kill {pid}`, and try again.",
     )

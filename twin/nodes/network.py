@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from twin.nodes import addressing
+from twin.nodes import addressing, processes
 from twin.nodes.addressing import Address
 
 BRIDGE = "switch"
@@ -65,6 +65,7 @@ def unplug(switch_pid: int, address: Address) -> None:
         _inside(switch_pid, ["ip", "link", "delete", address.port]),
         capture_output=True,
         check=False,
+        env=processes.ENVIRONMENT,
     )
 
 
@@ -80,6 +81,7 @@ def link_is_up(switch_pid: int, address: Address) -> bool | None:
         capture_output=True,
         text=True,
         check=False,
+        env=processes.ENVIRONMENT,
     )
     if shown.returncode != 0:
         return None
@@ -95,6 +97,7 @@ def _ip(lines: Iterable[str], inside_pid: int | None = None) -> None:
         text=True,
         capture_output=True,
         check=True,
+        env=processes.ENVIRONMENT,
     )
 
 

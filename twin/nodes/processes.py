@@ -16,6 +16,13 @@ from pathlib import Path
 from twin.nodes import files
 
 POLL_SECONDS = 0.02
+# All that the twin's programs see of who started them: no proxy, no credentials, and the folders of
+# administration that not every user's PATH holds.
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/",
+    "LANG": "C.UTF-8",
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=None if environment is None else dict(environment),
+            env={**ENVIRONMENT, **(environment or {})},
             start_new_session=True,
             cwd="/",
         )

@@ -4,9 +4,8 @@ from pathlib import Path
 
 from everstep.progress import Progress
 from twin.nodes.control_plane import PROGRAMS
+from twin.nodes.records import MACHINE_PROGRAMS
 from twin.toolchain import ensure_packages, ensure_tools
-
-MACHINE_PROGRAMS = ("kubelet", "kube-proxy")
 
 
 def control_plane_tools(progress: Progress) -> dict[str, Path]:

@@ -1,28 +1,42 @@
 """A twin, and everything that can be done to it."""
 
-from collections.abc import Sequence
+import contextlib
+import difflib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep.progress import Progress
-from twin.nodes import lock
-from twin.nodes.bring_up import bring_up
+from everstep.errors import EverstepError
+from everstep.progress import Progress, Silent
+from twin.images import ImageStore, ensure_images
+from twin.nodes import bring_up, cluster, control_plane, lock, records, take_down
+from twin.nodes.api import Api, ApiError
 from twin.nodes.cgroups import Tree
 from twin.nodes.layout import Layout
-from twin.nodes.model import MachineSpec
-from twin.nodes.take_down import take_down
+from twin.nodes.machine import Machine
+from twin.nodes.model import MachineSpec, MachineStatus, Power, TwinStatus
 from twin.paths import state_directory
+
+DRAIN_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Twin:
     """One cluster of machines on this host, standing or not.
 
-    Every verb may be repeated: what is already so stays so. A verb on a machine nobody knows raises
-    EverstepError with the names that are near.
+    Every verb may be repeated: what is so already stays so, and no event is noted. All raise EverstepError where
+    the twin does not stand, or a machine's name is not known; it names those that are near.
+
+    Attributes:
+        layout: its folder.
+        images: where a machine's images come from.
     """
 
     layout: Layout
+    images: Callable[[Progress], ImageStore] = ensure_images
 
     @classmethod
     def open(cls, name: str | None = None) -> "Twin":
@@ -50,11 +64,199 @@ class Twin:
         return self.layout.events
 
     def up(self, machines: Sequence[MachineSpec], progress: Progress) -> None:
-        """Make the twin stand with at least these machines, and repair what of it is broken."""
-        with lock.held(self.layout.lock, "up"):
-            bring_up(self.layout, Tree.here(), machines, progress)
+        """Make the twin stand with at least these machines, and repair what of it is broken.
+
+        With no machine it is a control plane only, and needs no images.
+        """
+        with lock.held(self.layout.lock, self._subject, "up"):
+            bring_up.bring_up(self.layout, Tree.here(), machines, self.images, progress)
 
     def down(self, progress: Progress) -> None:
         """Remove the twin and all that belongs to it, whatever state it is in."""
-        with lock.held(self.layout.lock, "down"):
-            take_down(self.layout, Tree.here(), progress)
+        with lock.held(self.layout.lock, self._subject, "down"):
+            take_down.take_down(self.layout, Tree.here(), progress)
+
+    def status(self) -> TwinStatus:
+        """Say how everything is; works whatever state it is in."""
+        nodes, api_ready = {}, False
+        if self.layout.settings.exists() and self.layout.pki.exists():
+            with contextlib.suppress(ApiError, OSError):
+                nodes, api_ready = cluster.nodes(self._api), True
+        tree = Tree.here()
+        return TwinStatus(
+            name=self.layout.name,
+            api_ready=api_ready,
+            components=control_plane.running(self.layout),
+            machines=tuple(
+                _status(Machine(self.layout, tree, record), nodes.get(record.spec.name))
+                for record in records.all_of(self.layout)
+            ),
+        )
+
+    def add(self, spec: MachineSpec, progress: Progress) -> None:
+        """Add a machine to a twin that stands; one that is there already is repaired if it must be."""
+        with lock.held(self._standing.lock, self._subject, f"add {spec.name}"):
+            if all(spec.name != record.spec.name for record in records.all_of(self.layout)):
+                self._note("add", spec.name)
+            bring_up.bring_up(self.layout, Tree.here(), [spec], self.images, progress)
+
+    def remove(self, name: str) -> None:
+        """Take a machine away for good, its Node too; drain it first where its pods should leave in order."""
+        with self._machine(name, "remove") as machine:
+            self._note("remove", name)
+            machine.remove()
+            with _answers():
+                cluster.forget(self._api, name)
+
+    def drain(self, name: str, timeout_seconds: float = DRAIN_SECONDS) -> None:
+        """Evict the pods of a machine, within their disruption budgets, and let no new ones come.
+
+        Raises:
+            EverstepError: the machine is not running, or a pod is still there after the time-out.
+        """
+        # Without the machine's lock: it may vanish while it is drained, as spot machines do.
+        with (
+            lock.held(self._standing.lock, self._subject, f"drain {name}", shared=True),
+            _answers(),
+        ):
+            machine = self._find(name)
+            _require(machine, {Power.RUNNING}, "drained")
+            if not cluster.is_drained(self._api, name):
+                self._note("drain", name)
+                cluster.drain(self._api, name, timeout_seconds)
+
+    def freeze(self, name: str) -> None:
+        """Stop every process of a machine where it is, as a stuck hypervisor does."""
+        with self._machine(name, "freeze") as machine:
+            _require(machine, {Power.RUNNING, Power.FROZEN}, "frozen")
+            if machine.power is Power.RUNNING:
+                self._note("freeze", name)
+                machine.freeze(frozen=True)
+
+    def thaw(self, name: str) -> None:
+        """Let the processes of a frozen machine go on."""
+        with self._machine(name, "thaw") as machine:
+            _require(machine, {Power.RUNNING, Power.FROZEN}, "thawed")
+            if machine.power is Power.FROZEN:
+                self._note("thaw", name)
+                machine.freeze(frozen=False)
+
+    def cut(self, name: str) -> None:
+        """Cut a machine off the network; it goes on running and reaches nobody."""
+        with self._machine(name, "cut") as machine:
+            _require(machine, {Power.RUNNING, Power.FROZEN}, "cut off")
+            if machine.connected:
+                self._note("cut", name)
+                machine.connect(connected=False)
+
+    def mend(self, name: str) -> None:
+        """Connect a machine that was cut off."""
+        with self._machine(name, "mend") as machine:
+            _require(machine, {Power.RUNNING, Power.FROZEN}, "connected")
+            if not machine.connected:
+                self._note("mend", name)
+                machine.connect(connected=True)
+
+    def vanish(self, name: str) -> None:
+        """Let a machine disappear between two packets; nobody is told, the cloud notices after a while."""
+        with self._machine(name, "vanish") as machine:
+            if machine.power is not Power.GONE:
+                self._note("vanish", name)
+                machine.halt()
+
+    def come_back(self, name: str, progress: Progress | None = None) -> None:
+        """Let a machine take part again, whatever befell it.
+
+        One that is gone boots anew: same name and address, another disk, and no memory of its former pods.
+        One that is frozen, cut off or drained is thawed, connected and open to pods again.
+        """
+        shown = progress or Silent()
+        with self._machine(name, "return") as machine, _answers():
+            self._note("return", name)
+            store = bring_up.images_in_use(self.layout) or self.images(shown)
+            bring_up.start_machines(self.layout, machine.tree, [machine.record], store, shown)
+            cluster.set_schedulable(self._api, name, schedulable=True)
+
+    @property
+    def _api(self) -> Api:
+        return bring_up.admin_api(self.layout)
+
+    @property
+    def _subject(self) -> str:
+        return f"twin {self.layout.name!r}"
+
+    @property
+    def _standing(self) -> Layout:
+        """The layout of a twin that stands.
+
+        Raises:
+            EverstepError: it does not.
+        """
+        if not self.layout.settings.exists():
+            raise EverstepError(f"The {self._subject} does not stand.", "Start it with `up`.")
+        return self.layout
+
+    @contextlib.contextmanager
+    def _machine(self, name: str, verb: str) -> Iterator[Machine]:
+        """Hold one machine while something is done to it; other machines may be changed meanwhile."""
+        with lock.held(self._standing.lock, self._subject, verb, shared=True):
+            machine = self._find(name)
+            with lock.held(machine.folder.lock, f"machine {name!r}", verb):
+                yield machine
+
+    def _find(self, name: str) -> Machine:
+        known = {record.spec.name: record for record in records.all_of(self.layout)}
+        if name in known:
+            return Machine(self.layout, Tree.here(), known[name])
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or list(known)
+        raise EverstepError(
+            f"The {self._subject} has no machine {name!r}.",
+            f"Did you mean {' or '.join(near)}?" if near else "It has no machine at all.",
+        )
+
+    def _note(self, kind: str, node: str) -> None:
+        """Add an event, with the time before anything happened: recovery is measured from there."""
+        line = json.dumps({"at": time.time(), "kind": kind, "node": node}) + "\n"
+        descriptor = os.open(self.layout.events, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line.encode())  # one write: lines of several commands do not mix
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _answers() -> Iterator[None]:
+    """Turn a silent or unwilling API server into an error with a way out.
+
+    Raises:
+        EverstepError: instead of what the request raised.
+    """
+    try:
+        yield
+    except ApiError as error:
+        raise EverstepError(f"The API server refused: {error.message}") from error
+    except OSError as error:
+        raise EverstepError(
+            f"The API server does not answer: {error}", "`up` repairs the twin."
+        ) from error
+
+
+def _require(machine: Machine, powers: set[Power], participle: str) -> None:
+    if (power := machine.power) not in powers:
+        cure = {Power.GONE: "`return` boots it again.", Power.FROZEN: "`thaw` lets it go on."}
+        raise EverstepError(
+            f"The machine {machine.name!r} is {power} and cannot be {participle}.",
+            cure.get(power, ""),
+        )
+
+
+def _status(machine: Machine, node: dict[str, object] | None) -> MachineStatus:
+    power = machine.power
+    return MachineStatus(
+        spec=machine.record.spec,
+        power=power,
+        connected=power is not Power.GONE and machine.connected,
+        ip=str(machine.record.address.ip),
+        ready=None if node is None else cluster.is_ready(node),
+        schedulable=None if node is None else cluster.is_schedulable(node),
+    )
