@@ -226,7 +226,7 @@ def _bar(report: Report, run: Run, width: int) -> Table:
             finished_style="green",
         ),
         Text.assemble(("step ", "bright_black"), f"{report.steps}/{report.total_steps or '?'}"),
-        Text.assemble(("epoch ", "bright_black"), f"{min(epoch + 1, epochs or 1)}/{epochs or '?'}"),
+        Text.assemble(("epoch ", "bright_black"), f"{epoch}/{epochs or '?'}"),
     )
     return table
 

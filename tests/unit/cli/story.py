@@ -54,7 +54,7 @@ class Story:
             self.now += STEP_SECONDS
             self.step += 1
             self.write(
-                self.training[0], "step", step=self.step, epoch=self.step // 100,
+                self.training[0], "step", step=self.step, epoch=(self.step - 1) // 100 + 1,
                 seconds=STEP_SECONDS, images=GLOBAL_BATCH, loss=2.3 * 0.99**self.step,
                 learning_rate=0.1, world_size=len(self.training), generation=self.generation,
             )  # fmt: skip
