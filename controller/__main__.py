@@ -1,0 +1,124 @@
+"""The controller's process: read the flags, stand by for the lease, then make passes until asked to end."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Sequence
+
+from controller.cluster import Cluster, connect
+from controller.leader import Candidate, keep_leading, wait_to_lead
+from controller.metrics import Metrics, serve
+from controller.operator import Operator
+from controller.reconcile import Reconciler
+
+log = logging.getLogger("controller")
+
+DEFAULT_NAMESPACE = "elastic-job"
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python3 -m controller",
+        description="Runs ElasticJobs: makes their workers and replaces those that are lost.",
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--namespace", default=os.environ.get("POD_NAMESPACE", DEFAULT_NAMESPACE),
+        help="the namespace whose ElasticJobs are run (default: $POD_NAMESPACE, else %(default)s)",
+    )  # fmt: skip
+    where.add_argument(
+        "--all-namespaces",
+        action="store_true",
+        help="run the ElasticJobs of every namespace; needs a ClusterRole",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        default=8080,
+        help="port of /metrics and /healthz; 0 takes any (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--leader-elect",
+        action="store_true",
+        help="of several controllers let one act (by a Lease in its namespace)",
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        help="how to reach the cluster (default: the pod's own account, else $KUBECONFIG)",
+    )
+    parser.add_argument("--verbose", action="store_true", help="log more")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the controller; return its exit code."""
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(
+        level=logging.DEBUG if options.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    for noisy in ("kopf", "urllib3", "kubernetes"):
+        logging.getLogger(noisy).setLevel(logging.INFO if options.verbose else logging.WARNING)
+    if options.kubeconfig:
+        os.environ["KUBECONFIG"] = options.kubeconfig  # kopf makes its own connection, by this
+    return Process(options).run()
+
+
+class Process:
+    """One running controller: its threads, its signals and its end."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.stop = threading.Event()
+        self.lost = False
+        self.metrics = Metrics()
+        self.cluster = Cluster(connect(options.kubeconfig))
+        reconciler = Reconciler(self.cluster, self.metrics)
+        self.operator = Operator(reconciler, None if options.all_namespaces else options.namespace)
+        identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+        self.candidate = Candidate(self.cluster, options.namespace, identity)
+
+    def run(self) -> int:
+        """Serve, lead, reconcile; 0 when asked to end, 1 when the lease was lost (start anew to stand by)."""
+        server = serve(self.metrics, self.options.metrics_port, self.operator.alive)
+        log.info("metrics and health on port %d", server.server_port)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop.set())
+        if self.options.leader_elect and not wait_to_lead(
+            self.candidate, self.stop, self.operator.still_here
+        ):
+            return 0
+        self.metrics.leads.set(1)
+        asyncio.run(self._lead())
+        server.shutdown()
+        if self.options.leader_elect and not self.lost:
+            self.candidate.give_back()
+        return 1 if self.lost else 0
+
+    async def _lead(self) -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+        def end() -> None:
+            self.lost = True
+            loop.call_soon_threadsafe(stop.set)
+
+        if self.options.leader_elect:
+            threading.Thread(
+                target=keep_leading,
+                args=(self.candidate, self.stop, end),
+                name="lease",
+                daemon=True,
+            ).start()
+        await self.operator.run(stop)
+        self.stop.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
