@@ -57,7 +57,7 @@ class Base:
 BASES = {
     base.name: base
     for base in (
-        Base("python", ("python3", "ca-certificates")),
+        Base("python", ("python3", "python3-pip", "ca-certificates")),
         Base(
             "torch",
             (

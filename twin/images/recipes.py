@@ -2,10 +2,9 @@
 
 The Dockerfiles are ordinary ones, so each image also builds on a base from a registry. Their build
 context is laid out as the repository is, and beside it `build/`, which holds what is made and not
-written: programs under build/bin, Python packages under build/site.
+written: programs under build/bin, wheels under build/wheels.
 """
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ class Recipe:
         sources: files and folders of the repository that the Dockerfile copies.
         base: the local base image, a key of `bases.BASES`; empty for one that starts from nothing.
         program: a program of the toolchain, put at build/bin/.
-        requirements: a locked requirements file, installed into build/site/<name>/.
+        requirements: a locked requirements file, whose wheels are put into build/wheels/<name>/.
     """
 
     name: str
@@ -81,7 +80,7 @@ def context_files(recipe: Recipe, root: Path = REPOSITORY) -> list[Path]:
         EverstepError: a file the recipe names is not there.
     """
     files: set[Path] = set()
-    for source in (recipe.dockerfile, *recipe.sources):
+    for source in filter(None, (recipe.dockerfile, recipe.requirements, *recipe.sources)):
         path = root / source
         if not path.exists():
             raise EverstepError(
@@ -98,8 +97,6 @@ def source_key(recipe: Recipe, root: Path = REPOSITORY) -> str:
     for path in context_files(recipe, root):
         executable = "x" if path.stat().st_mode & 0o100 else "-"
         parts += [str(path.relative_to(root)), executable, path.read_bytes()]
-    if recipe.requirements:
-        parts.append((root / recipe.requirements).read_bytes())
     return cache.digest(parts)
 
 
@@ -107,7 +104,7 @@ def lay_out(
     recipe: Recipe,
     context: Path,
     program: Path | None = None,
-    site: Path | None = None,
+    wheels: Path | None = None,
     root: Path = REPOSITORY,
 ) -> None:
     """Fill the empty folder `context` with all that the Dockerfile copies."""
@@ -118,8 +115,8 @@ def lay_out(
         copy.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)  # not this user's umask
     if program:
         _put(program, context / "build" / "bin" / recipe.program)
-    if site:
-        _put(site, context / "build" / "site" / recipe.name)
+    if wheels:
+        _put(wheels, context / "build" / "wheels" / recipe.name)
 
 
 def _files_below(folder: Path) -> set[Path]:
@@ -138,14 +135,6 @@ def _files_below(folder: Path) -> set[Path]:
 def _put(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(source, target, copy_function=_link_or_copy)
+        shutil.copytree(source, target)
     else:
         shutil.copy(source, target)
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    """Hard-link thousands of files that the build only reads; copy them across file systems."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

@@ -22,7 +22,13 @@ from twin.paths import cache_directory
 from twin.toolchain import cache, ensure_tools
 
 FORMAT = "1"  # raise it when the same inputs should give other images
-PYTHON = ("--python-version=3.13", "--python-platform=x86_64-manylinux_2_28")  # Debian trixie's
+WHEELS_FOR = (  # Debian trixie's Python; pip does not know that a new glibc takes older wheels too
+    "--only-binary=:all:",
+    "--python-version=3.13",
+    "--platform=manylinux_2_28_x86_64",
+    "--platform=manylinux_2_17_x86_64",
+    "--platform=manylinux2014_x86_64",
+)
 FOREIGN = "EVERSTEP_TWIN_IMAGES"
 
 
@@ -141,11 +147,11 @@ def _make(
     recipe: Recipe, tools: dict[str, Path], base: str | None, progress: Progress, staging: Path
 ) -> None:
     folder = images_folder()
-    site = _ensure_site(recipe, progress) if recipe.requirements else None
+    wheels = _ensure_wheels(recipe, progress) if recipe.requirements else None
     own = bases.BASES[recipe.base] if recipe.base and not base else None
     base_layout = bases.ensure_base(own, folder, progress) / "oci" if own else None
     context, oci = staging / "context", staging / "oci"
-    recipes.lay_out(recipe, context, tools.get(recipe.program), site)
+    recipes.lay_out(recipe, context, tools.get(recipe.program), wheels)
     with cache.locked(folder / "builder.lock", progress, "building an image"):
         builder = builders.choose(folder / "buildah")
         if own and base_layout and not builder.has(own.reference):
@@ -162,24 +168,25 @@ def _make(
     cache.remove(context)
 
 
-def _ensure_site(recipe: Recipe, progress: Progress) -> Path:
-    """Return a folder with the Python packages of a locked requirements file."""
+def _ensure_wheels(recipe: Recipe, progress: Progress) -> Path:
+    """Return a folder with the wheels of a locked requirements file."""
     requirements = REPOSITORY / recipe.requirements
-    key = cache.digest([FORMAT, *PYTHON, requirements.read_bytes()])
-    install = partial(_install, recipe, requirements, progress)
-    return cache.ensure(images_folder(), f"site-{recipe.name}", key, progress, install) / "site"
+    key = cache.digest([FORMAT, *WHEELS_FOR, requirements.read_bytes()])
+    fetch = partial(_fetch, recipe, requirements, progress)
+    name = f"wheels-{recipe.name}"
+    return cache.ensure(images_folder(), name, key, progress, fetch) / "wheels"
 
 
-def _install(recipe: Recipe, requirements: Path, progress: Progress, staging: Path) -> None:
+def _fetch(recipe: Recipe, requirements: Path, progress: Progress, staging: Path) -> None:
     # On the host and not in the image: so no image build needs the network.
-    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--require-hashes", *PYTHON]
-    command += ["--no-build", "--target", str(staging / "site"), "--requirement", str(requirements)]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+    command += [*WHEELS_FOR, "--dest", str(staging / "wheels"), "--requirement", str(requirements)]
     with progress.step(f"Fetching the Python packages of the image {recipe.name}"):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise EverstepError(
             f"The Python packages in {requirements} could not be fetched:\n{done.stderr.strip()}",
-            "Check the network and the package index that uv is set to.",
+            "Check the network and the package index that pip is set to.",
         )
 
 
