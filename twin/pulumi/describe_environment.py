@@ -25,9 +25,7 @@ def describe() -> dict[str, Any]:
     required: set[str] = set()
     for one in distributions():
         found[_plain(one.metadata["Name"])] = one.version
-        required |= {
-            _plain(re.split("[^A-Za-z0-9._-]", each, maxsplit=1)[0]) for each in one.requires or ()
-        }
+        required |= {_name(each) for each in one.requires or () if "extra ==" not in each}
     return {
         "version": platform.python_version(),
         "distributions": [
@@ -47,6 +45,10 @@ def _providers() -> list[list[str]]:
     )
     described = [json.loads(file.read_text()) for file in files]
     return [[each["name"], each.get("version", "")] for each in described if each.get("resource")]
+
+
+def _name(requirement: str) -> str:
+    return _plain(re.split("[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
 
 
 def _plain(name: str) -> str:

@@ -203,7 +203,7 @@ class Operations:
         if objects.flag(inputs, objects.SKIP_AWAIT):
             return lives.outputs(live, inputs)
         try:
-            live = until_ready(self.cluster, reference, wait)
+            live = until_ready(self.cluster, reference, live, wait)
         except NotReadyError as error:
             raise NotReadyError(lives.outputs(error.live, inputs), error.reasons, inputs) from None
         except ProviderError as error:  # the object exists, so its state must not be lost

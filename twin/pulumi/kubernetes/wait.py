@@ -13,6 +13,7 @@ from twin.pulumi.kubernetes.errors import (
     ProviderError,
     RefusedError,
     UnknownKindError,
+    UnreachableError,
 )
 from twin.pulumi.kubernetes.objects import Reference
 from twin.pulumi.kubernetes.readiness import Failed, Ready, Related, Waiting, assess
@@ -52,8 +53,14 @@ class Wait:
         self._pause = min(self._pause * PAUSE_GROWTH, LONGEST_PAUSE_SECONDS)
 
 
-def until_ready(cluster: Cluster, reference: Reference, wait: Wait) -> Object:
+def until_ready(cluster: Cluster, reference: Reference, first: Object, wait: Wait) -> Object:
     """Wait until an object is ready; return it as it then is.
+
+    Args:
+        cluster: where it is.
+        reference: which it is.
+        first: the object as it was applied.
+        wait: for how long.
 
     Raises:
         NotReadyError: it failed, got stuck, took too long, or the user interrupted; carries the
@@ -61,28 +68,39 @@ def until_ready(cluster: Cluster, reference: Reference, wait: Wait) -> Object:
         ProviderError: it vanished.
     """
     stuck_since: float | None = None
+    live, related = first, Related()
     while True:
-        live = cluster.get(reference)
-        if live is None:
-            raise ProviderError(
-                f"{reference} was deleted by somebody else while it was being waited for"
-            )
-        related = related_to(cluster, live)
-        verdict = assess(live, related)
+        try:
+            live = _present(cluster, reference)
+            related = related_to(cluster, live)
+            verdict = assess(live, related)
+        except UnreachableError as error:  # an API server may restart while it is waited for
+            verdict = Waiting(str(error), stuck=True)
         if isinstance(verdict, Ready):
             _await_served(cluster, live, wait)
             return live
-        if not (isinstance(verdict, Waiting) and verdict.stuck):
-            stuck_since = None
-        elif stuck_since is None:
-            stuck_since = time.monotonic()
-        end = _end(verdict, stuck_since, wait)
-        if end:
-            raise NotReadyError(
-                live, [f"{reference} {end}: {verdict.reason}", *events(cluster, live, related.pods)]
-            )
+        stuck_since = _since(stuck_since, verdict)
+        if end := _end(verdict, stuck_since, wait):
+            reason = f"{reference} {end}: {verdict.reason}"
+            raise NotReadyError(live, [reason, *events(cluster, live, related.pods)])
         wait.tell(f"{verdict.reason} ({wait.elapsed:.0f} s)")
         wait.pause()
+
+
+def _since(stuck_since: float | None, verdict: Waiting | Failed) -> float | None:
+    """Note when an object got stuck; None while it is not."""
+    if not (isinstance(verdict, Waiting) and verdict.stuck):
+        return None
+    return time.monotonic() if stuck_since is None else stuck_since
+
+
+def _present(cluster: Cluster, reference: Reference) -> Object:
+    live = cluster.get(reference)
+    if live is None:
+        raise ProviderError(
+            f"{reference} was deleted by somebody else while it was being waited for"
+        )
+    return live
 
 
 def _end(verdict: Waiting | Failed, stuck_since: float | None, wait: Wait) -> str:

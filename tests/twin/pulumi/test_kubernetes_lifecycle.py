@@ -1,0 +1,143 @@
+"""The life of a resource, as the real engine lives it through our provider against a real API server."""
+
+import json
+
+import pytest
+from kubernetes.client import ApiException
+
+pytestmark = pytest.mark.twin
+
+CONFIG_MAP = """
+import os
+namespace = os.environ["NAMESPACE"]
+settings = k8s.core.v1.ConfigMap("settings", metadata={"name": "settings", "namespace": namespace, "labels": {"a": "1"}},
+                                 data={"size": "1"})
+"""
+
+
+def test_a_second_update_finds_nothing_to_do(project, namespace, api):
+    project.program(
+        CONFIG_MAP
+        + """
+claim = k8s.core.v1.PersistentVolumeClaim("claim", metadata={"namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}},
+    spec={"access_modes": ["ReadWriteMany"], "storage_class_name": "", "resources": {"requests": {"storage": "1024Mi"}}})
+service = k8s.core.v1.Service("service", metadata={"namespace": namespace}, spec={"cluster_ip": "None", "selector": {"a": "b"}, "ports": [{"port": 80}]})
+deployment = k8s.apps.v1.Deployment("web", metadata={"namespace": namespace}, spec={"replicas": 0,
+    "selector": {"match_labels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "web", "image": "web", "resources": {"requests": {"cpu": "1000m"}}}]}}})
+pulumi.export("claim", claim.metadata.name)
+"""
+    )
+    project.up()
+
+    project.pulumi("preview", "--expect-no-changes")
+    project.pulumi("preview", "--refresh", "--expect-no-changes")
+    name = project.pulumi("stack", "output", "claim").strip()
+    assert name.startswith("claim-"), "an object without a name gets one from its resource"
+    assert api.read_namespaced_persistent_volume_claim(name, namespace).spec.resources.requests == {
+        "storage": "1Gi"
+    }
+
+
+def test_a_label_changes_in_place_and_frozen_data_brings_a_new_object(project, namespace, api):
+    project.program(CONFIG_MAP)
+    project.up()
+    first = api.read_namespaced_config_map("settings", namespace).metadata.uid
+
+    project.program(CONFIG_MAP.replace('"a": "1"', '"a": "2"'))
+    assert project.preview()["settings"] == "update"
+    project.up()
+    changed = api.read_namespaced_config_map("settings", namespace)
+    assert (changed.metadata.uid, changed.metadata.labels) == (first, {"a": "2"})
+
+    project.program(CONFIG_MAP.replace('"size": "1"', '"size": "2"'))
+    assert "replace" in project.preview()["settings"]
+    project.up()
+    replaced = api.read_namespaced_config_map("settings", namespace)
+    assert replaced.data == {"size": "2"}
+    assert replaced.metadata.uid != first, "the old object goes first, since both bear one name"
+
+
+def test_a_refresh_finds_what_others_changed_and_the_update_puts_it_back(project, namespace, api):
+    project.program(CONFIG_MAP)
+    project.up()
+    body = {"data": {"size": "9", "more": "x"}, "metadata": {"labels": {"theirs": "1"}}}
+    api.patch_namespaced_config_map("settings", namespace, body, field_manager="somebody")
+
+    shown = project.pulumi("refresh", "--yes", "--diff")
+    assert '"9"' in shown, "what the program set and somebody changed is drift"
+    assert "theirs" not in json.dumps(project.resources()["settings"]["inputs"]), (
+        "what the program never set is none"
+    )
+
+
+def test_an_object_that_others_deleted_is_made_again(project, namespace, api):
+    project.program(CONFIG_MAP)
+    project.up()
+    api.delete_namespaced_config_map("settings", namespace)
+
+    project.pulumi("refresh", "--yes")
+    project.up()
+    assert api.read_namespaced_config_map("settings", namespace).data == {"size": "1"}
+
+
+def test_an_object_that_kubectl_made_can_be_imported(project, namespace, api):
+    body = {"metadata": {"name": "found"}, "data": {"a": "b"}}
+    api.create_namespaced_config_map(namespace, body, field_manager="kubectl-create")
+
+    project.pulumi(
+        "import", "kubernetes:core/v1:ConfigMap", "found", f"{namespace}/found", "--yes", "--generate-code=false", "--protect=false"
+    )  # fmt: skip
+
+    inputs = project.resources()["found"]["inputs"]
+    assert inputs["data"] == {"a": "b"}
+    assert inputs["metadata"] == {"name": "found", "namespace": namespace}, (
+        "bookkeeping of the server is no input"
+    )
+    project.program(
+        """
+        import os
+        k8s.core.v1.ConfigMap("found", metadata={"name": "found", "namespace": os.environ["NAMESPACE"]}, data={"a": "b"})
+        """
+    )
+    assert "found" not in project.preview(), (
+        "the program says what stands there: nothing is to be done"
+    )
+
+
+def test_a_custom_resource_follows_its_definition_at_once(project, namespace):
+    group = f"{namespace}.example.com"
+    project.program(
+        f"""
+        import os
+        crd = k8s.apiextensions.v1.CustomResourceDefinition("crd", metadata={{"name": "widgets.{group}"}}, spec={{
+            "group": "{group}", "scope": "Namespaced", "names": {{"plural": "widgets", "singular": "widget", "kind": "Widget"}},
+            "versions": [{{"name": "v1", "served": True, "storage": True, "schema": {{"open_apiv3_schema": {{
+                "type": "object", "properties": {{"spec": {{"type": "object", "properties": {{"size": {{"type": "integer"}}}}}}}}}}}}}}]}})
+        k8s.apiextensions.CustomResource("widget", api_version="{group}/v1", kind="Widget",
+            metadata={{"name": "w", "namespace": os.environ["NAMESPACE"]}}, spec={{"size": 3}}, opts=Opts(depends_on=[crd]))
+        """
+    )
+
+    assert project.preview() == {"probe-test": "create", "crd": "create", "widget": "create"}, (
+        "a preview must not need it"
+    )
+    project.up()
+    project.pulumi("preview", "--expect-no-changes")
+    project.pulumi("destroy", "--yes", "--skip-preview")
+
+
+def test_a_deletion_names_the_finalizer_that_holds_it(project, namespace, api):
+    project.program(
+        CONFIG_MAP.replace('"labels":', '"finalizers": ["example.com/hold"], "labels":')
+        .replace('data={"size": "1"})', 'data={"size": "1"}, opts=Opts(custom_timeouts=pulumi.CustomTimeouts(delete="2s")))')
+    )  # fmt: skip
+    project.up()
+
+    shown = project.pulumi("destroy", "--yes", "--skip-preview", fails=True)
+    assert "held by the finalizer example.com/hold" in shown
+
+    api.patch_namespaced_config_map("settings", namespace, {"metadata": {"finalizers": None}})
+    project.pulumi("destroy", "--yes", "--skip-preview")
+    with pytest.raises(ApiException, match="404"):
+        api.read_namespaced_config_map("settings", namespace)
