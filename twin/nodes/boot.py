@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twin.nodes import init, linux, network
 from twin.nodes.cgroups import Tree
-from twin.nodes.control_plane import holder
+from twin.nodes.components import holder
 from twin.nodes.layout import Layout
 from twin.nodes.linux import Namespace
 from twin.nodes.processes import Process
@@ -27,6 +27,8 @@ def main(state: Path, name: str) -> None:
     if record is None or switch is None:
         sys.exit(f"no machine {name!r} has been prepared, or there is no switch for it")
     tree.add(layout.machine_cgroup(name), os.getpid())
+    images = layout.images / record.images
+    plan = init.Plan(record, machine, layout.shared, images, tree, record.tools)
     linux.unshare(Namespace.NETWORK)
     network.plug(switch.pid, os.getpid(), record.address)
     linux.unshare(
@@ -34,8 +36,10 @@ def main(state: Path, name: str) -> None:
     )  # after the last program: the next child is the first of the PID namespace
     child = os.fork()
     if child == 0:
-        linux.unshare(Namespace.MOUNT)  # not before: the parent has a file to write outside the machine
-        init.main(init.Plan(record, machine, layout.shared, tree, record.tools))
+        linux.unshare(
+            Namespace.MOUNT
+        )  # not before: the parent has a file to write outside the machine
+        init.main(plan)
     process = Process.of(child)
     if process is None:
         sys.exit("the machine's first process ended at once")

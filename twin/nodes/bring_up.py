@@ -4,17 +4,26 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from everstep.errors import EverstepError
 from everstep.progress import Progress, Step
 from twin.images import ImageStore
-from twin.nodes import addons, cluster, control_plane, files, processes, records, tools
+from twin.nodes import (
+    addons,
+    cluster,
+    components,
+    control_plane,
+    files,
+    machine_images,
+    processes,
+    records,
+    tools,
+)
 from twin.nodes.api import Api, ApiError
 from twin.nodes.cgroups import Tree
-from twin.nodes.control_plane import KEEPER
+from twin.nodes.components import KEEPER
 from twin.nodes.host import require_abilities
 from twin.nodes.layout import Layout
 from twin.nodes.machine import Machine
@@ -47,35 +56,21 @@ def bring_up(
         # Before anything runs: building may take minutes, in which a half-made twin helps nobody.
         programs |= tools.machine_tools(progress)
         store = images(progress)
-        _remember_images(layout, store)
     prepare_folder(layout)
     control_plane.write_certificates(layout)
     with progress.step("Starting the control plane") as step:
         start_control_plane(layout, tree, programs)
         wait_ready(layout, step)
-    if wanted := records.assign_slots(layout, machines, programs):
-        start_machines(layout, tree, wanted, store, progress)
-
-
-def images_in_use(layout: Layout) -> ImageStore | None:
-    """Return the images that the twin's machines have: one that returns has the same, whatever was built since."""
-    stored = (files.read_json(layout.settings) or {}).get("images")
-    if not stored or not Path(stored["root"]).is_dir():
-        return None
-    return ImageStore(Path(stored["root"]), stored["key"], tuple(stored["references"]))
-
-
-def _remember_images(layout: Layout, store: ImageStore) -> None:
-    settings = files.read_json(layout.settings) or {}
-    settings["images"] = asdict(store) | {"root": str(store.root)}
-    files.write_json(layout.settings, settings)
+    if machines or records.all_of(layout):
+        machine_images.keep(store, layout)
+        wanted = records.assign_slots(layout, machines, programs, store.key)
+        start_machines(layout, tree, wanted, progress)
 
 
 def start_machines(
     layout: Layout,
     tree: Tree,
     wanted: Sequence[MachineRecord],
-    store: ImageStore,
     progress: Progress,
 ) -> None:
     """Boot those that do not run, all at once, and wait until every Node is as it should be.
@@ -89,16 +84,16 @@ def start_machines(
     with progress.step(f"Starting the machines {names}") as step:
         step.note("booting")
         with ThreadPoolExecutor(max_workers=len(machines)) as pool:
-            list(pool.map(partial(_revive, api=api, store=store), machines))
+            list(pool.map(partial(_revive, api=api), machines))
         addons.apply(api)
         wait_nodes_ready(api, machines, step)
 
 
-def _revive(machine: Machine, api: Api, store: ImageStore) -> None:
+def _revive(machine: Machine, api: Api) -> None:
     """Make a machine run and be connected, whatever became of it."""
     if machine.power is Power.GONE:
         cluster.forget(api, machine.name)
-        machine.boot(store)
+        machine.boot()
         return
     if machine.power is Power.FROZEN:
         machine.freeze(frozen=False)
@@ -112,19 +107,20 @@ def wait_nodes_ready(api: Api, machines: Sequence[Machine], step: Step) -> None:
     Raises:
         EverstepError: one is not in time; it names the logs.
     """
-    deadline, waiting = time.monotonic() + NODE_SECONDS, list(machines)
+    deadline, waiting, names = time.monotonic() + NODE_SECONDS, list(machines), ""
     while True:
         known = cluster.nodes(api)
         waiting = [m for m in waiting if not cluster.offers(known.get(m.name, {}), m.record.spec)]
         if not waiting:
             return
-        names = ", ".join(machine.name for machine in waiting)
+        before, names = names, ", ".join(machine.name for machine in waiting)
+        if names != before:
+            step.note(f"waiting for {names}")
         if time.monotonic() > deadline:
             logs = "\n".join(f"  {machine.folder.logs}" for machine in waiting)
             raise EverstepError(
                 f"Not Ready after {NODE_SECONDS:.0f} s: {names}.", f"Their logs are in:\n{logs}"
             )
-        step.note(f"waiting for {names}")
         time.sleep(POLL_SECONDS)
 
 
@@ -141,7 +137,7 @@ def prepare_folder(layout: Layout) -> None:
 def start_control_plane(layout: Layout, tree: Tree, programs: dict[str, Path]) -> None:
     """Start the keeper and the four programs, those that do not run."""
     tree.create(layout.control_plane_cgroup)
-    if not control_plane.running(layout)[KEEPER]:
+    if not components.running(layout)[KEEPER]:
         _start_keeper(layout, tree)
     port = _settings(layout)["port"]
     server = f"https://127.0.0.1:{port}"
@@ -164,14 +160,14 @@ def wait_ready(layout: Layout, step: Step) -> None:
     step.note("waiting for the API server")
     api, deadline = admin_api(layout), time.monotonic() + READY_SECONDS
     while not api.ready():
-        dead = [name for name, runs in control_plane.running(layout).items() if not runs]
+        dead = [name for name, runs in components.running(layout).items() if not runs]
         if dead or time.monotonic() > deadline:
             raise _not_ready(layout, dead)
         time.sleep(POLL_SECONDS)
     # The server is ready some time before the controller manager has given the first namespace its account,
     # and until then every pod is refused.
     if not processes.wait_until(partial(_has_default_account, api), READY_SECONDS):
-        raise _not_ready(layout, [control_plane.CONTROLLER_MANAGER])
+        raise _not_ready(layout, [components.CONTROLLER_MANAGER])
 
 
 def _has_default_account(api: Api) -> bool:
@@ -205,7 +201,7 @@ def _settings(layout: Layout) -> dict[str, int]:
 def _not_ready(layout: Layout, dead: Sequence[str]) -> EverstepError:
     if not dead:
         what = f"The API server was not ready after {READY_SECONDS:.0f} s."
-        return EverstepError(what, f"Its log: {layout.log(control_plane.API_SERVER)}")
+        return EverstepError(what, f"Its log: {layout.log(components.API_SERVER)}")
     logs = "\n".join(_tail(layout.log(name)) for name in dead)
     return EverstepError(
         f"The control plane's {', '.join(dead)} ended while starting. Its last words:\n{logs}",

@@ -109,8 +109,7 @@ class Tree:
         """
         if not any(folder.exists() for folder in self.folders(path)):
             return
-        if self.is_frozen(path):  # of version 1: a frozen process does not die before it is thawed
-            self.freeze(path, frozen=False)
+        self._thaw_all(path)
         wait_until(lambda: not self._kill_once(path), EMPTY_SECONDS)
         self.remove(path)
 
@@ -134,6 +133,13 @@ class Tree:
             for folder in parent.glob(f"{prefix}*")
             if folder.is_dir()
         }
+
+    def _thaw_all(self, path: str) -> None:
+        """Continue what is frozen, at any depth: of version 1, a frozen process dies only after that."""
+        if self.version == 1:
+            for state in (self.root / "freezer" / path).rglob("freezer.state"):
+                with contextlib.suppress(OSError):  # gone meanwhile
+                    state.write_text("THAWED")
 
     def _kill_once(self, path: str) -> set[int]:
         living = self.processes(path)

@@ -7,16 +7,17 @@ from pathlib import Path
 
 from twin.nodes import addressing, files, network, pki, processes
 from twin.nodes.cgroups import Tree
+from twin.nodes.components import (
+    API_SERVER,
+    CONTROLLER_MANAGER,
+    ETCD,
+    SCHEDULER,
+    holder,
+    running,
+)
 from twin.nodes.layout import Layout
 from twin.nodes.processes import Process
 
-KEEPER = "keeper"
-ETCD = "etcd"
-API_SERVER = "kube-apiserver"
-CONTROLLER_MANAGER = "kube-controller-manager"
-SCHEDULER = "kube-scheduler"
-PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
-COMPONENTS = (KEEPER, *PROGRAMS)
 ETCD_URL = "http://127.0.0.1:2379"  # the loopback of the twin's namespace: nobody else is there
 
 # The Go runtime keeps less garbage: a quarter less memory for a few per cent of processor time.
@@ -31,18 +32,6 @@ UNUSED_CONTROLLERS = (
     "horizontal-pod-autoscaler-controller", "storageversion-garbage-collector-controller",
     "legacy-serviceaccount-token-cleaner-controller",
 )  # fmt: skip
-
-
-def holder(layout: Layout) -> Process | None:
-    """Return a living process that stands in the twin's network, the keeper first."""
-    known = (processes.load(layout.process(component)) for component in COMPONENTS)
-    return next((process for process in known if process and process.alive), None)
-
-
-def running(layout: Layout) -> dict[str, bool]:
-    """Say of each part whether it runs."""
-    known = {component: processes.load(layout.process(component)) for component in COMPONENTS}
-    return {component: bool(process and process.alive) for component, process in known.items()}
 
 
 def write_certificates(layout: Layout) -> None:

@@ -9,19 +9,19 @@ Started in a machine as `python -m twin.nodes.device_plugin <how many>`.
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-from twin.nodes.machine_config import GPU
+from google.protobuf.message import Message
 
 FOLDER = Path("/var/lib/kubelet/device-plugins")  # the kubelet's own constant
 KUBELET = FOLDER / "kubelet.sock"
 ENDPOINT = "everstep-gpu.sock"
+GPU = "nvidia.com/gpu"
 PACKAGE = "v1beta1"
 VERSION = "v1beta1"
 LOOK_SECONDS = 1.0
@@ -47,7 +47,7 @@ MESSAGES: dict[str, tuple[tuple[str, int, int | str, bool], ...]] = {
 }
 
 
-def define_messages() -> dict[str, Any]:
+def define_messages() -> dict[str, type[Message]]:
     """Return the message classes by name; they come into being at run time and have no static type."""
     file = descriptor_pb2.FileDescriptorProto(
         name="everstep/device_plugin.proto", package=PACKAGE, syntax="proto3"
@@ -63,15 +63,30 @@ def define_messages() -> dict[str, Any]:
                 added.type_name = f".{PACKAGE}.{kind}"
             else:
                 added.type = descriptor_pb2.FieldDescriptorProto.Type.ValueType(kind)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
-        for name in MESSAGES
-    }
+    pool: Any = descriptor_pool.DescriptorPool()  # its stubs leave the methods without types
+    pool.AddSerializedFile(file.SerializeToString())
+    found = {name: pool.FindMessageTypeByName(f"{PACKAGE}.{name}") for name in MESSAGES}
+    return {name: message_factory.GetMessageClass(found[name]) for name in MESSAGES}
 
 
 MESSAGE = define_messages()
+
+
+def new(name: str, **fields: object) -> Message:
+    """Return a new message; its fields are known at run time only."""
+    return cast("Callable[..., Message]", MESSAGE[name])(**fields)
+
+
+class ContainerAllocateRequest(Protocol):
+    """What one container is to be given."""
+
+    devices_ids: Sequence[str]
+
+
+class AllocateRequest(Protocol):
+    """What the containers of a pod are to be given."""
+
+    container_requests: Sequence[ContainerAllocateRequest]
 
 
 class Plugin:
@@ -81,33 +96,38 @@ class Plugin:
         self._count = count
         self.stopped = threading.Event()
 
-    def options(self, _request: Any, _context: Any) -> Any:
+    def options(self, _request: Message, _context: grpc.ServicerContext) -> Message:
         """Say that nothing needs to be done before a container starts."""
-        return MESSAGE["DevicePluginOptions"]()
+        return new("DevicePluginOptions")
 
-    def list_and_watch(self, _request: Any, _context: Any) -> Iterator[Any]:
-        """Name the devices, once: they never change; then keep the stream open, for its end means gone."""
-        devices = [
-            MESSAGE["Device"](ID=f"gpu-{index}", health="Healthy") for index in range(self._count)
-        ]
-        yield MESSAGE["ListAndWatchResponse"](devices=devices)
+    def list_and_watch(
+        self, _request: Message, _context: grpc.ServicerContext
+    ) -> Iterator[Message]:
+        """Name the devices once, since they never change, and keep the stream open: its end means gone."""
+        devices = [new("Device", ID=f"gpu-{i}", health="Healthy") for i in range(self._count)]
+        yield new("ListAndWatchResponse", devices=devices)
         self.stopped.wait()
 
-    def allocate(self, request: Any, _context: Any) -> Any:
+    def allocate(self, request: AllocateRequest, _context: grpc.ServicerContext) -> Message:
         """Tell each container its devices the way NVIDIA's plugin does."""
-        responses = [
-            MESSAGE["ContainerAllocateResponse"](
-                envs=[
-                    MESSAGE["Variable"](
-                        key="NVIDIA_VISIBLE_DEVICES", value=",".join(container.devices_ids)
-                    )
-                ]
-            )
-            for container in request.container_requests
-        ]
-        return MESSAGE["AllocateResponse"](container_responses=responses)
+        return new(
+            "AllocateResponse",
+            container_responses=[
+                new(
+                    "ContainerAllocateResponse",
+                    envs=[
+                        new(
+                            "Variable",
+                            key="NVIDIA_VISIBLE_DEVICES",
+                            value=",".join(container.devices_ids),
+                        )
+                    ],
+                )
+                for container in request.container_requests
+            ],
+        )
 
-    def handlers(self) -> grpc.GenericRpcHandler:
+    def handlers(self) -> "grpc.GenericRpcHandler[Message, Message]":  # a generic in its stubs only
         """Return the service as the kubelet calls it."""
         return grpc.method_handlers_generic_handler(
             f"{PACKAGE}.DevicePlugin",
@@ -162,7 +182,7 @@ def register(kubelet: Path = KUBELET) -> None:
             response_deserializer=MESSAGE["Empty"].FromString,
         )
         call(
-            MESSAGE["RegisterRequest"](version=VERSION, endpoint=ENDPOINT, resource_name=GPU),
+            new("RegisterRequest", version=VERSION, endpoint=ENDPOINT, resource_name=GPU),
             timeout=5,
         )
 

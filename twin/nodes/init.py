@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import twin
-from twin.nodes import machine_config, processes, root_folder
+from twin.nodes import machine_config, machine_images, processes, root_folder
 from twin.nodes.cgroups import Tree
 from twin.nodes.layout import MachineLayout
 from twin.nodes.machine_config import INSIDE
@@ -34,6 +34,7 @@ class Plan:
     record: MachineRecord
     machine: MachineLayout
     shared: Path
+    images: Path
     tree: Tree
     tools: Mapping[str, str]
 
@@ -91,7 +92,12 @@ def furnish(plan: Plan) -> None:
     socket.sethostname(plan.record.spec.name)
     code = Path(twin.__file__).parents[1]
     needed = [code, Path(sys.prefix), Path(sys.base_prefix), *map(Path, plan.tools.values())]
-    root_folder.build(plan.machine.disk, plan.machine.config, plan.shared, needed)
+    containerd = Path("/var/lib/containerd")
+    layers = {
+        containerd / layer: plan.images / layer for layer in machine_images.layers(plan.images)
+    }
+    folders = root_folder.Folders(plan.machine.disk, plan.machine.config, plan.shared)
+    root_folder.build(folders, needed, layers)
     root_folder.mount_cgroups(plan.tree.version, plan.tree.controllers)
     root_folder.hide_sysctls()
     LOGS.mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from twin.nodes import files, linux, network, relay
 from twin.nodes.cloud_controller import CloudController
-from twin.nodes.control_plane import KEEPER, holder
+from twin.nodes.components import KEEPER, holder
 from twin.nodes.layout import Layout
 from twin.nodes.processes import Process
 

@@ -3,11 +3,14 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
 class Layout:
     """The folder of one twin."""
+
+    CONTROL_PLANE: ClassVar[str] = "control-plane"
 
     state: Path
 
@@ -25,7 +28,7 @@ class Layout:
     @property
     def control_plane_cgroup(self) -> str:
         """The cgroup of everything that is not in a machine."""
-        return f"{self.identity}/control-plane"
+        return f"{self.identity}/{self.CONTROL_PLANE}"
 
     def machine_cgroup(self, name: str) -> str:
         """Return the cgroup of one machine."""
@@ -64,12 +67,17 @@ class Layout:
     @property
     def control_plane(self) -> Path:
         """Data, logs and process records of the control plane."""
-        return self.state / "control-plane"
+        return self.state / self.CONTROL_PLANE
 
     @property
     def machines(self) -> Path:
         """A folder for every machine."""
         return self.state / "machines"
+
+    @property
+    def images(self) -> Path:
+        """The twin's own copies of image stores, by key."""
+        return self.state / "images"
 
     def process(self, component: str) -> Path:
         """Where the process of a part of the control plane is remembered."""

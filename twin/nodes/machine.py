@@ -9,8 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep.errors import EverstepError
-from twin.images import ImageStore, clone
-from twin.nodes import control_plane, files, machine_config, network, pki, processes
+from twin.nodes import (
+    components,
+    control_plane,
+    files,
+    machine_config,
+    machine_images,
+    network,
+    pki,
+    processes,
+)
 from twin.nodes.cgroups import Tree
 from twin.nodes.layout import Layout, MachineLayout
 from twin.nodes.machine_config import Host
@@ -58,14 +66,14 @@ class Machine:
         """Whether its cable is there and carries frames."""
         return bool((switch := self._switch) and network.link_is_up(switch, self.record.address))
 
-    def boot(self, images: ImageStore) -> None:
+    def boot(self) -> None:
         """Start it with a new disk, as the cloud starts a machine from an image.
 
         Raises:
             EverstepError: it did not come to life.
         """
         self.halt()
-        self._prepare(images)
+        self._prepare()
         self.tree.create(self._cgroup)
         command = [sys.executable, "-m", "twin.nodes.boot", str(self.layout.state), self.name]
         with self.folder.log.open("wb") as log:
@@ -126,10 +134,10 @@ class Machine:
 
     @property
     def _switch(self) -> int | None:
-        holder = control_plane.holder(self.layout)
+        holder = components.holder(self.layout)
         return holder.pid if holder else None
 
-    def _prepare(self, images: ImageStore) -> None:
+    def _prepare(self) -> None:
         folder = self.folder
         folder.process.unlink(missing_ok=True)
         for old in (folder.disk, folder.config):
@@ -144,7 +152,9 @@ class Machine:
         (folder.disk / "lib").mkdir(parents=True)
         with contextlib.suppress(FileExistsError):
             (folder.disk / "run").symlink_to("/run")
-        clone(images, folder.disk / "lib" / "containerd")
+        machine_images.lay_out(
+            self.layout.images / self.record.images, folder.disk / "lib" / "containerd"
+        )
 
     def _write_credentials(self, config: Path) -> None:
         authority = control_plane.load_pair(self.layout, "ca")

@@ -36,10 +36,10 @@ def build_switch() -> None:
 def plug(switch_pid: int, machine_pid: int, address: Address) -> None:
     """Lay the cable between the switch and a machine, in place of one that is there."""
     unplug(switch_pid, address)
+    far_end = f"peer name eth0 address {address.mac} netns {machine_pid}"
     _ip(
         [
-            f"link add {address.port} type veth"
-            f" peer name eth0 address {address.mac} netns {machine_pid}",
+            f"link add {address.port} type veth {far_end}",
             f"link set {address.port} master {BRIDGE} up",
         ],
         switch_pid,

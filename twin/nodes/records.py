@@ -24,11 +24,13 @@ class MachineRecord:
         spec: what was wanted.
         slot: where it is in the addressing plan, for as long as it belongs to the twin.
         tools: the programs it runs, by name.
+        images: the key of the images it boots with.
     """
 
     spec: MachineSpec
     slot: int
     tools: Mapping[str, str]
+    images: str
 
     @property
     def address(self) -> Address:
@@ -60,7 +62,8 @@ class MachineRecord:
             raise TypeError("a machine's record has no spec or no tools")
         wanted = MachineSpec(str(spec["name"]), Role(spec["role"]), int(spec["gpus"]))
         slot = Address(int(str(stored["slot"]))).index
-        return cls(wanted, slot, {str(name): str(path) for name, path in tools.items()})
+        programs = {str(name): str(path) for name, path in tools.items()}
+        return cls(wanted, slot, programs, str(stored["images"]))
 
 
 def all_of(layout: Layout) -> list[MachineRecord]:
@@ -99,13 +102,13 @@ def refuse_contradictions(layout: Layout, wanted: Sequence[MachineSpec]) -> None
 
 
 def assign_slots(
-    layout: Layout, wanted: Sequence[MachineSpec], programs: Mapping[str, Path]
+    layout: Layout, wanted: Sequence[MachineSpec], programs: Mapping[str, Path], images: str
 ) -> list[MachineRecord]:
-    """Return the machines that are there and those that are wanted, the new ones in free slots, all with these programs."""
+    """Return the machines that are there and those that are wanted, the new ones in free slots, all to boot with these programs and images."""
     there = {record.spec.name: record.slot for record in all_of(layout)}
     specs = {record.spec.name: record.spec for record in all_of(layout)}
     for spec in wanted:
         if spec.name not in there and (slot := free_slot(set(there.values()))):
             there[spec.name], specs[spec.name] = slot, spec
     tools = {name: str(programs[name]) for name in MACHINE_PROGRAMS if name in programs}
-    return [MachineRecord(specs[name], slot, tools) for name, slot in there.items()]
+    return [MachineRecord(specs[name], slot, tools, images) for name, slot in there.items()]

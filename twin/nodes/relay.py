@@ -23,7 +23,7 @@ def listen(port: int) -> socket.socket:
     except OSError:
         listener.bind(("127.0.0.1", 0))
     listener.listen(128)
-    listener.setblocking(False)
+    listener.settimeout(0)  # asyncio waits, not the socket
     return listener
 
 

@@ -3,8 +3,8 @@
 A chroot into an image would need one; the host's own `/usr` is there, and right for the host's containerd.
 """
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from twin.nodes import linux, machine_config
@@ -26,14 +26,28 @@ PRIVATE_SYSCTLS = {
 }
 
 
-def build(disk: Path, config: Path, shared: Path, needed: Sequence[Path]) -> None:
-    """Make a new root for this mount namespace and move into it.
+@dataclass(frozen=True)
+class Folders:
+    """The folders of the host that are a machine's own.
 
-    Args:
+    Attributes:
         disk: becomes /var.
         config: becomes /everstep, read-only.
         shared: becomes /mnt/everstep, the only thing machines have in common.
+    """
+
+    disk: Path
+    config: Path
+    shared: Path
+
+
+def build(own: Folders, needed: Sequence[Path], more: Mapping[Path, Path]) -> None:
+    """Make a new root for this mount namespace and move into it.
+
+    Args:
+        own: what is the machine's own.
         needed: host paths that must be visible under their own names, read-only.
+        more: what else is to be seen, read-only: where in the machine, and what of the host.
     """
     linux.mount("none", Path("/"), flags=Mount.PRIVATE | Mount.RECURSIVE)
     root = BUILDING_SITE
@@ -43,15 +57,17 @@ def build(disk: Path, config: Path, shared: Path, needed: Sequence[Path]) -> Non
             _show(entry, root)
     for name in OWN:
         (root / name).mkdir(exist_ok=True)
-    _bind(disk, root / "var")
+    _bind(own.disk, root / "var")
     for name in ("run", "tmp"):
         linux.mount(
             name, root / name, "tmpfs", options="mode=1777" if name == "tmp" else "mode=755"
         )
-    _bind(config, root / machine_config.INSIDE.relative_to("/"), read_only=True)
-    _bind(shared, root / machine_config.SHARED.relative_to("/"))
+    _bind(own.config, root / machine_config.INSIDE.relative_to("/"), read_only=True)
+    _bind(own.shared, root / machine_config.SHARED.relative_to("/"))
     for path in hidden(needed):
         _bind(path, root / path.relative_to("/"), read_only=True)
+    for inside, path in more.items():
+        _bind(path, root / inside.relative_to("/"), read_only=True)
     linux.bind(Path("/dev"), root / "dev", recursive=True)
     linux.mount("proc", root / "proc", "proc")
     linux.pivot_root(root)
@@ -99,7 +115,7 @@ def hide_sysctls(folder: Path = Path("/run/sysctl")) -> None:
 def _show(entry: Path, root: Path) -> None:
     target = root / entry.name
     if entry.is_symlink():
-        target.symlink_to(os.readlink(entry))
+        target.symlink_to(entry.readlink())
     elif entry.is_dir():
         target.mkdir()
         linux.bind(entry, target, read_only=True, recursive=True)

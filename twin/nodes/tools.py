@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from everstep.progress import Progress
-from twin.nodes.control_plane import PROGRAMS
+from twin.nodes.components import PROGRAMS
 from twin.nodes.records import MACHINE_PROGRAMS
 from twin.toolchain import ensure_packages, ensure_tools
 

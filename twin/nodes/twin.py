@@ -12,7 +12,7 @@ from pathlib import Path
 from everstep.errors import EverstepError
 from everstep.progress import Progress, Silent
 from twin.images import ImageStore, ensure_images
-from twin.nodes import bring_up, cluster, control_plane, lock, records, take_down
+from twin.nodes import bring_up, cluster, components, lock, records, take_down
 from twin.nodes.api import Api, ApiError
 from twin.nodes.cgroups import Tree
 from twin.nodes.layout import Layout
@@ -86,7 +86,7 @@ class Twin:
         return TwinStatus(
             name=self.layout.name,
             api_ready=api_ready,
-            components=control_plane.running(self.layout),
+            components=components.running(self.layout),
             machines=tuple(
                 _status(Machine(self.layout, tree, record), nodes.get(record.spec.name))
                 for record in records.all_of(self.layout)
@@ -172,9 +172,10 @@ class Twin:
         """
         shown = progress or Silent()
         with self._machine(name, "return") as machine, _answers():
+            if _takes_part(_status(machine, cluster.nodes(self._api).get(name))):
+                return
             self._note("return", name)
-            store = bring_up.images_in_use(self.layout) or self.images(shown)
-            bring_up.start_machines(self.layout, machine.tree, [machine.record], store, shown)
+            bring_up.start_machines(self.layout, machine.tree, [machine.record], shown)
             cluster.set_schedulable(self._api, name, schedulable=True)
 
     @property
@@ -248,6 +249,11 @@ def _require(machine: Machine, powers: set[Power], participle: str) -> None:
             f"The machine {machine.name!r} is {power} and cannot be {participle}.",
             cure.get(power, ""),
         )
+
+
+def _takes_part(status: MachineStatus) -> bool:
+    well = status.power is Power.RUNNING and status.connected
+    return well and bool(status.ready) and bool(status.schedulable)
 
 
 def _status(machine: Machine, node: dict[str, object] | None) -> MachineStatus:
