@@ -1,6 +1,7 @@
 """Augmentation as a pure function of (seed, epoch, sample id).
 
-A sample that is trained again after a worker was lost is the very same image, whichever worker does it.
+A sample that is trained again after a worker was lost is the very same image, whichever worker does
+it.
 """
 
 import numpy as np
@@ -34,4 +35,6 @@ def crop_and_flip(images: Images, seed: int, epoch: int, ids: Ids) -> Images:
     rows = down[:, None] + np.arange(height)  # (n, height)
     columns = np.arange(width)
     columns = right[:, None] + np.where(mirrored[:, None], columns[::-1], columns)  # (n, width)
-    return np.asarray(padded[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]])
+    return np.asarray(
+        padded[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
+    )

@@ -78,14 +78,18 @@ class ArrayDataset:
         self._images = _mapped(folder / f"{part}-images.npy")
         self._labels = _mapped(folder / f"{part}-labels.npy")
         if len(self._images) != len(self._labels):
-            raise _damaged(folder, f"{len(self._images)} {part} images but {len(self._labels)} labels")
+            raise _damaged(
+                folder, f"{len(self._images)} {part} images but {len(self._labels)} labels"
+            )
 
     def __len__(self) -> int:
         return len(self._images)
 
     def train_batch(self, ids: Ids, seed: int, epoch: int) -> tuple[Images, Labels]:
         """Augmented images and their labels."""
-        return crop_and_flip(self._images[ids], seed, epoch, ids), self._labels[ids].astype(np.int64)
+        return crop_and_flip(self._images[ids], seed, epoch, ids), self._labels[ids].astype(
+            np.int64
+        )
 
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
         """Images as they are and their labels."""
@@ -101,9 +105,9 @@ class _Sample:
 class FolderDataset:
     """A folder with one folder of images for each class, as torchvision's ImageFolder reads it."""
 
-    mean, deviation = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
     def __init__(self, folder: Path, image_size: int) -> None:
+        self.mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+        self.deviation: tuple[float, ...] = (0.229, 0.224, 0.225)
         self._size = image_size
         self._samples, names = list_images(folder)
         self.classes = len(names)
@@ -115,7 +119,9 @@ class FolderDataset:
     def train_batch(self, ids: Ids, seed: int, epoch: int) -> tuple[Images, Labels]:
         """A random crop of 30 to 100 % of each image, scaled to the size, half of them mirrored."""
         words = hashed(seed ^ 0xF01D, epoch, ids)
-        images = [self._crop(int(sample), int(word)) for sample, word in zip(ids, words, strict=True)]
+        images = [
+            self._crop(int(sample), int(word)) for sample, word in zip(ids, words, strict=True)
+        ]
         return np.stack(images), self._labels(ids)
 
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
@@ -129,7 +135,9 @@ class FolderDataset:
         image = self._open(sample)
         parts = [(word >> shift & 0xFFFF) / 0x10000 for shift in (0, 16, 32)]
         side = int(min(image.size) * (0.3 + 0.7 * parts[0]) ** 0.5)
-        left, top = (int((extent - side) * part) for extent, part in zip(image.size, parts[1:], strict=True))
+        left, top = (
+            int((extent - side) * part) for extent, part in zip(image.size, parts[1:], strict=True)
+        )
         image = image.resize((self._size, self._size), box=(left, top, left + side, top + side))
         pixels = np.asarray(image)
         return pixels[:, ::-1] if word >> 63 else pixels
@@ -162,7 +170,11 @@ def list_images(folder: Path) -> tuple[list[_Sample], list[str]]:
     Raises:
         EverstepError: there is no such folder, or no image in it.
     """
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    names = (
+        sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+        if folder.is_dir()
+        else []
+    )
     samples = [
         _Sample(path, label)
         for label, name in enumerate(names)

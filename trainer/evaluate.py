@@ -26,7 +26,12 @@ class Score:
 
 
 def evaluate(
-    model: nn.Module, dataset: Dataset, prepare: Prepare, precision: Precision, seat: Seat, group: Group
+    model: nn.Module,
+    dataset: Dataset,
+    prepare: Prepare,
+    precision: Precision,
+    seat: Seat,
+    group: Group,
 ) -> Score | None:
     """Score of the model, or None where the workers agreed to stop for a regroup on the way."""
     device = next(model.parameters()).device

@@ -1,14 +1,17 @@
-"""The image's entry point: one node's agent. Takes what the ElasticJob controllers inject and torchrun's flags.
+r"""The image's entry point: one node's agent.
 
-    python3 -m trainer.launch --rdzv_backend=etcd --rdzv_endpoint=HOST:PORT --rdzv_id=JOB --nnodes=MIN:MAX \\
-        --nproc_per_node=1 -m trainer.train --model resnet18 ...
+It takes what the ElasticJob controllers inject and torchrun's flags:
 
-`--rdzv_backend=etcd` is served by Everstep's own `etcd-v3`. What torchrun alone gets wrong on spot machines is
-cured here: it exits with codes that the controllers understand, a drained node leaves instead of ending the
-job, and workers are forked from a process that has imported torch already, which takes seconds off a recovery.
+    python3 -m trainer.launch --rdzv_backend=etcd --rdzv_endpoint=HOST:PORT --rdzv_id=JOB \
+        --nnodes=MIN:MAX --nproc_per_node=1 -m trainer.train --model resnet18 ...
 
-Exit codes: 0 the run is complete (also when it was before this node came), 143 the node was told to go,
-138 try this pod again, 1 another try would fail too.
+`--rdzv_backend=etcd` is served by Everstep's own `etcd-v3`. What torchrun alone gets wrong on spot
+machines is cured here: it exits with codes that the controllers understand, a drained node leaves
+instead of ending the job, and workers are forked from a process that has imported torch already,
+which takes seconds off a recovery.
+
+Exit codes: 0 the run is complete (also when it was before this node came), 143 the node was told to
+go, 138 try this pod again, 1 another try would fail too.
 """
 
 import contextlib
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everstep.elastic import channel
+from everstep.elastic.worker import RESTART
 from everstep.errors import EverstepError
 from trainer.settings import parse, result
 
@@ -40,6 +44,8 @@ DONE, PERMANENT, AGAIN, NOTICE = 0, 1, 138, 143
 
 GRACE_SECONDS = 25.0
 """From SIGTERM to the end of this process; Kubernetes kills after terminationGracePeriodSeconds, 30 by default."""
+
+LOOK_AGAIN_SECONDS = 10.0  # how often the main thread looks whether the run is over
 
 TRAINING_MODULE = "trainer.train"
 PRELOADED = ("torch._dynamo", "torchvision", "everstep.elastic.checkpoint", "trainer.evaluate")
@@ -62,10 +68,22 @@ class Launcher:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         threading.Thread(target=self._run_agent, name="torchrun-agent", daemon=True).start()
-        self._wake.wait()
-        if self._done.is_set():
-            return self._code
-        return self._leave()
+        while not self._wake.wait(LOOK_AGAIN_SECONDS):
+            if self._over():
+                return DONE
+        return self._code if self._done.is_set() else self._leave()
+
+    def _over(self) -> bool:
+        """Whether the run was completed without this node's own agent ending by it.
+
+        A peer that dies in torchrun's exit barrier would keep the others there for five minutes,
+        and a node that came a moment too late would wait for peers that have all gone home.
+        """
+        if self._handler is None:
+            return False
+        if self._handler.ended and self._handler.ended.finished:
+            return not self._done.wait(LOOK_AGAIN_SECONDS)
+        return not self._handler.in_group and finished_already(self._arguments) is not None
 
     def _on_signal(self, number: int, frame: object) -> None:
         del number, frame
@@ -78,11 +96,11 @@ class Launcher:
         log.warning("this node has been told to go: the workers stop after a step, then it leaves")
         if self._handler:
             self._handler.leave()
-            self._done.wait(max(0.0, deadline - time.monotonic()))
-        if self._done.is_set() and self._code == DONE:
-            return DONE
-        log.warning("left %s", "in order" if self._done.is_set() else "at the deadline: the step is repeated")
-        return NOTICE
+            departed = self._handler.wait_departed(max(0.0, deadline - time.monotonic()))
+            log.warning(
+                "left %s", "in order" if departed else "at the deadline: steps are repeated"
+            )
+        return DONE if self._done.is_set() and self._code == DONE else NOTICE
 
     def _run_agent(self) -> None:
         try:
@@ -101,13 +119,14 @@ class Launcher:
 
     def _launch(self) -> int:
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-        from torch.distributed.elastic.rendezvous.api import RendezvousGracefulExitError
         from torch.distributed.launcher.api import elastic_launch
+
+        from everstep.elastic.rendezvous import RunOverError
 
         config, entry, arguments = self._configure()
         try:
             elastic_launch(config, entry)(*arguments)
-        except RendezvousGracefulExitError:
+        except RunOverError:
             return self._ended()
         except ChildFailedError as error:
             log.error("the workers failed too often: %s", error)
@@ -115,7 +134,7 @@ class Launcher:
         return self._ended()
 
     def _ended(self) -> int:
-        """What the end of torchrun's agent means; it swallows the graceful kind itself."""
+        """What the end of torchrun's agent means."""
         ended = self._handler.ended if self._handler else None
         if ended is None:
             return NOTICE if self._noticed.is_set() else DONE
@@ -131,7 +150,9 @@ class Launcher:
         from everstep.elastic import rendezvous
 
         parser = torchrun.get_args_parser()
-        parser.allow_abbrev = False  # else the training program's --run is "ambiguous" with torchrun's own
+        parser.allow_abbrev = (
+            False  # else the training program's --run is "ambiguous" with torchrun's own
+        )
         options = parser.parse_args(self._arguments)
         if options.rdzv_backend in OURS:
             if options.rdzv_backend != rendezvous.BACKEND:
@@ -141,6 +162,7 @@ class Launcher:
             options.max_restarts = 1_000_000  # each change of the group costs one
         options.local_addr = options.local_addr or os.environ.get("POD_IP")
         rendezvous.register(self._create_handler)
+        quieten_torch()
         config, command, arguments = torchrun.config_from_args(options)
         if options.module and not options.no_python:
             config.start_method = "forkserver"
@@ -154,6 +176,23 @@ class Launcher:
         if self._noticed.is_set():
             self._handler.leave()
         return self._handler
+
+
+def quieten_torch() -> None:
+    """Keep torchrun's agent from reporting an ordinary change of the group as a disaster.
+
+    Not only for the reader: torch's formatter imports torch._dynamo to print a traceback, and an
+    agent that is to start its workers again would spend seconds on that.
+    """
+    logger = logging.getLogger("torch.distributed.elastic.multiprocessing.api")
+    logger.addFilter(_without_traceback)
+    logger.addFilter(lambda record: f"exitcode: {RESTART}" not in record.getMessage())
+    logger.addFilter(lambda record: "signal handlers" not in record.getMessage())
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = record.exc_text = None
+    return True
 
 
 def run_module(name: str, *arguments: str) -> None:

@@ -36,8 +36,8 @@ def check_name(name: str) -> str:
 def build(name: str, classes: int) -> nn.Module:
     """A freshly initialised model, with as many outputs as there are classes.
 
-    The last normalisation of every residual block starts at zero, so that a block begins as the identity:
-    a short training run with a large batch reaches a given accuracy some percent sooner.
+    The last normalisation of every residual block starts at zero, so that a block begins as the
+    identity: a short training run with a large batch reaches a given accuracy some percent sooner.
     """
     import torchvision.models as zoo
 
@@ -50,8 +50,9 @@ def build(name: str, classes: int) -> nn.Module:
 def precision(name: str, device: torch.device) -> Precision:
     """What is fastest for a model on a device.
 
-    On a CPU bfloat16 pays only where the processor multiplies it natively, and never for EfficientNet, whose
-    depthwise convolutions it halves in speed; without native support it is eight times slower.
+    On a CPU bfloat16 pays only where the processor multiplies it natively, and never for
+    EfficientNet, whose depthwise convolutions it halves in speed; without native support it is
+    eight times slower.
     """
     if device.type != "cpu":
         return Precision(autocast=True)

@@ -1,8 +1,10 @@
-"""Prepare a data set once, for every worker to read: `python3 -m trainer.prepare --dataset NAME --output DIR`.
+"""Prepare a data set once, for every worker to read.
 
-Fashion-MNIST comes from the Debian package dataset-fashion-mnist as gzipped IDX files and becomes uint8 arrays
-that workers map into memory. An image folder is checked, file by file. The manifest is written last, and with
-it in place there is nothing left to do: running this again ends at once.
+    python3 -m trainer.prepare --dataset fashion-mnist --output DIR
+
+Fashion-MNIST comes from the Debian package dataset-fashion-mnist as gzipped IDX files and becomes
+uint8 arrays that workers map into memory. An image folder is checked, file by file. The manifest is
+written last, and with it in place there is nothing left to do: running this again ends at once.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import shutil
 import struct
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +35,9 @@ _IDX_UBYTE = 8  # element type in the header of an IDX file
 
 def main(arguments: list[str] | None = None) -> int:
     """Run; 0, or 1 with a message on standard error."""
-    parser = argparse.ArgumentParser(prog="trainer.prepare", description="Prepare a data set for training.")
+    parser = argparse.ArgumentParser(
+        prog="trainer.prepare", description="Prepare a data set for training."
+    )
     parser.add_argument("--dataset", required=True, help="fashion-mnist or imagefolder")
     parser.add_argument("--source", type=Path, help="folder to read from")
     parser.add_argument("--output", type=Path, required=True, help="folder to write to")
@@ -62,7 +67,9 @@ def prepare_fashion_mnist(source: Path, output: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     try:
-        files = {name: _convert(source / packed, aside / name) for name, packed in IDX_FILES.items()}
+        files = {
+            name: _convert(source / packed, aside / name) for name, packed in IDX_FILES.items()
+        }
         images = np.load(aside / "train-images.npy") / np.float32(255)
         manifest = {
             "dataset": "fashion-mnist",
@@ -90,12 +97,13 @@ def check_folder(folder: Path) -> None:
             try:
                 with Image.open(sample.path) as image:
                     image.convert("RGB")
-            except Exception as error:  # noqa: BLE001 - a decoder may raise anything on a broken file
+            except Exception as error:
                 broken.append(f"{sample.path}: {error}")
         print(f"{part}: {len(samples)} images in {len(names)} classes")
     if broken:
         raise EverstepError(
-            f"{len(broken)} file(s) are not images that can be read:\n  " + "\n  ".join(broken[:20]),
+            f"{len(broken)} file(s) are not images that can be read:\n  "
+            + "\n  ".join(broken[:20]),
             "Replace or remove them.",
         )
 
@@ -109,14 +117,18 @@ def _done(output: Path) -> bool:
         return False
 
 
-def _convert(packed: Path, target: Path) -> dict[str, object]:
+def _convert(packed: Path, target: Path) -> dict[str, Any]:
     array = read_idx(packed)
     if array.ndim > 1:
         array = array[..., None]  # (n, height, width) to (n, height, width, channels)
     np.save(target, array)
     _sync(target)
     data = target.read_bytes()
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "shape": list(array.shape)}
+    return {
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "shape": list(array.shape),
+    }
 
 
 def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -139,7 +151,9 @@ def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
             f"with a folder that holds {', '.join(IDX_FILES.values())}.",
         ) from error
     except (OSError, EOFError, ValueError, struct.error) as error:
-        raise EverstepError(f"{path} is not a gzipped IDX file: {error}", "Fetch it again.") from error
+        raise EverstepError(
+            f"{path} is not a gzipped IDX file: {error}", "Fetch it again."
+        ) from error
 
 
 def _put_in_place(aside: Path, output: Path) -> None:

@@ -18,7 +18,8 @@ RESULT_FILE = "result.json"
 class Settings:
     """One run. Field names are the option names.
 
-    The fingerprint holds what decides the outcome: a checkpoint is used only by a run with the same one.
+    The fingerprint holds what decides the outcome: a checkpoint is used only by a run with the same
+    one.
     """
 
     model: str
@@ -47,7 +48,14 @@ class Settings:
     @property
     def fingerprint(self) -> dict[str, Any]:
         """What decides the outcome, except the data's own identity."""
-        names = ("model", "dataset", "epochs", "global_batch", "learning_rate", "weight_decay")
+        names: tuple[str, ...] = (
+            "model",
+            "dataset",
+            "epochs",
+            "global_batch",
+            "learning_rate",
+            "weight_decay",
+        )
         names += ("label_smoothing", "warmup_fraction", "image_size", "seed", "max_steps", "fresh")
         return {name: getattr(self, name) for name in names}
 
@@ -102,19 +110,69 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--model", required=True, help="resnet18 .. resnet152, efficientnet_b0 .. efficientnet_b7")
     add("--dataset", required=True, help="fashion-mnist, or imagefolder")
-    add("--data", type=Path, required=True, help="folder of the data; fashion-mnist: see trainer.prepare")
+    add(
+        "--data",
+        type=Path,
+        required=True,
+        help="folder of the data; fashion-mnist: see trainer.prepare",
+    )
     add("--run", type=Path, required=True, help="folder of this run; its name is the job's")
     add("--epochs", type=int, default=defaults.epochs, help="passes over the training set")
-    add("--global-batch", type=int, default=defaults.global_batch, help="samples in one step, all workers")
-    add("--learning-rate", type=float, default=defaults.learning_rate, help="highest rate of the schedule")
-    add("--weight-decay", type=float, default=defaults.weight_decay, help="of weights, not of biases")
-    add("--label-smoothing", type=float, default=defaults.label_smoothing, help="of the training loss")
-    add("--warmup-fraction", type=float, default=defaults.warmup_fraction, help="steps of rising rate")
-    add("--image-size", type=int, default=defaults.image_size, help="side of an imagefolder's images, pixels")
+    add(
+        "--global-batch",
+        type=int,
+        default=defaults.global_batch,
+        help="samples in one step, all workers",
+    )
+    add(
+        "--learning-rate",
+        type=float,
+        default=defaults.learning_rate,
+        help="highest rate of the schedule",
+    )
+    add(
+        "--weight-decay",
+        type=float,
+        default=defaults.weight_decay,
+        help="of weights, not of biases",
+    )
+    add(
+        "--label-smoothing",
+        type=float,
+        default=defaults.label_smoothing,
+        help="of the training loss",
+    )
+    add(
+        "--warmup-fraction",
+        type=float,
+        default=defaults.warmup_fraction,
+        help="steps of rising rate",
+    )
+    add(
+        "--image-size",
+        type=int,
+        default=defaults.image_size,
+        help="side of an imagefolder's images, pixels",
+    )
     add("--seed", type=int, default=defaults.seed, help="of initialisation, order and augmentation")
-    add("--max-steps", type=int, default=defaults.max_steps, help="end after so many steps; 0: never")
-    add("--checkpoint-seconds", type=float, default=defaults.checkpoint_seconds, help="between checkpoints")
+    add(
+        "--max-steps",
+        type=int,
+        default=defaults.max_steps,
+        help="end after so many steps; 0: never",
+    )
+    add(
+        "--checkpoint-seconds",
+        type=float,
+        default=defaults.checkpoint_seconds,
+        help="between checkpoints",
+    )
     add("--keep-checkpoints", type=int, default=defaults.keep_checkpoints, help="how many to keep")
     add("--fresh", default=defaults.fresh, metavar="WORD", help="a new word moves an old run aside")
-    add("--mode", choices=["restart"], default=defaults.mode, help="how workers meet a change of the group")
+    add(
+        "--mode",
+        choices=["restart"],
+        default=defaults.mode,
+        help="how workers meet a change of the group",
+    )
     return parser

@@ -1,8 +1,9 @@
 """The training program: `python3 -m trainer.train`, one process for each worker.
 
-Read `train` from top to bottom: join the group, restore, then steps until the end, each over one global batch
-that the workers share. Whatever happens to the group, this process only ever does one of three things: it
-takes the next step, it stops after a step that all agree on, or it ends and is started again.
+Read `train` from top to bottom: join the group, restore, then steps until the end, each over one
+global batch that the workers share. Whatever happens to the group, this process only ever does one
+of three things: it takes the next step, it stops after a step that all agree on, or it ends and is
+started again.
 """
 
 import json
@@ -14,7 +15,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -22,9 +23,9 @@ from torch import nn
 from everstep.elastic import checkpoint
 from everstep.elastic.checkpoint import Found, Manifest, Skipped, Writer
 from everstep.elastic.exchange import StepExchange
-from everstep.elastic.group import PeerLostError, Seat, agree, join, losses_named
+from everstep.elastic.group import PeerLostError, Seat, agree, join
 from everstep.elastic.journal import Journal
-from everstep.elastic.sampler import Plan, share
+from everstep.elastic.sampler import Ids, Plan, share
 from everstep.elastic.worker import FAILED, RESTART, Group, attach
 from everstep.errors import EverstepError
 from trainer import data, models
@@ -55,7 +56,7 @@ class Trainer:
     writer: Writer
     step: int = 0  # completed steps
     evaluated: int = 0  # completed epochs that have been evaluated
-    accuracy: float = math.nan
+    accuracy: float = 0.0
     saved_at: float = 0.0
 
     @property
@@ -84,7 +85,9 @@ def main() -> None:
             group.failed(str(error))
         _exit(FAILED)
     except PeerLostError as error:
-        log.warning("the group is broken, start again: %s", error)
+        log.warning("the group is broken, start again: %s", str(error).partition("\n")[0])
+        if group:
+            group.settle()
         _exit(RESTART)
 
 
@@ -98,15 +101,14 @@ def train(settings: Settings, group: Group) -> None:
     while trainer.step < trainer.total_steps or trainer.evaluated < trainer.settings.epochs:
         if trainer.plan.ends_epoch(trainer.step) or trainer.step >= trainer.total_steps:
             if evaluate_epoch(trainer) is None:
-                return regroup(trainer)
+                regroup(trainer)
             if trainer.step >= trainer.total_steps:
                 break
         if train_step(trainer):
-            return regroup(trainer)
+            regroup(trainer)
         if trainer.leads:
             save_now_and_then(trainer)
     finish(trainer)
-    return None
 
 
 def train_step(trainer: Trainer) -> bool:
@@ -119,8 +121,7 @@ def train_step(trainer: Trainer) -> bool:
     trainer.exchange.clear()
     loss = _forward_backward(trainer, mine, len(ids)) if len(mine) else 0.0
     weight = len(mine) / len(ids)
-    with losses_named():
-        total, regroup_votes = trainer.exchange.sum(weight, [loss, float(trainer.group.regroup_wanted)])
+    total, votes = trainer.exchange.sum(weight, [loss, float(trainer.group.regroup_wanted)])
     if not math.isfinite(total):
         raise EverstepError(
             f"the loss of step {trainer.step + 1} is {total}: training has diverged",
@@ -128,12 +129,13 @@ def train_step(trainer: Trainer) -> bool:
         )
     trainer.optimizer.step()
     trainer.step += 1
+    trainer.group.progressed()
     if trainer.leads:
         _note_step(trainer, total, time.monotonic() - began, len(ids))
-    return regroup_votes > 0
+    return votes > 0
 
 
-def _forward_backward(trainer: Trainer, ids: Any, global_batch: int) -> float:
+def _forward_backward(trainer: Trainer, ids: Ids, global_batch: int) -> float:
     """Add this worker's part of the step's gradients; its part of the mean loss over the global batch."""
     settings, device = trainer.settings, next(trainer.model.parameters()).device
     epoch = trainer.plan.epoch_of(trainer.step)
@@ -158,10 +160,14 @@ def evaluate_epoch(trainer: Trainer) -> Score | None:
     epoch = max(1, trainer.step // trainer.plan.steps_per_epoch)
     if trainer.evaluated >= epoch and trainer.step < trainer.total_steps:
         return Score(trainer.accuracy, math.nan, 0)
-    with losses_named():
-        score = evaluate(
-            trainer.model, trainer.test_set, trainer.prepare, trainer.precision, trainer.seat, trainer.group
-        )
+    score = evaluate(
+        trainer.model,
+        trainer.test_set,
+        trainer.prepare,
+        trainer.precision,
+        trainer.seat,
+        trainer.group,
+    )
     if score:
         trainer.evaluated, trainer.accuracy = epoch, score.accuracy
         if trainer.leads:
@@ -189,7 +195,7 @@ def save_now_and_then(trainer: Trainer) -> None:
         save(trainer)
 
 
-def regroup(trainer: Trainer) -> None:
+def regroup(trainer: Trainer) -> NoReturn:
     """Leave the group after the step that all agreed on; nothing is lost, since rank 0 saves it first."""
     trainer.group.settle()
     reason = trainer.group.regroup_reason or "another node's change"
@@ -206,7 +212,9 @@ def restore(trainer: Trainer) -> None:
     found = None
     if trainer.leads:
         found = checkpoint.newest(
-            trainer.settings.run / "checkpoints", _fingerprint(trainer), lambda s: _note_skip(trainer, s)
+            trainer.settings.run / "checkpoints",
+            _fingerprint(trainer),
+            lambda s: _note_skip(trainer, s),
         )
     chosen = agree(trainer.seat, "resume", str(found.path) if found else "")
     if chosen:
@@ -238,15 +246,18 @@ def finish(trainer: Trainer) -> None:
             "accuracy": trainer.accuracy,
             "seconds": round(time.time() - began, 2),
         }
-        _write_json(trainer.settings.run / RESULT_FILE, {**summary, "fingerprint": trainer.settings.fingerprint})
+        _write_json(
+            trainer.settings.run / RESULT_FILE,
+            {**summary, "fingerprint": trainer.settings.fingerprint},
+        )
         trainer.journal.note(
             "finish", step=trainer.step, accuracy=trainer.accuracy, seconds=summary["seconds"]
         )
         trainer.group.finished(f"{trainer.step} steps, accuracy {trainer.accuracy:.4f}")
         log.info("finished: %s", json.dumps(summary))
     trainer.group.settle()
-    with losses_named():  # until the result stands nobody ends: a job is done when all of its workers are
-        agree(trainer.seat, "finished", "yes")
+    # Until the result stands nobody ends: a job is done when all of its workers are.
+    agree(trainer.seat, "finished", "yes")
 
 
 def _open_run(settings: Settings, seat: Seat) -> str:
@@ -260,7 +271,8 @@ def _open_run(settings: Settings, seat: Seat) -> str:
             _move_old_run_aside(settings)
             if not (settings.run / "run.json").exists():
                 _write_json(
-                    settings.run / "run.json", {"began": time.time(), "fingerprint": settings.fingerprint}
+                    settings.run / "run.json",
+                    {"began": time.time(), "fingerprint": settings.fingerprint},
                 )
     return agree(seat, "run", state)
 
@@ -390,7 +402,9 @@ def _read_chosen(path: Path) -> Found:
     try:
         return checkpoint.check(path)
     except ValueError as error:
-        raise PeerLostError(f"{path}, which rank 0 has chosen, cannot be read here: {error}") from error
+        raise PeerLostError(
+            f"{path}, which rank 0 has chosen, cannot be read here: {error}"
+        ) from error
 
 
 def _note_skip(trainer: Trainer, skipped: Skipped) -> None:
@@ -421,7 +435,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
     aside.replace(path)
 
 
-def _exit(code: int) -> None:
+def _exit(code: int) -> NoReturn:
     """End without torch's orderly shutdown, which would wait for peers that may be gone."""
     sys.stdout.flush()
     sys.stderr.flush()

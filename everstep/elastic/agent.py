@@ -1,8 +1,9 @@
 """The thin shell around `membership`: threads, leases and keys for one node's agent.
 
-One thread decides (it alone touches the `Membership`), one keeps the lease alive, one watches. Everything
-that happens becomes an event in one queue, so the pure core sees one history and never a lock.
-Keys in etcd, under `/everstep/<run>/`: `members/<identity>` (with the lease), `generation`, `outcome`.
+One thread decides (it alone touches the `Membership`), one keeps the lease alive, one watches.
+Everything that happens becomes an event in one queue, so the pure core sees one history and never a
+lock. Keys in etcd, under `/everstep/<run>/`: `members/<identity>` (with the lease), `generation`,
+`outcome`.
 """
 
 import contextlib
@@ -25,8 +26,8 @@ from everstep.elastic.membership import (
     Event,
     Generation,
     GenerationPut,
-    Leave,
     LeaseLapsed,
+    Leave,
     Member,
     MemberGone,
     MemberPut,
@@ -89,6 +90,7 @@ class Agent:
         open_store: makes the meeting point of a generation this node proposes; its `host:port`.
         on_stop: called with a reason when the workers must end at once.
         on_regroup: called with a reason when they should end after a step they agree on.
+        on_ended: called when the run is over for everyone.
     """
 
     def __init__(
@@ -101,12 +103,14 @@ class Agent:
         open_store: Callable[[], str],
         on_stop: Callable[[str], None],
         on_regroup: Callable[[str], None],
+        on_ended: Callable[[Ended], None],
         ttl_seconds: int = TTL_SECONDS,
     ) -> None:
         self._etcd, self._node = etcd, node
         self._prefix = f"/everstep/{run}/"
         self._ttl_seconds = ttl_seconds
         self._open_store, self._on_stop, self._on_regroup = open_store, on_stop, on_regroup
+        self._on_ended = on_ended
         self._core = Membership(rules)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._lease = 0
@@ -122,7 +126,11 @@ class Agent:
             EtcdUnreachableError: etcd did not answer within the client's patience.
         """
         self._read()
-        for name, run in (("decide", self._decide), ("watch", self._watch), ("lease", self._keep_lease)):
+        for name, run in (
+            ("decide", self._decide),
+            ("watch", self._watch),
+            ("lease", self._keep_lease),
+        ):
             threading.Thread(target=run, name=f"everstep-{name}", daemon=True).start()
 
     def rendezvous(self) -> Place:
@@ -159,7 +167,9 @@ class Agent:
 
     def end_run(self, ended: Ended) -> None:
         """Tell everyone who waits, now or within a minute, that the run is over."""
-        lease = self._etcd.grant(60)  # the lasting truth is the run folder's, this only wakes who waits
+        lease = self._etcd.grant(
+            60
+        )  # the lasting truth is the run folder's, this only wakes who waits
         self._etcd.put(
             f"{self._prefix}outcome",
             json.dumps({"finished": ended.finished, "reason": ended.reason}),
@@ -179,7 +189,9 @@ class Agent:
         """How many members wait outside the current generation."""
         core = self._core
         inside = core.current.members if core.current else ()
-        return sum(not member.leaving and name not in inside for name, member in list(core.members.items()))
+        return sum(
+            not member.leaving and name not in inside for name, member in list(core.members.items())
+        )
 
     # --- the deciding thread ---
 
@@ -189,7 +201,7 @@ class Agent:
                 event = self._next_event()
                 for action in self._core.handle(event, time.monotonic()):
                     self._carry_out(action)
-        except Exception as error:  # noqa: BLE001 - whoever waits in rendezvous must hear of any end
+        except Exception as error:  # whoever waits in rendezvous must hear of any end
             log.debug("the membership thread ends", exc_info=True)
             self._places.put(error)
             self._on_stop(f"membership ended: {error}")
@@ -223,8 +235,7 @@ class Agent:
                 self._places.put(LeftError(self._node.name))
             case Ended():
                 self._places.put(RunEndedError(action))
-                if not action.finished:
-                    self._on_stop(f"the run has failed: {action.reason}")
+                self._on_ended(action)
 
     def _register(self, after: int) -> None:
         identity = f"{self._node.name}-{uuid.uuid4().hex[:8]}"
@@ -241,7 +252,9 @@ class Agent:
         member = Member(identity, self._node.name, self._node.address, after, leaving)
         try:
             self._etcd.put(f"{self._prefix}members/{identity}", member.to_json(), self._lease)
-        except EtcdRefusedError:  # the lease has lapsed meanwhile: without it the key must not come back
+        except (
+            EtcdRefusedError
+        ):  # the lease has lapsed meanwhile: without it the key must not come back
             self._events.put(LeaseLapsed())
 
     def _propose(self, proposal: Propose) -> None:
@@ -290,7 +303,9 @@ class Agent:
     def _watch(self) -> None:
         while not self._closed.is_set():
             try:
-                for changes in self._etcd.watch(self._prefix, self._watching_from + 1, WATCH_IDLE_SECONDS):
+                for changes in self._etcd.watch(
+                    self._prefix, self._watching_from + 1, WATCH_IDLE_SECONDS
+                ):
                     for change in changes:
                         self._pass_on(change.kind, change.entry)
             except OSError as error:
@@ -302,7 +317,9 @@ class Agent:
         entries, revision = self._etcd.get(self._prefix)
         first = self._watching_from == 0
         self._watching_from = revision
-        members = tuple(self._member(e) for e in entries if e.key.startswith(f"{self._prefix}members/"))
+        members = tuple(
+            self._member(e) for e in entries if e.key.startswith(f"{self._prefix}members/")
+        )
         agreed = next((e for e in entries if e.key == f"{self._prefix}generation"), None)
         generation = Generation.from_json(agreed.value) if agreed else None
         self._events.put(Snapshot(members, generation, agreed.modified if agreed else 0))

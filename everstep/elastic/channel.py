@@ -1,9 +1,9 @@
 """The line between a node's agent and its worker processes: a Unix socket, one JSON object a line.
 
-Workers do not speak to etcd: eight of them on a node would be eight watches, and a worker that lives on
-while its agent is gone would be nobody's. So the agent tells them what matters, and a worker whose line
-breaks ends. Agent to worker: `welcome`, `stop`, `regroup`, `answer`. Worker to agent: `hello`, `settling`,
-`commit`, `finished`, `failed`.
+Workers do not speak to etcd: eight of them on a node would be eight watches, and a worker that
+lives on while its agent is gone would be nobody's. So the agent tells them what matters, and a
+worker whose line breaks ends. Agent to worker: `welcome`, `stop`, `regroup`, `answer`. Worker to
+agent: `hello`, `settling`, `commit`, `finished`, `failed`.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
 """Checkpoints that are whole or not there.
 
-A checkpoint is a folder `step-XXXXXXXX` with `state.safetensors` and `manifest.json`. It is written aside,
-synced, its manifest last, and renamed; a reader trusts only a folder whose manifest is there and whose file has
-the checksum that the manifest names. The newest good one wins. Just before the rename the writer asks whether
-its generation is still the current one: a worker that was frozen and thawed commits nothing.
+A checkpoint is a folder `step-XXXXXXXX` with `state.safetensors` and `manifest.json`. It is written
+aside, synced, its manifest last, and renamed; a reader trusts only a folder whose manifest is there
+and whose file has the checksum that the manifest names. The newest good one wins. Just before the
+rename the writer asks whether its generation is still the current one: a worker that was frozen and
+thawed commits nothing.
 
 Why safetensors and not torch.save: half the time, no code in the file, and readable without torch.
 """
@@ -50,9 +51,9 @@ class Manifest:
     Attributes:
         step: completed steps.
         generation: who wrote it.
-        fingerprint: what must be equal for a run to go on from it (model, data set, seed, global batch ...).
-        extra: small numbers and words of the training loop's own.
-        checksum: CRC-32 of the state file; bytes its size.
+        fingerprint: what must be equal for a run to go on from it (model, data set, seed, global
+            batch ...). extra: small numbers and words of the training loop's own. checksum: CRC-32
+            of the state file; bytes its size.
     """
 
     step: int
@@ -136,7 +137,12 @@ def check(path: Path) -> Found:
 
 
 def write(
-    folder: Path, state: Tensors, manifest: Manifest, *, may_commit: Callable[[], bool], keep: int = 3
+    folder: Path,
+    state: Tensors,
+    manifest: Manifest,
+    *,
+    may_commit: Callable[[], bool],
+    keep: int = 3,
 ) -> Path:
     """Write one checkpoint durably and remove those older than the `keep` newest.
 
@@ -161,7 +167,9 @@ def write(
         _sync(folder)
     except Exception as error:
         shutil.rmtree(aside, ignore_errors=True)
-        if "No space left" in str(error) or "os error 28" in str(error):  # safetensors' own error type
+        if "No space left" in str(error) or "os error 28" in str(
+            error
+        ):  # safetensors' own error type
             raise OSError(errno.ENOSPC, "no space left for a checkpoint", str(folder)) from error
         raise
     _retire(folder, manifest.step, keep)
@@ -225,9 +233,11 @@ class Writer:
     def _write(self, state: Tensors, manifest: Manifest) -> None:
         began = time.monotonic()
         try:
-            path = write(self._folder, state, manifest, may_commit=self._may_commit, keep=self._keep)
+            path = write(
+                self._folder, state, manifest, may_commit=self._may_commit, keep=self._keep
+            )
             size = (path / STATE_FILE).stat().st_size
-        except Exception as error:  # noqa: BLE001 - a checkpoint that fails must not end the training
+        except Exception as error:  # a checkpoint that fails must not end the training
             log.error("checkpoint of step %d FAILED: %s; older ones stand", manifest.step, error)
             self._on_failed(manifest.step, str(error))
         else:

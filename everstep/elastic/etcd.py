@@ -1,11 +1,11 @@
 """A small etcd v3 client over etcd's JSON gateway, standard library only.
 
-Used by the membership agent. Works with etcd 3.4 to 3.6, which all serve `/v3/` beside gRPC. Why not a
-package: python-etcd speaks the v2 API, which etcd 3.6 no longer has, and the v3 packages bring grpc, which a
-training image should not need for five calls.
+Used by the membership agent. Works with etcd 3.4 to 3.6, which all serve `/v3/` beside gRPC. Why
+not a package: python-etcd speaks the v2 API, which etcd 3.6 no longer has, and the v3 packages
+bring grpc, which a training image should not need for five calls.
 
-Names are resolved once and the addresses kept: a cluster whose only DNS server sat on the node that was just
-evicted must not let a lease lapse. Connections are kept open, one per thread and endpoint.
+Names are resolved once and the addresses kept: a cluster whose only DNS server sat on the node that
+was just evicted must not let a lease lapse. Connections are kept open, one per thread and endpoint.
 """
 
 import base64
@@ -25,7 +25,9 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-REQUEST_SECONDS = 3.0  # one attempt at one endpoint; a disk stall of etcd is shorter, a dead node is not
+REQUEST_SECONDS = (
+    3.0  # one attempt at one endpoint; a disk stall of etcd is shorter, a dead node is not
+)
 RETRY_SECONDS = 0.1
 COMPLAIN_AFTER_SECONDS = 10.0
 RESOLVE_AGAIN_SECONDS = 10.0
@@ -114,7 +116,9 @@ class _Connection(http.client.HTTPConnection):
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 5000)
         self.sock = (
-            self._context.wrap_socket(plain, server_hostname=self._target.name) if self._context else plain
+            self._context.wrap_socket(plain, server_hostname=self._target.name)
+            if self._context
+            else plain
         )
 
 
@@ -136,9 +140,7 @@ class Etcd:
         self._lock = threading.Lock()
         self._token: str | None = None
 
-    def get(
-        self, prefix: str, *, patience_seconds: float | None = None
-    ) -> tuple[list[Entry], int]:
+    def get(self, prefix: str, *, patience_seconds: float | None = None) -> tuple[list[Entry], int]:
         """Every key under a prefix and the revision at which they stood together."""
         answer = self.call(
             "kv/range",
@@ -147,7 +149,9 @@ class Etcd:
         )
         return [_entry(item) for item in answer.get("kvs", [])], int(answer["header"]["revision"])
 
-    def put(self, key: str, value: str, lease: int = 0, *, request_seconds: float = REQUEST_SECONDS) -> None:
+    def put(
+        self, key: str, value: str, lease: int = 0, *, request_seconds: float = REQUEST_SECONDS
+    ) -> None:
         """Set a key; it goes when its lease goes."""
         body = {"key": _text(key), "value": _text(value), "lease": str(lease)}
         self.call("kv/put", body, request_seconds=request_seconds)
@@ -161,9 +165,16 @@ class Etcd:
 
         A lost answer may hide a success; the caller learns the truth from its watch.
         """
-        same = {"key": _text(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(modified)}
+        same = {
+            "key": _text(key),
+            "target": "MOD",
+            "result": "EQUAL",
+            "mod_revision": str(modified),
+        }
         put = {"request_put": {"key": _text(key), "value": _text(value)}}
-        return bool(self.call("kv/txn", {"compare": [same], "success": [put]}).get("succeeded", False))
+        return bool(
+            self.call("kv/txn", {"compare": [same], "success": [put]}).get("succeeded", False)
+        )
 
     def grant(self, ttl_seconds: int) -> int:
         """Ask for a lease; its number."""
@@ -190,18 +201,27 @@ class Etcd:
     def watch(self, prefix: str, revision: int, idle_seconds: float) -> Iterator[list[Change]]:
         """Changes under a prefix from a revision on, in etcd's order.
 
-        Ends with an OSError when the connection breaks or is silent for `idle_seconds`: the caller reads the
-        prefix afresh and watches again, which also covers a stream that died without a word.
+        Ends with an OSError when the connection breaks or is silent for `idle_seconds`: the caller
+        reads the prefix afresh and watches again, which also covers a stream that died without a
+        word.
         """
-        create = {"key": _text(prefix), "range_end": _text(_end(prefix)), "start_revision": str(revision)}
+        create = {
+            "key": _text(prefix),
+            "range_end": _text(_end(prefix)),
+            "start_revision": str(revision),
+        }
         connection = _Connection(self._target(), self._context, idle_seconds)
         try:
-            connection.request("POST", "/v3/watch", json.dumps({"create_request": create}), self._headers())
+            connection.request(
+                "POST", "/v3/watch", json.dumps({"create_request": create}), self._headers()
+            )
             response = connection.getresponse()
             while line := response.readline():
                 result = json.loads(line).get("result", {})
                 if result.get("canceled"):
-                    raise ConnectionError(f"etcd ended the watch: {result.get('cancel_reason', 'no reason')}")
+                    raise ConnectionError(
+                        f"etcd ended the watch: {result.get('cancel_reason', 'no reason')}"
+                    )
                 if changes := [_change(event) for event in result.get("events", [])]:
                     yield changes
             raise ConnectionError("etcd closed the watch")
@@ -240,10 +260,16 @@ class Etcd:
                     raise self._unreachable(waited, error) from error
                 if waited >= COMPLAIN_AFTER_SECONDS and not complained:
                     complained = True
-                    log.error("%s; still trying, for %.0f s in all", self._unreachable(waited, error).what, patience)
+                    log.error(
+                        "%s; still trying, for %.0f s in all",
+                        self._unreachable(waited, error).what,
+                        patience,
+                    )
                 time.sleep(RETRY_SECONDS)
 
-    def _once(self, path: str, body: Mapping[str, object], request_seconds: float) -> dict[str, Any]:
+    def _once(
+        self, path: str, body: Mapping[str, object], request_seconds: float
+    ) -> dict[str, Any]:
         """One attempt at the preferred endpoint; a temporary refusal becomes an OSError."""
         connection = self._connection(request_seconds)
         connection.request("POST", f"/v3/{path}", json.dumps(body), self._headers())
@@ -257,7 +283,9 @@ class Etcd:
         if code == _UNAUTHENTICATED and self._token:
             self._token = None
             raise ConnectionError("the token has expired")
-        if code in _RETRY_CODES or (not code and response.status >= http.client.INTERNAL_SERVER_ERROR):
+        if code in _RETRY_CODES or (
+            not code and response.status >= http.client.INTERNAL_SERVER_ERROR
+        ):
             raise ConnectionError(message)
         raise EtcdRefusedError(f"etcd refused {path}: {message}", code)
 
@@ -346,7 +374,9 @@ def _resolve(endpoints: tuple[str, ...]) -> tuple[_Target, ...]:
         host, _, port = endpoint.rpartition(":")
         host = host.strip("[]") or endpoint
         try:
-            found = socket.getaddrinfo(host, int(port) if port.isdigit() else 2379, type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(
+                host, int(port) if port.isdigit() else 2379, type=socket.SOCK_STREAM
+            )
         except OSError as error:
             failure = failure or error
             continue
@@ -370,7 +400,10 @@ def _entry(item: Mapping[str, str]) -> Entry:
         return base64.b64decode(item.get(field_name, "")).decode()
 
     return Entry(
-        plain("key"), plain("value"), int(item.get("create_revision", 0)), int(item.get("mod_revision", 0))
+        plain("key"),
+        plain("value"),
+        int(item.get("create_revision", 0)),
+        int(item.get("mod_revision", 0)),
     )
 
 

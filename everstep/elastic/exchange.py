@@ -1,12 +1,12 @@
-"""The one exchange of a training step: gradients, batch statistics, and the small numbers that ride along.
+"""The one exchange of a training step: gradients, statistics, and numbers that ride along.
 
-All gradients live in one flat buffer (each parameter's `.grad` is a view of it), with room at its end for
-normalisation statistics and a few scalars. So a step costs one all-reduce, a worker without samples takes part
-like any other, and the question "does anybody want to regroup?" is answered for all workers at the same step
-at no cost.
+All gradients live in one flat buffer (each parameter's `.grad` is a view of it), with room at its
+end for normalisation statistics and a few scalars. So a step costs one all-reduce, a worker without
+samples takes part like any other, and the question "does anybody want to regroup?" is answered for
+all workers at the same step at no cost.
 
-Why not DistributedDataParallel: it averages over workers, which is wrong for uneven shares, and a worker whose
-share is empty would not take part in its exchange.
+Why not DistributedDataParallel: it averages over workers, which is wrong for uneven shares, and a
+worker whose share is empty would not take part in its exchange.
 """
 
 from collections.abc import Sequence
@@ -14,24 +14,29 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
+from everstep.elastic.group import losses_named
+
 
 class StepExchange:
     """Sums of a step over all workers.
 
     Args:
-        model: its parameters' gradients are summed, so each worker's loss must already be divided by the
-            global batch; its floating-point buffers (running means and variances) become the average over
-            samples, so that all workers keep the same.
+        model: its parameters' gradients are summed, so each worker's loss must already be divided
+            by the
+            global batch; its floating-point buffers (running means and variances) become the
+            average over samples, so that all workers keep the same.
         scalars: how many numbers ride along.
     """
 
     def __init__(self, model: torch.nn.Module, scalars: int) -> None:
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._parameters = [
+            parameter for parameter in model.parameters() if parameter.requires_grad
+        ]
         self._buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
         sizes = [tensor.numel() for tensor in (*self._parameters, *self._buffers)]
         device = self._parameters[0].device
         self._flat = torch.zeros(sum(sizes) + scalars, dtype=torch.float32, device=device)
-        parts = self._flat.split([*sizes, scalars])
+        parts = torch.split(self._flat, [*sizes, scalars])
         self._gradients = [
             part.as_strided(parameter.shape, _dense_strides(parameter))
             for part, parameter in zip(parts, self._parameters, strict=False)
@@ -52,17 +57,24 @@ class StepExchange:
         """Exchange: gradients summed, statistics averaged by `weight`, scalars summed and returned.
 
         Args:
-            weight: this worker's part of the step's samples; the weights of all workers add up to 1.
+            weight: this worker's part of the step's samples; the weights of all workers add up to
+                1.
             scalars: as many numbers as were announced.
         """
         self._scalars.copy_(torch.tensor(scalars, dtype=torch.float32))
         for statistic, buffer in zip(self._statistics, self._buffers, strict=True):
             torch.mul(buffer, weight, out=statistic)
-        if dist.is_initialized() and dist.get_world_size() > 1:
-            dist.all_reduce(self._flat)
+        _all_reduce(self._flat)
         for statistic, buffer in zip(self._statistics, self._buffers, strict=True):
             buffer.copy_(statistic)
         return [float(number) for number in self._scalars.tolist()]
+
+
+def _all_reduce(tensor: torch.Tensor) -> None:
+    """Sum over all workers, in place; PeerLostError where one is gone."""
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        with losses_named():
+            dist.all_reduce(tensor)
 
 
 def _dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
@@ -73,6 +85,5 @@ def _dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
 def sum_numbers(numbers: Sequence[float], device: torch.device) -> list[float]:
     """The sums over all workers of a few numbers, exact for counts below 2^53."""
     together = torch.tensor(numbers, dtype=torch.float64, device=device)
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        dist.all_reduce(together)
+    _all_reduce(together)
     return [float(number) for number in together.tolist()]

@@ -1,7 +1,8 @@
 """Joining one generation's process group, and leaving it.
 
-Used by a worker between `worker.attach()` and its training loop. The process group meets at the store that
-rank 0's agent holds; its time-out is long, since losses are noticed by leases and not by waiting.
+Used by a worker between `worker.attach()` and its training loop. The process group meets at the
+store that rank 0's agent holds; its time-out is long, since losses are noticed by leases and not by
+waiting.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 COLLECTIVE_SECONDS = 600.0
 MEET_SECONDS = 120.0
@@ -41,12 +43,12 @@ class Seat:
     rank: int
     world_size: int
     local_rank: int
-    store: dist.Store | None
+    store: Store | None
     neighbours: int
 
 
 def join(generation: int) -> Seat:
-    """Take this worker's seat, as torchrun's environment names it; alone where there is no such environment.
+    """Take this worker's seat, as torchrun's environment names it; without one, alone.
 
     Raises:
         PeerLostError: the others could not be met.
@@ -56,7 +58,7 @@ def join(generation: int) -> Seat:
     if "MASTER_ADDR" not in os.environ:
         return Seat(0, 1, 0, None, 1)
     with losses_named():
-        server = dist.TCPStore(
+        server = TCPStore(
             os.environ["MASTER_ADDR"],
             int(os.environ["MASTER_PORT"]),
             is_master=False,
@@ -64,11 +66,11 @@ def join(generation: int) -> Seat:
             use_libuv=False,  # Debian's torch is built without it
             timeout=timedelta(seconds=MEET_SECONDS),
         )
-        store = dist.PrefixStore(f"workers/{generation}", server)
+        store = PrefixStore(f"workers/{generation}", server)
         _choose_interface()
         dist.init_process_group(
             "nccl" if torch.cuda.is_available() else "gloo",
-            store=dist.PrefixStore("group", store),
+            store=PrefixStore("group", store),
             rank=rank,
             world_size=world_size,
             timeout=timedelta(seconds=COLLECTIVE_SECONDS),
@@ -95,7 +97,7 @@ def losses_named() -> Iterator[None]:
         raise PeerLostError(str(error)) from error
 
 
-def _count_neighbours(store: dist.Store, rank: int, world_size: int) -> int:
+def _count_neighbours(store: Store, rank: int, world_size: int) -> int:
     """Workers that share this machine's processors: containers of one kernel have one boot id."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,7 +1,7 @@
 """What happened in a run, as JSON lines: one file for each worker, only ever appended to.
 
-One `write` of one line to a file opened with O_APPEND, so that a worker killed in the middle leaves at worst a
-torn last line, which the reader passes over.
+One `write` of one line to a file opened with O_APPEND, so that a worker killed in the middle leaves
+at worst a torn last line, which the reader passes over.
 """
 
 import json
@@ -25,7 +25,9 @@ class Journal:
 
     def note(self, kind: str, **fields: object) -> None:
         """Append one line; `at` is the time now in Unix seconds. A full disk loses lines, never the run."""
-        self._write(json.dumps({"at": round(time.time(), 4), "kind": kind, **fields}).encode() + b"\n")
+        self._write(
+            json.dumps({"at": round(time.time(), 4), "kind": kind, **fields}).encode() + b"\n"
+        )
 
     def _write(self, data: bytes) -> None:
         try:
@@ -48,7 +50,11 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 def read_all(folder: Path) -> list[dict[str, Any]]:
     """The lines of every file of a journal folder, in the order of their times, each with its `file`."""
-    found = [{**entry, "file": path.stem} for path in sorted(folder.glob("*.jsonl")) for entry in read(path)]
+    found = [
+        {**entry, "file": path.stem}
+        for path in sorted(folder.glob("*.jsonl"))
+        for entry in read(path)
+    ]
     return sorted(found, key=lambda entry: float(entry.get("at", 0)))
 
 

@@ -1,13 +1,17 @@
-"""Who trains together: members, generations and the rule that forms them. Pure: no clock, socket or torch.
+"""Who trains together: members, generations and the rule that forms them.
 
-A *member* is one node's agent, alive as long as its etcd lease. A *generation* is a numbered group of members,
-agreed by one transaction on one key: it replaces exactly the generation that its proposer saw, so numbers only
-grow and at most one generation is current. Its number is the fencing token of everything its members commit.
+Pure: no clock, no socket, no torch.
 
-Each agent feeds what it learns (`Event`) to its own `Membership` and carries out what comes back (`Action`).
-There is no leader process: whoever is first among those who wait proposes, and a second proposer's
-transaction fails. The rule that keeps two groups from training at once: *a generation is proposed only when
-every live member of the current one has stopped*, which each does as soon as it learns of a change.
+A *member* is one node's agent, alive as long as its etcd lease. A *generation* is a numbered group
+of members, agreed by one transaction on one key: it replaces exactly the generation that its
+proposer saw, so numbers only grow and at most one generation is current. Its number is the fencing
+token of everything its members commit.
+
+Each agent feeds what it learns (`Event`) to its own `Membership` and carries out what comes back
+(`Action`). There is no leader process: whoever is first among those who wait proposes, and a second
+proposer's transaction fails. The rule that keeps two groups from training at once: *a generation is
+proposed only when every live member of the current one has stopped*, which each does as soon as it
+learns of a change.
 
     register -> wait -> train -> (stop at once | stop after the step) -> wait ...
                   '-> leave, or ended
@@ -23,12 +27,11 @@ class Member:
     """One node's agent as its key in etcd tells it.
 
     Attributes:
-        identity: unique to one registration; an agent whose lease lapsed comes back under a new one.
-        node: name of the machine or pod, for people.
-        address: where the others reach it.
-        after: the member waits for a generation with a number above this.
-        leaving: its node has been told to go; it is not proposed again.
-        order: etcd's revision at which it registered; the earlier, the lower its rank.
+        identity: unique to one registration; an agent whose lease lapsed comes back under a new
+            one. node: name of the machine or pod, for people. address: where the others reach it.
+            after: the member waits for a generation with a number above this. leaving: its node has
+            been told to go; it is not proposed again. order: etcd's revision at which it
+            registered; the earlier, the lower its rank.
     """
 
     identity: str
@@ -41,14 +44,21 @@ class Member:
     def to_json(self) -> str:
         """The value of its key; identity and order are the key's own."""
         return json.dumps(
-            {"node": self.node, "address": self.address, "after": self.after, "leaving": self.leaving}
+            {
+                "node": self.node,
+                "address": self.address,
+                "after": self.after,
+                "leaving": self.leaving,
+            }
         )
 
     @staticmethod
     def from_json(identity: str, value: str, order: int) -> "Member":
         """Read a member's key back."""
         read = json.loads(value)
-        return Member(identity, read["node"], read["address"], read["after"], read["leaving"], order)
+        return Member(
+            identity, read["node"], read["address"], read["after"], read["leaving"], order
+        )
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,8 @@ class Rules:
     settle_seconds: float = 8.0
 
 
-# --- events: what an agent learned -------------------------------------------------------------------------
+# --- events: what an agent learned
+# -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -168,7 +179,8 @@ Event = (
 )
 
 
-# --- actions: what the agent is to do ----------------------------------------------------------------------
+# --- actions: what the agent is to do
+# ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -257,11 +269,27 @@ class Membership:
 
     def may_commit(self, number: int) -> bool:
         """Whether generation `number` is, as far as this agent knows, still the current one."""
-        return self.current is not None and self.current.number == number and self.identity is not None
+        return (
+            self.current is not None and self.current.number == number and self.identity is not None
+        )
 
     # --- learning ---
 
     def _learn(self, event: Event) -> list[Action]:
+        match event:
+            case Ready():
+                return self._become_ready()
+            case Leave():
+                return self._begin_to_leave()
+            case Registered(identity):
+                self.identity, self._registering = identity, False
+            case LeaseLapsed():
+                self.identity = None
+            case _:
+                self._see(event)
+        return []
+
+    def _see(self, event: Event) -> None:
         match event:
             case Snapshot():
                 self._adopt(event)
@@ -269,22 +297,12 @@ class Membership:
                 self.members[member.identity] = member
             case MemberGone(identity):
                 self.members.pop(identity, None)
-                return self._lapse() if identity == self.identity else []
+                if identity == self.identity:
+                    self.identity = None
             case GenerationPut(generation, revision):
                 self._see_generation(generation, revision)
-            case Registered(identity):
-                self.identity, self._registering = identity, False
             case Ended():
                 self.ended = event
-            case LeaseLapsed():
-                return self._lapse()
-            case Ready():
-                return self._become_ready()
-            case Leave():
-                return self._begin_to_leave()
-            case Tick():
-                pass
-        return []
 
     def _adopt(self, seen: Snapshot) -> None:
         self.members = {member.identity: member for member in seen.members}
@@ -296,10 +314,6 @@ class Membership:
     def _see_generation(self, generation: Generation, revision: int) -> None:
         if revision > self.revision:
             self.current, self.revision = generation, revision
-
-    def _lapse(self) -> list[Action]:
-        self.identity = None
-        return []
 
     def _become_ready(self) -> list[Action]:
         self.wants, self.mine = True, None
@@ -342,18 +356,21 @@ class Membership:
             return []
         if not self.identity:
             return self._register()
-        if self._begun():
-            generation = self.mine = self.current
-            assert generation is not None  # _begun looked at it
-            self.wants, self._complete_since = False, None
-            return [Begin(generation, generation.members.index(self.identity)), *self._decide(now)]
+        if self.current and self._begun(self.current):
+            self.mine, self.wants, self._complete_since = self.current, False, None
+            place = self.mine.members.index(self.identity)
+            return [Begin(self.mine, place), *self._decide(now)]
         return self._perhaps_propose(now)
 
     def _decide_in_group(self, group: Generation) -> list[Action]:
         if self._number() > group.number:
-            return self._once("stop", [Stop(f"generation {self._number()} has replaced {group.number}")])
+            return self._once(
+                "stop", [Stop(f"generation {self._number()} has replaced {group.number}")]
+            )
         if not self.identity:
-            return self._once("stop", [Stop("this node's lease has lapsed: the others go on without it")])
+            return self._once(
+                "stop", [Stop("this node's lease has lapsed: the others go on without it")]
+            )
         if lost := self._lost(group):
             return self._once("stop", [Stop(f"lost {', '.join(lost)}")])
         if why := self._wants_change(group):
@@ -374,12 +391,8 @@ class Membership:
         self._registering = True
         return [Register(self._number())]
 
-    def _begun(self) -> bool:
-        return (
-            self.current is not None
-            and self.identity in self.current.members
-            and self.current.number > self._own_after()
-        )
+    def _begun(self, generation: Generation) -> bool:
+        return self.identity in generation.members and generation.number > self._own_after()
 
     def _perhaps_propose(self, now: float) -> list[Action]:
         ranked = rank(waiting(self.members, self.current), self.current)
@@ -400,7 +413,9 @@ class Membership:
     def _settled(self, ranked: list[Member], now: float) -> bool:
         """A group that trained before goes on at once; a first one gives the others time to arrive."""
         full = len(ranked) >= self.rules.max_members
-        continued = self.current is not None and any(m.identity in self.current.members for m in ranked)
+        continued = self.current is not None and any(
+            m.identity in self.current.members for m in ranked
+        )
         since = self._complete_since if self._complete_since is not None else now
         return full or continued or now - since >= self.rules.settle_seconds
 
@@ -410,7 +425,9 @@ class Membership:
 
     def _lost(self, group: Generation) -> list[str]:
         """Names of those who trained with us and no longer do, without having waited for us."""
-        gone = [identity for identity in group.members if not _trains(self.members.get(identity), group)]
+        gone = [
+            identity for identity in group.members if not _trains(self.members.get(identity), group)
+        ]
         return [self.members[name].node if name in self.members else name for name in gone]
 
     def _wants_change(self, group: Generation) -> str:
@@ -446,4 +463,6 @@ def busy(members: Mapping[str, Member], current: Generation | None) -> list[Memb
 def rank(candidates: list[Member], current: Generation | None) -> list[Member]:
     """In rank order: those who trained before keep theirs (their caches are warm), then by registration."""
     before = {identity: place for place, identity in enumerate(current.members)} if current else {}
-    return sorted(candidates, key=lambda m: (before.get(m.identity, len(before)), m.order, m.identity))
+    return sorted(
+        candidates, key=lambda m: (before.get(m.identity, len(before)), m.order, m.identity)
+    )

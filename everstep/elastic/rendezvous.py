@@ -1,15 +1,16 @@
 """torchrun's rendezvous on etcd v3: `--rdzv_backend=etcd-v3`.
 
-torch's own etcd backends speak the v2 API, which etcd 3.6 no longer has; they wait ten seconds for a lost
-node's lease, thirty for latecomers, have no word for leaving, and one drained node ends the job for good.
-This one forms groups by `everstep.elastic.membership`. torchrun finds it by the entry-point group
-`torchrun.handlers`; a program that starts agents itself calls `register()`.
+torch's own etcd backends speak the v2 API, which etcd 3.6 no longer has; they wait ten seconds for
+a lost node's lease, thirty for latecomers, have no word for leaving, and one drained node ends the
+job for good. This one forms groups by `everstep.elastic.membership`. torchrun finds it by the
+entry-point group `torchrun.handlers`; a program that starts agents itself calls `register()`.
 
-`--rdzv_conf` takes: etcd_prefix, protocol, cacert, cert, key (as torch's `etcd`), user, password_file,
-settle_seconds, lease_seconds, patience_seconds.
+`--rdzv_conf` takes: etcd_prefix, protocol, cacert, cert, key (as torch's `etcd`), user,
+password_file, settle_seconds, lease_seconds, patience_seconds.
 """
 
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -19,9 +20,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed.elastic.rendezvous.api import (
-    RendezvousGracefulExitError,
+    RendezvousClosedError,
     RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
@@ -38,24 +39,38 @@ log = logging.getLogger(__name__)
 
 BACKEND = "etcd-v3"
 STORE_SECONDS = 60.0
+CRASHES = 3  # starts in a row without a step before the run is given up
 OBEY_SECONDS = 2.0  # a worker that has not ended so long after `stop` is frozen: it is killed
-SETTLE_SECONDS = 60.0  # how long a settling worker may take to save before it is killed all the same
+SETTLE_SECONDS = (
+    60.0  # how long a settling worker may take to save before it is killed all the same
+)
 
 
-class EtcdV3Handler(RendezvousHandler):  # type: ignore[misc] # torch's base class is untyped
+class RunOverError(RendezvousClosedError):
+    """There is no next generation for this node: it has left, or the run is over."""
+
+
+class EtcdV3Handler(RendezvousHandler):
     """One node's agent in the shape that torchrun wants."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         conf = parameters.config
-        address = parameters.local_addr or os.environ.get("POD_IP") or _address_towards(parameters.endpoint)
+        address = (
+            parameters.local_addr
+            or os.environ.get("POD_IP")
+            or _address_towards(parameters.endpoint)
+        )
         name = os.environ.get("POD_NAME") or socket.gethostname()
+        self._name, self._progressed, self._crashes = name, False, 0
         self._run_id = str(conf.get("etcd_prefix", "")).strip("/") + parameters.run_id
         self._address = address
-        self._stores: dict[str, dist.TCPStore] = {}
+        self._stores: dict[str, TCPStore] = {}
         self._place: Place | None = None
         self._stop_reason = self._regroup_reason = ""
         self._settling: set[int] = set()
-        self._workers_follow = False  # whether they stop by themselves; known from the first hello on
+        self._workers_follow = (
+            False  # whether they stop by themselves; known from the first hello on
+        )
         self._lock = threading.Lock()
         self.ended: Ended | None = None
         path = os.environ.setdefault(channel.SOCKET_VARIABLE, str(channel.default_socket_path()))
@@ -72,6 +87,7 @@ class EtcdV3Handler(RendezvousHandler):  # type: ignore[misc] # torch's base cla
             open_store=self._open_store,
             on_stop=self._stop,
             on_regroup=self._regroup,
+            on_ended=self._note_end,
             ttl_seconds=int(conf.get("lease_seconds", TTL_SECONDS)),
         )
         self._started = False
@@ -115,8 +131,10 @@ class EtcdV3Handler(RendezvousHandler):  # type: ignore[misc] # torch's base cla
             place = self._next_place()
             try:
                 store = self._meet(place)
-            except (dist.DistNetworkError, dist.DistStoreError, RuntimeError) as error:
-                log.warning("generation %d's store did not answer: %s", place.generation.number, error)
+            except RuntimeError as error:
+                log.warning(
+                    "generation %d's store did not answer: %s", place.generation.number, error
+                )
                 continue
             host, port = _split(place.generation.store)
             log.info(
@@ -126,7 +144,7 @@ class EtcdV3Handler(RendezvousHandler):  # type: ignore[misc] # torch's base cla
                 len(place.generation.members),
             )
             return RendezvousInfo(
-                dist.PrefixStore(f"generation/{place.generation.number}", store),
+                PrefixStore(f"generation/{place.generation.number}", store),
                 place.rank,
                 len(place.generation.members),
                 RendezvousStoreInfo(host, port),
@@ -144,6 +162,11 @@ class EtcdV3Handler(RendezvousHandler):  # type: ignore[misc] # torch's base cla
         """The node has been told to go: workers stop after a step all agree on, then this agent departs."""
         self._agent.leave()
 
+    @property
+    def in_group(self) -> bool:
+        """Whether this node is in a generation, as far as it knows."""
+        return self._place is not None
+
     def wait_departed(self, seconds: float) -> bool:
         """Whether the departure is complete within so many seconds."""
         return self._agent.wait_departed(seconds)
@@ -151,23 +174,40 @@ class EtcdV3Handler(RendezvousHandler):  # type: ignore[misc] # torch's base cla
     # --- inside ---
 
     def _next_place(self) -> Place:
+        self._judge_last_start()
         with self._lock:
             self._stop_reason = self._regroup_reason = ""
             self._settling.clear()
-            self._place = None
+            self._place, self._progressed = None, False
         try:
             place = self._agent.rendezvous()
         except LeftError as left:
-            raise RendezvousGracefulExitError(f"{left} has left, as it was told to") from left
+            raise RunOverError(f"{left} has left, as it was told to") from left
         except RunEndedError as over:
             self.ended = over.ended
-            raise RendezvousGracefulExitError(over.ended.reason) from over
+            raise RunOverError(over.ended.reason) from over
         with self._lock:
             self._place = place
         return place
 
+    def _judge_last_start(self) -> None:
+        """Give the run up when workers end again and again, for no reason that the group knows.
+
+        A program that cannot run would otherwise be started for as long as its pods live.
+        """
+        crashed = self._place and not (
+            self._stop_reason or self._regroup_reason or self._settling or self._progressed
+        )
+        self._crashes = self._crashes + 1 if crashed else 0
+        if self._crashes >= CRASHES:
+            why = (
+                f"on {self._name} the workers ended {CRASHES} times in a row before a step was done; "
+                "their log says why"
+            )
+            self._agent.end_run(Ended(finished=False, reason=why))
+
     def _open_store(self) -> str:
-        store = dist.TCPStore(
+        store = TCPStore(
             self._address,
             0,
             is_master=True,
@@ -179,11 +219,11 @@ class EtcdV3Handler(RendezvousHandler):  # type: ignore[misc] # torch's base cla
         self._stores = {where: store}  # the one before it has no user left
         return where
 
-    def _meet(self, place: Place) -> dist.TCPStore:
+    def _meet(self, place: Place) -> TCPStore:
         if own := self._stores.get(place.generation.store):
             return own
         host, port = _split(place.generation.store)
-        return dist.TCPStore(
+        return TCPStore(
             host,
             port,
             is_master=False,
@@ -199,6 +239,8 @@ class EtcdV3Handler(RendezvousHandler):  # type: ignore[misc] # torch's base cla
         if "settling" in message:
             with self._lock:
                 self._settling.add(pid)
+        if "progressed" in message:
+            self._progressed = True
         if "commit" in message:
             return {"answer": self._agent.may_commit(int(message["commit"]))}
         if "finished" in message:
@@ -212,6 +254,11 @@ class EtcdV3Handler(RendezvousHandler):  # type: ignore[misc] # torch's base cla
             number = self._place.generation.number if self._place else 0
             return {"welcome": number, "stop": self._stop_reason, "regroup": self._regroup_reason}
 
+    def _note_end(self, ended: Ended) -> None:
+        self.ended = ended
+        if not ended.finished:
+            self._stop(f"the run has failed: {ended.reason}")
+
     def _stop(self, reason: str) -> None:
         log.warning("workers stop: %s", reason)
         with self._lock:
@@ -219,7 +266,7 @@ class EtcdV3Handler(RendezvousHandler):  # type: ignore[misc] # torch's base cla
         self._exchange.broadcast({"stop": reason})
         for pid in self._exchange.workers():
             delay = SETTLE_SECONDS if pid in self._settling else OBEY_SECONDS
-            _later(delay, lambda pid=pid: self._kill(pid))
+            _later(delay, functools.partial(self._kill, pid))
 
     def _kill(self, pid: int) -> None:
         """End a worker that did not obey; one whose line is closed has ended already."""
@@ -247,7 +294,7 @@ def entry_point() -> Callable[[RendezvousParameters], RendezvousHandler]:
 
 def register(creator: Callable[[RendezvousParameters], RendezvousHandler] = create) -> None:
     """Register `etcd-v3` in this process, where no installed distribution announces it."""
-    if BACKEND not in rendezvous_handler_registry._registry:  # noqa: SLF001 - it offers no other look
+    if BACKEND not in rendezvous_handler_registry._registry:
         rendezvous_handler_registry.register(BACKEND, creator)
 
 
@@ -268,7 +315,7 @@ def _options(parameters: RendezvousParameters) -> EtcdOptions:
 
 def _address_towards(endpoint: str) -> str:
     """This node's address on the way to etcd: peers reach it there as well as anywhere."""
-    host, port = _split(endpoint.split(",")[0])
+    host, port = _split(endpoint.split(",", maxsplit=1)[0])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, port))

@@ -1,12 +1,13 @@
 """Which samples make which step, for any number of workers.
 
-The order of an epoch is a pure function of (seed, epoch), a step takes the next `global_batch` samples of it,
-and the workers share each step's samples between them. Nothing depends on how many workers there are or were,
-so every sample is trained exactly once an epoch whatever joins and leaves. The last, smaller batch counts too.
+The order of an epoch is a pure function of (seed, epoch), a step takes the next `global_batch`
+samples of it, and the workers share each step's samples between them. Nothing depends on how many
+workers there are or were, so every sample is trained exactly once an epoch whatever joins and
+leaves. The last, smaller batch counts too.
 
-Why not `torch.utils.data.DistributedSampler`: it pads to a multiple of the world size, and its order inside an
-epoch is another one for every world size. Why not numpy's permutation: its algorithm may change with numpy's
-version, and workers of two image versions must agree.
+Why not `torch.utils.data.DistributedSampler`: it pads to a multiple of the world size, and its
+order inside an epoch is another one for every world size. Why not numpy's permutation: its
+algorithm may change with numpy's version, and workers of two image versions must agree.
 """
 
 from dataclasses import dataclass
@@ -72,7 +73,8 @@ _last_order: tuple[tuple[int, int, int], Ids] | None = None
 def epoch_order(seed: int, epoch: int, samples: int) -> Ids:
     """The order of an epoch: a permutation of range(samples), shape (samples,).
 
-    Samples are sorted by a hash of (seed, epoch, id), equal hashes by id. Kept until another one is asked for.
+    Samples are sorted by a hash of (seed, epoch, id), equal hashes by id. Kept until another one is
+    asked for.
     """
     global _last_order  # noqa: PLW0603 - one epoch's order is asked for at every step of it
     key = (seed, epoch, samples)
@@ -97,9 +99,10 @@ def _mix(words: _Words) -> _Words:
 
 
 def share(samples: int, rank: int, world_size: int) -> slice:
-    """This worker's part of `samples` consecutive ones; parts differ by one at most and leave none out.
+    """This worker's part of `samples` consecutive ones; parts differ by one at most.
 
-    With more workers than samples some parts are empty; such a worker adds nothing to the step's sums.
+    With more workers than samples some parts are empty; such a worker adds nothing to the step's
+    sums.
     """
     if not 0 <= rank < world_size:
         raise ValueError(f"rank must be in 0..{world_size - 1}, got {rank}")

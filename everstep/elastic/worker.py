@@ -1,10 +1,10 @@
 """A worker process's view of its group: which generation it is in, and when that ends.
 
-`attach()` finds the node's agent and starts one thread that listens. When the agent says `stop` the process
-ends at once from that thread, with `RESTART`: gloo cannot abort a collective that waits for a dead peer, but
-a process can end, and its memory holds nothing that a checkpoint does not. When it says `regroup`, the flag
-`regroup_wanted` goes up; the training loop adds it to a sum that it exchanges anyway, so that all workers
-stop after the same step.
+`attach()` finds the node's agent and starts one thread that listens. When the agent says `stop` the
+process ends at once from that thread, with `RESTART`: gloo cannot abort a collective that waits for
+a dead peer, but a process can end, and its memory holds nothing that a checkpoint does not. When it
+says `regroup`, the flag `regroup_wanted` goes up; the training loop adds it to a sum that it
+exchanges anyway, so that all workers stop after the same step.
 """
 
 import contextlib
@@ -37,6 +37,9 @@ class Group(Protocol):
     def regroup_reason(self) -> str:
         """Who wants what."""
 
+    def progressed(self) -> None:
+        """Say that a step has been done: this start was worth it."""
+
     def settle(self) -> None:
         """Announce that this worker ends by itself now: from here on a lost peer does not end it."""
 
@@ -56,6 +59,9 @@ class Alone:
     generation = 0
     regroup_wanted = False
     regroup_reason = ""
+
+    def progressed(self) -> None:
+        """Nobody needs to know."""
 
     def settle(self) -> None:
         """Nobody needs to know."""
@@ -77,7 +83,7 @@ class Attached:
     def __init__(self, line: channel.Line) -> None:
         self._line = line
         self._welcomed, self._answered = threading.Event(), threading.Event()
-        self._allowed, self._settling = False, False
+        self._allowed = self._settling = self._progressed = False
         self.generation = 0
         self.regroup_reason = ""
         threading.Thread(target=self._listen, name="everstep-group", daemon=True).start()
@@ -88,6 +94,12 @@ class Attached:
     def regroup_wanted(self) -> bool:
         """Whether the agent has said that somebody wants in or out."""
         return bool(self.regroup_reason)
+
+    def progressed(self) -> None:
+        """Say, once, that a step has been done."""
+        if not self._progressed:
+            self._progressed = True
+            self._send({"progressed": True})
 
     def settle(self) -> None:
         """Announce that this worker ends by itself now: from here on a lost peer does not end it."""
