@@ -94,7 +94,7 @@ def build(name: str, progress: Progress, base: str | None = None) -> Path:
 
 def images_folder() -> Path:
     """Return where images, bases and stores are kept."""
-    return cache_directory() / "images"
+    return cache_directory().absolute() / "images"
 
 
 def image_key(recipe: Recipe, tools: dict[str, Path], base: str | None = None) -> str:
@@ -198,6 +198,11 @@ def _fill(
     staging: Path,
 ) -> None:
     """Fill a new store, starting from the newest one there is."""
+    if os.geteuid() != 0:
+        raise EverstepError(
+            "The images of a twin need root: they are unpacked with their owners.",
+            "Run it as root, or use a cluster of your own through everstep:cluster.kubeconfig.",
+        )
     folder, root = staging.parent, staging / "root"
     layouts = {name: _ensure_layout(RECIPES[name], keys[name], tools, progress) for name in keys}
     sources = [golden.Source(layouts[name], RECIPES[name].reference) for name in layouts]

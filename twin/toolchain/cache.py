@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -69,18 +70,19 @@ def ensure(
     with suppress(FileNotFoundError):
         os.utime(finished)  # the time of its last use, which decides what is pruned
         return finished
-    with locked(folder / f"{name}.lock", progress, f"making {name}"):
+    what = f"making {name}"
+    with full_disk_explained(folder, what), locked(folder / f"{name}.lock", progress, what):
         if finished.is_dir():  # by whom we waited for
             return finished
         for wreck in folder.glob(f".staging-{name}-*"):
             remove(wreck)
-        staging = folder / f".staging-{name}-{key}"
+        # A name of its own: a compiler that outlived its killed parent may write to the old one.
+        staging = folder / f".staging-{name}-{key}-{secrets.token_hex(4)}"
         try:
-            with full_disk_explained(folder, f"making {name}"):
-                staging.mkdir()
-                make(staging)
-                _flush(staging)  # the rename must not reach the disk before what it promises
-                staging.rename(finished)
+            staging.mkdir()
+            make(staging)
+            _flush(staging)  # the rename must not reach the disk before what it promises
+            staging.rename(finished)
             for unused in versions(folder, name)[KEPT_VERSIONS:]:
                 remove(unused)
         except BaseException:

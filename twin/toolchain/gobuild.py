@@ -84,8 +84,11 @@ def build(module: Module, go: Go, into: Path, progress: Progress) -> None:
             f"{module.name} needs Go {needed} or newer; {go.program} is {go.version}.", INSTALL_GO
         )
     what = f"Building {module.name} {module.version} from source".replace("  ", " ")
+    work = into / "work"  # go's own would stay in /tmp if it were killed
+    work.mkdir()
     with progress.step(what) as step:
-        code, lines = _run(command(module, go, into), module.folder, step)
+        code, lines = _run(command(module, go, into), module.folder, work, step)
+    shutil.rmtree(work, ignore_errors=True)
     if code:
         raise explain(module.name, lines, into)
     missing = [name for name in module.programs if not (into / name).is_file()]
@@ -118,7 +121,7 @@ def explain(name: str, lines: Iterable[str], into: Path) -> EverstepError:
             f"The disk ran full while building {name}.",
             f"Free some space (a cold build of everything takes about 8 GB) where these lie:\n"
             f"  {into.parent}\n"
-            f"  the folders that `go env GOCACHE GOMODCACHE GOTMPDIR` prints, and $TMPDIR",
+            f"  the folders that `go env GOCACHE GOMODCACHE` prints",
         )
     if NO_NETWORK.search(text):
         return EverstepError(
@@ -137,11 +140,14 @@ def _tail(lines: list[str]) -> str:
     return "\n".join(f"  {line}" for line in lines[-SHOWN_LINES:])
 
 
-def _run(arguments: list[str], folder: Path, step: Step) -> tuple[int, deque[str]]:
+def _run(arguments: list[str], folder: Path, work: Path, step: Step) -> tuple[int, deque[str]]:
     """Run go, noting how far it is; return its exit code and its last lines."""
-    environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off", "GO111MODULE": "on"}
+    settings = {"CGO_ENABLED": "0", "GOWORK": "off", "GO111MODULE": "on", "GOTMPDIR": str(work)}
+    environment = os.environ | settings
+    # If we are killed, go is too: it would go on for minutes and write where nobody looks.
+    bound = ["setpriv", "--pdeathsig=KILL", "--"] if shutil.which("setpriv") else []
     process = subprocess.Popen(
-        arguments,
+        [*bound, *arguments],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,

@@ -1,6 +1,7 @@
 """Where the programs of the twin are: on PATH in the right version, else built once."""
 
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from twin.toolchain import cache, gobuild
 from twin.toolchain.binaries import MODULES, PROGRAMS, Module, reported_version, will_do
 
 PROBE_SECONDS = 10.0
+GO_SETTINGS = ("GOFLAGS", "GOOS", "GOARCH", "GOAMD64", "GOEXPERIMENT")  # they shape what is built
 FORMAT = "1"  # raise it when the same inputs should be built anew
 
 
@@ -70,14 +72,15 @@ def module_key(module: Module, go_version: str) -> str:
         path for path in sorted(module.folder.iterdir()) if path.suffix in {".mod", ".sum", ".go"}
     ]
     files = [part for path in sources for part in (path.name, path.read_bytes())]
-    return cache.digest([FORMAT, go_version, *gobuild.flags(module), *files])
+    settings = [platform.machine(), *(os.environ.get(name, "") for name in GO_SETTINGS)]
+    return cache.digest([FORMAT, go_version, *settings, *gobuild.flags(module), *files])
 
 
 def _ensure_modules(modules: list[Module], progress: Progress) -> dict[str, Path]:
     if not modules:
         return {}
     go = gobuild.find_go()
-    folder = cache_directory() / "toolchain"
+    folder = cache_directory().absolute() / "toolchain"
     return {module.name: _ensure_module(module, go, folder, progress) for module in modules}
 
 
