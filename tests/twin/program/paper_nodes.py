@@ -121,7 +121,13 @@ def _train(api: client.ApiClient) -> None:
     place = (GROUP, VERSION, NAMESPACE, PLURAL)
     condition = {"type": "Running", "status": "True", "reason": "ElasticJobRunning"}
     for job in custom.list_namespaced_custom_object(*place)["items"]:
-        if not job.get("status"):
-            status = {"status": {"conditions": [condition]}}
-            name = job["metadata"]["name"]
+        if job.get("status"):
+            continue
+        name, status = job["metadata"]["name"], {"status": {"conditions": [condition]}}
+        try:
             custom.patch_namespaced_custom_object_status(*place, name, status)
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            # No status subresource: this is upstream's definition, and this its way.
+            custom.patch_namespaced_custom_object(*place, name, status)
