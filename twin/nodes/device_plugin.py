@@ -158,7 +158,7 @@ def serving(plugin: Plugin, folder: Path = FOLDER) -> Iterator[None]:
     socket.unlink(missing_ok=True)
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
     server.add_generic_rpc_handlers((plugin.handlers(),))
-    server.add_insecure_port(f"unix://{socket}")
+    server.add_insecure_port(f"unix:{socket}")
     server.start()
     try:
         yield
@@ -175,7 +175,7 @@ def register(kubelet: Path = KUBELET) -> None:
     """
     # Without an authority of a host's form the kubelet's server refuses what comes over a socket file.
     options = [("grpc.default_authority", "localhost")]
-    with grpc.insecure_channel(f"unix://{kubelet}", options=options) as channel:
+    with grpc.insecure_channel(f"unix:{kubelet}", options=options) as channel:
         call = channel.unary_unary(
             f"/{PACKAGE}.Registration/Register",
             request_serializer=MESSAGE["RegisterRequest"].SerializeToString,

@@ -16,6 +16,7 @@ from pathlib import Path
 from twin.nodes import files
 
 POLL_SECONDS = 0.02
+ENDED = ("", "Z", "X")  # no process, a zombie, or about to be one
 # All that the twin's programs see of who started them: no proxy, no credentials, and the folders of
 # administration that not every user's PATH holds.
 ENVIRONMENT = {
@@ -35,13 +36,14 @@ class Process:
     @classmethod
     def of(cls, pid: int) -> "Process | None":
         """Return the living process of this id, if there is one."""
-        stat = _stat(pid)
-        return None if stat is None else cls(pid, stat)
+        state, started = _stat(pid)
+        return None if state in ENDED else cls(pid, started)
 
     @property
     def alive(self) -> bool:
         """Whether it still runs; one that ended and waits to be collected does not."""
-        return _stat(self.pid) == self.started
+        state, started = _stat(self.pid)
+        return state not in ENDED and started == self.started
 
     def kill(self) -> None:
         """End it at once, if it still runs."""
@@ -74,11 +76,7 @@ def load(path: Path) -> Process | None:
 def start(
     command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
 ) -> Process:
-    """Start a program in a session of its own, its output appended to a log.
-
-    Raises:
-        RuntimeError: it ended before it could be looked at.
-    """
+    """Start a program in a session of its own, its output appended to a log."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -90,12 +88,11 @@ def start(
             start_new_session=True,
             cwd="/",
         )
-    process = Process.of(child.pid)
+    # Not yet collected, so it has an entry even if it has ended.
+    _, started = _stat(child.pid)
     # Popen would complain of a child still running when it is garbage-collected; that is the intent here.
     child.returncode = 0
-    if process is None:
-        raise RuntimeError(f"{command[0]} ended at once; see {log}")
-    return process
+    return Process(child.pid, started)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
@@ -108,12 +105,12 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def _stat(pid: int) -> int | None:
-    """Return the start tick of a process, None when it is gone or has ended."""
+def _stat(pid: int) -> tuple[str, int]:
+    """Return the state and the start tick of a process; no state and -1 when it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return None
+        return "", -1
     # The second field is the program's name in brackets and may hold anything, brackets too.
     fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
+    return fields[0], int(fields[19])

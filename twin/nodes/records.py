@@ -104,7 +104,7 @@ def refuse_contradictions(layout: Layout, wanted: Sequence[MachineSpec]) -> None
 def assign_slots(
     layout: Layout, wanted: Sequence[MachineSpec], programs: Mapping[str, Path], images: str
 ) -> list[MachineRecord]:
-    """Return the machines that are there and those that are wanted, the new ones in free slots, all to boot with these programs and images."""
+    """Return the machines there are and those wanted, new ones in free slots, all to boot with these images."""
     there = {record.spec.name: record.slot for record in all_of(layout)}
     specs = {record.spec.name: record.spec for record in all_of(layout)}
     for spec in wanted:
