@@ -55,7 +55,7 @@ def new_authority(name: str) -> Pair:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     usage = _usage(certificates=True)
     signed = (
-        _certificate(subject, subject, key.public_key())
+        _certificate(subject, subject, key.public_key(), signer=key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .sign(key, hashes.SHA256())
@@ -76,9 +76,11 @@ def issue(
     parts = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
     if group:
         parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))
-    issuer = x509.load_pem_x509_certificate(authority.certificate).subject
+    issuer, signer = x509.load_pem_x509_certificate(authority.certificate), _load(authority.key)
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    builder = _certificate(x509.Name(parts), issuer, key.public_key())
+    builder = _certificate(
+        x509.Name(parts), issuer.subject, key.public_key(), signer=signer.public_key()
+    )
     if names or addresses:
         purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
         known_as = [*map(x509.DNSName, names), *map(x509.IPAddress, addresses)]
@@ -87,7 +89,7 @@ def issue(
         builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
-        .sign(_load(authority.key), hashes.SHA256())
+        .sign(signer, hashes.SHA256())
     )
     return Pair(signed.public_bytes(serialization.Encoding.PEM), _pem(key))
 
@@ -119,8 +121,13 @@ def kubeconfig(server: str, authority: bytes, client: Pair, name: str) -> str:
 
 
 def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    *,
+    signer: ec.EllipticCurvePublicKey,
 ) -> x509.CertificateBuilder:
+    """Begin a certificate. Python 3.13 and newer refuse one that does not identify both keys."""
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -132,6 +139,8 @@ def _certificate(
             now - datetime.timedelta(hours=1)
         )  # a clock set back must not lock us out
         .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False)
     )
 
 
