@@ -10,8 +10,11 @@ import sys
 import threading
 import uuid
 from collections.abc import Sequence
+from functools import partial
 
-from controller.cluster import Cluster, connect
+from kubernetes import client
+
+from controller.cluster import Cluster, settings_for
 from controller.leader import Candidate, keep_leading, wait_to_lead
 from controller.metrics import Metrics, serve
 from controller.operator import Operator
@@ -66,8 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     for noisy in ("kopf", "urllib3", "kubernetes"):
         logging.getLogger(noisy).setLevel(logging.INFO if options.verbose else logging.WARNING)
-    if options.kubeconfig:
-        os.environ["KUBECONFIG"] = options.kubeconfig  # kopf makes its own connection, by this
     return Process(options).run()
 
 
@@ -79,9 +80,11 @@ class Process:
         self.stop = threading.Event()
         self.lost = False
         self.metrics = Metrics()
-        self.cluster = Cluster(connect(options.kubeconfig))
+        settings = partial(settings_for, options.kubeconfig)
+        self.cluster = Cluster(client.ApiClient(settings()))
         reconciler = Reconciler(self.cluster, self.metrics)
-        self.operator = Operator(reconciler, None if options.all_namespaces else options.namespace)
+        namespace = None if options.all_namespaces else options.namespace
+        self.operator = Operator(reconciler, namespace, settings)
         identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         self.candidate = Candidate(self.cluster, options.namespace, identity)
 

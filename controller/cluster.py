@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 from kubernetes import client, config
@@ -39,18 +39,21 @@ class Refused(Exception):  # noqa: N818  (it is the API server that errs or not;
         self.message = message
 
 
-def connect(kubeconfig: str | None) -> client.ApiClient:
-    """Return a connection: by a kubeconfig where one is named, else as the pod's service account, else $KUBECONFIG."""
+def settings_for(kubeconfig: str | None) -> client.Configuration:
+    """Return how to reach the cluster and as whom.
+
+    By a kubeconfig where one is named, else as the pod's service account, else by $KUBECONFIG.
+    """
     settings = client.Configuration()
+    load = cast("Any", config)  # the package has no types here
     if kubeconfig:
-        config.load_kube_config(  # type: ignore[no-untyped-call, unused-ignore]
- kubeconfig, client_configuration=settings)
-    else:
-        try:
-            config.load_incluster_config(client_configuration=settings)
-        except config.ConfigException:
-            config.load_kube_config(client_configuration=settings)
-    return client.ApiClient(settings)
+        load.load_kube_config(kubeconfig, client_configuration=settings)
+        return settings
+    try:
+        load.load_incluster_config(client_configuration=settings)
+    except config.ConfigException:
+        load.load_kube_config(client_configuration=settings)
+    return settings
 
 
 @dataclass(frozen=True)

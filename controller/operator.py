@@ -8,11 +8,12 @@ its pods or a node that turned bad does the same thing: it makes the job due for
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import kopf
+from kubernetes import client
 
 from controller.api import GROUP, PLURAL, VERSION
 from controller.observed import Node, read_node
@@ -33,6 +34,7 @@ class Operator:
 
     reconciler: Reconciler
     namespace: str | None
+    settings: Callable[[], client.Configuration]
     queue: WorkQueue[Key] = field(default_factory=WorkQueue)
     jobs: set[Key] = field(default_factory=set)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -65,12 +67,29 @@ class Operator:
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
-        kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(kopf.login_via_client)
+        kopf.on.login(registry=registry)(self._login)
         kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(self._job_changed)
-        chosen = {"group-name": GROUP, "job-name": kopf.PRESENT}
+        chosen: dict[str, Any] = {
+            "group-name": GROUP,
+            "job-name": kopf.PRESENT,
+        }
         kopf.on.event("v1", "pods", labels=chosen, registry=registry)(self._pod_changed)
         kopf.on.event("v1", "nodes", registry=registry)(self._node_changed)
         return registry
+
+    def _login(self, **_: object) -> kopf.ConnectionInfo:
+        """Let kopf reach the cluster as we do; it asks again whenever its token is refused."""
+        settings = self.settings()
+        header: str = settings.get_api_key_with_prefix("BearerToken") or ""
+        return kopf.ConnectionInfo(
+            server=settings.host,
+            ca_path=settings.ssl_ca_cert,
+            insecure=not settings.verify_ssl,
+            scheme="Bearer" if header else None,
+            token=header.removeprefix("Bearer ") or None,
+            certificate_path=settings.cert_file,
+            private_key_path=settings.key_file,
+        )
 
     async def _job_changed(
         self,

@@ -272,7 +272,7 @@ def _missing(seen: Situation, spec: Spec) -> tuple[tuple[int, ...], Situation]:
 def _told(seen: Situation, spec: Spec, leaving: list[Pod]) -> Situation:
     """Say in the conditions how the workers are."""
     running = [pod for pod in seen.running if pod not in leaving]
-    message = f"{len(running)} of {_count(spec.replicas, 'worker')} run; at least {spec.min_replicas} are needed"
+    message = f"{len(running)} of {_count(spec.replicas, 'worker')} running, at least {spec.min_replicas} needed"
     if len(running) < spec.replicas:
         message = "; ".join(filter(None, (message, seen.trouble or _why_not_all(seen))))
     enough = len(running) >= spec.min_replicas

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from controller.api import ElasticJob, read_job
-from controller.cluster import CONFLICT, Cluster, Refused
+from controller.cluster import CONFLICT, NOT_FOUND, Cluster, Refused
 from controller.metrics import Metrics
 from controller.observed import read_pod
 from controller.plan import plan
@@ -86,8 +86,8 @@ class Reconciler:
         try:
             self.cluster.write_status(source, status)
         except Refused as refused:
-            if refused.code == CONFLICT:
-                raise TryAgain("the job changed meanwhile") from refused
+            if refused.code in (CONFLICT, NOT_FOUND):
+                raise TryAgain("the job changed or went meanwhile") from refused
             raise
 
     def _act(self, key: Key, job: ElasticJob, planned: Plan, now: datetime) -> None:

@@ -1,0 +1,141 @@
+"""A job's pods and Services are exactly what a manifest for the upstream controller counts on."""
+
+import pytest
+
+
+def test_each_worker_has_a_pod_and_a_headless_service_of_one_name(bench, name):
+    job = bench.job(name, replicas=3)
+    job.until_running({0, 1, 2})
+
+    names = {f"{name}-worker-{index}" for index in range(3)}
+    assert {pod.metadata.name for pod in job.pods().values()} == names
+    assert {service.metadata.name for service in job.services()} == names
+    for service in job.services():
+        assert service.spec.cluster_ip == "None"
+        assert service.spec.selector == service.metadata.labels, (
+            "the name must lead to this worker alone"
+        )
+
+
+def test_pods_carry_the_labels_that_select_them(bench, name):
+    job = bench.job(name, replicas=2)
+    job.until_running({0, 1})
+
+    for index, pod in job.pods().items():
+        assert pod.metadata.labels == {
+            "group-name": "elastic.pytorch.org",
+            "job-name": name,
+            "replica-type": "worker",
+            "replica-index": str(index),
+        }
+
+
+def test_the_job_is_the_controlling_owner_of_all_it_made(bench, name):
+    job = bench.job(name, replicas=1)
+    job.until_running({0})
+
+    uid = job.read()["metadata"]["uid"]
+    for owned in [*job.pods().values(), *job.services()]:
+        (owner,) = owned.metadata.owner_references
+        assert (owner.kind, owner.name, owner.uid) == ("ElasticJob", name, uid)
+        assert owner.controller
+        assert owner.block_owner_deletion
+
+
+def test_rendezvous_arguments_come_first_in_every_container(bench, name):
+    sidecar = {"name": "sidecar", "image": "localhost/everstep/none:local", "args": ["--watch"]}
+    worker = {
+        "name": "elasticjob-worker",
+        "image": "localhost/everstep/none:local",
+        "args": ["--nproc_per_node=1", "train.py"],
+    }
+    job = bench.job(name, replicas=2, least=1, most=4, pod={"containers": [worker, sidecar]})
+    job.until_running({0, 1})
+
+    injected = [
+        "--rdzv_backend=etcd",
+        "--rdzv_endpoint=etcd-client:2379",
+        f"--rdzv_id={name}",
+        "--nnodes=1:4",
+    ]
+    first, second = job.pods()[1].spec.containers
+    assert first.args == [*injected, "--nproc_per_node=1", "train.py"]
+    assert second.args == [*injected, "--watch"]
+
+
+def test_bounds_that_are_left_out_are_the_number_of_replicas(bench, name):
+    job = bench.job(name, replicas=2, least=None, most=None)
+    job.until_running({0, 1})
+
+    assert "--nnodes=2:2" in job.pods()[0].spec.containers[0].args
+
+
+def test_exit_code_leaves_the_restart_to_the_controller(bench, name):
+    job = bench.job(name, replicas=1, restart_policy="ExitCode")
+    job.until_running({0})
+
+    assert job.pods()[0].spec.restart_policy == "Never"
+
+
+def test_on_failure_leaves_the_restart_to_the_kubelet(bench, name):
+    job = bench.job(name, replicas=1, restart_policy="OnFailure")
+    job.until_running({0})
+
+    assert job.pods()[0].spec.restart_policy == "OnFailure"
+
+
+@pytest.mark.upstream_known_wrong("its pod types are Kubernetes 1.15's and drop every newer field")
+def test_a_pod_keeps_fields_that_are_newer_than_the_first_controllers(bench, name):
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+    }
+    profile = {"seccompProfile": {"type": "RuntimeDefault"}}
+    job = bench.job(
+        name, replicas=1, pod={"topologySpreadConstraints": [spread], "securityContext": profile}
+    )
+    job.until_running({0})
+
+    spec = job.pods()[0].spec
+    assert spec.topology_spread_constraints[0].topology_key == "kubernetes.io/hostname"
+    assert spec.security_context.seccomp_profile.type == "RuntimeDefault"
+
+
+def test_the_status_says_what_runs(bench, name):
+    job = bench.job(name, replicas=3)
+    job.until_running({0, 1, 2})
+
+    job.until("three active workers", lambda: job.count("active") == 3)
+    job.until("Running", lambda: job.holds("Running"))
+    assert not job.holds("Succeeded")
+    assert not job.holds("Failed")
+
+
+@pytest.mark.upstream_known_wrong("it never sets startTime, and says Running while no worker runs")
+def test_a_job_whose_workers_wait_for_machines_is_not_running_and_says_why(bench, kubelet, name):
+    kubelet.cordon(on=True)
+    try:
+        job = bench.job(name, replicas=1)
+        job.until(
+            "a reason",
+            lambda: "Unschedulable" in job.conditions().get("Running", {}).get("message", ""),
+        )
+        assert not job.holds("Running")
+        assert job.holds("Created")
+        assert "startTime" in job.read()["status"]
+    finally:
+        kubelet.cordon(on=False)
+    job.until("Running", lambda: job.holds("Running"))
+
+
+@pytest.mark.upstream_known_wrong("it writes lastReconcileTime-less status on every pass")
+def test_a_job_at_rest_is_not_written_to(bench, name):
+    job = bench.job(name, replicas=2)
+    job.until("Running", lambda: job.count("active") == 2)
+
+    version = job.read()["metadata"]["resourceVersion"]
+
+    job.stays(
+        "the job is untouched", lambda: job.read()["metadata"]["resourceVersion"] == version, 2
+    )
