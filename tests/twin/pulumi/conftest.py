@@ -31,7 +31,13 @@ class Project:
 
     def program(self, text: str) -> None:
         """Write the program; what every one of them needs is imported already."""
-        head = "import pulumi\nimport pulumi_kubernetes as k8s\nfrom pulumi import ResourceOptions as Opts\n"
+        head = """
+import os
+import pulumi
+import pulumi_kubernetes as k8s
+from pulumi import ResourceOptions as Opts
+namespace = os.environ["NAMESPACE"]
+"""
         (self.folder / "__main__.py").write_text(head + textwrap.dedent(text))
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
@@ -109,13 +115,13 @@ def plugins(pulumi_program, tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.fixture
-def project(tmp_path, pulumi_program, plugins, kubeconfig, namespace) -> Iterator[Project]:
+def project(tmp_path, pulumi_program, plugins, kubeconfig, namespace) -> Project:
     """A project whose default provider is the cluster, in the test's own namespace."""
     state = tmp_path / "state"
     state.mkdir()
     folder = tmp_path / "project"
     folder.mkdir()
-    yield Project(
+    return Project(
         folder,
         pulumi_program,
         {

@@ -12,6 +12,7 @@ from twin.pulumi.kubernetes.convert import (
     Secret,
     from_struct,
     has_unknown,
+    parse_path,
     path_text,
     plain,
     secret_paths,
@@ -93,3 +94,19 @@ def test_a_secret_on_the_wire_carries_the_engines_mark():
 def test_paths_are_written_as_pulumi_writes_them():
     assert path_text(("spec", "containers", 0, "image")) == "spec.containers[0].image"
     assert path_text(("metadata", "labels", "a.b/c")) == 'metadata.labels["a.b/c"]'
+
+
+@given(
+    some.lists(
+        some.one_of(
+            some.integers(0, 99),
+            some.text(min_size=1, max_size=6).filter(lambda step: "\\" not in step and step != "*"),
+        ),
+        max_size=5,
+    )
+)
+def test_a_path_can_be_read_back(path):
+    if path and isinstance(path[0], int):
+        path = ["root", *path]
+
+    assert parse_path(path_text(tuple(path))) == tuple(path)

@@ -63,7 +63,9 @@ STORAGE_CLASS = manifest(
     "storage.k8s.io/v1", "StorageClass", provisioner="a", allowVolumeExpansion=False
 )
 DEFINITION = manifest(
-    "apiextensions.k8s.io/v1", "CustomResourceDefinition", spec={"scope": "Cluster", "versions": [{"name": "v1"}]}
+    "apiextensions.k8s.io/v1",
+    "CustomResourceDefinition",
+    spec={"scope": "Cluster", "versions": [{"name": "v1"}]},
 )
 ELASTIC_JOB = manifest(
     "elastic.pytorch.org/v1alpha1", "ElasticJob", spec={"replicaSpecs": {"Worker": {"replicas": 3}}}

@@ -1,6 +1,5 @@
 """Where the plugins are put, and that official ones win."""
 
-import os
 import subprocess
 
 import pytest
@@ -84,4 +83,4 @@ def test_asking_for_official_plugins_that_are_absent_says_where_they_belong(
 
     with pytest.raises(EverstepError, match="pulumi-language-python"):
         install_plugins(tmp_path / "home", pulumi)
-    assert not os.listdir(tmp_path / "home" / "plugins")
+    assert not list((tmp_path / "home" / "plugins").iterdir())

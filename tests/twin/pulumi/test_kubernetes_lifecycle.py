@@ -8,10 +8,11 @@ from kubernetes.client import ApiException
 pytestmark = pytest.mark.twin
 
 CONFIG_MAP = """
-import os
-namespace = os.environ["NAMESPACE"]
-settings = k8s.core.v1.ConfigMap("settings", metadata={"name": "settings", "namespace": namespace, "labels": {"a": "1"}},
-                                 data={"size": "1"})
+settings = k8s.core.v1.ConfigMap(
+    "settings",
+    metadata={"name": "settings", "namespace": namespace, "labels": {"a": "1"}},
+    data={"size": "1"},
+)
 """
 
 
@@ -19,19 +20,31 @@ def test_a_second_update_finds_nothing_to_do(project, namespace, api):
     project.program(
         CONFIG_MAP
         + """
-claim = k8s.core.v1.PersistentVolumeClaim("claim", metadata={"namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}},
-    spec={"access_modes": ["ReadWriteMany"], "storage_class_name": "", "resources": {"requests": {"storage": "1024Mi"}}})
-service = k8s.core.v1.Service("service", metadata={"namespace": namespace}, spec={"cluster_ip": "None", "selector": {"a": "b"}, "ports": [{"port": 80}]})
-deployment = k8s.apps.v1.Deployment("web", metadata={"namespace": namespace}, spec={"replicas": 0,
-    "selector": {"match_labels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
-    "spec": {"containers": [{"name": "web", "image": "web", "resources": {"requests": {"cpu": "1000m"}}}]}}})
+claim = k8s.core.v1.PersistentVolumeClaim(
+    "claim",
+    metadata={"namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}},
+    spec={"access_modes": ["ReadWriteMany"], "storage_class_name": "",
+          "resources": {"requests": {"storage": "1024Mi"}}},
+)
+k8s.core.v1.Service(
+    "service",
+    metadata={"namespace": namespace},
+    spec={"cluster_ip": "None", "selector": {"a": "b"}, "ports": [{"port": 80}]},
+)
+container = {"name": "web", "image": "web", "resources": {"requests": {"cpu": "1000m"}}}
+template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+k8s.apps.v1.Deployment(
+    "web",
+    metadata={"namespace": namespace},
+    spec={"replicas": 0, "selector": {"match_labels": {"app": "web"}}, "template": template},
+)
 pulumi.export("claim", claim.metadata.name)
 """
     )
     project.up()
 
     project.pulumi("preview", "--expect-no-changes")
-    project.pulumi("preview", "--refresh", "--expect-no-changes")
+    project.pulumi("refresh", "--yes", "--expect-no-changes")
     name = project.pulumi("stack", "output", "claim").strip()
     assert name.startswith("claim-"), "an object without a name gets one from its resource"
     assert api.read_namespaced_persistent_volume_claim(name, namespace).spec.resources.requests == {
@@ -86,7 +99,8 @@ def test_an_object_that_kubectl_made_can_be_imported(project, namespace, api):
     api.create_namespaced_config_map(namespace, body, field_manager="kubectl-create")
 
     project.pulumi(
-        "import", "kubernetes:core/v1:ConfigMap", "found", f"{namespace}/found", "--yes", "--generate-code=false", "--protect=false"
+        "import", "kubernetes:core/v1:ConfigMap", "found", f"{namespace}/found",
+        "--yes", "--generate-code=false", "--protect=false",
     )  # fmt: skip
 
     inputs = project.resources()["found"]["inputs"]
@@ -96,8 +110,7 @@ def test_an_object_that_kubectl_made_can_be_imported(project, namespace, api):
     )
     project.program(
         """
-        import os
-        k8s.core.v1.ConfigMap("found", metadata={"name": "found", "namespace": os.environ["NAMESPACE"]}, data={"a": "b"})
+        k8s.core.v1.ConfigMap("found", metadata={"name": "found", "namespace": namespace}, data={"a": "b"})
         """
     )
     assert "found" not in project.preview(), (
@@ -108,15 +121,25 @@ def test_an_object_that_kubectl_made_can_be_imported(project, namespace, api):
 def test_a_custom_resource_follows_its_definition_at_once(project, namespace):
     group = f"{namespace}.example.com"
     project.program(
-        f"""
-        import os
-        crd = k8s.apiextensions.v1.CustomResourceDefinition("crd", metadata={{"name": "widgets.{group}"}}, spec={{
-            "group": "{group}", "scope": "Namespaced", "names": {{"plural": "widgets", "singular": "widget", "kind": "Widget"}},
-            "versions": [{{"name": "v1", "served": True, "storage": True, "schema": {{"open_apiv3_schema": {{
-                "type": "object", "properties": {{"spec": {{"type": "object", "properties": {{"size": {{"type": "integer"}}}}}}}}}}}}}}]}})
-        k8s.apiextensions.CustomResource("widget", api_version="{group}/v1", kind="Widget",
-            metadata={{"name": "w", "namespace": os.environ["NAMESPACE"]}}, spec={{"size": 3}}, opts=Opts(depends_on=[crd]))
         """
+        size = {"type": "object", "properties": {"size": {"type": "integer"}}}
+        schema = {"open_apiv3_schema": {"type": "object", "properties": {"spec": size}}}
+        crd = k8s.apiextensions.v1.CustomResourceDefinition(
+            "crd",
+            metadata={"name": "widgets.GROUP"},
+            spec={"group": "GROUP", "scope": "Namespaced",
+                  "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+                  "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}]},
+        )
+        k8s.apiextensions.CustomResource(
+            "widget",
+            api_version="GROUP/v1",
+            kind="Widget",
+            metadata={"name": "w", "namespace": namespace},
+            spec={"size": 3},
+            opts=Opts(depends_on=[crd]),
+        )
+        """.replace("GROUP", group)
     )
 
     assert project.preview() == {"probe-test": "create", "crd": "create", "widget": "create"}, (
@@ -130,7 +153,7 @@ def test_a_custom_resource_follows_its_definition_at_once(project, namespace):
 def test_a_deletion_names_the_finalizer_that_holds_it(project, namespace, api):
     project.program(
         CONFIG_MAP.replace('"labels":', '"finalizers": ["example.com/hold"], "labels":')
-        .replace('data={"size": "1"})', 'data={"size": "1"}, opts=Opts(custom_timeouts=pulumi.CustomTimeouts(delete="2s")))')
+        .replace('{"size": "1"},', '{"size": "1"}, opts=Opts(custom_timeouts=pulumi.CustomTimeouts(delete="2s")),')
     )  # fmt: skip
     project.up()
 

@@ -122,8 +122,10 @@ class Pack(analyzer_pb2_grpc.AnalyzerServicer):
     def Analyze(self, request, context):
         if not request.type.endswith("ConfigMap"):
             return pb.AnalyzeResponse()
-        found = pb.AnalyzeDiagnostic(policyName="no-maps", policyPackName="probe", policyPackVersion="1.0.0",
-                                     message="maps are not allowed here", enforcementLevel=pb.MANDATORY, urn=request.urn)
+        found = pb.AnalyzeDiagnostic(
+            policyName="no-maps", policyPackName="probe", policyPackVersion="1.0.0", urn=request.urn,
+            message="maps are not allowed here", enforcementLevel=pb.MANDATORY,
+        )
         return pb.AnalyzeResponse(diagnostics=[found])
 
     def AnalyzeStack(self, request, context):

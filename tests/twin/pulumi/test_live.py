@@ -175,3 +175,15 @@ def test_nulls_and_status_are_not_sent():
         "kind": "X",
         "spec": {"b": [{}]},
     }
+
+
+def test_an_ignored_field_is_sent_as_it_stands():
+    now = touched(lambda each: each["spec"].update(replicas=7))
+    sent = live.body(INPUTS)
+
+    assert live.with_others_values(sent, now, ["spec.replicas"])["spec"]["replicas"] == 7
+    assert live.with_others_values(sent, None, ["spec.replicas"]) == sent
+    assert live.with_others_values(sent, now, ["spec.absent.field", 'metadata.labels["a"]']) == sent
+    images = live.with_others_values(sent, now, ["spec.template.spec.containers[*].image"])
+    assert images == sent
+    assert sent["spec"]["replicas"] == 2, "what is passed in is left alone"

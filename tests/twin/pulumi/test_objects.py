@@ -115,7 +115,8 @@ def test_a_cluster_identifier_decides_alone():
 
 
 def test_yaml_is_read_as_kubernetes_reads_it():
-    text = "---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: A, day: 2024-01-01}\n---\n---\napiVersion: v1\nkind: B\n"
+    items = "items:\n- {apiVersion: v1, kind: A, day: 2024-01-01}\n"
+    text = f"---\napiVersion: v1\nkind: List\n{items}---\n---\napiVersion: v1\nkind: B\n"
     assert decode(text) == [
         {"apiVersion": "v1", "kind": "A", "day": "2024-01-01"},
         {"apiVersion": "v1", "kind": "B"},

@@ -105,6 +105,7 @@ DEFINITION = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", {})
         (live(*ELASTIC, {}, conditions(Running=False, Restarting=("WorkersLost", "1 of 3"))), Waiting),
         (live(*ELASTIC, {}, conditions(Running=False, Succeeded=True)), Ready),
         (live(*ELASTIC, {}, conditions(Suspended=True)), Ready),
+        (live(*ELASTIC, {}, {"observedGeneration": 1, **conditions(Running=True)}, generation=2), Waiting),
         (live(*ELASTIC, {}, conditions(Failed=("BackoffLimitExceeded", "too often"))), Failed),
     ],
 )  # fmt: skip

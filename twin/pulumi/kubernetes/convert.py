@@ -5,6 +5,7 @@ strings. Here a secret is `Secret(value)` and an unknown is `UNKNOWN`; everythin
 bool, int, float, str, list or dict. A path is a tuple of keys and list positions from the root.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -183,3 +184,14 @@ def path_text(path: Path) -> str:
         else:
             text += f".{step}" if text else step
     return text
+
+
+_STEP = re.compile(r'\["((?:[^"\\]|\\.)*)"\]|\[(\d+|\*)\]|\.?([^.\[\]"]+)')
+
+
+def parse_path(text: str) -> Path:
+    """Read a path as Pulumi writes it; `*` stands for every key or position."""
+    return tuple(
+        int(position) if position.isdigit() else position or name or quoted.replace('\\"', '"')
+        for quoted, position, name in _STEP.findall(text)
+    )

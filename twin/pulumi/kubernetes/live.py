@@ -1,7 +1,7 @@
 """From the program's inputs to what the API server is sent, and back from what it answers. Pure."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
 from twin.pulumi.kubernetes.convert import (
@@ -9,6 +9,7 @@ from twin.pulumi.kubernetes.convert import (
     Object,
     Path,
     Plain,
+    parse_path,
     plain,
     secret_paths,
     with_secrets,
@@ -54,6 +55,42 @@ def body(inputs: Mapping[str, Plain]) -> Object:
         }
         result["data"] = {**result.get("data", {}), **encoded}
     return result
+
+
+def with_others_values(
+    sent: Object, live: Mapping[str, Plain] | None, ignored: Sequence[str]
+) -> Object:
+    """Replace fields of `ignore_changes` by what stands in the cluster.
+
+    Others own such a field, an autoscaler for one: sending its own value back is no conflict, while
+    leaving it out would give up the program's share of it and could remove it.
+
+    Args:
+        sent: what would be sent; left as it is.
+        live: the object as it stands; None where it is gone.
+        ignored: property paths.
+    """
+    result = deepcopy(sent)
+    for path in ignored:
+        _copy(parse_path(path), live or {}, result)
+    return result
+
+
+def _copy(path: Path, source: Plain, target: Plain) -> None:
+    step, rest = path[0], path[1:]
+    for key in _keys(target) if step == "*" else (step,):
+        if key not in _keys(source) or key not in _keys(target):
+            continue
+        if rest:
+            _copy(rest, source[key], target[key])
+        else:
+            target[key] = deepcopy(source[key])
+
+
+def _keys(value: Plain) -> Sequence[Plain]:
+    if isinstance(value, Mapping):
+        return list(value)
+    return range(len(value)) if isinstance(value, list) else ()
 
 
 def outputs(live: Mapping[str, Plain], inputs: Mapping[str, Plain]) -> Object:

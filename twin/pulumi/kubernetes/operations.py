@@ -5,7 +5,7 @@ Check, create, update, read, delete. Knows nothing of gRPC.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -113,10 +113,12 @@ class Operations:
         if has_unknown(inputs) or not self._answers(urn):
             return lives.preview_of_unknown(inputs)
         reference, standing = self._reference(inputs), None
+        self._claim(reference, urn)
         try:
             if not old:
                 standing = self._standing(reference, inputs)
-            dry = self._apply(reference, inputs, dry_run=True)
+            sent = lives.body(inputs)
+            dry = self.cluster.apply(reference, sent, dry_run=True, force=self._force(inputs))
         except UnknownKindError:
             return lives.preview_of_unknown(inputs)  # this very update may bring its definition
         except RefusedError as error:
@@ -156,9 +158,11 @@ class Operations:
             standing = None  # the definition may have been made a moment ago: applying waits for it
         if standing and standing["metadata"].get("deletionTimestamp"):
             until_gone(self.cluster, reference, standing["metadata"]["uid"], wait)
-        return reference.id, self._applied(reference, inputs, wait)
+        return reference.id, self._applied(reference, inputs, lives.body(inputs), wait)
 
-    def update(self, urn: str, inputs: Object, old: Object, timeout: float) -> Object:
+    def update(
+        self, urn: str, inputs: Object, old: Object, timeout: float, ignored: Sequence[str]
+    ) -> Object:
         """Change an object and wait until it is ready.
 
         Return its outputs. Raises as `create` does.
@@ -172,7 +176,10 @@ class Operations:
             return old
         reference = self._reference(inputs)
         self._claim(reference, urn)
-        return self._applied(reference, inputs, self._wait(urn, inputs, timeout))
+        sent = lives.body(inputs)
+        if ignored:
+            sent = lives.with_others_values(sent, self.cluster.get(reference), ignored)
+        return self._applied(reference, inputs, sent, self._wait(urn, inputs, timeout))
 
     def _standing(self, reference: Reference, inputs: Object) -> Object | None:
         """Return an object that already bears the name, if it is Pulumi's own.
@@ -198,8 +205,14 @@ class Operations:
             "the Provider; or give this one another name.",
         )
 
-    def _applied(self, reference: Reference, inputs: Object, wait: Wait) -> Object:
-        live = self._apply(reference, inputs, dry_run=False)
+    def _applied(self, reference: Reference, inputs: Object, sent: Object, wait: Wait) -> Object:
+        live = self.cluster.apply(
+            reference,
+            sent,
+            dry_run=False,
+            force=self._force(inputs),
+            wait_seconds=NEW_KIND_SECONDS,
+        )
         if objects.flag(inputs, objects.SKIP_AWAIT):
             return lives.outputs(live, inputs)
         try:
@@ -209,13 +222,6 @@ class Operations:
         except ProviderError as error:  # the object exists, so its state must not be lost
             raise NotReadyError(lives.outputs(live, inputs), [str(error)], inputs) from None
         return lives.outputs(live, inputs)
-
-    def _apply(self, reference: Reference, inputs: Object, *, dry_run: bool) -> Object:
-        patience = 0 if dry_run else NEW_KIND_SECONDS
-        force = self._force(inputs)
-        return self.cluster.apply(
-            reference, lives.body(inputs), dry_run=dry_run, force=force, wait_seconds=patience
-        )
 
     def _force(self, inputs: Object) -> bool:
         return self.settings.force or objects.flag(inputs, objects.PATCH_FORCE)

@@ -272,8 +272,14 @@ def _elastic_job(live: Live, related: Related) -> Verdict:
     """
     if holds(live, "Failed"):
         return Failed(f"the ElasticJob failed: {why(condition(live, 'Failed'))}")
-    if holds(live, "Running") or holds(live, "Succeeded") or holds(live, "Suspended"):
+    if holds(live, "Succeeded") or holds(live, "Suspended"):
         return READY
+    if holds(live, "Running"):
+        # The upstream controller does not say which version it has seen.
+        told = "observedGeneration" in live.get("status", {})
+        return (
+            Waiting("the change is yet to be taken up") if told and not _observed(live) else READY
+        )
     current = next((kind for kind in ("Restarting", "Created") if holds(live, kind)), None)
     reason = (
         f"{current}: {why(condition(live, current))}"

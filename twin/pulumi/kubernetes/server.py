@@ -232,7 +232,9 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             foreseen = self._operations.preview(request.urn, inputs, old)
             return pb.UpdateResponse(properties=to_struct(foreseen))
-        outputs = self._operations.update(request.urn, inputs, old, request.timeout)
+        outputs = self._operations.update(
+            request.urn, inputs, old, request.timeout, request.ignoreChanges
+        )
         return pb.UpdateResponse(properties=to_struct(outputs))
 
     @answering
