@@ -174,7 +174,7 @@ class Cluster:
         )
         try:
             answer = self._client.call_api(*asked, _request_timeout=(CONNECT_SECONDS, READ_SECONDS))
-            data = answer.read()
+            data = answer.read()  # type: ignore[no-untyped-call]  # kubernetes has no types
         except (HTTPError, OSError) as error:
             raise unreachable(self._client.configuration.host, error) from None
         if answer.status == HTTPStatus.NOT_FOUND and missing is not None:

@@ -30,6 +30,9 @@ CHANGES = {
 }
 """Operations worth showing, and how each reads when it is done."""
 
+LONG_SECONDS = 15
+"""Where there is no terminal, a resource is named once it has taken so long."""
+
 _COLOUR_TAG = re.compile(r"<\{%.*?%\}>")
 
 
@@ -83,6 +86,7 @@ class EventLog:
         self._running: dict[str, tuple[Resource, float]] = {}
         self._done: Counter[str] = Counter()
         self._same = 0
+        self._said: dict[str, str] = {}
         self._noted = ""
         self.errors: list[str] = []
 
@@ -134,10 +138,12 @@ class EventLog:
 
     def _diagnose(self, diagnostic: Mapping[str, Any]) -> None:
         message = _COLOUR_TAG.sub("", str(diagnostic.get("message", ""))).strip()
-        severity = diagnostic.get("severity")
+        severity, urn = str(diagnostic.get("severity")), str(diagnostic.get("urn", ""))
+        name = urn.rsplit("::", 1)[-1]
         if severity == "error" and message:
-            name = str(diagnostic.get("urn", "")).rsplit("::", 1)[-1]
             self.errors.append(f"{name}: {message}" if name else message)
+        elif severity.startswith("info") and urn in self._running:
+            self._said[urn] = message
         elif severity == "warning" and message:
             people.print(Text.assemble(("   warning: ", "yellow"), message))
 
@@ -154,12 +160,18 @@ class EventLog:
         )
 
     def _note(self) -> None:
-        """Name what is under way, where it changed."""
-        names = ", ".join(resource.name for resource, _ in self._running.values())
-        if names != self._noted:
-            self._noted = names
-            if people.is_terminal:
-                self._step.note(names)
+        """Name what is under way and what it waits for; without a terminal only what takes long."""
+        now = time.monotonic()
+        since = 0 if people.is_terminal else LONG_SECONDS
+        note = ", ".join(
+            f"{resource.name} ({said})" if (said := self._said.get(urn)) else resource.name
+            for urn, (resource, began) in self._running.items()
+            if now - began >= since
+        )
+        if note != self._noted:
+            self._noted = note
+            if note:
+                self._step.note(note)
 
 
 def _resource(event: Mapping[str, Any]) -> Resource:
