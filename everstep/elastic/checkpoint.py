@@ -51,9 +51,10 @@ class Manifest:
     Attributes:
         step: completed steps.
         generation: who wrote it.
-        fingerprint: what must be equal for a run to go on from it (model, data set, seed, global
-            batch ...). extra: small numbers and words of the training loop's own. checksum: CRC-32
-            of the state file; bytes its size.
+        fingerprint: what must be equal for a run to go on from it: model, data set, seed, ...
+        extra: small numbers and words of the training loop's own.
+        checksum: CRC-32 of the state file.
+        bytes: size of the state file.
     """
 
     step: int
@@ -120,6 +121,8 @@ def check(path: Path) -> Found:
         read = json.loads((path / MANIFEST_FILE).read_text())
         if read.pop("format", None) != FORMAT:
             raise ValueError("its manifest is of another format")
+        if read.pop("seal", None) != _seal(read):
+            raise ValueError("its manifest is damaged: the checksum differs")
         manifest = Manifest(**read)
     except FileNotFoundError as error:
         raise ValueError("it has no manifest") from error
@@ -157,8 +160,9 @@ def write(
         save_file(state, aside / STATE_FILE)
         size, checksum = _checksum(aside / STATE_FILE)
         _sync(aside / STATE_FILE)
-        described = {**vars(manifest), "format": FORMAT, "bytes": size, "checksum": checksum}
-        (aside / MANIFEST_FILE).write_text(json.dumps(described, indent=1))
+        described = {**vars(manifest), "bytes": size, "checksum": checksum}
+        sealed = {"format": FORMAT, "seal": _seal(described), **described}
+        (aside / MANIFEST_FILE).write_text(json.dumps(sealed, indent=1))
         _sync(aside / MANIFEST_FILE)
         _sync(aside)
         if not may_commit():
@@ -272,6 +276,11 @@ def _checksum(path: Path) -> tuple[int, int]:
         while block := file.read(1 << 20):
             size, checksum = size + len(block), zlib.crc32(block, checksum)
     return size, checksum
+
+
+def _seal(described: Mapping[str, Any]) -> int:
+    """CRC-32 of a manifest's content: a flipped bit in its step would repeat or skip samples."""
+    return zlib.crc32(json.dumps(described, sort_keys=True).encode())
 
 
 def _sync(path: Path) -> None:

@@ -27,11 +27,12 @@ class Member:
     """One node's agent as its key in etcd tells it.
 
     Attributes:
-        identity: unique to one registration; an agent whose lease lapsed comes back under a new
-            one. node: name of the machine or pod, for people. address: where the others reach it.
-            after: the member waits for a generation with a number above this. leaving: its node has
-            been told to go; it is not proposed again. order: etcd's revision at which it
-            registered; the earlier, the lower its rank.
+        identity: of one registration; an agent whose lease lapsed comes back under a new one.
+        node: name of the machine or pod, for people.
+        address: where the others reach it.
+        after: the member waits for a generation with a number above this.
+        leaving: its node has been told to go; it is not proposed again.
+        order: etcd's revision at which it registered; the earlier, the lower its rank.
     """
 
     identity: str

@@ -1,0 +1,62 @@
+import pytest
+import torch
+from torch import nn
+
+from everstep.elastic.exchange import StepExchange, sum_numbers
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.LazyLinear(2))
+    layers(torch.zeros(1, 3, 5, 5))
+    return layers.to(memory_format=torch.channels_last)
+
+
+def test_gradients_are_views_of_one_buffer_and_have_their_usual_values():
+    plain, exchanged = model(), model()
+    exchange = StepExchange(exchanged, scalars=1)
+    batch = torch.randn(6, 3, 5, 5)
+    plain(batch).square().mean().backward()
+
+    exchange.clear()
+    exchanged(batch).square().mean().backward()
+    exchange.sum(1.0, [0.0])
+
+    for mine, theirs in zip(exchanged.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(mine.grad, theirs.grad, atol=1e-6)
+        assert mine.grad.stride() == mine.stride(), "another layout would cost a copy at each step"
+
+
+def test_clearing_starts_a_new_sum():
+    net = model()
+    exchange = StepExchange(net, scalars=1)
+    exchange.clear()
+    net(torch.randn(4, 3, 5, 5)).sum().backward()
+    exchange.clear()
+
+    assert all(not parameter.grad.any() for parameter in net.parameters())
+
+
+def test_small_numbers_ride_along():
+    exchange = StepExchange(model(), scalars=3)
+    exchange.clear()
+
+    assert exchange.sum(1.0, [1.5, 0.0, 2.0]) == [1.5, 0.0, 2.0]
+
+
+def test_batch_statistics_of_one_worker_stay_as_they_are():
+    net = model()
+    exchange = StepExchange(net, scalars=1)
+    exchange.clear()
+    net(torch.randn(4, 3, 5, 5)).sum().backward()
+    before = net[1].running_mean.clone()
+
+    exchange.sum(1.0, [0.0])
+
+    assert torch.equal(net[1].running_mean, before)
+
+
+def test_counts_are_summed_exactly():
+    assert sum_numbers([2.0**40 + 1, 3.0], torch.device("cpu")) == pytest.approx(
+        [2.0**40 + 1, 3.0], abs=0
+    )
