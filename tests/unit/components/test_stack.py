@@ -5,30 +5,11 @@ from typing import Any
 
 import pytest
 
-from components.cluster.existing import ExistingCluster, ExistingClusterArgs
-from components.config import from_mapping
 from components.platform import elastic_controller
-from components.stack import TrainingStack, TrainingStackArgs
-from tests.unit.components.recorder import Graph, Recorded, record
+from tests.unit.components.declared import SPOT, SYSTEM, declared, pod_of
+from tests.unit.components.recorder import Graph
 
-SPOT = {
-    "selector": {"everstep/pool": "gpu-spot"},
-    "tolerations": [{"key": "everstep/spot", "value": "true"}],
-}
-SYSTEM = {"selector": {"everstep/pool": "system"}}
 UPSTREAM = {"kind": "upstream", "image": "torchelastic/kubernetes:0.1.0"}
-
-
-def declared(**sections: Any) -> Graph:
-    pools = {"gpuPool": SPOT, "systemPool": SYSTEM}
-    config = from_mapping({"cluster": pools, **sections})
-
-    def program() -> dict[str, Any]:
-        args = ExistingClusterArgs(config=config.cluster, kubeconfig="contexts: []")
-        cluster = ExistingCluster("cluster", args).cluster
-        return TrainingStack("training", TrainingStackArgs(config=config, cluster=cluster)).outputs
-
-    return record(program)
 
 
 @cache
@@ -45,14 +26,6 @@ def upstream() -> Graph:
 def graph(request: pytest.FixtureRequest) -> Graph:
     found: Graph = request.param()
     return found
-
-
-def pod_of(resource: Recorded) -> dict[str, Any]:
-    spec = resource.inputs["spec"]
-    if resource.type.endswith(":ElasticJob"):
-        spec = spec["replicaSpecs"]["Worker"]
-    pod: dict[str, Any] = spec["template"]["spec"]
-    return pod
 
 
 def pods(graph: Graph) -> dict[str, dict[str, Any]]:
