@@ -84,11 +84,9 @@ def is_drained(api: Api, name: str) -> bool:
 
 
 def is_evictable(pod: Mapping[str, Any]) -> bool:
-    """Whether draining a Node means this pod: no daemon, not a static pod, not one that has ended."""
+    """Whether draining a Node means this pod, as `kubectl drain` sees it: no daemon and no static pod."""
     metadata = pod["metadata"]
     if "kubernetes.io/config.mirror" in metadata.get("annotations", {}):
-        return False
-    if pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
         return False
     return all(owner["kind"] != "DaemonSet" for owner in metadata.get("ownerReferences", []))
 

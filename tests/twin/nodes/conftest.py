@@ -1,5 +1,6 @@
 """Twins of their own for tests, in a state root of their own, gone when the tests are done."""
 
+import contextlib
 import os
 import signal
 import time
@@ -49,7 +50,8 @@ def kill_everything(twin: Twin) -> None:
     tree = Tree.here()
     while pids := tree.processes(twin.layout.identity):
         for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it went with its machine
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.1)
 
 

@@ -66,12 +66,12 @@ def test_a_gpu_machine_is_there_when_its_node_is_ready_and_counts_its_gpus():
         (pod(), True),
         (pod(owner=None), True),
         (pod(owner="DaemonSet"), False),
-        (pod(phase="Succeeded"), False),
-        (pod(phase="Failed"), False),
+        (pod(phase="Succeeded"), True),
+        (pod(phase="Failed"), True),
         (pod(annotations={"kubernetes.io/config.mirror": "x"}), False),
     ],
 )
-def test_draining_leaves_daemons_static_pods_and_those_that_ended(one, evictable):
+def test_draining_leaves_daemons_and_static_pods_only(one, evictable):
     assert cluster.is_evictable(one) is evictable
 
 
