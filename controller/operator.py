@@ -58,6 +58,8 @@ class Operator:
                 settings=_settings(),
                 stop_flag=stop,
                 standalone=True,
+                # kopf would ask for the user's name, which the image's numeric uid does not have
+                identity="elasticjob-controller",  # type: ignore[arg-type]  # a NewType kopf hides
                 **({"namespaces": [self.namespace]} if self.namespace else {"clusterwide": True}),
             )
         finally:
