@@ -72,7 +72,7 @@ def test_preparing_a_folder_names_every_broken_image(folder, capsys):
 
 
 def test_unprepared_data_say_what_to_run(tmp_path):
-    with pytest.raises(EverstepError, match="manifest.json is missing") as error:
+    with pytest.raises(EverstepError, match=r"manifest\.json is missing") as error:
         data.load("fashion-mnist", tmp_path, "train", 28)
 
     assert "trainer.prepare" in error.value.remedy

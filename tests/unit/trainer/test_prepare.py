@@ -79,7 +79,9 @@ def test_a_missing_source_names_the_package(tmp_path, capsys):
 def test_a_broken_source_file_is_named(source, tmp_path):
     (source / "t10k-labels-idx1-ubyte.gz").write_bytes(b"not gzip")
 
-    with pytest.raises(EverstepError, match="t10k-labels-idx1-ubyte.gz is not a gzipped IDX file"):
+    with pytest.raises(
+        EverstepError, match=r"t10k-labels-idx1-ubyte\.gz is not a gzipped IDX file"
+    ):
         prepare.prepare_fashion_mnist(source, tmp_path / "out")
 
 

@@ -1,0 +1,190 @@
+"""Nodes without Kubernetes: agents as local processes on loopback addresses, with a real etcd."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from everstep.elastic.journal import read_all
+from everstep.progress import Silent
+from twin.toolchain import ensure_tools
+
+REPOSITORY = Path(__file__).parents[2]
+Entry = Mapping[str, Any]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running_etcd(folder: Path) -> Iterator[str]:
+    """A real etcd of one member; its endpoint."""
+    client, peer = free_port(), free_port()
+    log = (folder / "etcd.log").open("wb")
+    process = subprocess.Popen(
+        [
+            ensure_tools(["etcd"], Silent())["etcd"],
+            f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls=http://127.0.0.1:{client}",
+            f"--advertise-client-urls=http://127.0.0.1:{client}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer}",
+            "--unsafe-no-fsync",
+        ],
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        until(lambda: _answers(client), 20, "etcd answers")
+        yield f"127.0.0.1:{client}"
+    finally:
+        process.kill()
+        process.wait()
+        log.close()
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def until(true: Callable[[], Any], seconds: float, what: str) -> Any:
+    """Poll until something is true; what it was."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := true():
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"waited {seconds} s in vain until {what}")
+
+
+class Nodes:
+    """Machines that each run one agent of a job."""
+
+    def __init__(self, folder: Path, etcd: str, options: list[str]) -> None:
+        self.run, self._folder, self._etcd, self._options = (
+            folder / "runs" / "job",
+            folder,
+            etcd,
+            options,
+        )
+        self._agents: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *more: str) -> None:
+        number = int(name[1:])
+        address = f"127.0.0.{2 + number}"
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(REPOSITORY),
+            "POD_NAME": name,
+            "POD_IP": address,
+            "NODE_NAME": f"node-{name}",
+            "TMPDIR": str(self._folder),
+        }
+        injected = [
+            "--rdzv_backend=etcd",
+            f"--rdzv_endpoint={self._etcd}",
+            "--rdzv_id=job",
+            "--nnodes=1:3",
+        ]
+        program = ["-m", "trainer.train", "--run", str(self.run), *self._options, *more]
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self._agents[name] = subprocess.Popen(
+                [sys.executable, "-m", "trainer.launch", *injected, "--nproc_per_node=1", *program],
+                cwd=self._folder,
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """To the agent alone, as a kubelet does."""
+        self._agents[name].send_signal(number)
+
+    def signal_all(self, name: str, number: signal.Signals) -> None:
+        """To every process of a node at once."""
+        for process in self._processes(name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+
+    def worker(self, name: str) -> int:
+        """Process id of a node's worker: the youngest of its processes."""
+        return max(self._processes(name))
+
+    def exit_code(self, name: str, seconds: float) -> int:
+        return self._agents[name].wait(seconds)
+
+    def close(self) -> None:
+        for name, agent in self._agents.items():
+            self.signal_all(name, signal.SIGKILL)
+            agent.wait()
+
+    def journal(self, kind: str) -> list[Entry]:
+        return [entry for entry in read_all(self.run / "journal") if entry["kind"] == kind]
+
+    def next_step(self, after: float, world_size: int, seconds: float = 90) -> Entry:
+        """The first step that a group of this size completed after a moment."""
+        return until(
+            lambda: next(
+                (
+                    e
+                    for e in self.journal("step")
+                    if e["at"] > after and e["world_size"] == world_size
+                ),
+                None,
+            ),
+            seconds,
+            f"{world_size} workers take a step\n{self.logs()}",
+        )
+
+    def logs(self) -> str:
+        parts = [
+            f"--- {p.name}\n{p.read_text()[-1500:]}" for p in sorted(self._folder.glob("w*.log"))
+        ]
+        return "\n".join(parts)
+
+    def _processes(self, name: str) -> list[int]:
+        session, found = self._agents[name].pid, []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError, IndexError):
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                    if int(fields[3]) == session:
+                        found.append(int(entry.name))
+        return found
+
+
+def small_data(folder: Path, samples: int) -> Path:
+    """A prepared data set of random images, small enough for steps of a fraction of a second."""
+    import gzip
+    import struct
+
+    from trainer.prepare import prepare_fashion_mnist
+
+    source = folder / "source"
+    source.mkdir()
+    numbers = np.random.default_rng(0)
+    for part, count in (("train", samples), ("t10k", 24)):
+        pixels = numbers.integers(0, 255, (count, 28, 28), dtype=np.uint8)
+        labels = numbers.integers(0, 10, count, dtype=np.uint8)
+        for name, array in (("images-idx3", pixels), ("labels-idx1", labels)):
+            header = struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(
+                f">{array.ndim}I", *array.shape
+            )
+            (source / f"{part}-{name}-ubyte.gz").write_bytes(
+                gzip.compress(header + array.tobytes())
+            )
+    prepare_fashion_mnist(source, folder / "data")
+    return folder / "data"
