@@ -131,7 +131,9 @@ class Agent:
             ("watch", self._watch),
             ("lease", self._keep_lease),
         ):
-            threading.Thread(target=run, name=f"everstep-{name}", daemon=True).start()
+            threading.Thread(
+                target=self._run_and_close, args=(run,), name=f"everstep-{name}", daemon=True
+            ).start()
 
     def rendezvous(self) -> Place:
         """Wait to be in a generation.
@@ -164,6 +166,7 @@ class Agent:
         self._events.put(Tick())
         with contextlib.suppress(EverstepError):
             self._deregister()
+        self._etcd.close()
 
     def end_run(self, ended: Ended) -> None:
         """Tell everyone who waits, now or within a minute, that the run is over."""
@@ -192,6 +195,12 @@ class Agent:
         return sum(
             not member.leaving and name not in inside for name, member in list(core.members.items())
         )
+
+    def _run_and_close(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        finally:
+            self._etcd.close()  # each thread has a connection of its own
 
     # --- the deciding thread ---
 

@@ -17,7 +17,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -211,11 +211,14 @@ class Etcd:
             "start_revision": str(revision),
         }
         connection = _Connection(self._target(), self._context, idle_seconds)
+        undo = ExitStack()
+        undo.callback(connection.close)
         try:
             connection.request(
                 "POST", "/v3/watch", json.dumps({"create_request": create}), self._headers()
             )
             response = connection.getresponse()
+            undo.callback(response.close)  # it holds the socket beyond the connection's own close
             while line := response.readline():
                 result = json.loads(line).get("result", {})
                 if result.get("canceled"):
@@ -231,7 +234,11 @@ class Etcd:
             self._prefer_next()
             raise
         finally:
-            connection.close()
+            undo.close()
+
+    def close(self) -> None:
+        """Close the calling thread's connection; a later call opens another."""
+        self._drop()
 
     def call(
         self,

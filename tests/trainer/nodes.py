@@ -109,7 +109,7 @@ class Nodes:
                 start_new_session=True,
             )
 
-    def signal(self, name: str, number: signal.Signals) -> None:
+    def tell(self, name: str, number: signal.Signals) -> None:
         """To the agent alone, as a kubelet does."""
         self._agents[name].send_signal(number)
 

@@ -46,7 +46,7 @@ def test_a_job_outlives_a_drain_a_vanished_node_and_a_frozen_one_and_finishes(st
     nodes.next_step(0, world_size=3, seconds=240)
 
     drained = time.time()
-    nodes.signal("w1", signal.SIGTERM)
+    nodes.tell("w1", signal.SIGTERM)
     assert nodes.exit_code("w1", 30) == 143, nodes.logs()
     after_drain = nodes.next_step(drained, world_size=2)
     before_drain = max(e["step"] for e in nodes.journal("step") if e["world_size"] == 3)
