@@ -5,7 +5,6 @@ Debian trixie gives the same Python and a PyTorch without CUDA, a fifth of the s
 that Debian hosts have.
 """
 
-import os
 import platform
 import re
 import shutil
@@ -15,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep.errors import EverstepError
-from everstep.progress import Progress
-from twin.images import layout
+from everstep.progress import Progress, Step
+from twin.images import confine, layout
 from twin.toolchain import cache
 
 SUITE = "trixie"
@@ -119,26 +118,18 @@ def _make(base: Base, staging: Path, progress: Progress) -> None:
     archive = staging / "layer.tar"
     with progress.step(f"Making the base image {base.name} from Debian {SUITE} packages") as step:
         arguments = _mmdebstrap(base.packages, archive)
-        with subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=_environment(staging),
-        ) as process:
-            lines = []
-            for line in process.stderr or ():
-                lines.append(line.rstrip())
-                if line.startswith("I: ") and "tempdir" not in line:
-                    step.note(line[3:].strip().rstrip("."))
-        if process.returncode:
-            raise explain(base.name, lines, staging.parent)
+        done = confine.run(arguments, _environment(staging), lambda line: _note(step, line))
+        if done.code:
+            raise explain(base.name, done.lines, staging.parent)
         layout.single_layer(staging / "oci", archive, base.reference, {"Cmd": ["python3"]})
         for rest in staging.iterdir():
             if rest.name != "oci":
                 shutil.rmtree(rest, ignore_errors=True)
+
+
+def _note(step: Step, line: str) -> None:
+    if line.startswith("I: ") and "..." in line:
+        step.note(line.removeprefix("I: ").rstrip("."))
 
 
 def explain(name: str, lines: Iterable[str], folder: Path) -> EverstepError:
@@ -183,7 +174,7 @@ def _environment(staging: Path) -> dict[str, str]:
     work = staging / "work"
     work.mkdir()
     work.chmod(0o755)
-    return os.environ | {"TMPDIR": str(work), "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": "0"}
+    return {"TMPDIR": str(work), "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": "0"}
 
 
 def _output(arguments: list[str]) -> str:

@@ -10,14 +10,13 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from everstep.errors import EverstepError
-from twin.images import layout
+from twin.images import confine, layout
 
 ENGINE_SECONDS = 10.0  # an engine that takes longer to say its version will not be of use
 SHOWN_LINES = 15
@@ -119,16 +118,14 @@ class Buildah:
         asked = self._call(
             ["inspect", "--type", "image", "--format", "{{.FromImageID}}", reference]
         )
-        return asked.returncode == 0
+        return asked.code == 0
 
     def load(self, base: Path, reference: str) -> None:
         """Unpack the base into buildah's storage."""
         # buildah names an image after the path it pulls from, and `.cache` would be no name.
         place = f"oci:{LIBRARY / 'base'}:{layout.read(base)[0].reference}"
-        pulled = self._need(["pull", *self._policy(), place], f"load the base {reference}", base)
-        self._need(
-            ["tag", pulled.strip().splitlines()[-1], reference], f"name the base {reference}"
-        )
+        self._need(["pull", *self._policy(), place], f"load the base {reference}", base)
+        self._need(["tag", f"localhost{LIBRARY}/base", reference], f"name the base {reference}")
 
     def build(self, job: Job, into: Path) -> None:
         """Build, then write what the layout does not have yet."""
@@ -159,15 +156,12 @@ class Buildah:
     def _policy(self) -> list[str]:
         return [f"--signature-policy={self.storage / 'policy.json'}"]
 
-    def _need(self, arguments: list[str], what: str, base: Path | None = None) -> str:
+    def _need(self, arguments: list[str], what: str, base: Path | None = None) -> None:
         done = self._call(arguments, base)
-        if done.returncode:
-            raise explain(self.name, what, done.stdout + done.stderr)
-        return done.stdout
+        if done.code:
+            raise explain(self.name, what, done.output)
 
-    def _call(
-        self, arguments: list[str], base: Path | None = None
-    ) -> subprocess.CompletedProcess[str]:
+    def _call(self, arguments: list[str], base: Path | None = None) -> confine.Finished:
         """Run buildah with a scratch /var/lib/containers that ends with it; `base` is in it."""
         temporary = self.storage / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
@@ -180,17 +174,8 @@ class Buildah:
         if made:
             LIBRARY.mkdir()
         try:
-            return _captured(
-                [
-                    "unshare",
-                    "--mount",
-                    "--propagation=private",
-                    "sh",
-                    "-c",
-                    shell,
-                    str(base),
-                    *command,
-                ],
+            return confine.run(
+                ["sh", "-c", shell, str(base), *command],
                 {"BUILDAH_ISOLATION": "chroot", "TMPDIR": str(temporary)},
             )
         finally:
@@ -229,18 +214,13 @@ def _engine_answers(program: str) -> bool:
 
 
 def _run(arguments: list[str], what: str) -> None:
-    done = _captured(arguments, {})
-    if done.returncode:
-        raise explain(arguments[0], what, done.stdout + done.stderr)
-
-
-def _captured(arguments: list[str], extra: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    done = subprocess.run(
         arguments,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         errors="replace",
-        env={**os.environ, **extra},
         check=False,
     )
+    if done.returncode:
+        raise explain(arguments[0], what, done.stdout + done.stderr)

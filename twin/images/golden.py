@@ -19,6 +19,7 @@ from pathlib import Path
 
 from everstep.errors import EverstepError
 from twin.images import layout
+from twin.images.confine import DIES_WITH_US, OWN_MOUNTS
 
 NAMESPACE = "k8s.io"  # where the kubelet's images are
 SOCKET = "/run/containerd.sock"
@@ -169,10 +170,9 @@ def _containerd(root: Path) -> Iterator[subprocess.Popen[bytes]]:
         'startup_delay = "24h"\nmutation_threshold = 0\ndeletion_threshold = 0\n'
     )
     shell = 'mount -t tmpfs everstep /run && exec containerd --config "$0"'
-    alone = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--propagation=private"]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*alone, "sh", "-c", shell, str(config)],
+            [*DIES_WITH_US, *OWN_MOUNTS, "sh", "-c", shell, str(config)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
