@@ -27,6 +27,7 @@ from components.platform.pods import (
 NAME = "elastic-job-controller"
 LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": "everstep"}
 METRICS_PORT = 8080
+MEMORY_LIMIT = "256Mi"  # upstream's own 30Mi is too little for caches over a whole cluster
 MAINTAINED_IMAGE = "localhost/everstep/controller:local"
 
 
@@ -53,13 +54,13 @@ class Flavour:
         status_subresource: whether it writes the status through its own door.
         rbac: file in manifests/ with what it may do.
         command: the program and its flags.
-        memory: limit; upstream's own 30Mi is too little for caches over a whole cluster.
+        health: path on the metrics port that says whether it is well.
     """
 
     status_subresource: bool
     rbac: str
     command: tuple[pulumi.Input[str], ...]
-    memory: str
+    health: str
 
 
 def flavour(args: ElasticControllerArgs) -> Flavour:
@@ -73,7 +74,7 @@ def flavour(args: ElasticControllerArgs) -> Flavour:
                 "--enable-leader-election",
                 f"--metrics-addr=:{METRICS_PORT}",
             ),
-            memory="256Mi",
+            health="/metrics",  # it has nothing better
         )
     return Flavour(
         status_subresource=True,
@@ -86,7 +87,7 @@ def flavour(args: ElasticControllerArgs) -> Flavour:
             f"--metrics-port={METRICS_PORT}",
             "--leader-elect",
         ),
-        memory="256Mi",
+        health="/healthz",
     )
 
 
@@ -165,7 +166,6 @@ class ElasticController(Part):
 
     def _container(self, chosen: Flavour) -> core.v1.ContainerArgs:
         """Give the controller's container."""
-        ready = core.v1.HTTPGetActionArgs(path="/metrics", port=METRICS_PORT)
         return core.v1.ContainerArgs(
             name="controller",
             image=self.image,
@@ -176,17 +176,26 @@ class ElasticController(Part):
                 field_env("POD_NAMESPACE", "metadata.namespace"),
             ],
             ports=[core.v1.ContainerPortArgs(name="metrics", container_port=METRICS_PORT)],
-            readiness_probe=core.v1.ProbeArgs(
-                http_get=ready, period_seconds=2, timeout_seconds=5, failure_threshold=3
-            ),
+            readiness_probe=_probe(chosen.health, period=2, failures=3),
+            liveness_probe=_probe(chosen.health, period=20, failures=6),
             security_context=container_security(),
             resources=core.v1.ResourceRequirementsArgs(
-                requests={"cpu": "50m", "memory": "96Mi"}, limits={"memory": chosen.memory}
+                requests={"cpu": "50m", "memory": "96Mi"}, limits={"memory": MEMORY_LIMIT}
             ),
             volume_mounts=[
                 core.v1.VolumeMountArgs(name="tmp", mount_path="/tmp"),  # noqa: S108 - a pod's own
             ],
         )
+
+
+def _probe(path: str, *, period: int, failures: int) -> core.v1.ProbeArgs:
+    """Give a probe of the metrics port; `period` in seconds."""
+    return core.v1.ProbeArgs(
+        http_get=core.v1.HTTPGetActionArgs(path=path, port=METRICS_PORT),
+        period_seconds=period,
+        timeout_seconds=5,
+        failure_threshold=failures,
+    )
 
 
 def _service_account(rbac: str) -> str:

@@ -154,9 +154,11 @@ def test_a_job_can_be_scaled_within_its_bounds(defined: Path) -> None:
     assert kubectl(defined, "apply", "-f", str(EXAMPLE)).returncode == 0
     scale = ("-n", "elastic-job", "scale", "elasticjob", "example", "--replicas")
 
-    within, above = kubectl(defined, *scale, "2"), kubectl(defined, *scale, "9")
+    aside, within = kubectl(defined, *scale, "0"), kubectl(defined, *scale, "2")
+    above = kubectl(defined, *scale, "9")
     shown = kubectl(defined, "-n", "elastic-job", "get", "elasticjobs").stdout
 
+    assert aside.returncode == 0, "0 sets a job aside"
     assert within.returncode == 0, within.stderr
     assert "maxReplicas is less than" in above.stderr
     header, row = (line.split() for line in shown.splitlines())

@@ -1,0 +1,64 @@
+"""What the stack writes on command lines is what the programs behind them take."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.config import DATASETS, MODELS
+from tests.unit.components.declared import declared, pod_of
+
+
+def words_of_worker(**job: Any) -> list[str]:
+    (container,) = pod_of(declared(job={"name": "fashion", **job})["training-job-fashion"])[
+        "containers"
+    ]
+    words: list[str] = container["args"]
+    return words[words.index("trainer.train") + 1 :]
+
+
+def test_the_trainer_takes_what_the_stack_tells_a_worker() -> None:
+    from trainer.settings import parse
+
+    said = parse(
+        words_of_worker(model="efficientnet_b1", epochs=2, learningRate=0.1, fresh="again", seed=7)
+    )
+
+    assert (said.model, said.dataset, said.epochs) == ("efficientnet_b1", "fashion-mnist", 2)
+    assert said.run == Path("/everstep/runs/fashion")
+    assert said.data == Path("/everstep/data/fashion-mnist")
+    assert (said.learning_rate, said.fresh, said.seed) == (0.1, "again", 7)
+
+
+def test_a_silent_stack_file_means_the_trainers_own_defaults_where_both_have_one() -> None:
+    from trainer.settings import Settings, parse
+
+    said = parse(words_of_worker())
+    own = Settings(model=said.model, dataset=said.dataset, data=said.data, run=said.run)
+
+    for name in ("weight_decay", "label_smoothing", "warmup_fraction", "image_size"):
+        assert getattr(said, name) == getattr(own, name), name
+
+
+def test_the_controller_takes_its_flags() -> None:
+    from controller.__main__ import parse
+
+    (container,) = pod_of(declared()["training-controller-deployment"])["containers"]
+
+    said = parse(container["command"][3:])
+
+    assert container["command"][:3] == ["python3", "-m", "controller"]
+    assert (said.namespace, said.metrics_port, said.leader_elect) == ("elastic-job", 8080, True)
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_the_trainer_knows_every_data_set(dataset: str) -> None:
+    from trainer.data import check_name
+
+    check_name(dataset)
+
+
+def test_the_trainer_knows_every_model() -> None:
+    from trainer import models
+
+    assert set(MODELS) == set(models.NAMES)
