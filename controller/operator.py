@@ -1,8 +1,9 @@
 """The shell around `reconcile`: kopf watches, a queue orders, threads make the passes.
 
-kopf is used for what is hard and dull, watching without missing anything, and only its plain events: its
-other handlers would write annotations and finalizers into the user's objects. Every event about a job, one of
-its pods or a node that turned bad does the same thing: it makes the job due for a pass.
+kopf is used for what is hard and dull, watching without missing anything, and only its plain
+events: its other handlers would write annotations and finalizers into the user's objects. Every
+event about a job, one of its pods or a node that turned bad does the same thing: it makes the job
+due for a pass.
 """
 
 import asyncio
@@ -88,7 +89,7 @@ class Operator:
             ca_path=settings.ssl_ca_cert,
             insecure=not settings.verify_ssl,
             scheme="Bearer" if header else None,
-            token=header.removeprefix("Bearer ") or None,
+            token=header.rpartition(" ")[2] or None,  # in a pod the prefix is "bearer"
             certificate_path=settings.cert_file,
             private_key_path=settings.key_file,
         )
@@ -97,8 +98,8 @@ class Operator:
         self,
         name: str | None,
         namespace: str | None,
-        type: str | None,
-        **_: object,  # noqa: A002
+        type: str | None,  # noqa: A002  (kopf's name for it)
+        **_: object,
     ) -> None:
         key = (namespace or "", name or "")
         if type == "DELETED":
@@ -113,8 +114,12 @@ class Operator:
         self.queue.add((namespace or "", labels["job-name"]))
 
     async def _node_changed(
-        self, name: str | None, body: Mapping[str, Any], type: str | None, **_: object
-    ) -> None:  # noqa: A002
+        self,
+        name: str | None,
+        body: Mapping[str, Any],
+        type: str | None,  # noqa: A002  (kopf's name for it)
+        **_: object,
+    ) -> None:
         """Look at every job again when a node is gone or its health changed; a heartbeat is no news."""
         gone = type == "DELETED"
         before = self.nodes.pop(name or "", None)
