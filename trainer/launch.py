@@ -103,8 +103,13 @@ class Launcher:
         return DONE if self._done.is_set() and self._code == DONE else NOTICE
 
     def _run_agent(self) -> None:
+        from everstep.elastic.etcd import EtcdUnreachableError
+
         try:
             self._code = self._launch()
+        except EtcdUnreachableError as error:
+            log.error("%s", error)
+            self._code = AGAIN
         except EverstepError as error:
             log.error("%s", error)
             self._code = PERMANENT

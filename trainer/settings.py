@@ -47,7 +47,7 @@ class Settings:
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """What decides the outcome, except the data's own identity."""
+        """What decides every step, except the data's own identity and how many steps there are."""
         names: tuple[str, ...] = (
             "model",
             "dataset",
@@ -56,7 +56,7 @@ class Settings:
             "learning_rate",
             "weight_decay",
         )
-        names += ("label_smoothing", "warmup_fraction", "image_size", "seed", "max_steps", "fresh")
+        names += ("label_smoothing", "warmup_fraction", "image_size", "seed", "fresh")
         return {name: getattr(self, name) for name in names}
 
 
@@ -73,7 +73,8 @@ def parse(arguments: list[str]) -> Settings:
 def result(settings: Settings) -> dict[str, Any] | None:
     """The result of this run, where it has finished under these very settings; otherwise None."""
     found = any_result(settings.run)
-    return found if found and found.get("fingerprint") == settings.fingerprint else None
+    same = found and found.get("fingerprint") == settings.fingerprint
+    return found if same and found.get("max_steps") == settings.max_steps else None
 
 
 def any_result(run: Path) -> dict[str, Any] | None:

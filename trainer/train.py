@@ -248,7 +248,11 @@ def finish(trainer: Trainer) -> None:
         }
         _write_json(
             trainer.settings.run / RESULT_FILE,
-            {**summary, "fingerprint": trainer.settings.fingerprint},
+            {
+                **summary,
+                "max_steps": trainer.settings.max_steps,
+                "fingerprint": trainer.settings.fingerprint,
+            },
         )
         trainer.journal.note(
             "finish", step=trainer.step, accuracy=trainer.accuracy, seconds=summary["seconds"]

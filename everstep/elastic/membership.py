@@ -309,6 +309,8 @@ class Membership:
         self.members = {member.identity: member for member in seen.members}
         if seen.generation:
             self._see_generation(seen.generation, seen.revision)
+        elif self.current:  # etcd was wiped: its revisions begin anew, our numbers must not
+            self.revision, self._proposed = 0, -1
         if self.identity and self.identity not in self.members:
             self.identity = None  # lapsed while nobody watched
 
@@ -409,7 +411,8 @@ class Membership:
             return []  # on its way; a lost race shows as a new revision
         self._proposed = self.revision
         chosen = tuple(member.identity for member in ranked[: self.rules.max_members])
-        return [Propose(self._number() + 1, chosen, self.revision)]
+        number = 1 + max(self._number(), *(member.after for member in ranked))
+        return [Propose(number, chosen, self.revision)]
 
     def _settled(self, ranked: list[Member], now: float) -> bool:
         """A group that trained before goes on at once; a first one gives the others time to arrive."""

@@ -40,9 +40,8 @@ def start(tmp_path, etcd):
         nodes.close()
 
 
-def test_a_job_outlives_a_drain_a_vanished_node_and_a_frozen_one_and_finishes(start):
-    total = 250
-    nodes = start("--global-batch", "12", "--max-steps", str(total))
+def test_a_job_outlives_a_drain_a_loss_a_freeze_and_the_loss_of_all_and_finishes(start):
+    nodes = start("--global-batch", "12", "--epochs", "1000")
     nodes.next_step(0, world_size=3, seconds=240)
 
     drained = time.time()
@@ -69,12 +68,18 @@ def test_a_job_outlives_a_drain_a_vanished_node_and_a_frozen_one_and_finishes(st
     nodes.signal_all("w2", signal.SIGSTOP)
     nodes.next_step(frozen, world_size=2)
     nodes.signal_all("w2", signal.SIGCONT)
+    nodes.next_step(time.time(), world_size=3, seconds=240)
 
+    for name in NAMES:  # all at once: only what is on the disk is left
+        nodes.signal_all(name, signal.SIGKILL)
+    total = max(entry["step"] for entry in nodes.journal("step")) + 5
+    for name in NAMES:
+        nodes.start(name, "--max-steps", str(total))
     assert [nodes.exit_code(name, 300) for name in NAMES] == [0, 0, 0], nodes.logs()
+
     steps = [entry["step"] for entry in nodes.journal("step")]
-    assert set(steps) == set(range(1, total + 1))
-    result = json.loads((nodes.run / "result.json").read_text())
-    assert result["steps"] == total
+    assert set(steps) == set(range(1, total + 1)), "no step may be missing"
+    assert json.loads((nodes.run / "result.json").read_text())["steps"] == total
     newest = checkpoint.check(max((nodes.run / "checkpoints").iterdir()))
     assert newest.manifest.step == total
     for event, at in (("drain", drained), ("vanish", vanished), ("freeze", frozen)):

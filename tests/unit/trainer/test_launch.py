@@ -53,7 +53,9 @@ def test_a_backend_of_torch_s_own_stays_what_it_is(tmp_path):
 def test_a_finished_run_is_seen_before_torch_is_even_imported(tmp_path):
     assert launch.finished_already(line(tmp_path)) is None
     fingerprint = parse(line(tmp_path)[8:]).fingerprint
-    (tmp_path / "result.json").write_text(json.dumps({"accuracy": 0.9, "fingerprint": fingerprint}))
+    (tmp_path / "result.json").write_text(
+        json.dumps({"accuracy": 0.9, "max_steps": 0, "fingerprint": fingerprint})
+    )
 
     assert "accuracy 0.9" in (launch.finished_already(line(tmp_path)) or "")
 

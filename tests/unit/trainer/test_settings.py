@@ -48,7 +48,9 @@ def test_where_the_data_lie_does_not_change_what_the_run_is():
 def test_a_result_counts_only_for_the_settings_that_it_is_of(tmp_path):
     line = [*LINE[:-1], str(tmp_path)]
     fingerprint = parse(line).fingerprint
-    (tmp_path / "result.json").write_text(json.dumps({"accuracy": 0.9, "fingerprint": fingerprint}))
+    (tmp_path / "result.json").write_text(
+        json.dumps({"accuracy": 0.9, "max_steps": 0, "fingerprint": fingerprint})
+    )
 
     assert result(parse(line)) is not None
     assert result(parse([*line, "--epochs", "9"])) is None

@@ -1,0 +1,132 @@
+"""How fast the trainer trains and recovers on this machine: three agents on loopback and a real etcd.
+
+    python3 -m benchmarks.trainer throughput              # images/s with 1, 2 and 3 workers
+    python3 -m benchmarks.trainer recovery --rounds 5     # each event, median and worst
+    python3 -m benchmarks.trainer accuracy --epochs 1     # the whole run of the local stack
+
+Fashion-MNIST comes from Debian's dataset-fashion-mnist, or from --source.
+"""
+
+import argparse
+import json
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.trainer.nodes import Nodes, running_etcd
+from trainer.prepare import DEBIAN_FOLDER, prepare_fashion_mnist
+
+NAMES = ("w0", "w1", "w2")
+START_SECONDS = 300
+
+
+def main() -> None:
+    """Measure what is asked for and print one line a figure."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("what", choices=["throughput", "recovery", "accuracy"])
+    parser.add_argument("--source", type=Path, default=DEBIAN_FOLDER)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--global-batch", type=int, default=384)
+    parser.add_argument("--learning-rate", type=float, default=0.2)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        prepare_fashion_mnist(options.source, folder / "data")
+        with running_etcd(folder) as etcd:
+            measure = {"throughput": throughput, "recovery": recovery, "accuracy": accuracy}
+            measure[options.what](folder, etcd, options)
+
+
+def begin(
+    folder: Path, etcd: str, options: argparse.Namespace, names: tuple[str, ...], *more: str
+) -> Nodes:
+    """Start nodes of one job."""
+    fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(folder / "data")]
+    fixed += [
+        "--global-batch",
+        str(options.global_batch),
+        "--learning-rate",
+        str(options.learning_rate),
+    ]
+    nodes = Nodes(folder, etcd, [*fixed, *more])
+    for name in names:
+        nodes.start(name)
+    return nodes
+
+
+def throughput(folder: Path, etcd: str, options: argparse.Namespace) -> None:
+    """Images per second of each world size, the first two steps left out."""
+    for count in (1, 2, 3):
+        nodes = begin(
+            folder, etcd, options, NAMES[:count], "--max-steps", "14", f"--fresh=of-{count}"
+        )
+        try:
+            for name in NAMES[:count]:
+                nodes.exit_code(name, START_SECONDS)
+            steps = [e for e in nodes.journal("step") if e["world_size"] == count][2:]
+        finally:
+            nodes.close()
+        speed = sum(e["images"] for e in steps) / sum(e["seconds"] for e in steps)
+        print(
+            f"{count} worker(s): {speed:.0f} images/s over {len(steps)} steps of {options.global_batch}"
+        )
+
+
+def recovery(folder: Path, etcd: str, options: argparse.Namespace) -> None:
+    """Seconds from each event to the survivors' next step, and the steps that were repeated."""
+    nodes = begin(folder, etcd, options, NAMES, "--epochs", "50")
+    events: dict[str, Callable[[str], None]] = {
+        "drain": lambda name: nodes.tell(name, signal.SIGTERM),
+        "vanish": lambda name: nodes.signal_all(name, signal.SIGKILL),
+        "freeze": lambda name: nodes.signal_all(name, signal.SIGSTOP),
+    }
+    try:
+        for kind, act in events.items():
+            rounds = [_one(nodes, kind, act, NAMES[number % 3]) for number in range(options.rounds)]
+            seconds, lost, joins = zip(*rounds, strict=True)
+            print(
+                f"{kind}: next step after {statistics.median(seconds):.1f} s (worst {max(seconds):.1f}), "
+                f"steps repeated {max(lost)}; pause when it came back {statistics.median(joins):.1f} s"
+            )
+    finally:
+        nodes.close()
+
+
+def _one(
+    nodes: Nodes, kind: str, act: Callable[[str], None], name: str
+) -> tuple[float, int, float]:
+    """One event and the node's return: seconds to the next step, steps repeated, pause at the join."""
+    nodes.next_step(time.time() - 5, 3, START_SECONDS)
+    at = time.time()
+    act(name)
+    after = nodes.next_step(at, 2, START_SECONDS)
+    highest = max(e["step"] for e in nodes.journal("step") if e["at"] < after["at"])
+    if kind == "freeze":
+        nodes.signal_all(name, signal.SIGCONT)
+    else:
+        nodes.start(name)
+    joined = nodes.next_step(after["at"], 3, START_SECONDS)
+    last_alone = max(e["at"] for e in nodes.journal("step") if e["at"] < joined["at"])
+    return after["at"] - at, highest + 1 - after["step"], joined["at"] - last_alone
+
+
+def accuracy(folder: Path, etcd: str, options: argparse.Namespace) -> None:
+    """The whole run with three workers, undisturbed."""
+    began = time.monotonic()
+    nodes = begin(folder, etcd, options, NAMES, "--epochs", str(options.epochs))
+    try:
+        codes = [nodes.exit_code(name, 3600) for name in NAMES]
+    finally:
+        nodes.close()
+    result = json.loads((nodes.run / "result.json").read_text())
+    print(f"exit codes {codes}, {time.monotonic() - began:.0f} s in all, {result}")
+
+
+if __name__ == "__main__":
+    main()
