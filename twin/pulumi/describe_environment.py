@@ -14,12 +14,11 @@ from typing import Any
 
 
 def describe() -> dict[str, Any]:
-    """Describe this interpreter: its version, what is installed, which providers have an SDK.
+    """Describe this interpreter: its version and what is installed.
 
     Returns:
         {"version": str,
-         "distributions": [[name, version, is required by another]],
-         "providers": [[name, version]]}
+         "distributions": [[name, version, is required by another]]}
     """
     found: dict[str, str] = {}
     required: set[str] = set()
@@ -31,14 +30,14 @@ def describe() -> dict[str, Any]:
         "distributions": [
             [name, version, name in required] for name, version in sorted(found.items())
         ],
-        "providers": _providers(),
     }
 
 
-def _providers() -> list[list[str]]:
-    """Find the SDKs by the file that each carries.
+def providers() -> list[list[str]]:
+    """List the Pulumi providers that have an SDK here: name and version of each.
 
-    Walking every distribution's file list would take seconds.
+    They are found by the file that each SDK carries; every distribution's file list would take
+    seconds to walk.
     """
     files = sorted(
         {file for entry in sys.path for file in Path(entry).glob("*/pulumi-plugin.json")}
@@ -56,4 +55,4 @@ def _plain(name: str) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(describe()))
+    print(json.dumps({**describe(), "providers": providers()}))

@@ -72,7 +72,9 @@ def distributions(python: str, *, only_top_level: bool) -> list[Package]:
 
 def providers(python: str) -> list[Package]:
     """List the providers whose SDKs are installed, with the versions that these SDKs want."""
-    return [Package(name, number) for name, number in _ask(python)["providers"]]
+    ours = python == sys.executable
+    found = describe_environment.providers() if ours else _ask(python)["providers"]
+    return [Package(name, number) for name, number in found]
 
 
 @cache

@@ -38,7 +38,7 @@ def install_plugins(home: Path, pulumi: Path) -> dict[str, str]:
         _launcher(
             plugins / f"language-python-v{LANGUAGE_VERSION}",
             "pulumi-language-python",
-            "twin.pulumi.language_host",
+            "language",
         )
     _provide_kubernetes(plugins)
     return {
@@ -60,7 +60,7 @@ def _provide_kubernetes(plugins: Path) -> None:
         _require_stand_in_allowed(
             program, "on PATH or in ~/.pulumi/plugins (pulumi plugin install)"
         )
-        _launcher(ours, program, "twin.pulumi.kubernetes")
+        _launcher(ours, program, "kubernetes")
     elif official.parent != plugins:
         link = plugins / official.name
         if ours.exists() and _is_stand_in(ours / program):
@@ -98,13 +98,13 @@ def _require_stand_in_allowed(program: str, where: str) -> None:
         )
 
 
-def _launcher(folder: Path, program: str, module: str) -> None:
+def _launcher(folder: Path, program: str, plugin: str) -> None:
     """Write a script that becomes the plugin: exec keeps the engine its parent.
 
     -P keeps the program's own folder, which is the working directory, off the plugin's module path.
     """
     folder.mkdir(exist_ok=True)
-    script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m {module} "$@"\n'
+    script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m twin.pulumi {plugin} "$@"\n'
     target, aside = folder / program, folder / f".{program}.{os.getpid()}"
     if target.exists() and target.read_text() == script:
         return

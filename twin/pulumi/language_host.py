@@ -11,9 +11,8 @@ and is refused by name.
 import json
 import os
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO
@@ -234,15 +233,11 @@ def _streams(child: subprocess.Popen[bytes]) -> Iterator[pb.RunPluginResponse]:
             streams.pop(name).close()
 
 
-def main() -> None:
-    """Serve the engine that started this process."""
-    host = LanguageHost(plugin.engine_address(sys.argv[1:]))
+def serve(arguments: Sequence[str]) -> None:
+    """Serve the engine that started this process; arguments are those that it gave."""
+    host = LanguageHost(plugin.engine_address(arguments))
 
     def register(server: grpc.Server) -> None:
         language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server)
 
     plugin.serve(register, host.end_children)
-
-
-if __name__ == "__main__":
-    main()

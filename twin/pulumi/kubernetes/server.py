@@ -7,9 +7,8 @@ Turns the engine's requests into operations and their errors into its answers.
 
 import json
 import logging
-import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import NoReturn, TypeVar
 
@@ -25,7 +24,7 @@ from twin.pulumi import plugin
 from twin.pulumi.install import KUBERNETES_VERSION
 from twin.pulumi.kubernetes import diff as diffs
 from twin.pulumi.kubernetes import manifests, objects
-from twin.pulumi.kubernetes import settings as arguments
+from twin.pulumi.kubernetes import settings as wishes
 from twin.pulumi.kubernetes.convert import (
     Object,
     from_struct,
@@ -105,7 +104,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     def __init__(self, engine: str) -> None:
         self._engine = Engine(engine)
-        self._operations = Operations(arguments.Settings(), self._engine)
+        self._operations = Operations(wishes.Settings(), self._engine)
 
     # -- about the provider itself
 
@@ -146,7 +145,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         failures = []
         try:
             if not has_unknown(given):
-                arguments.parse(given)
+                wishes.parse(given)
         except ProviderError as error:
             failures.append(pb.CheckFailure(reason=str(error)))
         return pb.CheckResponse(inputs=request.news, failures=failures)
@@ -158,9 +157,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         if old == new:
             return pb.DiffResponse(changes=pb.DiffResponse.DIFF_NONE)
         replaces = (
-            []
-            if has_unknown(new)
-            else arguments.must_replace(arguments.parse(old), arguments.parse(new))
+            [] if has_unknown(new) else wishes.must_replace(wishes.parse(old), wishes.parse(new))
         )
         changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
         return pb.DiffResponse(changes=pb.DiffResponse.DIFF_SOME, diffs=changed, replaces=replaces)
@@ -173,7 +170,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
         The cluster is first asked when something is to be done.
         """
-        self._operations = Operations(arguments.parse(from_struct(request.args)), self._engine)
+        self._operations = Operations(wishes.parse(from_struct(request.args)), self._engine)
         return pb.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
 
     # -- about resources
@@ -294,9 +291,9 @@ def _property_diff(field: diffs.FieldDiff) -> pb.PropertyDiff:
     return pb.PropertyDiff(kind=pb.PropertyDiff.Kind.Value(name), inputDiff=True)
 
 
-def main() -> None:
-    """Serve the engine that started this process."""
-    provider = Provider(plugin.engine_address(sys.argv[1:]))
+def serve(arguments: Sequence[str]) -> None:
+    """Serve the engine that started this process; arguments are those that it gave."""
+    provider = Provider(plugin.engine_address(arguments))
 
     def register(server: grpc.Server) -> None:
         provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider, server)
