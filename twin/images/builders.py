@@ -6,11 +6,13 @@ and it runs in a mount namespace of its own, so that the mounts it makes and the
 under /var/lib never reach the host.
 """
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -170,18 +172,28 @@ class Buildah:
         command = ["buildah", *places, "--storage-driver=overlay", *arguments]
         bind = f'&& mkdir {LIBRARY}/base && mount --bind "$0" {LIBRARY}/base' if base else ""
         shell = f'mount -t tmpfs everstep {LIBRARY} {bind} && exec "$@"'
-        made = not LIBRARY.exists()
-        if made:
-            LIBRARY.mkdir()
-        try:
+        with _mount_point(LIBRARY):
             return confine.run(
                 ["sh", "-c", shell, str(base), *command],
                 {"BUILDAH_ISOLATION": "chroot", "TMPDIR": str(temporary)},
             )
-        finally:
-            if made:
-                with suppress(OSError):  # another run may be using it
-                    LIBRARY.rmdir()
+
+
+@contextmanager
+def _mount_point(folder: Path) -> Iterator[None]:
+    """Have a folder to mount on; if we made it, remove it again, unless another run is using it."""
+    made = not folder.exists()
+    folder.mkdir(exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+    finally:
+        if made:
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                folder.rmdir()
+        os.close(lock)
 
 
 def explain(program: str, what: str, output: str) -> EverstepError:
