@@ -81,7 +81,7 @@ class Api:
         """Whether the server is there and says that it is ready."""
         try:
             self.request("GET", "/readyz")
-        except (ApiError, OSError, http.client.HTTPException):
+        except (ApiError, OSError):
             return False
         return True
 
@@ -106,6 +106,8 @@ class Api:
             connection.request(method, path, payload, {"Content-Type": content_type})
             response = connection.getresponse()
             answer = _parse(response.read())
+        except http.client.HTTPException as error:
+            raise ConnectionError(f"no proper answer: {error!r}") from error
         finally:
             connection.close()
         if response.status >= http.HTTPStatus.BAD_REQUEST:

@@ -65,6 +65,16 @@ def bring_up(
         machine_images.keep(store, layout)
         wanted = records.assign_slots(layout, machines, programs, store.key)
         start_machines(layout, tree, wanted, progress)
+        _tell_of_older_images(layout, store.key, progress)
+
+
+def _tell_of_older_images(layout: Layout, key: str, progress: Progress) -> None:
+    """Say which machines run on with images that have since been built anew: pods there run older code."""
+    if older := [record.spec.name for record in records.all_of(layout) if record.images != key]:
+        with progress.step(f"Keeping the older images of {', '.join(older)}") as step:
+            step.note(
+                "built anew since; `vanish` and `return` bring a machine up to date, or `down` and `up` all"
+            )
 
 
 def start_machines(
@@ -181,8 +191,8 @@ def _has_default_account(api: Api) -> bool:
 def _start_keeper(layout: Layout, tree: Tree) -> None:
     before = processes.load(layout.process(KEEPER))
     command = [sys.executable, "-m", "twin.nodes.keeper", str(layout.state)]
-    process = processes.start(command, layout.log(KEEPER))
-    tree.add(layout.control_plane_cgroup, process.pid)
+    enclosed = [*tree.enclosing(layout.control_plane_cgroup), *command]
+    process = processes.start(enclosed, layout.log(KEEPER))
 
     def reported() -> bool:
         current = processes.load(layout.process(KEEPER))

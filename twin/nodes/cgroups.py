@@ -66,6 +66,19 @@ class Tree:
         for folder in self.folders(path):
             (folder / "cgroup.procs").write_text(str(pid))
 
+    def enclosing(self, path: str) -> list[str]:
+        """Return how to start a program so that it is in a cgroup before it does anything.
+
+        Moving it afterwards would leave a moment in which whoever starts it may be killed, and it be lost.
+        """
+        lists = " ".join(str(folder / "cgroup.procs") for folder in self.folders(path))
+        return [
+            "sh",
+            "-c",
+            f'for list in {lists}; do echo $$ > "$list" || exit; done; exec "$@"',
+            "sh",
+        ]
+
     def processes(self, path: str) -> set[int]:
         """Return every process in a cgroup or below it."""
         found: set[int] = set()

@@ -101,8 +101,8 @@ def start_missing(layout: Layout, tools: Mapping[str, Path], tree: Tree) -> None
 
 def start_component(layout: Layout, component: str, command: Sequence[str], tree: Tree) -> Process:
     """Start one process of the control plane, in the twin's cgroup."""
-    process = processes.start(command, layout.log(component), GO_ENVIRONMENT)
-    tree.add(layout.control_plane_cgroup, process.pid)
+    enclosed = [*tree.enclosing(layout.control_plane_cgroup), *command]
+    process = processes.start(enclosed, layout.log(component), GO_ENVIRONMENT)
     process.save(layout.process(component))
     return process
 

@@ -4,6 +4,7 @@ Where systemd would stand on a real machine. When it is killed the kernel ends e
 """
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -74,6 +75,9 @@ def main(plan: Plan) -> NoReturn:
     """Be the machine."""
     try:
         os.setsid()
+        os.umask(0o022)
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # pods inherit it
         furnish(plan)
         services = Services(commands(plan.record))
         services.start("containerd")

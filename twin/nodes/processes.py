@@ -87,6 +87,7 @@ def start(
             env={**ENVIRONMENT, **(environment or {})},
             start_new_session=True,
             cwd="/",
+            umask=0o022,  # not the user's, which may hide from pods what they must read
         )
     # Not yet collected, so it has an entry even if it has ended.
     _, started = _stat(child.pid)

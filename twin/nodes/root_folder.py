@@ -5,16 +5,19 @@ A chroot into an image would need one; the host's own `/usr` is there, and right
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from twin.nodes import linux, machine_config
 from twin.nodes.linux import Mount
+from twin.nodes.processes import wait_until
 
 # Never bound from the host. What a machine must see below them is bound path by path.
 OWN = ("proc", "sys", "dev", "run", "tmp", "var", "mnt", "lost+found", machine_config.INSIDE.name)
 # In a namespace of our own a tmpfs hides /sys: a place for the new root that exists on every host and where
 # nobody keeps files that we might need.
 BUILDING_SITE = Path("/sys")
+PASS_ON_SECONDS = 2.0
 # What the kubelet insists on, on any host. It gets files that say so; the host's values stay as they are.
 PRIVATE_SYSCTLS = {
     "kernel/panic": 10,
@@ -92,14 +95,23 @@ def mount_cgroups(version: int, controllers: Sequence[str]) -> None:
         leaf = top / "init"
         leaf.mkdir()
         (leaf / "cgroup.procs").write_text("0")
-        offered = (top / "cgroup.controllers").read_text().split()
-        (top / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in offered))
+        for controller in (top / "cgroup.controllers").read_text().split():
+            # Refused while the process that booted us is still in the top, which it leaves by ending.
+            wait_until(partial(_passed_on, top, controller), PASS_ON_SECONDS)
         return
     linux.mount("cgroups", top, "tmpfs", options="mode=755")
     for name in controllers:
         (top / name).mkdir()
         options = "none,name=systemd" if name == "systemd" else name
         linux.mount("cgroup", top / name, "cgroup", options=options)
+
+
+def _passed_on(top: Path, controller: str) -> bool:
+    try:
+        (top / "cgroup.subtree_control").write_text(f"+{controller}")
+    except OSError:
+        return False
+    return True
 
 
 def hide_sysctls(folder: Path = Path("/run/sysctl")) -> None:

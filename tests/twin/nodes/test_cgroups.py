@@ -1,3 +1,5 @@
+import subprocess
+
 import pytest
 
 from twin.nodes.cgroups import Tree
@@ -75,3 +77,20 @@ def test_version_2_passes_on_the_controllers_that_containers_need(version_2):
     assert (version_2 / "cgroup.subtree_control").read_text() in {"+cpu", "+memory", "+pids"}
     assert (version_2 / "everstep-a" / "cgroup.subtree_control").read_text() == "+memory"
     assert (version_2 / "everstep-a" / "machine-b").is_dir()
+
+
+def test_a_program_is_in_its_cgroup_before_it_starts(version_1):
+    tree = Tree.here(version_1)
+    for controller in tree.controllers:
+        (version_1 / controller / "everstep-a").mkdir()
+
+    shown = subprocess.run(
+        [*tree.enclosing("everstep-a"), "sh", "-c", "echo $$"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    for controller in tree.controllers:
+        listing = version_1 / controller / "everstep-a" / "cgroup.procs"
+        assert listing.read_text() == shown.stdout, "another process was put into the cgroup"
