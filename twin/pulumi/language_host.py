@@ -13,6 +13,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO
@@ -38,6 +39,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         self._engine = engine
         self._children: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
+        self._cancelled = False
 
     def Handshake(
         self, request: pb.LanguageHandshakeRequest, context: ServicerContext
@@ -52,7 +54,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
     def About(self, request: pb.AboutRequest, context: ServicerContext) -> pb.AboutResponse:
         """Describe the interpreter that would run the program."""
-        python = environment.interpreter(request.info)
+        python = _interpreter(request.info, context)
         return pb.AboutResponse(
             executable=python,
             version=environment.version(python),
@@ -65,7 +67,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         """List the Pulumi packages beside the program, whose plugins the engine then checks."""
         packages = [
             plugin_pb2.PackageDependency(name=found.name, kind="resource", version=found.version)
-            for found in environment.providers(environment.interpreter(request.info))
+            for found in environment.providers(_interpreter(request.info, context))
         ]
         return pb.GetRequiredPackagesResponse(packages=packages)
 
@@ -74,7 +76,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     ) -> pb.GetProgramDependenciesResponse:
         """List the Python distributions installed for the program."""
         found = environment.distributions(
-            environment.interpreter(request.info), only_top_level=not request.transitiveDependencies
+            _interpreter(request.info, context), only_top_level=not request.transitiveDependencies
         )
         return pb.GetProgramDependenciesResponse(
             dependencies=[pb.DependencyInfo(name=each.name, version=each.version) for each in found]
@@ -96,55 +98,41 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return pb.RuntimeOptionsResponse()
 
     def Run(self, request: pb.RunRequest, context: ServicerContext) -> pb.RunResponse:
-        """Run one program to its end.
-
-        An answer with `bail` means the user has been told what failed.
-        """
-        try:
-            command = [
-                environment.interpreter(request.info),
-                "-u",
-                str(RUN_PROGRAM),
-                _entry(request),
-            ]
-        except environment.NoInterpreterError as error:
-            return pb.RunResponse(error=str(error))
+        """Run one program to its end; an answer with `bail` means the user has been told what failed."""
+        python = _interpreter(request.info, context)
+        program = str(Path(request.info.program_directory) / (request.info.entry_point or "."))
         child = subprocess.Popen(
-            [*command, *request.args],
+            [python, "-u", str(RUN_PROGRAM), program, *request.args],
             cwd=request.pwd or request.info.program_directory,
             env={**os.environ, **self._environment(request)},
             stdin=subprocess.DEVNULL,
         )
-        code = self._wait(child)
-        if code == SHOWN:
+        with self._watching(child):
+            code = child.wait()
+        if code == SHOWN or (code < 0 and self._cancelled):
             return pb.RunResponse(bail=True)
-        if code:
-            return pb.RunResponse(error=_ended(code))
-        return pb.RunResponse()
+        return pb.RunResponse(error=_ended(code) if code else "")
 
     def RunPlugin(
         self, request: pb.RunPluginRequest, context: ServicerContext
     ) -> Iterator[pb.RunPluginResponse]:
-        """Run a plugin written in Python, such as a policy pack directory,.
-
-        Stream what it prints.
-        """
-        python = environment.interpreter(request.info)
+        """Run a plugin written in Python, such as a policy pack directory, and stream what it prints."""
         child = subprocess.Popen(
-            [python, "-u", *_plugin_arguments(request)],
+            [_interpreter(request.info, context), "-u", *_plugin_arguments(request)],
             cwd=request.pwd or request.info.program_directory,
             env=dict(entry.split("=", 1) for entry in request.env) or None,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        # The engine ends a plugin by cancelling the call.
-        context.add_callback(child.terminate)
-        yield from _streams(child)
-        yield pb.RunPluginResponse(exitcode=self._wait(child))
+        context.add_callback(child.terminate)  # the engine ends a plugin by cancelling the call
+        with self._watching(child):
+            yield from _streams(child)
+            yield pb.RunPluginResponse(exitcode=child.wait())
 
     def Cancel(self, request: Empty, context: ServicerContext) -> Empty:
         """End the programs that run: the engine has been interrupted."""
+        self._cancelled = True
         self.end_children()
         return Empty()
 
@@ -154,11 +142,13 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             for child in self._children:
                 child.terminate()
 
-    def _wait(self, child: subprocess.Popen[bytes]) -> int:
+    @contextmanager
+    def _watching(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
+        """Count a child among those that end with this process."""
         with self._lock:
             self._children.add(child)
         try:
-            return child.wait()
+            yield
         finally:
             with self._lock:
                 self._children.discard(child)
@@ -185,12 +175,14 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         }
 
 
-def _entry(request: pb.RunRequest) -> str:
-    """Find what to run: the entry point in the program's directory.
-
-    "." stands for its __main__.py.
-    """
-    return str(Path(request.info.program_directory) / (request.info.entry_point or "."))
+def _interpreter(info: pb.ProgramInfo, context: ServicerContext) -> str:
+    """Find the program's interpreter; where there is none, end the call and say so."""
+    try:
+        return environment.interpreter(info)
+    except environment.NoInterpreterError as error:
+        what = str(error)
+    context.abort(grpc.StatusCode.FAILED_PRECONDITION, what)
+    raise AssertionError("abort raises")
 
 
 def _plugin_arguments(request: pb.RunPluginRequest) -> list[str]:

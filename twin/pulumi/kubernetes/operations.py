@@ -71,7 +71,8 @@ class Operations:
     def check(self, name: str, old: Object, new: Object, seed: bytes) -> Object:
         """Complete a program's inputs: a name and a namespace where it gives none."""
         named = objects.with_name(new, name, seed, old)
-        if plain(named.get("metadata", {})).get("namespace") is not None:
+        given = objects.metadata(named)
+        if not given or given.get("namespace") is not None:  # or all of it is yet unknown
             return named
         scope = self._namespaced(named)
         if scope is None and (kept := objects.metadata(old).get("namespace")):
