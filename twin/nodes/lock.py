@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from everstep.errors import EverstepError
+from twin.nodes.processes import Process
 
 
 @contextlib.contextmanager
@@ -28,9 +29,8 @@ def held(path: Path, subject: str, what: str, *, shared: bool = False) -> Iterat
     """
     descriptor = _open_locked(path, subject, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
     try:
-        if not shared:
-            os.truncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()} {what}".encode(), 0)
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()} {what}".encode(), 0)
         yield
     finally:
         os.close(descriptor)
@@ -61,7 +61,9 @@ def _same_file(descriptor: int, path: Path) -> bool:
 
 def _busy(path: Path, subject: str) -> EverstepError:
     pid, _, what = (path.read_text() if path.exists() else "").partition(" ")
-    if not pid:
+    if (
+        not pid.isdigit() or Process.of(int(pid)) is None
+    ):  # of several verbs the last one's name stands there
         return EverstepError(f"The {subject} is being changed by somebody else.", "Try again.")
     return EverstepError(
         f"The {subject} is being changed: process {pid} is at `{what}`.",

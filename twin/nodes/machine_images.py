@@ -10,13 +10,14 @@ import shutil
 from pathlib import Path
 
 from twin.images import ImageStore, clone
+from twin.nodes import records
 from twin.nodes.layout import Layout
 
 SNAPSHOTS = Path("io.containerd.snapshotter.v1.overlayfs/snapshots")
 
 
 def keep(store: ImageStore, layout: Layout) -> Path:
-    """Return the twin's own copy of a store, made where there is none. Older ones stay: machines use them."""
+    """Return the twin's own copy of a store, made where there is none. Older ones that machines use stay."""
     kept = layout.images / store.key
     if not kept.exists():
         aside = layout.images / f".{store.key}"
@@ -24,7 +25,20 @@ def keep(store: ImageStore, layout: Layout) -> Path:
             shutil.rmtree(aside)
         clone(store, aside)
         aside.replace(kept)
+    used = {record.images for record in records.all_of(layout)} | {store.key}
+    for folder in layout.images.iterdir():
+        if folder.name not in used:
+            shutil.rmtree(folder)
     return kept
+
+
+def in_use(layout: Layout) -> ImageStore | None:
+    """Return the images that were given to machines last, as a store; None where there are none."""
+    kept = [folder for folder in layout.images.glob("*") if not folder.name.startswith(".")]
+    if not kept:
+        return None
+    newest = max(kept, key=lambda folder: folder.stat().st_ctime)
+    return ImageStore(newest, newest.name, ())
 
 
 def lay_out(kept: Path, destination: Path) -> None:

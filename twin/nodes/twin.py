@@ -12,7 +12,7 @@ from pathlib import Path
 from everstep.errors import EverstepError
 from everstep.progress import Progress, Silent
 from twin.images import ImageStore, ensure_images
-from twin.nodes import bring_up, cluster, components, lock, records, take_down
+from twin.nodes import bring_up, cluster, components, lock, machine_images, records, take_down
 from twin.nodes.api import Api, ApiError
 from twin.nodes.cgroups import Tree
 from twin.nodes.layout import Layout
@@ -94,11 +94,17 @@ class Twin:
         )
 
     def add(self, spec: MachineSpec, progress: Progress) -> None:
-        """Add a machine to a twin that stands; one that is there already is repaired if it must be."""
+        """Add a machine to a twin that stands; one that is there already is repaired if it must be.
+
+        It gets the images that the others have, however old: `up` is what looks for newer ones.
+        """
         with lock.held(self._standing.lock, self._subject, f"add {spec.name}"):
             if all(spec.name != record.spec.name for record in records.all_of(self.layout)):
                 self._note("add", spec.name)
-            bring_up.bring_up(self.layout, Tree.here(), [spec], self.images, progress)
+            images = machine_images.in_use(self.layout)
+            bring_up.bring_up(
+                self.layout, Tree.here(), [spec], lambda p: images or self.images(p), progress
+            )
 
     def remove(self, name: str) -> None:
         """Take a machine away for good, its Node too; drain it first where its pods should leave in order."""

@@ -1,10 +1,12 @@
 """A control plane without machines: what most developers of a program or a controller need."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from everstep.errors import EverstepError
 from everstep.progress import Lines
 from tests.twin.nodes.conftest import api_of, eventually, kill_everything, left_of
 from twin.nodes import Twin, processes
+from twin.nodes.cgroups import Tree
 
 pytestmark = pytest.mark.twin
 
@@ -106,6 +109,26 @@ def test_the_second_of_two_ups_is_told_who_the_first_is(twin):
     finally:
         first.communicate(b"\n")
     twin.up([], Lines())
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 2.0])
+def test_an_up_that_was_killed_midway_can_be_run_again(twin, seconds):
+    twin.down(Lines())
+    program = "from twin.nodes import Twin; from everstep.progress import Lines; Twin.open('nodes-test').up([], Lines())"
+    with contextlib.suppress(subprocess.TimeoutExpired):  # on which it is killed
+        subprocess.run([sys.executable, "-c", program], timeout=seconds, check=False)
+
+    twin.up([], Lines())
+
+    assert twin.status().api_ready
+    keepers = [
+        pid for pid in Tree.here().processes(twin.layout.control_plane_cgroup) if is_keeper(pid)
+    ]
+    assert len(keepers) == 1, "the killed one's keeper must not be left beside the new one"
+
+
+def is_keeper(pid):
+    return "twin.nodes.keeper" in Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def test_down_after_everything_was_killed_leaves_nothing(twin):

@@ -42,3 +42,22 @@ def test_down_may_remove_the_lock_s_folder_and_the_next_up_makes_another(tmp_pat
         shutil.rmtree(path.parent)
         with lock.held(path, "t", "up"):
             assert path.exists()
+
+
+def test_a_holder_that_is_long_gone_is_not_named(tmp_path):
+    path = tmp_path / "lock"
+    with lock.held(path, "t", "drain", shared=True):
+        path.write_text("4194305 up")  # above the largest id there can be
+        with pytest.raises(EverstepError) as caught, lock.held(path, "t", "down"):
+            pass
+
+    assert "4194305" not in str(caught.value)
+
+
+def test_a_verb_is_named_too(tmp_path):
+    with (
+        lock.held(tmp_path / "lock", "twin 'a'", "drain gpu-0", shared=True),
+        pytest.raises(EverstepError, match=f"process {os.getpid()} is at `drain gpu-0`"),
+        lock.held(tmp_path / "lock", "twin 'a'", "down"),
+    ):
+        pass
