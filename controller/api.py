@@ -1,9 +1,10 @@
 """What an ElasticJob asks for, read from its JSON and checked.
 
-The API is the TorchElastic controller's (`elastic.pytorch.org/v1alpha1`), so that a manifest for that
-controller runs here. The custom resource's schema refuses most nonsense already; the rules are checked here
-again because a cluster may still hold the older, laxer schema. A faulty spec is a value with its faults
-listed, not an exception: the controller must say so in the status and go on with the spec before it.
+The API is the TorchElastic controller's (`elastic.pytorch.org/v1alpha1`), so that a manifest for
+that controller runs here. The custom resource's schema refuses most nonsense already; the rules are
+checked here again because a cluster may still hold the older, laxer schema. A faulty spec is a
+value with its faults listed, not an exception: the controller must say so in the status and go on
+with the spec before it.
 """
 
 import re
@@ -78,7 +79,8 @@ class ElasticJob:
     Attributes:
         spec: what to act on: the object's spec, or, if that is faulty, the last one without faults.
             None where there was never one.
-        faults: what is wrong with the object's spec now, each with its remedy; empty for a good one.
+        faults: what is wrong with the object's spec now, each with its remedy; empty for a good
+            one.
     """
 
     name: str
@@ -139,8 +141,8 @@ def read_spec(source: Mapping[str, Any], job_name: str) -> tuple[Spec | None, tu
     return Spec(
         rendezvous_endpoint=source["rdzvEndpoint"],
         replicas=replicas,
-        # Without a bound the number of replicas is it, as in the upstream controller; 0 replicas suspend the
-        # job, and a worker made after that must still find a bound of 1.
+        # Without a bound the number of replicas is it, as in the upstream controller; 0 replicas
+        # suspend the job, and a worker made after that must still find a bound of 1.
         min_replicas=source.get("minReplicas") or max(replicas, 1),
         max_replicas=source.get("maxReplicas") or max(replicas, 1),
         restart_policy=RestartPolicy(worker.get("restartPolicy") or RestartPolicy.EXIT_CODE),
@@ -194,13 +196,17 @@ def _faults_of_range(source: Mapping[str, Any], replicas: object) -> list[str]:
         ]
     if least is not None and 0 < replicas < least:
         return [
-            f"spec.replicaSpecs.Worker.replicas ({replicas}) is less than spec.minReplicas ({least}), so training "
-            "could never start; raise replicas or lower minReplicas"
+            (
+                f"spec.replicaSpecs.Worker.replicas ({replicas}) is less than spec.minReplicas ({least}), so training "
+                "could never start; raise replicas or lower minReplicas"
+            )
         ]
     if most is not None and replicas > most:
         return [
-            f"spec.replicaSpecs.Worker.replicas ({replicas}) is more than spec.maxReplicas ({most}), so the workers "
-            "above it could never join; lower replicas or raise maxReplicas"
+            (
+                f"spec.replicaSpecs.Worker.replicas ({replicas}) is more than spec.maxReplicas ({most}), so the "
+                "workers above it could never join; lower replicas or raise maxReplicas"
+            )
         ]
     return []
 
@@ -228,8 +234,11 @@ def _faults_of_name(name: str, most: int) -> list[str]:
     if DNS_LABEL.fullmatch(name) and len(longest) <= DNS_LABEL_LENGTH:
         return []
     return [
-        f"metadata.name is {name!r}; its workers and their Services are named like {longest!r}, which must be at most "
-        f"{DNS_LABEL_LENGTH} lower-case letters, digits and '-', beginning with a letter; make the job anew under such a name"
+        (
+            f"metadata.name is {name!r}; its workers and their Services are named like {longest!r}, which must be "
+            f"at most {DNS_LABEL_LENGTH} lower-case letters, digits and '-', beginning with a letter; make the job "
+            "anew under such a name"
+        )
     ]
 
 

@@ -1,8 +1,9 @@
 """The calls that the controller makes to the API server, on plain JSON.
 
-The typed models of the `kubernetes` package would parse every field of every pod to read ten of them, and drop
-fields newer than themselves on the way back; its client is used for what is hard: credentials and connections.
-Reads are never from a cache, so no pass decides on what is no longer true.
+The typed models of the `kubernetes` package would parse every field of every pod to read ten of
+them, and drop fields newer than themselves on the way back; its client is used for what is hard:
+credentials and connections. Reads are never from a cache, so no pass decides on what is no longer
+true.
 """
 
 import json
@@ -22,6 +23,7 @@ from controller.situation import Deletion, Event
 
 CONFLICT, NOT_FOUND, INVALID, BAD_REQUEST = 409, 404, 422, 400
 TIMEOUT_SECONDS = (5, 30)  # to connect, to answer
+Json = Any  # what the API server answers with
 JOBS = f"/apis/{GROUP}/{VERSION}"
 
 
@@ -66,7 +68,7 @@ class Cluster:
 
     def request(
         self, method: str, path: str, body: object = None, query: Mapping[str, str] | None = None
-    ) -> Any:
+    ) -> Json:
         """Make one call and return the JSON it answers with.
 
         Raises:
@@ -92,7 +94,7 @@ class Cluster:
         found: list[Any] = self.request("GET", f"{JOBS}{where}/{PLURAL}")["items"]
         return found
 
-    def job(self, namespace: str, name: str) -> Any:
+    def job(self, namespace: str, name: str) -> Json:
         """Return one ElasticJob's JSON; None where there is none."""
         return self._find(f"{JOBS}/namespaces/{namespace}/{PLURAL}/{name}")
 
@@ -115,8 +117,8 @@ class Cluster:
     def refusal(self, job: ElasticJob) -> str | None:
         """Ask the API server whether it would take this job's pods; return why not.
 
-        Asked once for each spec. Only what is wrong with the pod itself counts: a quota that is used up today
-        is no fault of the spec.
+        Asked once for each spec. Only what is wrong with the pod itself counts: a quota that is
+        used up today is no fault of the spec.
         """
         key = (job.uid, job.generation)
         if job.spec is None or job.faults or job.spec.source == job.status.last_valid_spec:
@@ -185,7 +187,7 @@ class Cluster:
         }  # fmt: skip
         self.request("POST", f"/api/v1/namespaces/{job.namespace}/events", body)
 
-    def _find(self, path: str) -> Any:
+    def _find(self, path: str) -> Json:
         try:
             return self.request("GET", path)
         except Refused as refused:
@@ -201,7 +203,7 @@ class Cluster:
                 raise
 
 
-def _text(response: Any) -> str:  # the client has no types here
+def _text(response: Json) -> str:  # the client has no types here
     body: bytes = response.read()
     return body.decode()
 

@@ -1,8 +1,9 @@
 """Leader election by a Lease: of several controllers one acts, the others stand by.
 
-kopf's own peering needs a resource definition of its own, and its peers give way, which two of equal priority
-do by stopping both. A `coordination.k8s.io` Lease is what Kubernetes' own controllers use. Two leaders for a
-moment would do no harm: pods have fixed names and the status is written only over the version that was read.
+kopf's own peering needs a resource definition of its own, and its peers give way, which two of
+equal priority do by stopping both. A `coordination.k8s.io` Lease is what Kubernetes' own
+controllers use. Two leaders for a moment would do no harm: pods have fixed names and the status is
+written only over the version that was read.
 """
 
 import logging
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from controller.cluster import CONFLICT, NOT_FOUND, Cluster, Refused
+from controller.cluster import CONFLICT, NOT_FOUND, Cluster, Json, Refused
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,8 @@ LEASE_NAME = "elasticjob-controller"
 class Candidate:
     """One controller that wants to lead.
 
-    Whether another's lease has lapsed is judged by how long it was not seen to change, on this machine's clock,
-    since the clocks of two machines need not agree.
+    Whether another's lease has lapsed is judged by how long it was not seen to change, on this
+    machine's clock, since the clocks of two machines need not agree.
     """
 
     cluster: Cluster
@@ -74,7 +75,7 @@ class Candidate:
         except Exception:  # we are ending: the lease lapses by itself
             log.warning("the lease could not be given back; it lapses in %d s", LEASE_SECONDS)
 
-    def _read(self, path: str) -> Any:
+    def _read(self, path: str) -> Json:
         try:
             return self.cluster.request("GET", path)
         except Refused as refused:

@@ -1,13 +1,14 @@
 """What has happened to each worker: how often it ended, why, and when it may be tried again.
 
-Pods come and go and take their history with them; this is what is left, and it is kept in the job's status.
-Written before a failed pod is deleted, so that no failure is forgotten, and by the pod's uid, so that none is
-counted twice, whenever the controller dies in between.
+Pods come and go and take their history with them; this is what is left, and it is kept in the job's
+status. Written before a failed pod is deleted, so that no failure is forgotten, and by the pod's
+uid, so that none is counted twice, whenever the controller dies in between.
 
-Two kinds of end are told apart. A *failure* is the trainer's own: an exit code from 1 to 127, a crash, or no memory left.
-It counts against the back-off limit. A *disruption* is the machine's: a signal, an eviction, a deletion, a
-lost node. It does not count, since on spot machines it says nothing about the training; but a pod that is
-disrupted again and again, right after its start, is replaced ever more slowly all the same.
+Two kinds of end are told apart. A *failure* is the trainer's own: an exit code from 1 to 127, a
+crash, or no memory left. It counts against the back-off limit. A *disruption* is the machine's: a
+signal, an eviction, a deletion, a lost node. It does not count, since on spot machines it says
+nothing about the training; but a pod that is disrupted again and again, right after its start, is
+replaced ever more slowly all the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -185,7 +186,8 @@ def _failed(record: WorkerRecord, pod: "Pod", now: datetime) -> tuple[WorkerReco
         failures=(0 if steady else record.failures) + (cause is Cause.FAILED),
         quick_ends=0 if steady else record.quick_ends + 1,
     )
-    # The first disruption in a while is made good at once: seconds without a worker are seconds of a GPU unused.
+    # The first disruption in a while is made good at once: seconds without a worker are seconds of
+    # a GPU unused.
     free = 0 if cause is Cause.FAILED else 1
     wait = delay_seconds(new.quick_ends - free)
     if wait:

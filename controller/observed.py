@@ -12,7 +12,7 @@ from controller.clock import parse_time
 DISRUPTIONS = frozenset(
     {
         "Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "NodeAffinity",
-        "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfnvidia.com/gpu", "Outofnvidia.com/gpu",
+        "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfnvidia.com/gpu",
     }
 )  # fmt: skip
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -23,8 +23,8 @@ class Pod:
     """One worker's pod.
 
     Attributes:
-        phase: as Kubernetes says it, with two corrections: `Succeeded` means that the training container ended
-            with 0 by itself; `Failed` is every other end.
+        phase: as Kubernetes says it, with two corrections: `Succeeded` means that the training
+            container ended with 0 by itself; `Failed` is every other end.
         exit_code: the training container's, once it ended; None where that is not known.
         disrupted: whether its end was its machine's doing.
         waiting: why it does not run yet, where Kubernetes says so.
@@ -112,8 +112,8 @@ def _phase(
 ) -> str:
     """Correct the phase for what it means to a training.
 
-    A pod that is asked to go and then exits with 0 did not finish: it obeyed. One whose trainer finished while a
-    sidecar failed did.
+    A pod that is asked to go and then exits with 0 did not finish: it obeyed. One whose trainer
+    finished while a sidecar failed did.
     """
     if "deletionTimestamp" not in metadata:
         finished_itself = ended.get("exitCode") == 0 and not disrupted

@@ -1,8 +1,8 @@
 """What one pass over a job should change: a list of rules, of which the first that applies decides.
 
-Pure: everything it needs is in its arguments, the time included, and it touches nothing; `operator` reads the
-world and does what the plan says. Each pass starts from what is there now, so a lost event, a
-crash or a second controller costs time, never correctness.
+Pure: everything it needs is in its arguments, the time included, and it touches nothing; `operator`
+reads the world and does what the plan says. Each pass starts from what is there now, so a lost
+event, a crash or a second controller costs time, never correctness.
 """
 
 from collections.abc import Callable, Iterable
@@ -72,8 +72,8 @@ def refuse_nonsense(seen: Situation) -> Plan | None:
 def wind_up(seen: Situation) -> Plan | None:
     """Once a worker has succeeded the training is over: nobody is replaced, and the others are waited for.
 
-    Workers end together; one that starts late finds the training finished and exits with 0. One that waits for
-    a machine is not needed any more, one that is starting gets some seconds.
+    Workers end together; one that starts late finds the training finished and exits with 0. One
+    that waits for a machine is not needed any more, one that is starting gets some seconds.
     """
     finished = [record for record in seen.status.workers.values() if record.succeeded]
     if not finished:
@@ -116,8 +116,8 @@ def stop_at_the_deadline(seen: Situation) -> Plan | None:
     if deadline is None or deadline > seen.now or _suspended(spec):
         return None
     message = (
-        f"the job has run for RunPolicy.activeDeadlineSeconds ({spec.run_policy.active_deadline_seconds} s) without finishing; "
-        "make it anew with a longer one: training goes on from its newest checkpoint"
+        f"the job has run for RunPolicy.activeDeadlineSeconds ({spec.run_policy.active_deadline_seconds} s) without "
+        "finishing; make it anew with a longer one: training goes on from its newest checkpoint"
     )
     seen = _ended(seen, ConditionType.FAILED, "DeadlineExceeded", message)
     stopped = [pod for pod in seen.present if not pod.over and not pod.deleting]
@@ -255,8 +255,8 @@ def _to_be_replaced(seen: Situation, leaving: Iterable[Pod]) -> tuple[list[Pod],
 def _missing(seen: Situation, spec: Spec) -> tuple[tuple[int, ...], Situation]:
     """Return the indices to fill, lowest first.
 
-    A pod that is there in any state holds its place until its object is gone, so a job never has more pods
-    than workers asked for, except while it is scaled in.
+    A pod that is there in any state holds its place until its object is gone, so a job never has
+    more pods than workers asked for, except while it is scaled in.
     """
     taken = {pod.index for pod in seen.pods}
     wanted = max(spec.replicas - len(taken), 0)

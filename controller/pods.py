@@ -28,7 +28,8 @@ def labels(job_name: str, index: int) -> dict[str, str]:
 def arguments(job_name: str, spec: Spec) -> list[str]:
     """Return what is put before every container's own arguments.
 
-    A change of the bounds reaches new pods only: running ones keep the bounds that they were started with.
+    A change of the bounds reaches new pods only: running ones keep the bounds that they were
+    started with.
     """
     return [
         "--rdzv_backend=etcd",

@@ -1,8 +1,8 @@
 """One pass over one job: read everything afresh, let `plan` decide, write the status, act, tell.
 
-The status goes first. It remembers which ends of workers were counted; were a failed pod deleted before
-that is written, a crash in between would forget the failure. A status written without the actions costs nothing:
-the next pass finds the same pods and plans the same actions.
+The status goes first. It remembers which ends of workers were counted; were a failed pod deleted
+before that is written, a crash in between would forget the failure. A status written without the
+actions costs nothing: the next pass finds the same pods and plans the same actions.
 """
 
 import logging
@@ -31,8 +31,8 @@ class TryAgain(Exception):  # noqa: N818  (not an error: the world moved on, or 
 class Reconciler:
     """Passes over jobs. Safe to use from several threads for different jobs.
 
-    `trouble` holds why the last attempt to act for a job failed, to be said in its status; it may be lost,
-    since the next attempt finds out again.
+    `trouble` holds why the last attempt to act for a job failed, to be said in its status; it may
+    be lost, since the next attempt finds out again.
     """
 
     cluster: Cluster
@@ -76,7 +76,8 @@ class Reconciler:
         found = self.cluster.owned("pods", job.name, job.namespace, job.uid)
         pods = [read_pod(item) for item in found]
         services = self.cluster.owned("services", job.name, job.namespace, job.uid)
-        # Nodes are read after the pods: a node that a pod was bound to was there before it, so one not found is gone.
+        # Nodes are read after the pods: a node that a pod was bound to was there before it, so one
+        # not found is gone.
         nodes = self.cluster.nodes(pod.node for pod in pods if pod.node)
         names = frozenset(item["metadata"]["name"] for item in services)
         trouble = self.trouble.get((job.namespace, job.name), "")

@@ -17,7 +17,8 @@ class Deletion:
     """A pod to delete, and why.
 
     Attributes:
-        force: whether to remove the object at once, without its kubelet's word that the processes are gone.
+        force: whether to remove the object at once, without its kubelet's word that the processes
+            are gone.
     """
 
     pod: Pod
@@ -39,7 +40,8 @@ class Plan:
     """What one pass should change.
 
     Attributes:
-        status: to be written first: what it remembers must not be lost with a pod that is deleted after it.
+        status: to be written first: what it remembers must not be lost with a pod that is deleted
+            after it.
         ends: workers' ends that are new in this status.
         wake: when to look again though nothing happens; None: only the safety net's turn.
     """
@@ -90,11 +92,13 @@ class Situation:
     def sweep(self) -> tuple[Deletion, ...]:
         """Return the removal of all pods whose machine is lost.
 
-        Kubernetes waits for the kubelet's word that a pod's processes ended, and a lost machine's kubelet never
-        gives it. Removing the object regardless is safe for certain where the Node is gone or tainted as out of
-        service. Where the node is only silent its processes may live on; a StatefulSet would have to
-        wait, but membership here is fenced in etcd: a worker whose lease has lapsed is no member, and what it
-        computes reaches nobody. So a silent node is given some seconds and then held to be lost as well.
+        Kubernetes waits for the kubelet's word that a pod's processes ended, and a lost machine's
+        kubelet never gives it. Removing the object regardless is safe for certain where the Node is
+        gone or tainted as out of service. Where the node is only silent its processes may live on;
+        a StatefulSet would have to
+        wait, but membership here is fenced in etcd: a worker whose lease has lapsed is no member,
+            and what it computes reaches nobody. So a silent node is given some seconds and then
+            held to be lost as well.
         """
         return tuple(
             Deletion(pod=pod, why=f"its node {pod.node} is lost", force=True) for pod in self.lost

@@ -1,8 +1,8 @@
 """The status of an ElasticJob: what was seen, in the form the API server keeps.
 
-It is the controller's only memory: the failures of each worker and the last spec without faults are kept
-here, so that a new controller goes on where the old one stopped. It holds no time that moves by itself
-(upstream's `lastReconcileTime`), since the status is written only when it changed.
+It is the controller's only memory: the failures of each worker and the last spec without faults are
+kept here, so that a new controller goes on where the old one stopped. It holds no time that moves
+by itself (upstream's `lastReconcileTime`), since the status is written only when it changed.
 """
 
 from collections.abc import Mapping
@@ -144,7 +144,8 @@ class Status:
     ) -> "Status":
         """Return the status with one condition said anew.
 
-        Its transition time moves only when its truth changes, its update time when its words do too.
+        Its transition time moves only when its truth changes, its update time when its words do
+        too.
         """
         known = self.condition(kind)
         if known and (known.holds, known.reason, known.message) == (holds, reason, message):

@@ -1,7 +1,7 @@
 """Which job is due for a pass, and when: each at most once in the queue, and never in two passes at once.
 
-kopf's own timers would do as well, but they put a finalizer on every ElasticJob, and then no job can be deleted
-while no controller runs.
+kopf's own timers would do as well, but they put a finalizer on every ElasticJob, and then no job
+can be deleted while no controller runs.
 """
 
 import asyncio

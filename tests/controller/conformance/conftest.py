@@ -1,12 +1,15 @@
 """Gives the conformance tests a cluster, a controller, and somebody to play the kubelets.
 
-By default: the twin's control plane without machines, the maintained controller as a process with the rights of its own
-service account, and the stand-in kubelet. To try another controller that runs in a cluster already (which must hold
-no other nodes and have the ElasticJob's definition installed), name the cluster and what selects the controller's pods:
+By default: the twin's control plane without machines, the maintained controller as a process with
+the rights of its own service account, and the stand-in kubelet. To try another controller that runs
+in a cluster already (which must hold no other nodes and have the ElasticJob's definition
+installed), name the cluster and what selects the controller's pods:
 
-    EVERSTEP_CONFORMANCE_KUBECONFIG=... EVERSTEP_CONFORMANCE_CONTROLLER=app=torch-elastic pytest tests/controller/conformance
+    EVERSTEP_CONFORMANCE_KUBECONFIG=... EVERSTEP_CONFORMANCE_CONTROLLER=app=torch-elastic pytest
+    tests/controller/conformance
 
-With EVERSTEP_CONFORMANCE_UPSTREAM=1 the tests that the published TorchElastic controller is known to fail are expected to.
+With EVERSTEP_CONFORMANCE_UPSTREAM=1 the tests that the published TorchElastic controller is known
+to fail are expected to.
 """
 
 import json

@@ -1,7 +1,7 @@
 """An honest stand-in for kubelets: it says of pods what a kubelet would say, and runs nothing.
 
-The API server, the scheduler, the garbage collector and the node controllers around it are the real ones.
-What it cannot show is how processes behave; the twin with machines does.
+The API server, the scheduler, the garbage collector and the node controllers around it are the real
+ones. What it cannot show is how processes behave; the twin with machines does.
 """
 
 import threading
