@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import tarfile
 from collections.abc import Collection, Iterator
@@ -88,7 +89,7 @@ def drop_unused(layout: Path) -> None:
         descriptor = waiting.pop()
         name = descriptor["digest"].removeprefix("sha256:")
         used.add(name)
-        if "manifest" in descriptor["mediaType"] or "index" in descriptor["mediaType"]:
+        if re.search("manifest|index", descriptor.get("mediaType", MANIFEST)):
             document = json.loads((layout / "blobs" / "sha256" / name).read_bytes())
             waiting += document.get("manifests", []) + document.get("layers", [])
             waiting += [document["config"]] if "config" in document else []
