@@ -20,7 +20,6 @@ from twin.toolchain import cache
 
 SUITE = "trixie"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-FALLBACK_MIRROR = "http://deb.debian.org/debian"
 FORMAT = "1"  # raise it when the same packages should be made into a new base
 SHOWN_LINES = 12
 
@@ -90,7 +89,7 @@ def ensure_base(base: Base, folder: Path, progress: Progress) -> Path:
 
 
 def mirror_from(targets: str) -> str:
-    """Pick the mirror of Debian's own archive from what `apt-get indextargets` printed. Pure.
+    """Pick the mirror of Debian's own archive from what `apt-get indextargets` printed, or "". Pure.
 
     Args:
         targets: lines of `ORIGIN|LABEL|REPO_URI`.
@@ -99,7 +98,7 @@ def mirror_from(targets: str) -> str:
         origin, label, address = [*line.split("|"), "", ""][:3]
         if (origin, label) == ("Debian", "Debian") and address:
             return address.rstrip("/")
-    return FALLBACK_MIRROR
+    return ""
 
 
 def transport_options(dump: str) -> list[str]:
@@ -155,6 +154,7 @@ def explain(name: str, lines: Iterable[str], folder: Path) -> EverstepError:
 def _mmdebstrap(packages: Iterable[str], archive: Path) -> list[str]:
     options = transport_options(_output(["apt-config", "dump"]))
     targets = _output(["apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)"])
+    mirror = mirror_from(targets)  # passed on by name: the host's sources know only its own suite
     return [
         "mmdebstrap",
         "--variant=minbase",
@@ -165,7 +165,7 @@ def _mmdebstrap(packages: Iterable[str], archive: Path) -> list[str]:
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in UNNEEDED),
         SUITE,
         str(archive),
-        mirror_from(targets),  # given by name: the host's sources know only the host's own suite
+        *([mirror] if mirror else []),  # without one mmdebstrap takes Debian's own
     ]
 
 

@@ -16,8 +16,8 @@ def test_the_mirror_is_the_one_this_host_takes_debian_from():
 
 
 @pytest.mark.parametrize("targets", ["", "Ubuntu|Ubuntu|http://mirror.example/ubuntu/\n", "||\n"])
-def test_a_host_without_debian_sources_takes_debians_own(targets):
-    assert bases.mirror_from(targets) == bases.FALLBACK_MIRROR
+def test_a_host_without_debian_sources_leaves_the_choice_to_mmdebstrap(targets):
+    assert bases.mirror_from(targets) == ""
 
 
 def test_how_the_host_reaches_its_mirror_is_passed_on_and_nothing_else():
