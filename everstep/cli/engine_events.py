@@ -33,6 +33,7 @@ CHANGES = {
 LONG_SECONDS = 15
 """Where there is no terminal, a resource is named once it has taken so long."""
 
+_NUMBER = re.compile(r"\d+")
 _COLOUR_TAG = re.compile(r"<\{%.*?%\}>")
 
 
@@ -168,8 +169,9 @@ class EventLog:
             for urn, (resource, began) in self._running.items()
             if now - began >= since
         )
-        if note != self._noted:
-            self._noted = note
+        news = note if people.is_terminal else _NUMBER.sub("", note)  # a counting second is no news
+        if news != self._noted:
+            self._noted = news
             if note:
                 self._step.note(note)
 

@@ -78,7 +78,11 @@ class JobWatch:
 
     def waiting_for(self) -> str:
         """What stands between now and the first step."""
-        coming = [f"{pod.name} {pod.phase}" for pod in self.pods if not pod.ready]
+        coming = [
+            f"{pod.name} {pod.phase}"
+            for pod in self.pods
+            if not pod.ready and pod.phase != "Succeeded"  # the data preparation is done
+        ]
         return ", ".join(coming) or "the workers are loading"
 
 

@@ -4,7 +4,7 @@ Functions from values to rich renderables, so that the pictures in the docs and 
 drawn by the same code as the terminal. Without colour every state still has a glyph of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime
 
 from rich.console import Group, RenderableType
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from everstep.cli.report import Recovery, Report
 from everstep.cli.run import ARRIVALS, Run, Step
-from everstep.cli.timeline import State, Strip, cells, span, stalled_since, strips
+from everstep.cli.timeline import State, cells, span, stalled_since, strips
 
 GLYPHS = {
     State.TRAINING: ("█", "green"),
@@ -56,16 +56,17 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     start, end = span(run, now)
     label = max(len("workers"), *(len(life.node) for life in lives))
     columns = max(width - label - 2, 10)
-    rows = [_row(life, start, end, label, columns) for life in lives]
+    shown = [cells(life.segments, start, end, columns) for life in lives]
+    rows = [_row(life.node, row, label) for life, row in zip(lives, shown, strict=True)]
     rows.append(_sizes_row(run, start, end, label, columns))
     rows.append(_axis(end - start, label, columns))
-    rows.append(_legend(lives, label))
+    rows.append(_legend({state for row in shown for state in row}, label))
     return Group(*rows)
 
 
-def _row(life: Strip, start: float, end: float, label: int, columns: int) -> Text:
-    row = Text(f"{life.node:<{label}}  ", no_wrap=True)
-    for state in cells(life.segments, start, end, columns):
+def _row(node: str, states: Sequence[State], label: int) -> Text:
+    row = Text(f"{node:<{label}}  ", no_wrap=True)
+    for state in states:
         glyph, colour = GLYPHS[state]
         row.append(glyph, style=colour)
     return row
@@ -103,8 +104,7 @@ def _axis(seconds: float, label: int, columns: int) -> Text:
     return Text(" " * (label + 2) + "".join(row), style="bright_black", no_wrap=True)
 
 
-def _legend(lives: Sequence[Strip], label: int) -> Text:
-    seen = {piece.state for life in lives for piece in life.segments}
+def _legend(seen: Set[State], label: int) -> Text:
     row = Text(" " * (label + 2))
     for state, (glyph, colour) in GLYPHS.items():
         if state in seen:
@@ -189,6 +189,8 @@ def event_sentence(event: Recovery) -> str:
     what = f"{event.kind} {event.node}"
     if event.seconds_to_next_step is None:
         return f"{what}: waiting"
+    if event.kind in ARRIVALS and event.joined_at is None:
+        return f"{what}: its worker has not joined yet"
     lost = f"{event.steps_lost} step{'s' if event.steps_lost != 1 else ''} lost"
     if event.kind in ARRIVALS and event.seconds_to_join is not None:
         pause, joined = seconds(event.seconds_to_next_step), seconds(event.seconds_to_join)
