@@ -45,7 +45,7 @@ def start(controller, tmp_path):
 def test_the_second_controller_takes_over_when_the_first_is_asked_to_end(start):
     first, log = start("first")
     _until(lambda: " leads" in log.read_text())
-    second, second_log = start("second")
+    _, second_log = start("second")
     _until(lambda: "metrics and health" in second_log.read_text())
     assert " leads" not in second_log.read_text()
 
