@@ -63,8 +63,8 @@ namespace = os.environ["NAMESPACE"]
         assert (running.returncode != 0) == fails, f"pulumi {' '.join(arguments)}:\n{output}"
         return output
 
-    def up(self, *, fails: bool = False) -> str:
-        return self.pulumi("up", "--yes", "--skip-preview", fails=fails)
+    def up(self, *arguments: str, fails: bool = False) -> str:
+        return self.pulumi("up", "--yes", "--skip-preview", *arguments, fails=fails)
 
     def preview(self) -> dict[str, str]:
         """Return what a preview would do to each resource, by name."""
