@@ -86,6 +86,7 @@ def processor_seconds(twin: Twin) -> dict[str, float]:
 def memory(twin: Twin) -> dict[str, object]:
     """Return what the twin's processes hold resident, in megabytes; what several share is counted once."""
     held: dict[str, float] = {}
+    unshared = 0
     for pid, name in programs(twin).items():
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()

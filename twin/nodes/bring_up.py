@@ -28,10 +28,12 @@ from twin.nodes.host import require_abilities
 from twin.nodes.layout import Layout
 from twin.nodes.machine import Machine
 from twin.nodes.model import MachineSpec, Power
+from twin.nodes.processes import Process
 from twin.nodes.records import MachineRecord
 
-KEEPER_SECONDS = 10.0
+KEEPER_SECONDS = 30.0  # here it takes 0.3
 READY_SECONDS = 60.0  # of the API server; here it takes 4
+STRAY_SECONDS = 5.0
 NODE_SECONDS = 60.0  # of the slowest machine; here it takes 5
 LOG_LINES = 8
 POLL_SECONDS = 0.1
@@ -147,6 +149,7 @@ def prepare_folder(layout: Layout) -> None:
 def start_control_plane(layout: Layout, tree: Tree, programs: dict[str, Path]) -> None:
     """Start the keeper and the four programs, those that do not run."""
     tree.create(layout.control_plane_cgroup)
+    _end_strays(layout, tree)
     if not components.running(layout)[KEEPER]:
         _start_keeper(layout, tree)
     port = _settings(layout)["port"]
@@ -154,6 +157,16 @@ def start_control_plane(layout: Layout, tree: Tree, programs: dict[str, Path]) -
     admin = control_plane.load_pair(layout, "admin")
     control_plane.write_kubeconfig(layout, layout.kubeconfig, admin, server)
     control_plane.start_missing(layout, programs, tree)
+
+
+def _end_strays(layout: Layout, tree: Tree) -> None:
+    """End processes of the control plane that nobody remembers: their `up` was killed before it noted them."""
+    recorded = (processes.load(layout.process(name)) for name in components.COMPONENTS)
+    known = {process.pid for process in recorded if process and process.alive}
+    for pid in tree.processes(layout.control_plane_cgroup) - known:
+        if stray := Process.of(pid):
+            stray.kill()
+            stray.wait_gone(STRAY_SECONDS)
 
 
 def admin_api(layout: Layout) -> Api:

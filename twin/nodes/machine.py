@@ -76,23 +76,11 @@ class Machine:
         self._prepare()
         self.tree.create(self._cgroup)
         command = [sys.executable, "-m", "twin.nodes.boot", str(self.layout.state), self.name]
-        with self.folder.log.open("wb") as log:
-            booted = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=processes.ENVIRONMENT,
-                cwd="/",
-                start_new_session=True,
-                timeout=BOOT_SECONDS,
-                check=False,
-            )
-        if booted.returncode != 0 or self.process is None:
+        if not _run(command, self.folder.log) or self.process is None:
             said = self.folder.log.read_text(errors="replace").strip()
             raise EverstepError(
                 f"The machine {self.name!r} did not start:\n{said}",
-                f"Its log is {self.folder.log}.",
+                f"Its log is {self.folder.log}. Running `up` again boots it anew.",
             )
 
     def halt(self) -> None:
@@ -186,3 +174,24 @@ def this_host() -> Host:
             "Install Debian's containernetworking-plugins.",
         )
     return Host(memory, folder)
+
+
+def _run(command: list[str], log: Path) -> bool:
+    """Run a program whose words go to a log; return whether it did its work in time."""
+    with log.open("wb") as output:
+        try:
+            ended = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=processes.ENVIRONMENT,
+                cwd="/",
+                start_new_session=True,
+                timeout=BOOT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            output.write(f"not done after {BOOT_SECONDS:.0f} s\n".encode())
+            return False
+    return ended.returncode == 0

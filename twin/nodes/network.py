@@ -89,16 +89,22 @@ def link_is_up(switch_pid: int, address: Address) -> bool | None:
 
 
 def _ip(lines: Iterable[str], inside_pid: int | None = None) -> None:
-    """Run a batch of `ip` commands, here or in the network namespace of a process."""
+    """Run a batch of `ip` commands, here or in the network namespace of a process.
+
+    Raises:
+        OSError: one was refused; it says which and why.
+    """
     command = ["ip", "-batch", "-"]
-    subprocess.run(
+    done = subprocess.run(
         command if inside_pid is None else _inside(inside_pid, command),
         input="\n".join(lines) + "\n",
         text=True,
         capture_output=True,
-        check=True,
+        check=False,
         env=processes.ENVIRONMENT,
     )
+    if done.returncode != 0:
+        raise OSError(f"the network cannot be set up: {done.stderr.strip()}")
 
 
 def _inside(pid: int, command: list[str]) -> list[str]:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -114,21 +113,17 @@ def test_the_second_of_two_ups_is_told_who_the_first_is(twin):
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 2.0])
 def test_an_up_that_was_killed_midway_can_be_run_again(twin, seconds):
     twin.down(Lines())
-    program = "from twin.nodes import Twin; from everstep.progress import Lines; Twin.open('nodes-test').up([], Lines())"
+    program = "from twin.nodes import Twin; from everstep.progress import Lines\n"
+    program += "Twin.open('nodes-test').up([], Lines())"
     with contextlib.suppress(subprocess.TimeoutExpired):  # on which it is killed
         subprocess.run([sys.executable, "-c", program], timeout=seconds, check=False)
 
     twin.up([], Lines())
 
     assert twin.status().api_ready
-    keepers = [
-        pid for pid in Tree.here().processes(twin.layout.control_plane_cgroup) if is_keeper(pid)
-    ]
-    assert len(keepers) == 1, "the killed one's keeper must not be left beside the new one"
-
-
-def is_keeper(pid):
-    return "twin.nodes.keeper" in Path(f"/proc/{pid}/cmdline").read_text()
+    remembered = {pid_of(twin, component) for component in twin.status().components}
+    found = Tree.here().processes(twin.layout.control_plane_cgroup)
+    assert found == remembered, "what the killed one had started must not be left beside the new"
 
 
 def test_down_after_everything_was_killed_leaves_nothing(twin):
