@@ -74,7 +74,7 @@ class Place:
         """
         path = self.kubeconfig()
         if self.on_twin and path is not None and not path.exists():
-            raise EverstepError("there is no local cluster", "`everstep up` starts one.")
+            raise no_local_cluster()
         return Cluster.connect(path, self.config.cluster.context)
 
     def source(self) -> Source:
@@ -103,9 +103,16 @@ class Place:
             EverstepError: it does not; with the nearest names.
         """
         known = machine_names(self.twin()) if among is None else among
+        if not known:
+            raise no_local_cluster()
         if name not in known:
             raise unknown("node", name, known)
         return name
+
+
+def no_local_cluster() -> EverstepError:
+    """The error of a command that needs the twin where none stands."""
+    return EverstepError("there is no local cluster", "`everstep up` starts one.")
 
 
 def place(stack: str) -> Place:

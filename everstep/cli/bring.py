@@ -32,6 +32,17 @@ TOOLS = (
 )
 
 
+def check_machine(place: Place) -> None:
+    """Make sure that this machine can be what the stack asks of it, before anything is written.
+
+    Raises:
+        EverstepError: the stack is the twin's, and no twin can stand here.
+    """
+    if place.on_twin:
+        for doubtful in machine.require(machine.checks(place.workspace.state)):
+            warn(f"{doubtful.what}: {doubtful.found}. {doubtful.remedy}")
+
+
 def bring_up(place: Place, progress: Progress) -> Engine:
     """Make everything of the stack stand: machines if it is the twin's, then the stack itself."""
     if place.on_twin:
@@ -48,9 +59,7 @@ def bring_up(place: Place, progress: Progress) -> Engine:
 
 
 def bring_up_twin(place: Place, progress: Progress) -> None:
-    """Check the machine, build what is missing, start the twin's machines."""
-    for doubtful in machine.require(machine.checks(place.workspace.state)):
-        warn(f"{doubtful.what}: {doubtful.found}. {doubtful.remedy}")
+    """Build what is missing, start the twin's machines."""
     from twin.images import ensure_images
     from twin.toolchain import ensure_packages, ensure_tools
 

@@ -7,6 +7,7 @@
 130  Ctrl-C
 """
 
+import errno
 import os
 import platform
 import sys
@@ -24,6 +25,15 @@ from everstep.errors import EverstepError
 
 FAILED = 1
 BUG = 70  # EX_SOFTWARE of sysexits.h
+REMEDIES = {
+    errno.ENOSPC: "Free some space there and run the same command again: it goes on where it was.",
+    errno.EDQUOT: "Your quota there is used up: free some space and run the same command again.",
+    errno.EACCES: "You may not do that: run it as root, or set EVERSTEP_STATE to a folder of yours.",
+    errno.EPERM: "You may not do that: run it as root, or set EVERSTEP_STATE to a folder of yours.",
+    errno.EROFS: "That is mounted read-only: set EVERSTEP_STATE to a folder that can be written.",
+}
+"""What the operating system refuses for reasons that only the user can put right."""
+
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
@@ -44,6 +54,16 @@ def guarded(action: Callable[[], None], *, debug: bool) -> int:
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # or Python complains at exit
         return 0
+    except OSError as error:
+        if debug:
+            people.print_exception()
+        if error.errno not in REMEDIES:
+            show_bug(error)
+            return BUG
+        show_error(
+            EverstepError(f"{error.filename or ''}: {error.strerror}", REMEDIES[error.errno])
+        )
+        return FAILED
     except Exception as error:  # the outermost frame: here a bug is turned into words
         if debug:
             people.print_exception()

@@ -39,14 +39,9 @@ class Check:
 
 def checks(state: Path) -> list[Check]:
     """Everything that matters for the twin on this machine."""
-    return [
-        system(),
-        root(),
-        namespaces(),
-        control_groups(),
-        room(state),
-        memory(),
-    ]
+    as_root = root()
+    made_by_root = [namespaces()] if as_root.good else []  # others may not make them anyway
+    return [system(), as_root, *made_by_root, control_groups(), room(state), memory()]
 
 
 def system() -> Check:
@@ -88,7 +83,7 @@ def control_groups() -> Check:
 
 def room(folder: Path) -> Check:
     """Free disk where the state goes."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
+    there = next(path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
     free = shutil.disk_usage(there).free / 2**30
     remedy = f"Free {LEAST_DISK_GIB} GiB there, or set EVERSTEP_STATE to a folder on a larger disk."
     return Check(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from everstep.cli.access import Place, place
-from everstep.cli.bring import bring_up, describe_run, take_down
+from everstep.cli.bring import bring_up, check_machine, describe_run, take_down
 from everstep.cli.commands.options import DEFAULT_STACK, Stack, Yes
 from everstep.cli.commands.watch import watch_to_the_end
 from everstep.cli.console import people, progress, say
@@ -29,6 +29,7 @@ def up(
 ) -> None:
     """Bring the stack up, start the training and follow it to its end."""
     here = place(stack)
+    check_machine(here)
     _confirm_own_cluster(here, yes=yes)
     busy = "Wait for it; `everstep follow` shows the training, `everstep status` the cluster."
     with only_one(here.workspace.state / "up.lock", "`everstep up`", busy):
