@@ -58,7 +58,7 @@ def _provide_kubernetes(plugins: Path) -> None:
     official = _official_kubernetes(plugins)
     if official is None:
         _require_stand_in_allowed(
-            program, "on PATH or in ~/.pulumi/plugins (pulumi plugin install)"
+            program, f"on PATH or, from version {KUBERNETES_VERSION}, in ~/.pulumi/plugins"
         )
         _launcher(ours, program, "kubernetes")
     elif official.parent != plugins:
@@ -70,15 +70,28 @@ def _provide_kubernetes(plugins: Path) -> None:
 
 
 def _official_kubernetes(plugins: Path) -> Path | None:
-    """Find the newest official plugin that was installed here or in the user's own Pulumi home."""
+    """Find the newest official plugin that serves our SDK, here or in the user's own Pulumi home."""
     found = [
         folder
         for place in (plugins, Path.home() / ".pulumi" / "plugins")
         for folder in place.glob("resource-kubernetes-v*")
         if (folder / "pulumi-resource-kubernetes").exists()
         and not _is_stand_in(folder / "pulumi-resource-kubernetes")
+        and _serves(_version(folder))
     ]
-    return max(found, key=lambda folder: folder.name, default=None)
+    return max(found, key=_version, default=None)
+
+
+def _version(folder: Path) -> tuple[int, ...]:
+    """Read a plugin folder's version; a pre-release or an unreadable one is older than any."""
+    text = folder.name.rpartition("-v")[2]
+    return tuple(map(int, text.split("."))) if text.replace(".", "").isdigit() else ()
+
+
+def _serves(version: tuple[int, ...]) -> bool:
+    """Tell whether the engine would take a version for our SDK: not older, and of the same major."""
+    wanted = tuple(map(int, KUBERNETES_VERSION.split(".")))
+    return version[:1] == wanted[:1] and version >= wanted
 
 
 def _is_stand_in(program: Path) -> bool:
@@ -103,6 +116,8 @@ def _launcher(folder: Path, program: str, plugin: str) -> None:
 
     -P keeps the program's own folder, which is the working directory, off the plugin's module path.
     """
+    if folder.is_symlink():  # to an official plugin that is there no more
+        folder.unlink()
     folder.mkdir(exist_ok=True)
     script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m twin.pulumi {plugin} "$@"\n'
     target, aside = folder / program, folder / f".{program}.{os.getpid()}"

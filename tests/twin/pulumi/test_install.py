@@ -64,6 +64,18 @@ def test_an_official_host_beside_the_engine_is_used(tmp_path, pulumi):
     ]
 
 
+def test_an_official_provider_that_is_too_old_for_the_sdk_is_not_used(tmp_path, pulumi):
+    official(
+        tmp_path / "user" / ".pulumi" / "plugins" / "resource-kubernetes-v4.9.1",
+        "pulumi-resource-kubernetes",
+    )
+
+    install_plugins(tmp_path / "home", pulumi)
+    assert "plugins/resource-kubernetes-v4.34.2/pulumi-resource-kubernetes" in found(
+        tmp_path / "home"
+    )
+
+
 def test_an_official_provider_of_the_users_own_is_used(tmp_path, pulumi):
     name = "pulumi-resource-kubernetes"
     install_plugins(tmp_path / "home", pulumi)

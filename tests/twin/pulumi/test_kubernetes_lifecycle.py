@@ -148,6 +148,20 @@ def test_a_custom_resource_follows_its_definition_at_once(project, namespace):
     project.pulumi("destroy", "--yes", "--skip-preview")
 
 
+def test_yaml_is_taken_in_and_objects_of_others_can_be_looked_up(project, namespace, api):
+    project.program(
+        """
+        text = "apiVersion: v1\\nkind: ConfigMap\\nmetadata: {name: from-yaml, namespace: %s}\\n" % namespace
+        k8s.yaml.ConfigGroup("group", yaml=[text])
+        found = k8s.core.v1.ConfigMap.get("found", namespace + "/kube-root-ca.crt")
+        pulumi.export("found", found.metadata.name)
+        """
+    )
+
+    assert 'found: "kube-root-ca.crt"' in project.up()
+    assert api.read_namespaced_config_map("from-yaml", namespace)
+
+
 def test_a_deletion_names_the_finalizer_that_holds_it(project, namespace, api):
     project.program(
         CONFIG_MAP.replace('"labels":', '"finalizers": ["example.com/hold"], "labels":')
