@@ -129,7 +129,6 @@ def test_a_job_whose_workers_wait_for_machines_is_not_running_and_says_why(bench
     job.until("Running", lambda: job.holds("Running"))
 
 
-@pytest.mark.upstream_known_wrong("it writes lastReconcileTime-less status on every pass")
 def test_a_job_at_rest_is_not_written_to(bench, name):
     job = bench.job(name, replicas=2)
     job.until("Running", lambda: job.count("active") == 2)

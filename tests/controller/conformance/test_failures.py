@@ -61,7 +61,6 @@ def test_a_drained_worker_is_replaced(bench, name):
     job.until_running({0, 1, 2}, but_not={2: before[2]})
 
 
-@pytest.mark.upstream_known_wrong("a pod that exits with 0 while it is drained counts as finished")
 def test_a_worker_that_exits_with_0_because_it_is_asked_to_go_has_not_finished(
     bench, kubelet, name
 ):
