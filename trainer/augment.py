@@ -11,7 +11,7 @@ from everstep.elastic.sampler import Ids, hashed
 
 Images = npt.NDArray[np.uint8]
 
-PAD = 2  # pixels of black on each side before the crop
+PAD = 1  # pixels of black on each side before the crop; more costs accuracy in a short run
 
 
 def crop_and_flip(images: Images, seed: int, epoch: int, ids: Ids) -> Images:

@@ -73,8 +73,8 @@ def parse(arguments: list[str]) -> Settings:
 def result(settings: Settings) -> dict[str, Any] | None:
     """The result of this run, where it has finished under these very settings; otherwise None."""
     found = any_result(settings.run)
-    same = found and found.get("fingerprint") == settings.fingerprint
-    return found if same and found.get("max_steps") == settings.max_steps else None
+    wanted = {"fingerprint": settings.fingerprint, "max_steps": settings.max_steps}
+    return found if found and wanted == {name: found.get(name) for name in wanted} else None
 
 
 def any_result(run: Path) -> dict[str, Any] | None:

@@ -45,3 +45,21 @@ def test_biases_and_normalisation_do_not_decay():
 def test_efficientnet_computes_in_float32_on_a_processor():
     assert not models.precision("efficientnet_b0", torch.device("cpu")).autocast
     assert models.precision("efficientnet_b0", torch.device("cuda")).autocast
+
+
+@pytest.mark.parametrize("size", [28, 32, 64])
+def test_a_snug_convolution_is_the_same_function(size):
+    torch.manual_seed(1)
+    snug = models.build("resnet18", classes=10)
+    plain = models.build("resnet18", classes=10)
+    for module in plain.modules():
+        if isinstance(module, models.SnugConv2d):
+            module.__class__ = torch.nn.Conv2d
+    plain.load_state_dict(snug.state_dict())
+    images = torch.randn(4, 3, size, size)
+
+    for model in (snug, plain):
+        model(images).square().mean().backward()
+
+    for (name, mine), theirs in zip(snug.named_parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5), name
