@@ -92,10 +92,9 @@ def memory(twin: Twin) -> dict[str, object]:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue
-        kibibytes = next(
-            int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")
-        )
-        held[name] = held.get(name, 0.0) + kibibytes * 1024 / 1e6
+        kibibytes = {line.split()[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
+        held[name] = held.get(name, 0.0) + kibibytes["Pss:"] * 1024 / 1e6
+        unshared += kibibytes["Rss:"]
     by_program = {name: round(megabytes) for name, megabytes in largest_first(held).items()}
     return {
         "resident_megabytes": round(sum(held.values())),
