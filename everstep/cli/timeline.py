@@ -135,6 +135,13 @@ class _Judge:
         self._entries = [line.at for line in run.starts if line.values.get("node") == node]
         self._firsts = [_next_step(run, at) for at in self._entries]
         self._pauses = [(last.at, first.at) for last, first in run.pauses]
+        self._times = [step.at for step in run.steps]
+        self._generations = [step.generation for step in run.steps]
+        self._absent = {
+            generation
+            for generation in set(self._generations)
+            if (group := run.members(generation)) and node not in group.values()
+        }
         self._stalled = stalled_since(run)
         self._done = run.finished.at if run.finished else float("inf")
 
@@ -152,7 +159,14 @@ class _Judge:
             return State.WAITING
         if at < self._firsts[entered] and not self._trained_before(entered, event, at):
             return State.RESTARTING
-        return State.RESTARTING if self._in_pause(at) else State.TRAINING
+        if self._in_pause(at):
+            return State.RESTARTING
+        return State.GONE if self._left_out(at) else State.TRAINING
+
+    def _left_out(self, at: float) -> bool:
+        """Whether the group that trains then does so without this node: lost, though nobody said so."""
+        index = min(bisect_right(self._times, at), len(self._times) - 1)
+        return index >= 0 and self._generations[index] in self._absent
 
     def _last_event(self, at: float) -> Event | None:
         index = bisect_right(self._event_times, at) - 1

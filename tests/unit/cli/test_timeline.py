@@ -58,6 +58,13 @@ def test_a_thawed_node_that_kept_its_worker_goes_on_training(story):
     assert states(story, "gpu-1")[-2:] == [State.GONE, State.TRAINING]
 
 
+def test_a_node_that_was_lost_without_anyone_saying_so_shows_as_gone(story):
+    story.form(*ALL).train(10).wait(8.0).form("gpu-0", "gpu-2").train(10)
+
+    assert states(story, "gpu-1")[-2:] == [State.RESTARTING, State.GONE]
+    assert states(story, "gpu-0")[-1] is State.TRAINING
+
+
 def test_the_segments_of_every_node_cover_the_whole_span_without_gaps(drilled):
     run = drilled.run()
     start, end = span(run, drilled.now)
