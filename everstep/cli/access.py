@@ -5,7 +5,7 @@ and the reading commands start at once and work where the twin cannot.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from everstep.cli.cluster import Cluster
 from everstep.cli.engine import Engine, open_engine
 from everstep.cli.names import unknown
 from everstep.cli.sources import Folder, Source, Worker
-from everstep.cli.workspace import Workspace, open_workspace, read_configuration
+from everstep.cli.workspace import Workspace, on_own_cluster, open_workspace, read_configuration
 from everstep.errors import EverstepError
 from everstep.progress import Progress
 
@@ -118,7 +118,8 @@ def no_local_cluster() -> EverstepError:
 def place(stack: str) -> Place:
     """Open a stack, its configuration checked."""
     workspace = open_workspace(stack)
-    return Place(workspace, read_configuration(workspace))
+    here = Place(workspace, read_configuration(workspace))
+    return here if here.on_twin else replace(here, workspace=on_own_cluster(workspace))
 
 
 def machine_names(twin: "Twin") -> list[str]:

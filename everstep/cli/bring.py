@@ -88,7 +88,7 @@ def take_down(place: Place, progress: Progress) -> None:
         _destroy(place, progress)
     if place.on_twin:
         place.twin().down(progress)
-    shutil.rmtree(place.workspace.engine, ignore_errors=True)
+    shutil.rmtree(place.workspace.home, ignore_errors=True)
 
 
 def _destroy(place: Place, progress: Progress) -> None:

@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +31,32 @@ PROJECT_FILE = "Pulumi.yaml"
 
 @dataclass(frozen=True)
 class Workspace:
-    """One stack of one project, and the state of one twin."""
+    """One stack of one project, and where its state is.
+
+    Attributes:
+        project: the folder with Pulumi.yaml.
+        stack: the stack's name.
+        twin: the twin's name.
+        state: the twin's folder; gone when the twin is taken down.
+        keep: the state's folder instead, where the stack runs on a cluster of the user's own: what
+            it declared there must not be forgotten because a twin of this machine is taken down.
+    """
 
     project: Path
     stack: str
     twin: str
     state: Path
+    keep: Path | None = None
+
+    @property
+    def home(self) -> Path:
+        """The folder for all that is remembered of this stack."""
+        return self.keep or self.state
+
+    @property
+    def lock(self) -> Path:
+        """What `up` and `down` hold while they work."""
+        return self.home / "up.lock"
 
     @property
     def stack_file(self) -> Path:
@@ -46,7 +66,7 @@ class Workspace:
     @property
     def engine(self) -> Path:
         """Pulumi's side of the state: home, backend, passphrase, copies of stack files."""
-        return self.state / "pulumi"
+        return self.home / "pulumi"
 
     @property
     def events(self) -> Path:
@@ -73,6 +93,12 @@ def open_workspace(stack: str = DEFAULT_STACK) -> Workspace:
     if not workspace.stack_file.is_file():
         raise unknown("stack", stack, stacks(project))
     return workspace
+
+
+def on_own_cluster(workspace: Workspace) -> Workspace:
+    """The same stack with its state beside, not in, the folder of twins."""
+    folder = workspace.state.parent
+    return replace(workspace, keep=folder.with_name(f"{folder.name}-stacks") / workspace.stack)
 
 
 def find_project(start: Path) -> Path:

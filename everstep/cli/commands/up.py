@@ -32,7 +32,7 @@ def up(
     check_machine(here)
     _confirm_own_cluster(here, yes=yes)
     busy = "Wait for it; `everstep follow` shows the training, `everstep status` the cluster."
-    with only_one(here.workspace.state / "up.lock", "`everstep up`", busy):
+    with only_one(here.workspace.lock, "`everstep up`", busy):
         bring_up(here, progress())
         say(f"   stack {stack} stands; the training {here.job} is on its way\n")
         if detach:
@@ -55,7 +55,7 @@ def down(
     """Destroy the stack and the machines it ran on; nothing is left."""
     here = place(stack)
     busy = "Press Ctrl-C there first, or wait for it."
-    with only_one(here.workspace.state / "up.lock", "`everstep up`", busy):
+    with only_one(here.workspace.lock, "`everstep up`", busy):
         _settle_run(here, keep_run, yes=yes)
         take_down(here, progress())
     say("   nothing is left; `everstep doctor` checks it")

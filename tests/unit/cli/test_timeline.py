@@ -4,7 +4,7 @@ import io
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -76,6 +76,7 @@ def test_the_segments_of_every_node_cover_the_whole_span_without_gaps(drilled):
         assert sum(strip.seconds_in(state) for state in State) == pytest.approx(end - start)
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(width=st.integers(1, 300), outage=st.floats(0.001, 50))
 def test_an_outage_however_short_is_never_painted_over(width, outage):
     segments = [

@@ -84,3 +84,10 @@ def test_the_passphrase_is_made_once_and_only_its_owner_can_read_it(here):
     assert workspaces.passphrase_file(here).read_text() == first
     assert len(first) >= 32
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_what_a_stack_declared_in_a_users_own_cluster_is_not_kept_in_a_twins_folder(here):
+    own = workspaces.on_own_cluster(here)
+
+    assert not own.engine.is_relative_to(own.state), "taking a twin down removes its folder"
+    assert not own.engine.is_relative_to(own.state.parent), "there it would count as a leftover"
