@@ -118,6 +118,7 @@ class Agent:
         self._departed = threading.Event()
         self._closed = threading.Event()
         self._watching_from = 0
+        self._came_at = 0
 
     def start(self) -> None:
         """Read what etcd holds and begin to follow it.
@@ -324,7 +325,7 @@ class Agent:
 
     def _read(self) -> None:
         entries, revision = self._etcd.get(self._prefix)
-        first = self._watching_from == 0
+        self._came_at = self._came_at or revision
         self._watching_from = revision
         members = tuple(
             self._member(e) for e in entries if e.key.startswith(f"{self._prefix}members/")
@@ -332,10 +333,9 @@ class Agent:
         agreed = next((e for e in entries if e.key == f"{self._prefix}generation"), None)
         generation = Generation.from_json(agreed.value) if agreed else None
         self._events.put(Snapshot(members, generation, agreed.modified if agreed else 0))
-        if not first:  # an outcome that stood before this agent came is of an earlier run
-            for entry in entries:
-                if entry.key == f"{self._prefix}outcome":
-                    self._pass_on("put", entry)
+        for entry in entries:
+            if entry.key == f"{self._prefix}outcome":
+                self._pass_on("put", entry)
 
     def _pass_on(self, kind: str, entry: Entry) -> None:
         name = entry.key.removeprefix(self._prefix)
@@ -346,7 +346,8 @@ class Agent:
                 self._events.put(MemberGone(name.removeprefix("members/")))
         elif kind == "put" and name == "generation":
             self._events.put(GenerationPut(Generation.from_json(entry.value), entry.modified))
-        elif kind == "put" and name == "outcome":
+        elif kind == "put" and name == "outcome" and entry.modified > self._came_at:
+            # One that stood before this agent came is of an earlier run under the same name.
             self._events.put(Ended(**json.loads(entry.value)))
 
     def _member(self, entry: Entry) -> Member:

@@ -207,3 +207,16 @@ def test_the_end_of_the_run_reaches_those_who_wait(group):
     over = group[0].places.get(timeout=10)
     assert isinstance(over, RunEndedError)
     assert over.ended.finished
+
+
+def test_the_end_of_an_earlier_run_of_the_same_name_is_not_this_one_s(endpoint):
+    first = Peer(endpoint, "again", "n0", Rules(max_members=1))
+    first.agent.end_run(Ended(finished=True, reason="done"))
+    first.agent.close()
+    second = Peer(endpoint, "again", "n1", Rules(max_members=1))
+
+    second.agent._read()  # as the watch does now and then
+    second.wait()
+
+    assert isinstance(second.places.get(timeout=10), Place)
+    second.agent.close()
