@@ -119,6 +119,18 @@ class _Running:
         )
 
 
+class News(Lines):
+    """Progress as lines, without those that only repeat the one before."""
+
+    _noted = ""
+
+    def note(self, detail: str) -> None:
+        """Print the detail if it is a new one."""
+        if detail != self._noted:
+            self._noted = detail
+            super().note(detail)
+
+
 def progress() -> Progress:
     """Progress as this standard error can show it: drawn on a terminal, else line by line."""
-    return Terminal() if people.is_terminal else Lines()
+    return Terminal() if people.is_terminal else News()
