@@ -39,6 +39,16 @@ LOG_LINES = 8
 POLL_SECONDS = 0.1
 
 
+def check(layout: Layout, machines: Sequence[MachineSpec]) -> None:
+    """Look whether it can be done at all, before anything is written.
+
+    Raises:
+        EverstepError: the host lacks something, or these machines cannot be had.
+    """
+    require_abilities()
+    records.refuse_contradictions(layout, machines)
+
+
 def bring_up(
     layout: Layout,
     tree: Tree,
@@ -46,13 +56,11 @@ def bring_up(
     images: Callable[[Progress], ImageStore],
     progress: Progress,
 ) -> None:
-    """Start what does not run, machines that have gone included. The caller holds the lock.
+    """Start what does not run, machines that have gone included. The caller has checked, and holds the lock.
 
     Raises:
-        EverstepError: the host lacks something, or a part does not come to life; the rest is left standing.
+        EverstepError: a part does not come to life; the rest is left standing.
     """
-    require_abilities()
-    records.refuse_contradictions(layout, machines)
     programs = tools.control_plane_tools(progress)
     if machines or records.all_of(layout):
         # Before anything runs: building may take minutes, in which a half-made twin helps nobody.

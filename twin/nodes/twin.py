@@ -68,6 +68,7 @@ class Twin:
 
         With no machine it is a control plane only, and needs no images.
         """
+        bring_up.check(self.layout, machines)
         with lock.held(self.layout.lock, self._subject, "up"):
             bring_up.bring_up(self.layout, Tree.here(), machines, self.images, progress)
 
@@ -98,7 +99,8 @@ class Twin:
 
         It gets the images that the others have, however old: `up` is what looks for newer ones.
         """
-        with lock.held(self._standing.lock, self._subject, f"add {spec.name}"):
+        bring_up.check(self._standing, [spec])
+        with lock.held(self.layout.lock, self._subject, f"add {spec.name}"):
             if all(spec.name != record.spec.name for record in records.all_of(self.layout)):
                 self._note("add", spec.name)
             images = machine_images.in_use(self.layout)

@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from everstep.errors import EverstepError
+from everstep.progress import Silent
 from twin import paths
-from twin.nodes import Twin, doctor
+from twin.nodes import MachineSpec, Role, Twin, doctor
 from twin.nodes.layout import Layout
 from twin.nodes.take_down import mounts_below
 
@@ -79,3 +80,14 @@ def test_a_state_folder_without_its_keeper_is_a_leftover(elsewhere):
 
     assert [entry.what for entry in found] == [str(elsewhere / "old")]
     assert "EVERSTEP_TWIN=old" in found[0].how_to_remove
+
+
+@pytest.mark.parametrize("fault", ["host", "name"])
+def test_an_up_that_cannot_be_leaves_nothing_behind(elsewhere, monkeypatch, fault):
+    lacking = ["root"] if fault == "host" else []
+    monkeypatch.setattr("twin.nodes.host.missing_abilities", lambda: lacking)
+
+    with pytest.raises(EverstepError, match=r"missing: root|'No_Name'"):
+        Twin.open().up([MachineSpec("No_Name", Role.GPU)], Silent())
+
+    assert not elsewhere.exists()
