@@ -11,27 +11,26 @@ from everstep.elastic.sampler import Ids, hashed
 
 Images = npt.NDArray[np.uint8]
 
-PAD = 1  # pixels of black on each side before the crop; more costs accuracy in a short run
 
-
-def crop_and_flip(images: Images, seed: int, epoch: int, ids: Ids) -> Images:
-    """Shift each image by up to `PAD` pixels each way, and mirror half of them.
+def crop_and_flip(images: Images, seed: int, epoch: int, ids: Ids, padding: int) -> Images:
+    """Shift each image by up to `padding` pixels each way, and mirror half of them.
 
     Args:
         images: shape (n, height, width, channels).
         seed: of the run.
         epoch: which pass over the set this is.
         ids: of the samples, shape (n,).
+        padding: pixels of black on each side before the crop; 0 shifts nothing.
 
     Returns:
         The same shape, a new array.
     """
     count, height, width, _ = images.shape
     words = hashed(seed ^ 0xA06, epoch, ids)
-    span = np.uint64(2 * PAD + 1)
+    span = np.uint64(2 * padding + 1)
     down, right = (words % span).astype(np.int64), (words // span % span).astype(np.int64)
     mirrored = (words >> np.uint64(40)) % np.uint64(2) == 1
-    padded = np.pad(images, ((0, 0), (PAD, PAD), (PAD, PAD), (0, 0)))
+    padded = np.pad(images, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     rows = down[:, None] + np.arange(height)  # (n, height)
     columns = np.arange(width)
     columns = right[:, None] + np.where(mirrored[:, None], columns[::-1], columns)  # (n, width)

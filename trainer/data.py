@@ -56,7 +56,7 @@ def check_name(name: str) -> str:
     )
 
 
-def load(name: str, folder: Path, part: str, image_size: int) -> Dataset:
+def load(name: str, folder: Path, part: str, image_size: int, crop_padding: int = 0) -> Dataset:
     """The part `train` or `test` of a data set in a folder.
 
     Raises:
@@ -64,13 +64,14 @@ def load(name: str, folder: Path, part: str, image_size: int) -> Dataset:
     """
     if check_name(name) == IMAGE_FOLDER:
         return FolderDataset(folder / part, image_size)
-    return ArrayDataset(name, folder, part)
+    return ArrayDataset(name, folder, part, crop_padding)
 
 
 class ArrayDataset:
     """Arrays written by `trainer.prepare`."""
 
-    def __init__(self, name: str, folder: Path, part: str) -> None:
+    def __init__(self, name: str, folder: Path, part: str, crop_padding: int = 0) -> None:
+        self._padding = crop_padding
         manifest = _manifest(name, folder)
         self.classes = int(manifest["classes"])
         self.mean, self.deviation = tuple(manifest["mean"]), tuple(manifest["deviation"])
@@ -87,9 +88,9 @@ class ArrayDataset:
 
     def train_batch(self, ids: Ids, seed: int, epoch: int) -> tuple[Images, Labels]:
         """Augmented images and their labels."""
-        return crop_and_flip(self._images[ids], seed, epoch, ids), self._labels[ids].astype(
-            np.int64
-        )
+        return crop_and_flip(self._images[ids], seed, epoch, ids, self._padding), self._labels[
+            ids
+        ].astype(np.int64)
 
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
         """Images as they are and their labels."""

@@ -33,6 +33,7 @@ class Settings:
     label_smoothing: float = 0.05
     warmup_fraction: float = 0.15
     image_size: int = 224
+    crop_padding: int = 0
     seed: int = 0
     max_steps: int = 0
     checkpoint_seconds: float = 5.0
@@ -56,7 +57,14 @@ class Settings:
             "learning_rate",
             "weight_decay",
         )
-        names += ("label_smoothing", "warmup_fraction", "image_size", "seed", "fresh")
+        names += (
+            "label_smoothing",
+            "warmup_fraction",
+            "image_size",
+            "crop_padding",
+            "seed",
+            "fresh",
+        )
         return {name: getattr(self, name) for name in names}
 
 
@@ -97,6 +105,8 @@ def _faults(settings: Settings) -> list[str]:
         faults.append(f"--warmup-fraction must be in [0, 1), got {settings.warmup_fraction}")
     if not 0 <= settings.label_smoothing < 1:
         faults.append(f"--label-smoothing must be in [0, 1), got {settings.label_smoothing}")
+    if settings.crop_padding < 0:
+        faults.append(f"--crop-padding must not be below 0, got {settings.crop_padding}")
     return faults
 
 
@@ -154,6 +164,12 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=defaults.image_size,
         help="side of an imagefolder's images, pixels",
+    )
+    add(
+        "--crop-padding",
+        type=int,
+        default=defaults.crop_padding,
+        help="pixels that prepared images are shifted by; pays from three epochs on",
     )
     add("--seed", type=int, default=defaults.seed, help="of initialisation, order and augmentation")
     add(

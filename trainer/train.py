@@ -308,7 +308,9 @@ def _assemble(settings: Settings, group: Group, seat: Seat) -> Trainer:
         worker = f"{worker}-{seat.local_rank}"
     journal = Journal(settings.run / "journal" / f"{worker}.jsonl")
     device = _device(seat)
-    train_set = data.load(settings.dataset, settings.data, "train", settings.image_size)
+    train_set = data.load(
+        settings.dataset, settings.data, "train", settings.image_size, settings.crop_padding
+    )
     test_set = data.load(settings.dataset, settings.data, "test", settings.image_size)
     plan = Plan(len(train_set), settings.global_batch, settings.epochs, settings.seed)
     torch.manual_seed(settings.seed)
