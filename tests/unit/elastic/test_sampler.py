@@ -1,11 +1,10 @@
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import integers, lists
 
-from everstep.elastic.sampler import Plan, epoch_order, hashed, share
+from everstep.elastic.sampler import Plan, epoch_order, share
 
 
 @given(
@@ -65,10 +64,7 @@ def test_epochs_and_seeds_have_orders_of_their_own():
 
 
 def test_the_order_is_the_same_on_every_version_of_everything():
-    assert (
-        list(epoch_order(7, 3, 8)) == [0, 2, 3, 5, 1, 7, 4, 6]
-        or hashed(7, 3, np.arange(1)).size == 1
-    )
+    assert list(epoch_order(7, 3, 8)) == [2, 7, 0, 6, 4, 1, 3, 5]
 
 
 @pytest.mark.parametrize("field", ["samples", "global_batch", "epochs"])
