@@ -122,6 +122,10 @@ def train_step(trainer: Trainer) -> bool:
     loss = _forward_backward(trainer, mine, len(ids)) if len(mine) else 0.0
     weight = len(mine) / len(ids)
     total, votes = trainer.exchange.sum(weight, [loss, float(trainer.group.regroup_wanted)])
+    if votes > 0:
+        # At once: a peer that is through with this step sooner ends, which must not end this worker before it
+        # has saved the step.
+        trainer.group.settle()
     if not math.isfinite(total):
         raise EverstepError(
             f"the loss of step {trainer.step + 1} is {total}: training has diverged",
