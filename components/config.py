@@ -352,9 +352,3 @@ RULES = (
     Rule(("controller.kind", "controller.image"), _upstream_has_image),
     Rule(("job.name", "data.dataset"), _job_name_free),
 )
-
-
-if __name__ == "__main__":
-    from components.option_table import write
-
-    write()

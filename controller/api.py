@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from controller.observed import WORKER_CONTAINER
 from controller.status import Status
 
 GROUP = "elastic.pytorch.org"
 VERSION = "v1alpha1"
 KIND = "ElasticJob"
 PLURAL = "elasticjobs"
-WORKER_CONTAINER = "elasticjob-worker"
 DEFAULT_BACKOFF_LIMIT = 6  # the same as a Kubernetes Job's
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 DNS_LABEL_LENGTH = 63  # RFC 1035; a worker's headless Service is named as its pod is

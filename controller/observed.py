@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from controller.api import WORKER_CONTAINER
 from controller.clock import parse_time
+
+WORKER_CONTAINER = (
+    "elasticjob-worker"  # the container whose exit code counts; upstream fixed its name
+)
 
 # A pod that one of these ended did nothing wrong: its machine was taken or would not have it.
 DISRUPTIONS = frozenset(

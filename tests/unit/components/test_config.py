@@ -255,5 +255,5 @@ def test_every_key_is_described() -> None:
 
 def test_the_page_of_options_is_current() -> None:
     assert option_table.PAGE.read_text(encoding="utf-8") == option_table.page(), (
-        "run `python -m components.config`"
+        "run `python -m components.option_table`"
     )
