@@ -293,9 +293,14 @@ def entry_point() -> Callable[[RendezvousParameters], RendezvousHandler]:
 
 
 def register(creator: Callable[[RendezvousParameters], RendezvousHandler] = create) -> None:
-    """Register `etcd-v3` in this process, where no installed distribution announces it."""
-    if BACKEND not in rendezvous_handler_registry._registry:
-        rendezvous_handler_registry.register(BACKEND, creator)
+    """Register `etcd-v3` in this process, in the place of the one an installed distribution announces.
+
+    The caller's creator must win: a launcher that never meets its handler could not tell it to leave.
+    """
+    rendezvous_handler_registry._registry.pop(
+        BACKEND, None
+    )  # the registry itself refuses a second one
+    rendezvous_handler_registry.register(BACKEND, creator)
 
 
 def _options(parameters: RendezvousParameters) -> EtcdOptions:

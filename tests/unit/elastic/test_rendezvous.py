@@ -1,0 +1,18 @@
+"""The handler's place in torch's registry."""
+
+from torch.distributed.elastic.rendezvous.api import rendezvous_handler_registry
+
+from everstep.elastic import rendezvous
+
+
+def test_a_launcher_s_own_creator_wins_over_the_one_an_installed_distribution_announced():
+    def mine(parameters):
+        raise NotImplementedError
+
+    rendezvous.register()
+    try:
+        rendezvous.register(mine)
+
+        assert rendezvous_handler_registry._registry[rendezvous.BACKEND] is mine
+    finally:
+        rendezvous.register()
