@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 TTL_SECONDS = 2  # the shortest lease that etcd grants at its default heartbeat
 WATCH_IDLE_SECONDS = 5.0  # a watch silent for longer is read afresh
 COMMIT_PATIENCE_SECONDS = 5.0
+OUTCOME_SECONDS = 60  # how long the word that a run is over stands in etcd
 
 
 class LeftError(Exception):
@@ -126,7 +127,8 @@ class Agent:
         Raises:
             EtcdUnreachableError: etcd did not answer within the client's patience.
         """
-        self._read()
+        with contextlib.closing(self._etcd):  # the caller's thread asks no more
+            self._read()
         for name, run in (
             ("decide", self._decide),
             ("watch", self._watch),
@@ -170,19 +172,16 @@ class Agent:
         self._etcd.close()
 
     def end_run(self, ended: Ended) -> None:
-        """Tell everyone who waits, now or within a minute, that the run is over."""
-        lease = self._etcd.grant(
-            60
-        )  # the lasting truth is the run folder's, this only wakes who waits
-        self._etcd.put(
-            f"{self._prefix}outcome",
-            json.dumps({"finished": ended.finished, "reason": ended.reason}),
-            lease,
-        )
+        """Tell everyone who waits, now or within `OUTCOME_SECONDS`, that the run is over."""
+        with contextlib.closing(self._etcd):
+            # The lasting truth is the run folder's; this only wakes who waits.
+            lease = self._etcd.grant(OUTCOME_SECONDS)
+            said = json.dumps({"finished": ended.finished, "reason": ended.reason})
+            self._etcd.put(f"{self._prefix}outcome", said, lease)
 
     def may_commit(self, number: int) -> bool:
         """Whether generation `number` is current by etcd's own word; false where etcd does not say."""
-        with contextlib.suppress(EverstepError):
+        with contextlib.suppress(EverstepError), contextlib.closing(self._etcd):
             entries, _ = self._etcd.get(
                 f"{self._prefix}generation", patience_seconds=COMMIT_PATIENCE_SECONDS
             )

@@ -99,6 +99,8 @@ class Nodes:
             "--nnodes=1:3",
         ]
         program = ["-m", "trainer.train", "--run", str(self.run), *self._options, *more]
+        if name in self._agents:
+            self._agents[name].wait(30)  # the one before it has been killed: reap it
         with (self._folder / f"{name}.log").open("ab") as log:
             self._agents[name] = subprocess.Popen(
                 [sys.executable, "-m", "trainer.launch", *injected, "--nproc_per_node=1", *program],
