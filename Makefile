@@ -18,7 +18,13 @@ test-unit: .venv/.development  ## Run the tests that need neither root nor netwo
 	.venv/bin/pytest -m "not twin and not e2e"
 
 test-twin: .venv/.development  ## Run the tests against real nodes, etcd and the real Pulumi engine
-	.venv/bin/pytest -m twin
+	@$(MAKE) --no-print-directory --jobs=2 test-engine test-nodes  # the first mostly waits
+
+test-engine: .venv/.development  ## Of these, the ones of the engine, its plugins and the program
+	.venv/bin/pytest -m twin tests/twin/pulumi tests/twin/program
+
+test-nodes: .venv/.development  ## Of these, all others: machines, images, controller, trainer
+	.venv/bin/pytest -m twin --ignore=tests/twin/pulumi --ignore=tests/twin/program
 
 test-e2e: .venv/.development  ## Run the whole path: up, train, evict, report, down
 	.venv/bin/pytest -m e2e
@@ -55,4 +61,4 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/development.txt
 	@touch $@
 
-.PHONY: help up down test test-unit test-twin test-e2e lint format lock clean
+.PHONY: help up down test test-unit test-twin test-engine test-nodes test-e2e lint format lock clean
