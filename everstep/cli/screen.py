@@ -5,7 +5,6 @@ drawn by the same code as the terminal. Without colour every state still has a g
 """
 
 from collections.abc import Sequence, Set
-from datetime import datetime
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -38,11 +37,6 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def time_of_day(at: float) -> str:
-    """A moment as the local wall clock shows it."""
-    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
 
 
 # --- timeline -----------------------------------------------------------------------------------
