@@ -3,6 +3,8 @@
 PYTHON ?= python3
 EVERSTEP := .venv/bin/everstep
 
+aws azure: %: .venv/.%  ## Add what the stacks of one cloud need
+
 help:            ## Show what can be made
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1|/p' $(MAKEFILE_LIST) | sed 's/^\(  make [a-z-]*\):.*|/\1|/' | column -t -s '|'
 
@@ -57,8 +59,12 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --no-deps --editable .
 	@touch $@
 
+.venv/.aws .venv/.azure: .venv/.%: .venv/.runtime requirements/%.txt
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/$*.txt
+	@touch $@
+
 .venv/.development: .venv/.runtime requirements/development.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/development.txt
 	@touch $@
 
-.PHONY: help up down test test-unit test-twin test-engine test-nodes test-e2e lint format lock clean
+.PHONY: help aws azure up down test test-unit test-twin test-engine test-nodes test-e2e lint format lock clean

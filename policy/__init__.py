@@ -1,0 +1,1 @@
+"""Everstep's Pulumi policy pack: what no stack may declare."""
