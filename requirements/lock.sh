@@ -9,7 +9,7 @@ lock() { # OUTPUT INPUT [FLAG ...]
         --custom-compile-command "make lock" --output-file "$output" "$@"
 }
 lock bootstrap --python-version 3.11 --universal requirements/bootstrap.in
-lock runtime --python-version 3.11 --universal --constraint requirements/constraints.in --extra cli --extra program --extra twin pyproject.toml
+lock runtime --python-version 3.11 --universal --extra cli --extra program --extra twin pyproject.toml
 for cloud in aws azure; do
     lock "$cloud" --python-version 3.11 --universal --constraint requirements/runtime.txt --extra program --extra policy --extra "$cloud" pyproject.toml
 done
