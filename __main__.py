@@ -2,8 +2,7 @@
 
 import pulumi
 
-from components import config
-from components.cluster.existing import ExistingCluster, ExistingClusterArgs, read_kubeconfig
+from components import config, environment
 from components.faults import ConfigurationError
 from components.stack import TrainingStack, TrainingStackArgs
 
@@ -12,14 +11,13 @@ def main() -> None:
     """Declare the stack that is selected."""
     try:
         said = config.load(pulumi.Config())
-        kubeconfig = read_kubeconfig(said.cluster)
+        place = environment.declare(said, pulumi.get_stack())
     except ConfigurationError as error:
         raise pulumi.RunError(str(error)) from None  # the user's to put right: no traceback
-    cluster = ExistingCluster(
-        "cluster", ExistingClusterArgs(config=said.cluster, kubeconfig=kubeconfig)
-    ).cluster
-    training = TrainingStack("training", TrainingStackArgs(config=said, cluster=cluster))
-    for name, value in training.outputs.items():
+    training = TrainingStack(
+        "training", TrainingStackArgs(config=said, cluster=place.cluster, volume=place.volume)
+    )
+    for name, value in {**place.outputs, **training.outputs}.items():
         pulumi.export(name, value)
 
 

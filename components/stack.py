@@ -18,17 +18,19 @@ from components.job.elastic_job import ElasticTrainingJob, ElasticTrainingJobArg
 from components.part import Part
 from components.platform.elastic_controller import ElasticController, ElasticControllerArgs
 from components.platform.etcd import Etcd, EtcdArgs
-from components.storage.hostpath import HostPathStorage, HostPathStorageArgs
+from components.storage import VolumeSource
+from components.storage.claim import SharedClaim, SharedClaimArgs
 
 NAMESPACE = "elastic-job"  # upstream's, and that of the RBAC in manifests/
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStackArgs:
-    """What to declare, and on which cluster."""
+    """What to declare, on which cluster, over which volume."""
 
     config: StackConfig
     cluster: Cluster
+    volume: VolumeSource
 
 
 class TrainingStack(Part):
@@ -74,10 +76,10 @@ class TrainingStack(Part):
     def _upstream(self) -> bool:
         return self._args.config.controller.kind == "upstream"
 
-    def _declare_storage(self) -> HostPathStorage:
-        return HostPathStorage(
+    def _declare_storage(self) -> SharedClaim:
+        return SharedClaim(
             f"{self.name}-storage",
-            HostPathStorageArgs(config=self._args.config.storage, namespace=self._namespace_name),
+            SharedClaimArgs(source=self._args.volume, namespace=self._namespace_name),
             self.child(after=[self._namespace]),
         )
 

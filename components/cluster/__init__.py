@@ -36,6 +36,8 @@ class Cluster:
         kubeconfig: secret; its content, not its path.
         region: the cloud's region; None where there is no cloud.
         zone: the zone that workers share; None where there is no cloud.
+        name: the cloud's name for the cluster; None where there is no cloud.
+        endpoint: address of its API server; None where only the kubeconfig says it.
     """
 
     provider: kubernetes.Provider
@@ -44,3 +46,5 @@ class Cluster:
     kubeconfig: pulumi.Output[str]
     region: str | None = None
     zone: str | None = None
+    name: pulumi.Input[str] | None = None
+    endpoint: pulumi.Input[str] | None = None

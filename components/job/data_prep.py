@@ -16,6 +16,7 @@ from components.storage import MOUNT, Storage, data_folder
 
 TRIES = 3  # after the first one
 DEADLINE_SECONDS = 3600
+LABELS = {"app.kubernetes.io/name": "prepare", "app.kubernetes.io/part-of": "everstep"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,10 @@ class DataPrep(Part):
             spec=batch.v1.JobSpecArgs(
                 backoff_limit=TRIES,
                 active_deadline_seconds=DEADLINE_SECONDS,
-                template=core.v1.PodTemplateSpecArgs(spec=self._pod(args)),
+                template=core.v1.PodTemplateSpecArgs(
+                    metadata=meta.v1.ObjectMetaArgs(labels={**LABELS, **args.storage.pod_labels}),
+                    spec=self._pod(args),
+                ),
             ),
             opts=self.child(delete_before_replace=True, replace_on_changes=["spec.template"]),
         )
@@ -66,6 +70,7 @@ class DataPrep(Part):
         """Give the pod."""
         return core.v1.PodSpecArgs(
             restart_policy="Never",  # each try keeps its log
+            service_account_name=args.storage.service_account,  # who it is to the storage
             automount_service_account_token=False,
             enable_service_links=False,
             security_context=pod_security(),

@@ -28,6 +28,7 @@ API_VERSION = "elastic.pytorch.org/v1alpha1"
 CONTAINER = "elasticjob-worker"  # the controllers look for the exit code under this name
 GPU = "nvidia.com/gpu"
 EXIT_SECONDS = 5
+LABELS = {"app.kubernetes.io/name": "worker", "app.kubernetes.io/part-of": "everstep"}
 
 # The upstream controller writes the whole object back with these filled in; they are not ours to
 # fight over.
@@ -96,7 +97,10 @@ def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:
             "Worker": {
                 "replicas": args.config.replicas,
                 "restartPolicy": "ExitCode",  # the only one that lets a spot worker come back
-                "template": {"spec": _pod(args)},
+                "template": {
+                    "metadata": {"labels": {**LABELS, **args.storage.pod_labels}},
+                    "spec": _pod(args),
+                },
             }
         },
     }
@@ -107,6 +111,7 @@ def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
     config = args.config
     priority = {"priorityClassName": config.priority_class} if config.priority_class else {}
     return {
+        "serviceAccountName": args.storage.service_account,  # who it is to the storage
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": config.grace_seconds,

@@ -5,6 +5,7 @@ from typing import Any
 from components.cluster.existing import ExistingCluster, ExistingClusterArgs
 from components.config import from_mapping
 from components.stack import TrainingStack, TrainingStackArgs
+from components.storage.hostpath import host_path
 from tests.unit.components.recorder import Graph, Recorded, record
 
 SPOT = {
@@ -21,7 +22,9 @@ def declared(**sections: Any) -> Graph:
     def program() -> dict[str, Any]:
         args = ExistingClusterArgs(config=config.cluster, kubeconfig="contexts: []")
         cluster = ExistingCluster("cluster", args).cluster
-        return TrainingStack("training", TrainingStackArgs(config=config, cluster=cluster)).outputs
+        volume = host_path(config.storage.path, config.storage.size)
+        training = TrainingStackArgs(config=config, cluster=cluster, volume=volume)
+        return TrainingStack("training", training).outputs
 
     return record(program)
 

@@ -35,7 +35,7 @@ def pods(graph: Graph) -> dict[str, dict[str, Any]]:
 
 PARTS = [
     ["training-namespace"],
-    ["training-storage-volume", "training-storage-claim"],
+    ["training-storage-volume", "training-storage-claim", "training-storage-account"],
     [
         "training-etcd-peers",
         "training-etcd-budget",

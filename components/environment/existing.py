@@ -1,0 +1,20 @@
+"""A cluster that is there already, with a folder that all its nodes have mounted."""
+
+from components.cluster.existing import ExistingCluster, ExistingClusterArgs, read_kubeconfig
+from components.config import StackConfig
+from components.environment import Environment
+from components.storage.hostpath import host_path
+
+
+def declare_existing(config: StackConfig) -> Environment:
+    """Connect to the cluster that the stack file or $KUBECONFIG names.
+
+    Raises:
+        ConfigurationError: no kubeconfig is named, or it cannot be used.
+    """
+    kubeconfig = read_kubeconfig(config.cluster)
+    args = ExistingClusterArgs(config=config.cluster, kubeconfig=kubeconfig)
+    return Environment(
+        cluster=ExistingCluster("cluster", args).cluster,
+        volume=host_path(config.storage.path, config.storage.size),
+    )
