@@ -1,0 +1,13 @@
+"""The policy pack: `pulumi preview --policy-pack policy`."""
+
+import sys
+from pathlib import Path
+
+# Pulumi puts this folder on the path; its modules are a package one level up.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pulumi_policy import PolicyPack
+
+from policy.pack import NAME, policies
+
+PolicyPack(NAME, policies())

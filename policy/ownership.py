@@ -1,0 +1,77 @@
+"""Each thing that costs money says whose it is; production's data is not deleted by mistake."""
+
+from collections.abc import Iterator
+
+from policy.rule import Level, Resource, Rule
+from policy.tokens import (
+    ACR,
+    AGENT_POOL,
+    AKS_CLUSTER,
+    BLOB_CONTAINER,
+    BUCKET,
+    ECR_REPOSITORY,
+    EKS_CLUSTER,
+    FSX_LUSTRE,
+    IDENTITY,
+    KMS_KEY,
+    LAUNCH_TEMPLATE,
+    NODE_GROUP,
+    RESOURCE_GROUP,
+    ROLE,
+    SECURITY_GROUP,
+    STORAGE_ACCOUNT,
+    SUBNET,
+    VIRTUAL_NETWORK,
+    VPC,
+)
+
+REQUIRED_TAGS = ("owner", "costCenter", "environment")
+TAGGED = frozenset(
+    {
+        *(EKS_CLUSTER, NODE_GROUP, LAUNCH_TEMPLATE, BUCKET, FSX_LUSTRE, KMS_KEY, ECR_REPOSITORY),
+        *(ROLE, VPC, SUBNET, SECURITY_GROUP),
+        *(AKS_CLUSTER, AGENT_POOL, STORAGE_ACCOUNT, ACR, RESOURCE_GROUP, VIRTUAL_NETWORK),
+        IDENTITY,
+    }
+)
+DATA = frozenset({BUCKET, FSX_LUSTRE, STORAGE_ACCOUNT, BLOB_CONTAINER})
+
+
+def _tagged(resource: Resource) -> Iterator[str]:
+    lacking = [tag for tag in REQUIRED_TAGS if not resource.tags.get(tag)]
+    if lacking:
+        yield f"lacks the tags {', '.join(lacking)}: set them under everstep:tags"
+
+
+def _protected(resource: Resource) -> Iterator[str]:
+    if resource.in_production and not resource.protect:
+        yield "holds production's data and is not protected: set everstep:protect to true"
+
+
+def _supported(resource: Resource) -> Iterator[str]:
+    support = (resource.properties.get("upgradePolicy") or {}).get("supportType")
+    if support != "STANDARD":
+        yield "slides into extended support at six times the price: use upgradePolicy STANDARD"
+
+
+RULES = (
+    Rule(
+        name="costs-have-an-owner",
+        description="What costs money carries the tags owner, costCenter and environment.",
+        types=TAGGED,
+        check=_tagged,
+    ),
+    Rule(
+        name="production-data-is-protected",
+        description="Buckets, file systems and storage accounts of production are protected.",
+        types=DATA,
+        check=_protected,
+    ),
+    Rule(
+        name="no-extended-support",
+        description="An EKS cluster does not slide into extended support, which costs more.",
+        types=frozenset({EKS_CLUSTER}),
+        check=_supported,
+        level=Level.ADVISORY,
+    ),
+)

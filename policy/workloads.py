@@ -1,0 +1,116 @@
+"""What runs in the cluster: images that cannot change under it, limits, few privileges."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policy.rule import Level, Resource, Rule
+from policy.tokens import DAEMON_SET, DEPLOYMENT, ELASTIC_JOB, JOB, POD, STATEFUL_SET
+
+PODS = frozenset({POD, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, ELASTIC_JOB})
+# Where what needs the host lives: device plugins, exporters, the spot watcher.
+SYSTEM_NAMESPACES = frozenset({"everstep-system", "kube-system"})
+
+Container = Mapping[str, Any]
+
+
+def _pod_specs(resource: Resource) -> Iterator[Mapping[str, Any]]:
+    spec = resource.properties.get("spec") or {}
+    if resource.type == POD:
+        yield spec
+    elif resource.type == ELASTIC_JOB:
+        for replica in (spec.get("replicaSpecs") or {}).values():
+            yield (replica.get("template") or {}).get("spec") or {}
+    else:
+        yield (spec.get("template") or {}).get("spec") or {}
+
+
+def _containers(resource: Resource) -> Iterator[Container]:
+    for spec in _pod_specs(resource):
+        yield from spec.get("initContainers") or ()
+        yield from spec.get("containers") or ()
+
+
+def _pinned(resource: Resource) -> Iterator[str]:
+    for container in _containers(resource):
+        image = str(container.get("image") or "")
+        tag = image.rpartition("/")[2].partition(":")[2]
+        if "@sha256:" not in image and tag in ("", "latest"):
+            yield f"runs {image}, which can be another image tomorrow: name a tag or a digest"
+
+
+def _by_digest(resource: Resource) -> Iterator[str]:
+    if not resource.in_production:
+        return
+    for container in _containers(resource):
+        image = str(container.get("image") or "")
+        if "@sha256:" not in image:
+            yield f"runs {image} in production by its tag, which can be moved: name its digest"
+
+
+def _limited(resource: Resource) -> Iterator[str]:
+    for container in _containers(resource):
+        resources = container.get("resources") or {}
+        if not (resources.get("limits") or {}).get("memory"):
+            yield (
+                f"sets no memory limit on the container {container.get('name')}, "
+                "which can take its node down: set resources.limits.memory"
+            )
+
+
+def _unprivileged(resource: Resource) -> Iterator[str]:
+    namespace = (resource.properties.get("metadata") or {}).get("namespace")
+    if namespace in SYSTEM_NAMESPACES:
+        return
+    for spec in _pod_specs(resource):
+        for share in ("hostNetwork", "hostPID", "hostIPC"):
+            if spec.get(share):
+                yield f"shares the node's {share.removeprefix('host')}: only system pods may"
+    for container in _containers(resource):
+        if (container.get("securityContext") or {}).get("privileged"):
+            yield f"runs the container {container.get('name')} privileged: only system pods may"
+
+
+def _no_secrets_in_clear(resource: Resource) -> Iterator[str]:
+    for container in _containers(resource):
+        for variable in container.get("env") or ():
+            name = str(variable.get("name") or "")
+            telling = name.upper().endswith(
+                ("_PASSWORD", "_TOKEN", "_SECRET", "_SECRET_ACCESS_KEY")
+            )
+            if telling and variable.get("value"):
+                yield f"has {name} in clear text: take it from a Secret or an identity"
+
+
+RULES = (
+    Rule(
+        name="images-are-pinned",
+        description="An image is named by a digest or by a tag other than latest.",
+        types=PODS,
+        check=_pinned,
+    ),
+    Rule(
+        name="production-images-by-digest",
+        description="Production names its images by digest.",
+        types=PODS,
+        check=_by_digest,
+        level=Level.ADVISORY,
+    ),
+    Rule(
+        name="containers-have-limits",
+        description="Each container has a memory limit.",
+        types=PODS,
+        check=_limited,
+    ),
+    Rule(
+        name="workloads-are-unprivileged",
+        description="Only system pods may be privileged or share their node's namespaces.",
+        types=PODS,
+        check=_unprivileged,
+    ),
+    Rule(
+        name="no-secrets-in-clear-text",
+        description="No container is given a secret as a plain environment variable.",
+        types=PODS,
+        check=_no_secrets_in_clear,
+    ),
+)

@@ -1,0 +1,435 @@
+"""Each rule of the pack against one resource that keeps it and some that break it."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from policy import pack
+from policy.rule import Level, Resource
+from policy.tokens import (
+    ACCESS_KEY,
+    ACR,
+    AGENT_POOL,
+    AKS_CLUSTER,
+    BUCKET,
+    DAEMON_SET,
+    DEPLOYMENT,
+    EKS_CLUSTER,
+    ELASTIC_JOB,
+    FSX_LUSTRE,
+    KMS_KEY,
+    LAUNCH_TEMPLATE,
+    NODE_GROUP,
+    POD,
+    PUBLIC_ACCESS_BLOCK,
+    ROLE,
+    ROLE_POLICY,
+    STORAGE_ACCOUNT,
+)  # fmt: skip
+
+SPOT = "kubernetes.azure.com/scalesetpriority"
+TAGS = {"owner": "vision", "costCenter": "42", "environment": "dev"}
+SPOT_POOL = {
+    "vmSize": "Standard_NC4as_T4_v3", "scaleSetPriority": "Spot", "scaleSetEvictionPolicy": "Delete",
+    "nodeLabels": {SPOT: "spot"}, "nodeTaints": [f"{SPOT}=spot:NoSchedule"],
+}  # fmt: skip
+SPOT_GROUP = {"instanceTypes": ["g5.xlarge"], "capacityType": "SPOT", "taints": [{"key": "x"}]}
+WORKER = {
+    "name": "worker",
+    "image": "example.com/trainer:1.2",
+    "resources": {"limits": {"memory": "2Gi"}},
+}
+
+
+def deployment(**changes: Any) -> dict[str, Any]:
+    """A Deployment's properties with one container, some of it changed."""
+    return {
+        "metadata": {"namespace": "elastic-job"},
+        "spec": {"template": {"spec": {"containers": [WORKER | changes]}}},
+    }
+
+
+def allowing(action: Any, resource: Any = "arn:aws:s3:::bucket/*", **more: Any) -> dict[str, Any]:
+    """A policy's properties with one statement."""
+    statement = {"Effect": "Allow", "Action": action, "Resource": resource, **more}
+    return {"policy": json.dumps({"Version": "2012-10-17", "Statement": [statement]})}
+
+
+def trusting(principal: Any) -> dict[str, Any]:
+    return {
+        "assumeRolePolicy": {
+            "Statement": {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": principal}
+        }
+    }
+
+
+@dataclass(frozen=True)
+class Case:
+    rule: str
+    kind: str
+    keeps: dict[str, Any]
+    breaks: dict[str, Any]
+    says: str
+    more: dict[str, Any] = field(default_factory=dict)  # of both resources
+
+
+BLOCKED = dict.fromkeys(
+    ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"), True
+)
+ENCRYPTED = {"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"encrypted": "true"}}]}
+CASES = [
+    Case(
+        "gpu-pools-are-spot",
+        NODE_GROUP,
+        SPOT_GROUP,
+        SPOT_GROUP | {"capacityType": "ON_DEMAND"},
+        "not spot",
+    ),
+    Case(
+        "gpu-pools-are-spot",
+        NODE_GROUP,
+        {"instanceTypes": ["m6i.xlarge"]},
+        {"instanceTypes": ["p5.48xlarge"]},
+        "not spot",
+    ),
+    Case(
+        "gpu-pools-are-spot",
+        NODE_GROUP,
+        {"instanceTypes": ["g6.xlarge"], "labels": {"everstep/capacity": "on-demand"}},
+        {"instanceTypes": ["g6.xlarge"]},
+        "not spot",
+    ),
+    Case(
+        "gpu-pools-are-spot",
+        AGENT_POOL,
+        SPOT_POOL,
+        SPOT_POOL | {"scaleSetPriority": "Regular"},
+        "not spot",
+    ),
+    Case("gpu-pools-are-tainted", NODE_GROUP, SPOT_GROUP, SPOT_GROUP | {"taints": []}, "no taint"),
+    Case(
+        "gpu-pools-are-tainted", AGENT_POOL, SPOT_POOL, SPOT_POOL | {"nodeTaints": None}, "no taint"
+    ),
+    Case(
+        "azure-spot-pools-declare-what-azure-adds",
+        AGENT_POOL,
+        SPOT_POOL,
+        SPOT_POOL | {"nodeLabels": {}},
+        "label",
+    ),
+    Case(
+        "azure-spot-pools-declare-what-azure-adds",
+        AGENT_POOL,
+        SPOT_POOL,
+        SPOT_POOL | {"nodeTaints": ["a=b:NoSchedule"]},
+        "taint",
+    ),
+    Case(
+        "azure-spot-pools-declare-what-azure-adds",
+        AGENT_POOL,
+        SPOT_POOL,
+        SPOT_POOL | {"upgradeSettings": {"maxSurge": "1"}},
+        "refuses",
+    ),
+    Case(
+        "azure-spot-pools-declare-what-azure-adds",
+        AGENT_POOL,
+        SPOT_POOL,
+        SPOT_POOL | {"scaleSetEvictionPolicy": "Deallocate"},
+        "hold quota",
+    ),
+    Case(
+        "gpu-pools-stand-alone",
+        AKS_CLUSTER,
+        {"agentPoolProfiles": [{"name": "system", "vmSize": "Standard_D4s_v5"}]},
+        {"agentPoolProfiles": [{"name": "gpu", "vmSize": "Standard_NC4as_T4_v3"}]},
+        "gpu",
+    ),
+    Case(
+        "no-public-api-without-ranges",
+        EKS_CLUSTER,
+        {"vpcConfig": {"publicAccessCidrs": ["203.0.113.0/24"]}},
+        {"vpcConfig": {}},
+        "anybody",
+    ),
+    Case(
+        "no-public-api-without-ranges",
+        EKS_CLUSTER,
+        {"vpcConfig": {"endpointPublicAccess": False}},
+        {"vpcConfig": {"publicAccessCidrs": ["0.0.0.0/0"]}},
+        "everybody",
+    ),
+    Case(
+        "no-public-aks-api-without-ranges",
+        AKS_CLUSTER,
+        {"apiServerAccessProfile": {"enablePrivateCluster": True}},
+        {},
+        "anybody",
+    ),
+    Case(
+        "no-public-aks-api-without-ranges",
+        AKS_CLUSTER,
+        {"apiServerAccessProfile": {"authorizedIPRanges": ["203.0.113.0/24"]}},
+        {"apiServerAccessProfile": {"authorizedIPRanges": ["0.0.0.0/0"]}},
+        "everybody",
+    ),
+    Case(
+        "eks-users-by-access-entries",
+        EKS_CLUSTER,
+        {"accessConfig": {"authenticationMode": "API"}},
+        {"accessConfig": {"authenticationMode": "API_AND_CONFIG_MAP"}},
+        "ConfigMap",
+    ),
+    Case("no-local-accounts", AKS_CLUSTER, {"disableLocalAccounts": True}, {}, "certificate"),
+    Case("no-account-keys", STORAGE_ACCOUNT, {"allowSharedKeyAccess": False}, {}, "account keys"),
+    Case(
+        "no-public-blobs",
+        STORAGE_ACCOUNT,
+        {"allowBlobPublicAccess": False},
+        {"allowBlobPublicAccess": True},
+        "public containers",
+    ),
+    Case("no-registry-admin", ACR, {}, {"adminUserEnabled": True}, "shared password"),
+    Case(
+        "metadata-needs-a-token",
+        LAUNCH_TEMPLATE,
+        {"metadataOptions": {"httpTokens": "required"}},
+        {"metadataOptions": {"httpTokens": "optional"}},
+        "token",
+    ),
+    Case(
+        "no-public-buckets",
+        PUBLIC_ACCESS_BLOCK,
+        BLOCKED,
+        BLOCKED | {"blockPublicPolicy": False},
+        "blockPublicPolicy",
+    ),
+    Case(
+        "cluster-secrets-are-encrypted",
+        EKS_CLUSTER,
+        {"encryptionConfig": {"resources": ["secrets"]}},
+        {},
+        "unencrypted",
+    ),
+    Case(
+        "disks-are-encrypted",
+        LAUNCH_TEMPLATE,
+        ENCRYPTED,
+        {"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"encrypted": "false"}}]},
+        "/dev/xvda",
+    ),
+    Case("keys-are-rotated", KMS_KEY, {"enableKeyRotation": True}, {}, "rotated"),
+    Case(
+        "transport-is-encrypted",
+        STORAGE_ACCOUNT,
+        {"minimumTlsVersion": "TLS1_2"},
+        {"minimumTlsVersion": "TLS1_0"},
+        "TLS",
+    ),
+    Case(
+        "transport-is-encrypted",
+        STORAGE_ACCOUNT,
+        {"minimumTlsVersion": "TLS1_2", "enableHttpsTrafficOnly": False, "enableNfsV3": True},
+        {"minimumTlsVersion": "TLS1_2", "enableHttpsTrafficOnly": False},
+        "unencrypted",
+    ),
+    Case(
+        "cluster-logs-everything",
+        EKS_CLUSTER,
+        {
+            "enabledClusterLogTypes": [
+                "api",
+                "audit",
+                "authenticator",
+                "controllerManager",
+                "scheduler",
+            ]
+        },
+        {"enabledClusterLogTypes": ["api"]},
+        "audit",
+    ),
+    Case("no-wildcard-iam", ROLE_POLICY, allowing(["s3:GetObject"]), allowing("*"), "allows *"),
+    Case(
+        "no-wildcard-iam",
+        ROLE_POLICY,
+        allowing(["ec2:DescribeInstances"], "*"),
+        allowing("s3:*"),
+        "allows s3:*",
+    ),
+    Case(
+        "no-wildcard-iam",
+        ROLE_POLICY,
+        allowing("autoscaling:SetDesiredCapacity", "*", Condition={"StringEquals": {}}),
+        allowing("autoscaling:SetDesiredCapacity", "*"),
+        "every resource",
+    ),
+    Case(
+        "no-wildcard-iam",
+        ROLE_POLICY,
+        allowing("s3:GetObject"),
+        allowing("s3:GetObject", NotAction="s3:PutObject"),
+        "all but a few",
+    ),
+    Case(
+        "roles-name-who-may-assume-them",
+        ROLE,
+        trusting({"Service": "eks.amazonaws.com"}),
+        trusting("*"),
+        "anybody",
+    ),
+    Case(
+        "roles-name-who-may-assume-them",
+        ROLE,
+        trusting({"AWS": "arn:aws:iam::1:role/x"}),
+        trusting({"AWS": "*"}),
+        "anybody",
+    ),
+    Case(
+        "costs-have-an-owner", BUCKET, {"tags": TAGS}, {"tags": {"owner": "vision"}}, "costCenter"
+    ),
+    Case("costs-have-an-owner", AGENT_POOL, {"tags": TAGS}, {}, "owner, costCenter, environment"),
+    Case(
+        "no-extended-support",
+        EKS_CLUSTER,
+        {"upgradePolicy": {"supportType": "STANDARD"}},
+        {},
+        "extended",
+    ),
+    Case(
+        "images-are-pinned",
+        DEPLOYMENT,
+        deployment(),
+        deployment(image="example.com:5000/trainer"),
+        "another image tomorrow",
+    ),
+    Case(
+        "images-are-pinned",
+        DEPLOYMENT,
+        deployment(image="trainer@sha256:" + "0" * 64),
+        deployment(image="trainer:latest"),
+        "trainer:latest",
+    ),
+    Case(
+        "images-are-pinned",
+        ELASTIC_JOB,
+        {"spec": {"replicaSpecs": {"Worker": {"template": {"spec": {"containers": [WORKER]}}}}}},
+        {
+            "spec": {
+                "replicaSpecs": {
+                    "Worker": {"template": {"spec": {"containers": [WORKER | {"image": "x"}]}}}
+                }
+            }
+        },
+        "runs x",
+    ),
+    Case(
+        "containers-have-limits",
+        DEPLOYMENT,
+        deployment(),
+        deployment(resources={"requests": {"memory": "1Gi"}}),
+        "memory limit",
+    ),
+    Case(
+        "containers-have-limits",
+        POD,
+        {"spec": {"containers": [WORKER]}},
+        {"spec": {"initContainers": [{"name": "first"}], "containers": [WORKER]}},
+        "first",
+    ),
+    Case(
+        "workloads-are-unprivileged",
+        DEPLOYMENT,
+        deployment(),
+        deployment(securityContext={"privileged": True}),
+        "privileged",
+    ),
+    Case(
+        "workloads-are-unprivileged",
+        DAEMON_SET,
+        {
+            "metadata": {"namespace": "everstep-system"},
+            "spec": {"template": {"spec": {"hostNetwork": True}}},
+        },
+        {
+            "metadata": {"namespace": "default"},
+            "spec": {"template": {"spec": {"hostNetwork": True}}},
+        },
+        "Network",
+    ),
+    Case(
+        "no-secrets-in-clear-text",
+        DEPLOYMENT,
+        deployment(env=[{"name": "AWS_TOKEN", "valueFrom": {}}]),
+        deployment(env=[{"name": "AWS_TOKEN", "value": "abc"}]),
+        "AWS_TOKEN",
+    ),
+]
+RULES = {rule.name: rule for rule in pack.RULES}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}: {case.says}")
+def test_a_rule_passes_what_keeps_it_and_names_what_breaks_it(case):
+    rule = RULES[case.rule]
+
+    assert list(rule.violations(Resource(type=case.kind, properties=case.keeps))) == []
+    said = list(rule.violations(Resource(type=case.kind, properties=case.breaks)))
+    assert len(said) == 1, "one fault, one violation"
+    assert case.says in said[0]
+
+
+@pytest.mark.parametrize("kind", [BUCKET, FSX_LUSTRE, STORAGE_ACCOUNT])
+def test_production_data_must_be_protected_and_other_data_need_not(kind):
+    rule = RULES["production-data-is-protected"]
+    by_tag = {"tags": {"environment": "prod"}}
+
+    assert not list(rule.violations(Resource(type=kind, properties=by_tag, protect=True)))
+    assert not list(rule.violations(Resource(type=kind, properties={}, stack="eks-dev")))
+    assert list(rule.violations(Resource(type=kind, properties=by_tag)))
+    assert list(rule.violations(Resource(type=kind, properties={}, stack="eks-prod")))
+
+
+def test_production_is_advised_to_name_images_by_digest():
+    rule = RULES["production-images-by-digest"]
+
+    def violations(stack: str, image: str) -> list[str]:
+        return list(
+            rule.violations(
+                Resource(type=DEPLOYMENT, properties=deployment(image=image), stack=stack)
+            )
+        )
+
+    assert violations("aks-prod", "trainer:1")
+    assert not violations("aks-dev", "trainer:1")
+    assert not violations("aks-prod", "trainer@sha256:" + "0" * 64)
+    assert rule.level is Level.ADVISORY
+
+
+def test_a_key_that_lives_for_ever_is_never_right():
+    assert list(
+        RULES["no-long-lived-credentials"].violations(Resource(type=ACCESS_KEY, properties={}))
+    )
+
+
+def test_tags_of_the_provider_count():
+    rule, bare = RULES["costs-have-an-owner"], Resource(type=ROLE, properties={}, default_tags=TAGS)
+
+    assert not list(rule.violations(bare))
+
+
+def test_a_rule_leaves_other_resources_alone():
+    for rule in pack.RULES:
+        assert not list(rule.violations(Resource(type="random:index/id:Id", properties={})))
+
+
+def test_every_rule_has_a_case_of_its_own():
+    covered = {case.rule for case in CASES}
+    apart = {
+        "production-data-is-protected",
+        "production-images-by-digest",
+        "no-long-lived-credentials",
+    }
+
+    assert covered | apart == set(RULES)
+    assert len(pack.RULES) == len(RULES), "two rules of one name"
