@@ -36,6 +36,7 @@ lint: .venv/.development  ## Check style, types, imports and what is generated
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
+	go -C .github/actionlint tool actionlint $(CURDIR)/.github/workflows/*.yaml
 
 format: .venv/.development  ## Lay the code out and mend what can be mended
 	.venv/bin/ruff format .
