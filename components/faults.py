@@ -5,7 +5,6 @@ stands in the stack file, its value, the rule and the cure, and give all faults 
 """
 
 import difflib
-import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,10 @@ from typing import Any
 from pydantic import AfterValidator, BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from components.schema import KIND, field_at, fields, models_in, variants
+
 NAMESPACE = "everstep"
+_OURS = "refused"  # the type of an error whose words are our own
 
 
 @dataclass(frozen=True)
@@ -57,17 +59,18 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return "there are: " + ", ".join(known)
 
 
+def refused(rule: str, cure: str) -> PydanticCustomError:
+    """Give the error that a field's own check raises; it reads as a `Fault` does."""
+    return PydanticCustomError(_OURS, "{rule}; {cure}", {"rule": rule, "cure": cure})
+
+
 def known_or_nearest(what: str, known: Sequence[str]) -> AfterValidator:
     """Make a field accept only `known` names and offer the nearest ones otherwise."""
 
     def check(name: str) -> str:
         if name in known:
             return name
-        raise PydanticCustomError(
-            "unknown_name",
-            "is no known {what}; {nearest}",
-            {"what": what, "nearest": nearest(name, known)},
-        )
+        raise refused(f"is no known {what}", nearest(name, known))
 
     return AfterValidator(check)
 
@@ -79,22 +82,51 @@ def readable(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
 
 def _fault(detail: ErrorDetails, model: type[BaseModel]) -> Fault:
     """Turn one of pydantic's errors into a fault."""
-    path = _dotted(detail["loc"])
-    value = detail.get("input")
-    if detail["type"] == "extra_forbidden":
-        return Fault(path, _brief(value), "is no known key", _nearest_key(detail["loc"], model))
-    if detail["type"] == "missing":
-        return Fault(path, None, "is missing", "add it")
-    if detail["type"] in {"model_type", "model_attributes_type", "dict_type"}:
-        return Fault(path, value, "must be a mapping of keys to values")
-    if detail["type"] == "unknown_name":
-        return Fault(path, value, detail["msg"])
+    location, inside = _as_written(detail["loc"], model)
+    path, value, context = _dotted(location), detail.get("input"), detail.get("ctx", {})
+    match detail["type"]:
+        case "extra_forbidden":
+            cure = nearest(str(location[-1]), [key for key, _ in fields(inside)])
+            return Fault(path, _brief(value), "is no known key", cure)
+        case "missing":
+            return Fault(path, None, "is missing", "add it")
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return Fault(path, value, "must be a mapping of keys to values")
+        case "union_tag_invalid":
+            section, kind = str(location[-1]), str(context["tag"])
+            kinds = list(variants(inside.model_fields[section]))
+            rule = f"is no known kind of {section}"
+            return Fault(f"{path}.{KIND}", kind, rule, nearest(kind, kinds))
+        case str() if detail["type"] == _OURS:
+            return Fault(path, value, context["rule"], context["cure"])
     message = detail["msg"][0].lower() + detail["msg"][1:]
     return Fault(path, _brief(value), message.replace("input should", "must"))
 
 
+def _as_written(
+    location: Sequence[int | str], model: type[BaseModel]
+) -> tuple[list[int | str], type[BaseModel]]:
+    """Give a location as the stack file has it, and the model that holds its last key.
+
+    pydantic also names the chosen kind of a section, and `[key]` where a mapping's key is wrong.
+    """
+    written: list[int | str] = []
+    holder, field = model, None
+    for part in location:
+        by_kind: Mapping[int | str, type[BaseModel]] = dict(variants(field).items()) if field else {}
+        if part in by_kind:
+            model, field = by_kind[part], None
+        elif part != "[key]":
+            written.append(part)
+            holder, found = model, field_at(model, part) if isinstance(part, str) else None
+            if found is not None:
+                field = found
+                model = next(iter(models_in(found.annotation)), model)
+    return written, holder
+
+
 def _dotted(location: Sequence[int | str]) -> str:
-    """Write pydantic's location as a path: ("a", 0, "b") becomes a[0].b."""
+    """Write a location as a path: ("a", 0, "b") becomes a[0].b."""
     parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return parts.removeprefix(".")
 
@@ -102,27 +134,3 @@ def _dotted(location: Sequence[int | str]) -> str:
 def _brief(value: object) -> object:
     """Keep nested values out of a one-line message."""
     return "..." if isinstance(value, dict | list) else value
-
-
-def _nearest_key(location: Sequence[int | str], model: type[BaseModel]) -> str:
-    """Name the known keys closest to an unknown one, beside which it stands."""
-    for part in location[:-1]:
-        inner = model_at(model, part) if isinstance(part, str) else model
-        model = inner or model
-    return nearest(str(location[-1]), [field.alias or name for name, field in fields(model)])
-
-
-def fields(model: type[BaseModel]) -> list[tuple[str, Any]]:
-    """Give a model's fields in the order they are written."""
-    return list(model.model_fields.items())
-
-
-def model_at(model: type[BaseModel], key: str) -> type[BaseModel] | None:
-    """Give the model under `key` (its alias), also inside a tuple; None for plain values."""
-    for name, field in fields(model):
-        if key in {name, field.alias}:
-            candidates = (field.annotation, *typing.get_args(field.annotation))
-            for candidate in candidates:
-                if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-                    return candidate
-    return None

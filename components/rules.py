@@ -5,13 +5,14 @@ these values is itself at fault, so that every message is about something true.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from components.faults import Fault, fields, model_at
+from components.faults import Fault
+from components.schema import chosen, field_at
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,12 @@ class Rule:
     Attributes:
         paths: the keys, dotted, below `everstep:`.
         check: their values in the same order -> what is wrong; empty where all is well.
+        only: section -> kinds for which the rule is one; empty: for all.
     """
 
     paths: tuple[str, ...]
     check: Callable[..., list[Fault]]
+    only: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 def broken(
@@ -36,42 +39,56 @@ def broken(
     """Give the faults of all rules whose values are each, by themselves, right."""
     faults = []
     for rule in rules:
+        if not _applies(rule, data, model):
+            continue
         if any(_touches(path, faulty) for path in rule.paths for faulty in already_faulty):
             continue
         faults += rule.check(*(value_at(data, model, path) for path in rule.paths))
     return faults
 
 
+def _applies(rule: Rule, data: Mapping[str, Any], model: type[BaseModel]) -> bool:
+    """Say whether the stack's sections are of the kinds that a rule is about."""
+    kinds = {section: value_at(data, model, f"{section}.kind") for section in rule.only}
+    return all(kinds[section] in wanted for section, wanted in rule.only.items())
+
+
 def _touches(path: str, faulty: str) -> bool:
     """Say whether a fault at `faulty` makes the value at `path` unusable."""
-    return path == faulty or path.startswith(f"{faulty}.")
+    return _lies_in(path, faulty) or _lies_in(faulty, path)
+
+
+def _lies_in(inner: str, outer: str) -> bool:
+    return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))
 
 
 def value_at(data: object, model: type[BaseModel], path: str) -> object:
     """Give the value under a dotted path, typed, or the default where the mapping is silent.
 
+    None stands for a required key that is missing.
+
     Raises:
         KeyError: the model has no such key, which is a mistake in a rule.
     """
     key, _, rest = path.partition(".")
-    field = next((field for name, field in fields(model) if field.alias == key), None)
-    if field is None:
+    found = field_at(model, key)
+    if found is None:
         raise KeyError(path)
     inside = data.get(key) if isinstance(data, Mapping) else None
     if rest:
-        inner = model_at(model, key)
+        inner = chosen(found, inside)
         if inner is None:
             raise KeyError(path)
         return value_at(inside, inner, rest)
     if not isinstance(data, Mapping) or key not in data:
-        return field.get_default(call_default_factory=True)
-    return _typed(field, inside)
+        return None if found.is_required() else found.get_default(call_default_factory=True)
+    return _typed(found, inside)
 
 
-def _typed(field: FieldInfo, value: object) -> object:
+def _typed(found: FieldInfo, value: object) -> object:
     """Read a value as pydantic would ("3" is 3); a union or a constraint does not matter here."""
     adapter: TypeAdapter[object] = TypeAdapter(
-        field.rebuild_annotation(), config=ConfigDict(coerce_numbers_to_str=True)
+        found.rebuild_annotation(), config=ConfigDict(coerce_numbers_to_str=True)
     )
     try:
         return adapter.validate_python(value)

@@ -15,7 +15,7 @@ import pulumi_kubernetes as kubernetes
 import yaml
 
 from components.cluster import Cluster, Placement
-from components.config import ClusterConfig
+from components.config import ExistingClusterConfig
 from components.faults import ConfigurationError, Fault, nearest
 from components.part import Part
 
@@ -29,7 +29,7 @@ class ExistingClusterArgs:
         kubeconfig: the content of the kubeconfig file, from `read_kubeconfig`.
     """
 
-    config: ClusterConfig
+    config: ExistingClusterConfig
     kubeconfig: str
 
 
@@ -57,7 +57,9 @@ class ExistingCluster(Part):
         self.register_outputs({"kubeconfig": kubeconfig})
 
 
-def read_kubeconfig(config: ClusterConfig, environment: Mapping[str, str] = os.environ) -> str:
+def read_kubeconfig(
+    config: ExistingClusterConfig, environment: Mapping[str, str] = os.environ
+) -> str:
     """Read the kubeconfig that the stack or $KUBECONFIG names.
 
     Raises:

@@ -1,7 +1,7 @@
 """A cluster that is there already, with a folder that all its nodes have mounted."""
 
 from components.cluster.existing import ExistingCluster, ExistingClusterArgs, read_kubeconfig
-from components.config import StackConfig
+from components.config import ExistingClusterConfig, HostPathConfig, StackConfig, as_kind
 from components.environment import Environment
 from components.storage.hostpath import host_path
 
@@ -12,9 +12,10 @@ def declare_existing(config: StackConfig) -> Environment:
     Raises:
         ConfigurationError: no kubeconfig is named, or it cannot be used.
     """
-    kubeconfig = read_kubeconfig(config.cluster)
-    args = ExistingClusterArgs(config=config.cluster, kubeconfig=kubeconfig)
+    cluster = as_kind(config.cluster, ExistingClusterConfig)
+    storage = as_kind(config.storage, HostPathConfig)
+    args = ExistingClusterArgs(config=cluster, kubeconfig=read_kubeconfig(cluster))
     return Environment(
         cluster=ExistingCluster("cluster", args).cluster,
-        volume=host_path(config.storage.path, config.storage.size),
+        volume=host_path(storage.path, storage.size),
     )

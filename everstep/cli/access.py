@@ -37,7 +37,8 @@ class Place:
     @property
     def on_twin(self) -> bool:
         """Whether the stack runs on the twin: it names no cluster of the user's own."""
-        return self.config.cluster.kubeconfig is None and self.config.cluster.context is None
+        cluster = self.config.cluster
+        return cluster.kind != "existing" or (cluster.kubeconfig or cluster.context) is None
 
     @property
     def run_folder(self) -> Path:
@@ -63,7 +64,8 @@ class Place:
         """The kubeconfig to use; None stands for $KUBECONFIG."""
         if self.on_twin:
             return self.twin().kubeconfig
-        named = self.config.cluster.kubeconfig
+        cluster = self.config.cluster
+        named = cluster.kubeconfig if cluster.kind == "existing" else None
         return Path(named).expanduser() if named else None
 
     def connect(self) -> Cluster:
@@ -75,7 +77,8 @@ class Place:
         path = self.kubeconfig()
         if self.on_twin and path is not None and not path.exists():
             raise no_local_cluster()
-        return Cluster.connect(path, self.config.cluster.context)
+        cluster = self.config.cluster
+        return Cluster.connect(path, cluster.context if cluster.kind == "existing" else None)
 
     def source(self) -> Source:
         """Where the run's files are read from."""

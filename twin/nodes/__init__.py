@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from twin.nodes.doctor import leftovers
-    from twin.nodes.model import Leftover, MachineSpec, MachineStatus, Power, Role, TwinStatus
+    from twin.nodes.model import (
+        Leftover,
+        MachineSpec,
+        MachineStatus,
+        Power,
+        Role,
+        Taint,
+        TwinStatus,
+    )
     from twin.nodes.twin import Twin
 
 __all__ = [
@@ -14,6 +22,7 @@ __all__ = [
     "MachineStatus",
     "Power",
     "Role",
+    "Taint",
     "Twin",
     "TwinStatus",
     "leftovers",

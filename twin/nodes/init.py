@@ -119,7 +119,7 @@ def commands(record: MachineRecord) -> dict[str, Sequence[str]]:
             f"--kubeconfig={config / 'kubelet.kubeconfig'}",
             f"--hostname-override={spec.name}",
             f"--node-ip={record.address.ip}",
-            f"--node-labels={machine_config.labels(spec.role)}",
+            "--node-labels=" + ",".join(f"{k}={v}" for k, v in machine_config.labels(spec).items()),
         ],
         "kube-proxy": [
             record.tools["kube-proxy"],

@@ -1,14 +1,14 @@
 """What a machine boots with: its own files for containerd, CNI, kubelet and kube-proxy. Pure: text from facts."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
 
-from twin.nodes import addressing
+from twin.nodes import addressing, instance
 from twin.nodes.addressing import Address
-from twin.nodes.model import MachineSpec, Role
+from twin.nodes.model import MachineSpec, Role, Taint
 
 INSIDE = Path("/everstep")  # where a machine sees its configuration
 SHARED = Path("/mnt/everstep")  # where a machine sees the folder all of them share
@@ -17,7 +17,7 @@ PAUSE_IMAGE = "localhost/everstep/pause:local"
 GPU = "nvidia.com/gpu"
 POOL_LABEL = "everstep/pool"
 POOLS = {Role.SYSTEM: "system", Role.GPU: "gpu-spot"}
-SPOT_TAINT = {"key": "everstep/spot", "value": "true", "effect": "NoSchedule"}
+SPOT_TAINT = Taint("everstep/spot", "true")
 # What pods may ask for on one machine. The kubelets all see the same host, so each must leave out most of it.
 MEBIBYTE = 1 << 20
 MEMORY_BYTES = {Role.SYSTEM: 3 << 30, Role.GPU: 5 << 30}
@@ -135,14 +135,29 @@ def kubelet(spec: MachineSpec, address: Address, memory_bytes: int) -> dict[str,
         "nodeLeaseDurationSeconds": 8,  # renewed every 2 s; the controller manager waits 8
         "imageGCHighThresholdPercent": 100,  # never: an image that was removed could not be pulled again
         "volumeStatsAggPeriod": "-1s",
-        "registerWithTaints": [SPOT_TAINT] if spec.role is Role.GPU else [],
+        "registerWithTaints": [asdict(taint) for taint in taints(spec)],
+        "providerID": instance.provider_id(spec),
         "logging": {"verbosity": 1},
     }
 
 
-def labels(role: Role) -> str:
-    """Return the labels a kubelet registers with, as its flag wants them."""
-    return f"{POOL_LABEL}={POOLS[role]}"
+def labels(spec: MachineSpec) -> dict[str, str]:
+    """Return the labels a kubelet registers with."""
+    if not spec.cloud:
+        return {POOL_LABEL: POOLS[spec.role]}
+    known = {
+        "node.kubernetes.io/instance-type": spec.instance_type,
+        "topology.kubernetes.io/zone": spec.zone,
+        "topology.kubernetes.io/region": spec.region,
+    }
+    return {**spec.labels, **{label: value for label, value in known.items() if value}}
+
+
+def taints(spec: MachineSpec) -> tuple[Taint, ...]:
+    """Return the taints a kubelet registers with."""
+    if spec.cloud:
+        return spec.taints
+    return (SPOT_TAINT,) if spec.role is Role.GPU else ()
 
 
 def _reserved_bytes(role: Role, memory_bytes: int) -> int:

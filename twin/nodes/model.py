@@ -1,7 +1,14 @@
 """What the twin's machines are, and what is said of them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, Literal
+
+Cloud = Literal["", "aws", "azure"]
+Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+EFFECTS: tuple[Effect, ...] = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+CLOUDS: tuple[Cloud, ...] = ("", "aws", "azure")
 
 
 class Role(StrEnum):
@@ -12,18 +19,78 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True)
+class Taint:
+    """What keeps pods that do not tolerate it off a Node."""
+
+    key: str
+    value: str = ""
+    effect: Effect = "NoSchedule"
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> "Taint":
+        """Return the taint that JSON stands for, ours or Kubernetes's own.
+
+        Raises:
+            KeyError, ValueError: it stands for none.
+        """
+        effects: dict[str, Effect] = {effect: effect for effect in EFFECTS}
+        return cls(str(stored["key"]), str(stored.get("value") or ""), effects[stored["effect"]])
+
+
+@dataclass(frozen=True)
 class MachineSpec:
     """A machine that is wanted.
 
+    A machine of no cloud has the labels and taints of its role. One of a cloud has exactly those given, what a
+    cloud's own controller says of every Node, and a metadata service.
+
     Attributes:
         name: the Node's name too.
-        role: decides labels, taints and memory.
+        role: decides memory, and where there is no cloud labels and taints.
         gpus: fake `nvidia.com/gpu` on a GPU machine; meaningless on others.
+        labels: of its Node, beside the instance type, zone and region.
+        taints: of its Node from its first moment.
+        instance_type: such as `g5.xlarge`.
+        zone: such as `us-east-1a` or `eastus-1`; empty where the region has none.
+        region: such as `us-east-1`.
+        cloud: whose metadata service it has; empty for none.
+        spot: whether the cloud may take it back.
+        group: the pool it belongs to.
     """
 
     name: str
     role: Role
     gpus: int = 1
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    instance_type: str = ""
+    zone: str = ""
+    region: str = ""
+    cloud: Cloud = ""
+    spot: bool = False
+    group: str = ""
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> "MachineSpec":
+        """Return the spec that JSON stands for; what an older record lacks is as if it were not asked for.
+
+        Raises:
+            KeyError, TypeError, ValueError: it stands for none.
+        """
+        clouds: dict[str, Cloud] = {cloud: cloud for cloud in CLOUDS}
+        return cls(
+            name=str(stored["name"]),
+            role=Role(stored["role"]),
+            gpus=int(stored["gpus"]),
+            labels={str(key): str(value) for key, value in dict(stored.get("labels", {})).items()},
+            taints=tuple(Taint.parse(taint) for taint in stored.get("taints", ())),
+            instance_type=str(stored.get("instance_type", "")),
+            zone=str(stored.get("zone", "")),
+            region=str(stored.get("region", "")),
+            cloud=clouds[stored.get("cloud", "")],
+            spot=bool(stored.get("spot", False)),
+            group=str(stored.get("group", "")),
+        )
 
 
 class Power(StrEnum):

@@ -9,7 +9,7 @@ from everstep.errors import EverstepError
 from twin.nodes import files
 from twin.nodes.addressing import MAX_MACHINES, Address, free_slot
 from twin.nodes.layout import Layout
-from twin.nodes.model import MachineSpec, Role
+from twin.nodes.model import MachineSpec
 
 MACHINE_PROGRAMS = ("kubelet", "kube-proxy")
 MAX_GPUS = 16  # ours; the largest cloud machines have 8
@@ -60,7 +60,7 @@ class MachineRecord:
         spec, tools = stored["spec"], stored["tools"]
         if not isinstance(spec, Mapping) or not isinstance(tools, Mapping):
             raise TypeError("a machine's record has no spec or no tools")
-        wanted = MachineSpec(str(spec["name"]), Role(spec["role"]), int(spec["gpus"]))
+        wanted = MachineSpec.parse(spec)
         slot = Address(int(str(stored["slot"]))).index
         programs = {str(name): str(path) for name, path in tools.items()}
         return cls(wanted, slot, programs, str(stored["images"]))

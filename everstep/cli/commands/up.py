@@ -65,7 +65,8 @@ def _confirm_own_cluster(here: Place, *, yes: bool) -> None:
     """A cluster that is not the twin's is changed only when its owner says so."""
     if here.on_twin or yes or not sys.stdin.isatty():
         return
-    host = here.config.cluster.kubeconfig or here.config.cluster.context
+    cluster = here.config.cluster
+    host = (cluster.kubeconfig or cluster.context) if cluster.kind == "existing" else cluster.name
     typer.confirm(f"This changes the cluster of {host}. Go on?", abort=True, err=True)
 
 

@@ -24,8 +24,8 @@ def test_only_a_gpu_machine_is_tainted_as_spot():
         {"key": "everstep/spot", "value": "true", "effect": "NoSchedule"}
     ]
     assert kubelet(SYSTEM)["registerWithTaints"] == []
-    assert machine_config.labels(Role.GPU) == "everstep/pool=gpu-spot"
-    assert machine_config.labels(Role.SYSTEM) == "everstep/pool=system"
+    assert machine_config.labels(GPU) == {"everstep/pool": "gpu-spot"}
+    assert machine_config.labels(SYSTEM) == {"everstep/pool": "system"}
 
 
 @pytest.mark.parametrize(("spec", "gibibytes"), [(GPU, 5), (SYSTEM, 3)])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from components.cluster.existing import read_kubeconfig
-from components.config import ClusterConfig
+from components.config import ExistingClusterConfig
 from components.faults import ConfigurationError
 
 KUBECONFIG = "contexts: [{name: kind-one}, {name: kind-two}]\n"
@@ -19,25 +19,25 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_stack_wins_over_the_environment(file: Path) -> None:
-    config = ClusterConfig.model_validate({"kubeconfig": str(file), "context": "kind-two"})
+    config = ExistingClusterConfig.model_validate({"kubeconfig": str(file), "context": "kind-two"})
 
     assert read_kubeconfig(config, {"KUBECONFIG": "/nowhere"}) == KUBECONFIG
 
 
 def test_the_environment_is_used_where_the_stack_is_silent(file: Path) -> None:
-    assert read_kubeconfig(ClusterConfig(), {"KUBECONFIG": str(file)}) == KUBECONFIG
+    assert read_kubeconfig(ExistingClusterConfig(), {"KUBECONFIG": str(file)}) == KUBECONFIG
 
 
 def test_without_any_kubeconfig_nothing_is_guessed(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path)}
 
     with pytest.raises(ConfigurationError, match=r"(?s)kubeconfig.*is not set.*everstep up"):
-        read_kubeconfig(ClusterConfig(), home)
+        read_kubeconfig(ExistingClusterConfig(), home)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"(?s)absent.*No such file"):
-        read_kubeconfig(ClusterConfig(), {"KUBECONFIG": str(tmp_path / "absent")})
+        read_kubeconfig(ExistingClusterConfig(), {"KUBECONFIG": str(tmp_path / "absent")})
 
 
 @pytest.mark.parametrize("content", ["", "contexts: 3", "a: [", "- 1", "contexts: [x]"])
@@ -45,11 +45,11 @@ def test_a_file_that_is_no_kubeconfig_is_refused(file: Path, content: str) -> No
     file.write_text(content, encoding="utf-8")
 
     with pytest.raises(ConfigurationError, match="is no kubeconfig"):
-        read_kubeconfig(ClusterConfig(), {"KUBECONFIG": str(file)})
+        read_kubeconfig(ExistingClusterConfig(), {"KUBECONFIG": str(file)})
 
 
 def test_a_context_that_is_not_there_gets_the_nearest_names(file: Path) -> None:
-    config = ClusterConfig.model_validate({"kubeconfig": str(file), "context": "kind-on"})
+    config = ExistingClusterConfig.model_validate({"kubeconfig": str(file), "context": "kind-on"})
 
     with pytest.raises(ConfigurationError, match=r"(?s)cluster\.context: kind-on.*kind-one"):
         read_kubeconfig(config)
@@ -59,6 +59,6 @@ def test_no_error_shows_what_is_in_the_file(file: Path) -> None:
     file.write_text("token: hunter2\n", encoding="utf-8")
 
     with pytest.raises(ConfigurationError) as caught:
-        read_kubeconfig(ClusterConfig(), {"KUBECONFIG": str(file)})
+        read_kubeconfig(ExistingClusterConfig(), {"KUBECONFIG": str(file)})
 
     assert "hunter2" not in str(caught.value)
