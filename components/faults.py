@@ -111,17 +111,15 @@ def _as_written(
     pydantic also names the chosen kind of a section, and `[key]` where a mapping's key is wrong.
     """
     written: list[int | str] = []
-    holder, field = model, None
+    holder, by_kind = model, dict[str, type[BaseModel]]()
     for part in location:
-        by_kind: Mapping[int | str, type[BaseModel]] = dict(variants(field).items()) if field else {}
-        if part in by_kind:
-            model, field = by_kind[part], None
+        if str(part) in by_kind:
+            model = by_kind[str(part)]
         elif part != "[key]":
             written.append(part)
-            holder, found = model, field_at(model, part) if isinstance(part, str) else None
-            if found is not None:
-                field = found
-                model = next(iter(models_in(found.annotation)), model)
+            holder, found = model, field_at(model, str(part))
+            model = model if found is None else next(iter(models_in(found.annotation)), model)
+            by_kind = {} if found is None else variants(found)
     return written, holder
 
 

@@ -1,0 +1,65 @@
+"""A cluster and a folder that are there already: the twin, kind, minikube, one of somebody else's."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from components.config.section import Quantity, Section
+
+
+class TolerationConfig(Section):
+    """One taint that pods put up with."""
+
+    key: str = Field(description="The taint's key.")
+    operator: Literal["Equal", "Exists"] = Field(default="Equal", description="How to compare.")
+    value: str | None = Field(default=None, description="The taint's value; none for `Exists`.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
+        default="NoSchedule", description="The taint's effect."
+    )
+
+
+class PoolConfig(Section):
+    """How pods find the nodes of a pool."""
+
+    selector: dict[str, str] = Field(
+        default_factory=dict, description="Labels that the pool's nodes carry."
+    )
+    tolerations: tuple[TolerationConfig, ...] = Field(
+        default=(), description="Taints of the pool's nodes."
+    )
+
+
+class ExistingClusterConfig(Section):
+    """A cluster that is there already; the stack adds to it and never removes it."""
+
+    kind: Literal["existing"] = Field(
+        default="existing", description="`existing`: a cluster that is there already."
+    )
+    kubeconfig: str | None = Field(
+        default=None, description="Path of the kubeconfig file; absent: `$KUBECONFIG`."
+    )
+    context: str | None = Field(
+        default=None, description="Context in the kubeconfig; absent: its current one."
+    )
+    gpu_pool: PoolConfig = Field(
+        default_factory=PoolConfig, description="The GPU spot nodes, where workers run."
+    )
+    system_pool: PoolConfig = Field(
+        default_factory=PoolConfig,
+        description="The nodes that stay, where etcd, controller and data preparation run.",
+    )
+
+
+class HostPathConfig(Section):
+    """A folder that every node has mounted under one path."""
+
+    kind: Literal["hostpath"] = Field(
+        default="hostpath", description="`hostpath`: a folder that every node has mounted."
+    )
+    path: Annotated[str, StringConstraints(pattern=r"^/\S*$")] = Field(
+        default="/mnt/everstep",
+        description="The folder on the nodes; must exist and be writable for uid 10001.",
+    )
+    size: Quantity = Field(
+        default="10Gi", description="Size to claim; a hostpath does not hold to it."
+    )

@@ -1,0 +1,78 @@
+"""What must hold between the numbers of a job, and between etcd, controller and data."""
+
+from components.faults import Fault
+from components.rules import Rule
+
+
+def _replicas_between(least: int, wanted: int, most: int) -> list[Fault]:
+    """Check that min <= replicas <= max; the scheduler could otherwise never be satisfied."""
+    faults = []
+    if least > most:
+        faults.append(
+            Fault(
+                "job.minReplicas",
+                least,
+                f"is more than maxReplicas ({most})",
+                f"lower minReplicas to {most} or raise maxReplicas to {least}",
+            )
+        )
+    if least > wanted:
+        faults.append(
+            Fault(
+                "job.minReplicas",
+                least,
+                f"is more than replicas ({wanted}), so that training would wait for ever",
+                f"lower minReplicas to {wanted} or raise replicas to {least}",
+            )
+        )
+    if wanted > most:
+        faults.append(
+            Fault(
+                "job.replicas",
+                wanted,
+                f"is more than maxReplicas ({most})",
+                f"lower replicas to {most} or raise maxReplicas to {wanted}",
+            )
+        )
+    return faults
+
+
+def _batch_feeds_all(batch: int, most: int, gpus: int) -> list[Fault]:
+    """Check that each process of the largest group gets a sample of each step."""
+    processes = most * max(1, gpus)
+    if batch >= processes:
+        return []
+    rule = f"is less than the {processes} processes of maxReplicas ({most}) workers"
+    return [Fault("job.globalBatch", batch, rule, f"raise globalBatch to {processes} or more")]
+
+
+def _members_odd(members: int) -> list[Fault]:
+    """Check that no member is there that costs a quorum and adds no safety."""
+    if members % 2:
+        return []
+    rule = f"is even: {members} members survive no more losses than {members - 1}"
+    return [Fault("etcd.members", members, rule, f"use {members - 1} or {members + 1}")]
+
+
+def _upstream_has_image(kind: str, image: str | None) -> list[Fault]:
+    """Check that the user says which build of upstream to run: there is no maintained one."""
+    if kind != "upstream" or image:
+        return []
+    cure = "name one, such as torchelastic/kubernetes:0.1.0, or use kind: maintained"
+    return [Fault("controller.image", image, "is missing, and `upstream` needs one", cure)]
+
+
+def _job_name_free(name: str, dataset: str) -> list[Fault]:
+    """Check that the job's pods cannot be taken for those of data preparation."""
+    if name != f"prepare-{dataset}":
+        return []
+    return [Fault("job.name", name, "is the name of the data preparation", "choose another")]
+
+
+RULES = (
+    Rule(("job.minReplicas", "job.replicas", "job.maxReplicas"), _replicas_between),
+    Rule(("job.globalBatch", "job.maxReplicas", "job.gpusPerWorker"), _batch_feeds_all),
+    Rule(("etcd.members",), _members_odd),
+    Rule(("controller.kind", "controller.image"), _upstream_has_image),
+    Rule(("job.name", "data.dataset"), _job_name_free),
+)
