@@ -49,10 +49,6 @@ class Strip:
     node: str
     segments: tuple[Segment, ...]
 
-    def seconds_in(self, state: State) -> float:
-        """How long the node was in a state."""
-        return sum(piece.end - piece.start for piece in self.segments if piece.state is state)
-
 
 def span(run: Run, now: float) -> tuple[float, float]:
     """The time that a timeline covers: from the first start to the end, or to now."""
