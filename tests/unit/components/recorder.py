@@ -14,12 +14,26 @@ import pulumi
 from google.protobuf import json_format
 from pulumi.runtime import mocks
 
+from tests.unit.components.answers import Answers
+from tests.unit.components.sdk_types import complaints
+
 SECRET = "4dabf18193072939515e22adb298388d"  # Pulumi's mark of a secret in serialised values
+STACK = "pulumi:pulumi:Stack"
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One resource as it was registered."""
+    """One resource as it was registered.
+
+    Attributes:
+        parent: the parent's URN; that of the stack for those at the top.
+        inputs: as they would be sent, secrets unwrapped.
+        secrets: dotted paths of the inputs that are secret.
+        dependencies: URNs of all that it waits for: asked for, or read from.
+        property_dependencies: the URNs that each input was read from.
+        provider: reference to the provider's resource, `URN::id`; empty for components.
+        providers: the same by package, handed to children.
+    """
 
     urn: str
     type: str
@@ -27,11 +41,19 @@ class Recorded:
     parent: str
     custom: bool
     inputs: Mapping[str, Any]
+    secrets: frozenset[str]
     dependencies: frozenset[str]
+    property_dependencies: Mapping[str, frozenset[str]]
     provider: str
+    providers: Mapping[str, str]
+    protect: bool
+    retain_on_delete: bool
     delete_before_replace: bool
+    deleted_with: str
     ignore_changes: tuple[str, ...]
     replace_on_changes: tuple[str, ...]
+    aliases: tuple[Any, ...]
+    timeouts: tuple[str, str, str]
 
 
 @dataclass
@@ -48,21 +70,35 @@ class Graph:
         """Give the resources whose type ends in `kind`."""
         return [one for one in self.resources.values() if one.type.rsplit(":", 1)[-1] == kind]
 
-    def objects(self) -> list[dict[str, Any]]:
-        """Give the Kubernetes objects, as they would be sent."""
+    def one(self, kind: str) -> Recorded:
+        """Give the only resource whose type ends in `kind`."""
+        found = self.of(kind)
+        assert len(found) == 1, f"{kind}: {sorted(one.name for one in found)}"
+        return found[0]
+
+    def custom(self, package: str) -> list[Recorded]:
+        """Give all that a provider of `package` makes."""
         return [
-            dict(one.inputs)
+            one
             for one in self.resources.values()
-            if one.custom and one.type.startswith("kubernetes:")
+            if one.custom and one.type.startswith(f"{package}:")
         ]
 
+    def objects(self) -> list[dict[str, Any]]:
+        """Give the Kubernetes objects, as they would be sent."""
+        return [dict(one.inputs) for one in self.custom("kubernetes")]
+
     def ancestors(self, name: str) -> set[str]:
-        """Give the names of all that must be there before `name` is created."""
+        """Give the names of all that must be there before `name` is created.
+
+        The engine deletes in the reverse order, so these all outlive it too: a resource's provider
+        and its parent (where that is no mere component) count as well as its dependencies.
+        """
         by_urn = {one.urn: one for one in self.resources.values()}
         found: set[str] = set()
         waiting = [self.resources[name]]
         while waiting:
-            for urn in waiting.pop().dependencies:
+            for urn in _needed(waiting.pop(), by_urn):
                 one = by_urn.get(urn)
                 if one is not None and one.name not in found:
                     found.add(one.name)
@@ -70,35 +106,39 @@ class Graph:
         return found
 
 
-class Answers(mocks.Mocks):
-    """Answers as an API server would: the inputs back, and an id."""
-
-    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str, dict[str, Any]]:
-        return f"{args.name}-id", dict(args.inputs)
-
-    def call(self, args: mocks.MockCallArgs) -> dict[str, Any]:
-        raise AssertionError(f"the program must not call {args.token}")
+def _needed(one: Recorded, by_urn: Mapping[str, Recorded]) -> Iterator[str]:
+    """Give the URNs that a resource needs at first hand."""
+    yield from one.dependencies
+    if one.provider:
+        yield one.provider.rpartition("::")[0]
+    if one.parent in by_urn and by_urn[one.parent].custom:
+        yield one.parent
 
 
 class RecordingMonitor(mocks.MockMonitor):
-    """Records requests; refuses duplicates and properties that the SDK does not have."""
+    """Records requests; refuses duplicates and inputs that the SDK or a cloud would not take."""
 
     def __init__(self) -> None:
         super().__init__(Answers())
         self.graph = Graph()
+        self.faults: list[str] = []  # raised together in the end: Pulumi would bury each deeply
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the name of the gRPC method
-        if request.type != "pulumi:pulumi:Stack":
+        if request.type != STACK:
             self._record(request)
         with event_loop():  # Pulumi's mocks open one in each of their threads and leave it open
             return super().RegisterResource(request)
 
     def _record(self, request: Any) -> None:
         if request.name in self.graph.resources:
-            raise AssertionError(f"two resources are named {request.name}")
-        inputs = plain(json_format.MessageToDict(request.object))
-        if request.type.startswith("kubernetes:"):
-            check_known(request.type, inputs)
+            self.faults.append(f"two resources are named {request.name}")
+        if not request.parent:
+            self.faults.append(f"{request.name} has no parent, not even the stack")
+        raw = json_format.MessageToDict(request.object)
+        inputs = plain(raw)
+        if request.custom:
+            self.faults += [f"{request.name}: {one}" for one in complaints(request.type, inputs)]
+        times = request.customTimeouts
         self.graph.resources[request.name] = Recorded(
             urn=self.make_urn(request.parent, request.type, request.name),
             type=request.type,
@@ -106,11 +146,21 @@ class RecordingMonitor(mocks.MockMonitor):
             parent=request.parent,
             custom=request.custom,
             inputs=inputs,
+            secrets=frozenset(secret_paths(raw)),
             dependencies=frozenset(request.dependencies),
+            property_dependencies={
+                key: frozenset(value.urns) for key, value in request.propertyDependencies.items()
+            },
             provider=request.provider,
+            providers=dict(request.providers),
+            protect=request.protect,
+            retain_on_delete=request.retainOnDelete,
             delete_before_replace=request.deleteBeforeReplace,
+            deleted_with=request.deletedWith,
             ignore_changes=tuple(request.ignoreChanges),
             replace_on_changes=tuple(request.replaceOnChanges),
+            aliases=tuple(request.aliases),
+            timeouts=(times.create, times.update, times.delete),
         )
 
 
@@ -127,7 +177,11 @@ def event_loop() -> Iterator[None]:
 
 
 def record(program: Callable[[], Mapping[str, Any] | None]) -> Graph:
-    """Run a program that declares resources; give what it declared once all of it is registered."""
+    """Run a program that declares resources; give what it declared once all of it is registered.
+
+    Raises:
+        AssertionError: something is declared twice, or with inputs that the SDK does not know.
+    """
     monitor = RecordingMonitor()
     with event_loop():
         mocks.set_mocks(
@@ -144,6 +198,8 @@ def record(program: Callable[[], Mapping[str, Any] | None]) -> Graph:
             return pulumi.Output.all(**said).apply(keep)
 
         run()
+    if monitor.faults:
+        raise AssertionError("\n".join(monitor.faults))
     return monitor.graph
 
 
@@ -160,67 +216,14 @@ def plain(value: Any) -> Any:
     return value
 
 
-def check_known(token: str, inputs: Mapping[str, Any]) -> None:
-    """Raise where an input is not a property of the SDK's type, at any depth."""
-    arguments = _arguments_type(token)
-    if arguments is not None:
-        unknown = list(_unknown(arguments, inputs, token))
-        if unknown:
-            raise AssertionError("the SDK does not know " + ", ".join(unknown))
-
-
-def _arguments_type(token: str) -> type | None:
-    """Find the SDK's input type behind a token such as kubernetes:apps/v1:StatefulSet."""
-    import pulumi_kubernetes as kubernetes
-
-    _, group_version, kind = token.split(":", 2)
-    if group_version == "elastic.pytorch.org/v1alpha1":
-        return None  # a custom resource: its schema is the CRD's
-    modules = {
-        "core/v1": kubernetes.core.v1,
-        "apps/v1": kubernetes.apps.v1,
-        "batch/v1": kubernetes.batch.v1,
-        "policy/v1": kubernetes.policy.v1,
-        "rbac.authorization.k8s.io/v1": kubernetes.rbac.v1,
-        "apiextensions.k8s.io/v1": kubernetes.apiextensions.v1,
-    }
-    return getattr(modules[group_version], f"{kind}InitArgs")
-
-
-def _unknown(arguments: type, value: Any, path: str) -> Iterable[str]:
-    """Give the paths of properties that `arguments` does not have."""
-    from pulumi import _types
-
-    known = set(_types.input_type_py_to_pulumi_names(arguments).values())
-    inner_types = _types.input_type_types(arguments)
-    for key, inner in value.items():
-        if key.startswith("x-kubernetes-"):
-            continue  # the SDK knows it under another spelling; the wire takes this one
-        if key not in known:
-            yield f"{path}.{key}"
-            continue
-        inner_type = _types.unwrap_type(inner_types[key]) if key in inner_types else None
-        yield from _unknown_inside(inner_type, inner, f"{path}.{key}")
-
-
-def _unknown_inside(inner_type: Any, value: Any, path: str) -> Iterable[str]:
-    """Look into nested objects, lists of them and maps of them."""
-    from typing import get_args
-
-    from pulumi import _types
-
-    if isinstance(value, list):
-        for index, element in enumerate(value):
-            arguments = get_args(inner_type)
-            element_type = _types.unwrap_type(arguments[0]) if arguments else None
-            yield from _unknown_inside(element_type, element, f"{path}[{index}]")
-    elif isinstance(value, dict):
-        if isinstance(inner_type, type) and _types.is_input_type(inner_type):
-            yield from _unknown(inner_type, value, path)
-        else:
-            arguments = get_args(inner_type)
-            if len(arguments) == 2:
-                for key, element in value.items():
-                    yield from _unknown_inside(
-                        _types.unwrap_type(arguments[1]), element, f"{path}.{key}"
-                    )
+def secret_paths(value: Any, path: str = "") -> Iterable[str]:
+    """Give the dotted paths of the values that are marked as secret."""
+    if isinstance(value, dict):
+        if SECRET in value:
+            yield path.removeprefix(".")
+            return
+        for key, inner in value.items():
+            yield from secret_paths(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from secret_paths(inner, f"{path}[{index}]")

@@ -1,0 +1,196 @@
+"""What the SDKs' own argument classes say about the inputs of a resource, at any depth.
+
+The wheels hold no schema, but the classes are one: names on the wire, types, what is required, the
+values of enumerations. Pulumi's mocks look at none of it.
+"""
+
+import enum
+import importlib
+import inspect
+import json
+import types
+import typing
+from collections.abc import Awaitable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import pulumi
+from pulumi import _types
+
+UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"  # Pulumi's mark of a value not known yet
+# Kubernetes gives an empty value a meaning of its own under these keys.
+EMPTY_SAYS_SOMETHING = {
+    "podSelector", "namespaceSelector", "emptyDir", "nodeSelector", "selector", "status",
+    "matchLabels", "tolerations", "storageClassName", "apiGroups", "ingress", "egress", "volumes",
+    "initContainers", "readOnlyRootFilesystem", "labels", "annotations",
+}  # fmt: skip
+PACKAGES = {"aws": "pulumi_aws", "azure-native": "pulumi_azure_native"}
+
+
+def complaints(token: str, inputs: Mapping[str, Any]) -> list[str]:
+    """Say all that the SDK would not take, or that a cloud would take for something else."""
+    if token.startswith("pulumi:providers:"):
+        return list(_of_provider(token, inputs))
+    arguments = arguments_class(token)
+    strict = not token.startswith("kubernetes:")
+    found = [one for key in inputs for one in _empty(inputs[key], f"{token}.{key}", strict=strict)]
+    if arguments is not None:
+        found += _inside(arguments, inputs, token)
+    return found
+
+
+@cache
+def arguments_class(token: str) -> type | None:
+    """Give the SDK's class of a token's inputs; None for custom resources, whose schema is a CRD.
+
+    Raises:
+        AssertionError: the SDK has no such resource.
+    """
+    package, module, kind = token.split(":", 2)
+    if package == "kubernetes":
+        group, _, version = module.partition("/")
+        if "." in group and not group.endswith(".k8s.io"):
+            return None
+        fqn = f"pulumi_kubernetes.{group.split('.')[0]}.{version}"
+    elif package in PACKAGES:
+        fqn = f"{PACKAGES[package]}.{module.split('/')[0]}".replace("-", "_")
+        if module.startswith("index/"):
+            fqn = PACKAGES[package]
+    else:
+        raise AssertionError(f"no SDK of {package} is used here: {token}")
+    try:
+        found = importlib.import_module(fqn)
+    except ModuleNotFoundError as error:
+        raise AssertionError(f"the SDK has no module {fqn} for {token}") from error
+    for name in (f"{kind}InitArgs", f"{kind}Args"):
+        if hasattr(found, name):
+            arguments: type = getattr(found, name)
+            return arguments
+    raise AssertionError(f"the SDK has no arguments of {token} in {fqn}")
+
+
+def _of_provider(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Check a provider's arguments; the SDK sends everything but text as JSON."""
+    package = token.rsplit(":", 1)[-1]
+    if package == "kubernetes":
+        import pulumi_kubernetes as module
+    else:
+        module = importlib.import_module(PACKAGES[package])
+    known = input_types(module.ProviderArgs)
+    decoded = {}
+    for key, value in inputs.items():
+        if key != "version" and key not in known:
+            yield f"{token}.{key} is not known"
+        elif key != "version":
+            text = str in alternatives(known[key])
+            decoded[key] = value if text or not isinstance(value, str) else json.loads(value)
+    yield from _inside(module.ProviderArgs, decoded, token)
+
+
+def _empty(value: Any, path: str, *, strict: bool) -> Iterator[str]:
+    """Find values that are unknown, and empty ones where a value got lost on its way."""
+    if isinstance(value, str) and UNKNOWN in value:
+        yield f"{path} is unknown"
+    elif value is None or (isinstance(value, dict | list | str) and not value):
+        key = path.rsplit(".", 1)[-1].partition("[")[0]
+        if strict or (key not in EMPTY_SAYS_SOMETHING and not isinstance(value, str)):
+            yield f"{path} is empty"
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _empty(inner, f"{path}.{key}", strict=strict)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _empty(inner, f"{path}[{index}]", strict=strict)
+
+
+@cache
+def input_types(arguments: type) -> dict[str, Any]:
+    """Give the types by the names on the wire."""
+    return dict(_types.input_type_types(arguments))
+
+
+@cache
+def required(arguments: type) -> frozenset[str]:
+    """Give the names on the wire that must be there."""
+    names = _types.input_type_py_to_pulumi_names(arguments)
+    parameters = list(inspect.signature(arguments.__init__).parameters.values())[1:]  # type: ignore[misc]  # a class of the SDK's
+    return frozenset(names[one.name] for one in parameters if one.default is one.empty)
+
+
+def _inside(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Check an object against its class."""
+    known = input_types(arguments)
+    for key in required(arguments) - set(value):
+        yield f"{path}.{key} is missing"
+    for key, inner in value.items():
+        if key.startswith("x-kubernetes-") or key == "__defaults":
+            continue  # the SDK knows it under another spelling; the wire takes this one
+        if key not in known:
+            yield f"{path}.{key} is not known"
+        else:
+            yield from _of_type(known[key], inner, f"{path}.{key}")
+
+
+def alternatives(annotation: Any) -> list[Any]:
+    """Give the plain types that an annotation allows: no Optional, Awaitable, Output, TypedDict."""
+    if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
+        return [one for part in typing.get_args(annotation) for one in alternatives(part)]
+    origin = typing.get_origin(annotation) or annotation
+    if origin in {type(None), Awaitable, pulumi.Output} or typing.is_typeddict(origin):
+        return []
+    return [annotation]
+
+
+def _of_type(annotation: Any, value: Any, path: str) -> Iterator[str]:
+    """Check a value against a type."""
+    if value is None:
+        return
+    allowed = alternatives(annotation)
+    if not allowed or any(one in {Any, typing.Any, object} for one in allowed):
+        return
+    findings = [list(_of_one(one, value, path)) for one in _without_loose_text(allowed)]
+    if all(findings):
+        yield from min(findings, key=len)
+
+
+def _without_loose_text(allowed: list[Any]) -> list[Any]:
+    """Where an enumeration stands beside text, hold to the enumeration: the service does."""
+    enumerations = [one for one in allowed if isinstance(one, type) and issubclass(one, enum.Enum)]
+    return enumerations or allowed
+
+
+def _of_one(kind: Any, value: Any, path: str) -> Iterator[str]:
+    """Check a value against one alternative."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        if value not in arguments:
+            yield f"{path} is none of {list(arguments)}: {value!r}"
+    elif origin is not None:
+        yield from _container(issubclass(origin, Mapping), arguments[-1], value, path)
+    elif not _types.is_input_type(kind):
+        yield from _scalar(kind, value, path)
+    elif isinstance(value, dict):
+        yield from _inside(kind, value, path)
+    else:
+        yield f"{path} must be an object: {value!r}"
+
+
+def _container(mapping: bool, kind: Any, value: Any, path: str) -> Iterator[str]:
+    """Check the elements of a mapping or a list."""
+    if mapping != isinstance(value, dict) or mapping == isinstance(value, list):
+        yield f"{path} must be a {'mapping' if mapping else 'list'}: {value!r}"
+        return
+    elements = value.items() if mapping else enumerate(value)
+    for key, inner in elements:
+        yield from _of_type(kind, inner, f"{path}.{key}" if mapping else f"{path}[{key}]")
+
+
+def _scalar(kind: Any, value: Any, path: str) -> Iterator[str]:
+    """Check plain values; assets, archives and the like are left to the SDK."""
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        if value not in [member.value for member in kind]:
+            yield f"{path} is none of {[member.value for member in kind]}: {value!r}"
+    elif kind in {str, int, float, bool}:
+        fits = {str: str, bool: bool, int: int, float: int | float}[kind]
+        if not isinstance(value, fits) or (isinstance(value, bool) and kind is not bool):
+            yield f"{path} must be {kind.__name__}: {value!r}"
