@@ -33,6 +33,8 @@ class Part(pulumi.ComponentResource):
         delete_before_replace: bool | None = None,
         replace_on_changes: Sequence[str] = (),
         ignore_changes: Sequence[str] = (),
+        protect: bool = False,
+        retain_on_delete: bool = False,
     ) -> pulumi.ResourceOptions:
         """Give a child's options: this parent, the component's order and `after` on top of it.
 
@@ -41,6 +43,8 @@ class Part(pulumi.ComponentResource):
             delete_before_replace: for objects whose name is fixed: two cannot be there at once.
             replace_on_changes: paths whose change makes a new object.
             ignore_changes: paths that somebody else may change.
+            protect: whether Pulumi refuses to delete it.
+            retain_on_delete: whether it stays where it is when the stack forgets it.
         """
         return pulumi.ResourceOptions(
             parent=self,
@@ -48,4 +52,6 @@ class Part(pulumi.ComponentResource):
             delete_before_replace=delete_before_replace,
             replace_on_changes=list(replace_on_changes),
             ignore_changes=list(ignore_changes),
+            protect=protect or None,
+            retain_on_delete=retain_on_delete or None,
         )
