@@ -19,17 +19,21 @@ test: test-unit test-twin test-e2e  ## Run every test
 test-unit: .venv/.development  ## Run the tests that need neither root nor network (under a minute)
 	.venv/bin/pytest -m "not twin and not e2e"
 
-test-twin: .venv/.development  ## Run the tests against real nodes, etcd and the real Pulumi engine
+test-twin: built  ## Run the tests against real nodes, etcd and the real Pulumi engine
 	@$(MAKE) --no-print-directory --jobs=2 test-engine test-nodes  # the first mostly waits
 
-test-engine: .venv/.development  ## Of these, the ones of the engine, its plugins and the program
+test-engine: built  ## Of these, the ones of the engine, its plugins and the program
 	.venv/bin/pytest -m twin tests/twin/pulumi tests/twin/program
 
-test-nodes: .venv/.development  ## Of these, all others: machines, images, controller, trainer
+test-nodes: built  ## Of these, all others: machines, images, controller, trainer
 	.venv/bin/pytest -m twin --ignore=tests/twin/pulumi --ignore=tests/twin/program
 
-test-e2e: .venv/.development  ## Run the whole path: up, train, evict, report, down
+test-e2e: built  ## Run the whole path: up, train, evict, report, down
 	.venv/bin/pytest -m e2e
+
+built: .venv/.development  ## Build the programs and images that tests use, where they are missing
+	@.venv/bin/python -m twin.toolchain
+	@.venv/bin/python -m twin.images
 
 lint: .venv/.development  ## Check style, types, imports and what is generated
 	.venv/bin/ruff format --check .
@@ -68,4 +72,4 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/development.txt
 	@touch $@
 
-.PHONY: help aws azure up down test test-unit test-twin test-engine test-nodes test-e2e lint format lock clean
+.PHONY: help aws azure up down test test-unit test-twin test-engine test-nodes test-e2e built lint format lock clean
