@@ -1,0 +1,1 @@
+"""A cloud's own budget: it tells somebody by mail, and stops nothing."""

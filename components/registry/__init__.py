@@ -1,0 +1,1 @@
+"""A registry for the stack's images, from which its nodes alone may pull."""
