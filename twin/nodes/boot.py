@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from twin.nodes import init, linux, network
+from twin.nodes import image_aliases, init, linux, network
 from twin.nodes.cgroups import Tree
 from twin.nodes.components import holder
 from twin.nodes.layout import Layout
@@ -28,9 +28,20 @@ def main(state: Path, name: str) -> None:
         sys.exit(f"no machine {name!r} has been prepared, or there is no switch for it")
     tree.add(layout.machine_cgroup(name), os.getpid())
     images = layout.images / record.images
-    plan = init.Plan(record, machine, layout.shared, images, tree, record.tools)
+    plan = init.Plan(
+        record=record,
+        machine=machine,
+        shared=layout.shared,
+        images=images,
+        tree=tree,
+        tools=record.tools,
+        aliases=image_aliases.all_of(layout),
+        cloud=layout.cloud,
+    )
     linux.unshare(Namespace.NETWORK)
     network.plug(switch.pid, os.getpid(), record.address)
+    if record.spec.cloud:
+        network.add_metadata_address()
     linux.unshare(
         OTHERS
     )  # after the last program: the next child is the first of the PID namespace

@@ -98,15 +98,24 @@ def start_machines(
     Raises:
         EverstepError: a machine did not start, or its Node is not Ready in time.
     """
-    api = admin_api(layout)
     machines = [Machine(layout, tree, record) for record in wanted]
     names = ", ".join(machine.name for machine in machines)
     with progress.step(f"Starting the machines {names}") as step:
         step.note("booting")
-        with ThreadPoolExecutor(max_workers=len(machines)) as pool:
-            list(pool.map(partial(_revive, api=api), machines))
-        addons.apply(api)
-        wait_nodes_ready(api, machines, step)
+        boot_machines(layout, machines)
+        wait_nodes_ready(admin_api(layout), machines, step)
+
+
+def boot_machines(layout: Layout, machines: Sequence[Machine]) -> None:
+    """Boot those that do not run, all at once; their Nodes come seconds later.
+
+    Raises:
+        EverstepError: a machine did not start.
+    """
+    api = admin_api(layout)
+    with ThreadPoolExecutor(max_workers=len(machines)) as pool:
+        list(pool.map(partial(_revive, api=api), machines))
+    addons.apply(api)
 
 
 def _revive(machine: Machine, api: Api) -> None:

@@ -31,9 +31,12 @@ def is_schedulable(node: Mapping[str, Any]) -> bool:
 
 
 def offers(node: Mapping[str, Any], spec: MachineSpec) -> bool:
-    """Whether a Node is Ready and has the GPUs its machine was given."""
+    """Whether a Node is Ready and has the GPUs its machine was given.
+
+    A cloud's machine has GPUs when somebody has installed a device plugin, which nobody here waits for.
+    """
     allocatable = node.get("status", {}).get("allocatable", {})
-    gpus = spec.gpus if spec.role is Role.GPU else 0
+    gpus = spec.gpus if spec.role is Role.GPU and not spec.cloud else 0
     return is_ready(node) and int(allocatable.get(GPU, 0)) >= gpus
 
 
@@ -75,6 +78,14 @@ def drain(api: Api, name: str, timeout_seconds: float) -> None:
         if time.monotonic() > deadline:
             raise _not_drained(name, timeout_seconds, pods, refusals)
         time.sleep(POLL_SECONDS)
+
+
+def begin_drain(api: Api, name: str) -> None:
+    """Cordon a Node and ask once for the eviction of each of its pods, as a cloud does that is about to take it."""
+    set_schedulable(api, name, schedulable=False)
+    for pod in pods_on(api, name):
+        if is_evictable(pod):
+            _evict(api, pod)
 
 
 def is_drained(api: Api, name: str) -> bool:

@@ -14,6 +14,7 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
 COMPONENTS = (KEEPER, *PROGRAMS)
+COMPANION = "capacity"  # whoever starts and ends machines by itself; a twin stands without it
 
 
 def holder(layout: Layout) -> Process | None:

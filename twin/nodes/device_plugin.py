@@ -1,9 +1,7 @@
 """Fake `nvidia.com/gpu` devices: what the kubelet counts, and pods ask for, without a driver or a card.
 
-Speaks the kubelet's device plugin interface, v1beta1. Its messages are defined here, field by field as far as
-a plugin without real devices needs them: a handful of lines instead of a compiler and generated code.
-
-Started in a machine as `python -m twin.nodes.device_plugin <how many>`.
+Speaks the kubelet's device plugin interface, v1beta1. In a machine of a cloud the agent runs it; in others it is
+started as `python -m twin.nodes.device_plugin <how many>`.
 """
 
 import contextlib
@@ -12,11 +10,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 import grpc
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
+
+from twin.nodes.messages import STRING, Messages
 
 FOLDER = Path("/var/lib/kubelet/device-plugins")  # the kubelet's own constant
 KUBELET = FOLDER / "kubelet.sock"
@@ -26,55 +25,27 @@ PACKAGE = "v1beta1"
 VERSION = "v1beta1"
 LOOK_SECONDS = 1.0
 
-STRING = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
-# message: (field, number, type or message name, repeated)
-MESSAGES: dict[str, tuple[tuple[str, int, int | str, bool], ...]] = {
-    "Empty": (),
-    "DevicePluginOptions": (),
-    "RegisterRequest": (
-        ("version", 1, STRING, False),
-        ("endpoint", 2, STRING, False),
-        ("resource_name", 3, STRING, False),
-    ),
-    "Device": (("ID", 1, STRING, False), ("health", 2, STRING, False)),
-    "ListAndWatchResponse": (("devices", 1, "Device", True),),
-    "ContainerAllocateRequest": (("devices_ids", 1, STRING, True),),
-    "AllocateRequest": (("container_requests", 1, "ContainerAllocateRequest", True),),
-    # A map travels as repeated pairs of key and value.
-    "Variable": (("key", 1, STRING, False), ("value", 2, STRING, False)),
-    "ContainerAllocateResponse": (("envs", 1, "Variable", True),),
-    "AllocateResponse": (("container_responses", 1, "ContainerAllocateResponse", True),),
-}
-
-
-def define_messages() -> dict[str, type[Message]]:
-    """Return the message classes by name; they come into being at run time and have no static type."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name="everstep/device_plugin.proto", package=PACKAGE, syntax="proto3"
-    )
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, number, kind, repeated in fields:
-            added = message.field.add(name=field, number=number)
-            label = "LABEL_REPEATED" if repeated else "LABEL_OPTIONAL"
-            added.label = descriptor_pb2.FieldDescriptorProto.Label.Value(label)
-            if isinstance(kind, str):
-                added.type = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
-                added.type_name = f".{PACKAGE}.{kind}"
-            else:
-                added.type = descriptor_pb2.FieldDescriptorProto.Type.ValueType(kind)
-    pool: Any = descriptor_pool.DescriptorPool()  # its stubs leave the methods without types
-    pool.AddSerializedFile(file.SerializeToString())
-    found = {name: pool.FindMessageTypeByName(f"{PACKAGE}.{name}") for name in MESSAGES}
-    return {name: message_factory.GetMessageClass(found[name]) for name in MESSAGES}
-
-
-MESSAGE = define_messages()
-
-
-def new(name: str, **fields: object) -> Message:
-    """Return a new message; its fields are known at run time only."""
-    return cast("Callable[..., Message]", MESSAGE[name])(**fields)
+# A map travels as repeated pairs of key and value.
+MESSAGE = Messages(
+    PACKAGE,
+    {
+        "Empty": (),
+        "DevicePluginOptions": (),
+        "RegisterRequest": (
+            ("version", 1, STRING, False),
+            ("endpoint", 2, STRING, False),
+            ("resource_name", 3, STRING, False),
+        ),
+        "Device": (("ID", 1, STRING, False), ("health", 2, STRING, False)),
+        "ListAndWatchResponse": (("devices", 1, "Device", True),),
+        "ContainerAllocateRequest": (("devices_ids", 1, STRING, True),),
+        "AllocateRequest": (("container_requests", 1, "ContainerAllocateRequest", True),),
+        "Variable": (("key", 1, STRING, False), ("value", 2, STRING, False)),
+        "ContainerAllocateResponse": (("envs", 1, "Variable", True),),
+        "AllocateResponse": (("container_responses", 1, "ContainerAllocateResponse", True),),
+    },
+)
+new = MESSAGE.new
 
 
 class ContainerAllocateRequest(Protocol):
@@ -187,16 +158,17 @@ def register(kubelet: Path = KUBELET) -> None:
         )
 
 
-def main(count: int) -> None:
-    """Offer the devices for ever, to each kubelet anew: one that restarts has forgotten its plugins."""
+def offer(count: int, wanted: Callable[[], bool] = lambda: True) -> None:
+    """Offer the devices while they are wanted, to each kubelet anew: one that restarts has forgotten its plugins."""
     pause = threading.Event()
-    while True:
-        while (known := _identity(KUBELET)) is None:
+    while wanted():
+        if (known := _identity(KUBELET)) is None:
             pause.wait(LOOK_SECONDS)
+            continue
         try:
             with serving(Plugin(count)):
                 register()
-                while _identity(KUBELET) == known:
+                while _identity(KUBELET) == known and wanted():
                     pause.wait(LOOK_SECONDS)
         except grpc.RpcError as error:
             print(f"cannot register: {error}", flush=True)
@@ -213,4 +185,4 @@ def _identity(socket: Path) -> tuple[int, int] | None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    offer(int(sys.argv[1]))

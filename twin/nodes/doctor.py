@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from twin.nodes import processes
+from twin.nodes import mounts, processes
 from twin.nodes.cgroups import Tree
 from twin.nodes.components import KEEPER
 from twin.nodes.layout import Layout
 from twin.nodes.model import Leftover
-from twin.nodes.take_down import mounts_below
 from twin.paths import state_root
 
 
@@ -22,7 +21,7 @@ def leftovers() -> list[Leftover]:
     for name in sorted(tree.named() - identities):
         found += [_process(pid) for pid in sorted(tree.processes(name))]
         found.append(_cgroup(name, tree))
-    for target in mounts_below(root):
+    for target in mounts.below(root):
         if not any(target.is_relative_to(folder) for folder in standing):
             found.append(Leftover("mount", str(target), f"umount --lazy {target}"))
     return found

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import twin
-from twin.nodes import machine_config, machine_images, processes, root_folder
+from twin.nodes import image_aliases, machine_config, machine_images, processes, root_folder
 from twin.nodes.cgroups import Tree
 from twin.nodes.layout import MachineLayout
 from twin.nodes.machine_config import INSIDE
@@ -38,6 +38,8 @@ class Plan:
     images: Path
     tree: Tree
     tools: Mapping[str, str]
+    aliases: Mapping[str, str]
+    cloud: Path
 
 
 @dataclass
@@ -83,6 +85,7 @@ def main(plan: Plan) -> NoReturn:
         services.start("containerd")
         # The kubelet would wait as well, but longer than containerd takes.
         processes.wait_until(machine_config.CONTAINERD_SOCKET.exists, CONTAINERD_SECONDS)
+        name_images(plan.aliases)  # before a pod can ask for one
         for name in services.commands.keys() - {"containerd"}:
             services.start(name)
         services.watch()
@@ -101,11 +104,18 @@ def furnish(plan: Plan) -> None:
         containerd / layer: plan.images / layer for layer in machine_images.layers(plan.images)
     }
     folders = root_folder.Folders(plan.machine.disk, plan.machine.config, plan.shared)
-    root_folder.build(folders, needed, layers)
+    account = {machine_config.ACCOUNT: plan.cloud} if plan.record.spec.cloud else {}
+    root_folder.build(folders, needed, {**layers, **account})
     root_folder.mount_cgroups(plan.tree.version, plan.tree.controllers)
     root_folder.hide_sysctls()
     LOGS.mkdir(exist_ok=True)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
+def name_images(aliases: Mapping[str, str]) -> None:
+    """Let local images answer for published ones; the machine lives without those that cannot."""
+    for command in image_aliases.commands(aliases):
+        subprocess.run(command, check=False, env=processes.ENVIRONMENT)
 
 
 def commands(record: MachineRecord) -> dict[str, Sequence[str]]:
@@ -133,7 +143,9 @@ def commands(record: MachineRecord) -> dict[str, Sequence[str]]:
             "--conntrack-tcp-timeout-close-wait=0",
         ],
     }
-    if spec.role is Role.GPU and spec.gpus:
+    if spec.cloud:
+        services["agent"] = [sys.executable, "-m", "twin.nodes.agent"]
+    elif spec.role is Role.GPU and spec.gpus:
         plugin = [sys.executable, "-m", "twin.nodes.device_plugin", str(spec.gpus)]
         services["device-plugin"] = plugin
     return services

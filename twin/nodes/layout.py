@@ -35,6 +35,11 @@ class Layout:
         return f"{self.identity}/machine-{name}"
 
     @property
+    def companion_cgroup(self) -> str:
+        """The cgroup of what starts and ends machines by itself."""
+        return f"{self.identity}/companion"
+
+    @property
     def settings(self) -> Path:
         """What must survive a repair: the port, the slots."""
         return self.state / "twin.json"
@@ -78,6 +83,31 @@ class Layout:
     def images(self) -> Path:
         """The twin's own copies of image stores, by key."""
         return self.state / "images"
+
+    @property
+    def cloud(self) -> Path:
+        """What a cloud's account holds; machines see it, read-only."""
+        return self.state / "cloud"
+
+    @property
+    def volumes(self) -> Path:
+        """Which file systems the account has, and who may mount them."""
+        return self.cloud / "volumes.json"
+
+    @property
+    def drivers(self) -> Path:
+        """Which storage drivers the cluster has."""
+        return self.cloud / "drivers.json"
+
+    @property
+    def aliases(self) -> Path:
+        """Which published images local ones answer for."""
+        return self.state / "aliases.json"
+
+    @property
+    def slots_lock(self) -> Path:
+        """Held while new machines are given their addresses."""
+        return self.state / "slots.lock"
 
     def process(self, component: str) -> Path:
         """Where the process of a part of the control plane is remembered."""
@@ -127,6 +157,16 @@ class MachineLayout:
     def logs(self) -> Path:
         """What its services say: containerd, kubelet and the others."""
         return self.disk / "log"
+
+    @property
+    def notice(self) -> Path:
+        """What the cloud has announced; in what the machine boots with, so that a new machine has none."""
+        return self.config / "notice.json"
+
+    @property
+    def acknowledgement(self) -> Path:
+        """Where the machine notes that its programs have agreed to go at once."""
+        return self.disk / "lib" / "everstep" / "acknowledged.json"
 
     @property
     def lock(self) -> Path:

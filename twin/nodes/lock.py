@@ -7,15 +7,18 @@ holder for whoever is turned away.
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from everstep.errors import EverstepError
-from twin.nodes.processes import Process
+from twin.nodes.processes import POLL_SECONDS, Process
 
 
 @contextlib.contextmanager
-def held(path: Path, subject: str, what: str, *, shared: bool = False) -> Iterator[None]:
+def held(
+    path: Path, subject: str, what: str, *, shared: bool = False, patience_seconds: float = 0.0
+) -> Iterator[None]:
     """Hold the lock while the block runs.
 
     Args:
@@ -23,11 +26,13 @@ def held(path: Path, subject: str, what: str, *, shared: bool = False) -> Iterat
         subject: what is locked, for those who are turned away.
         what: what is being done to it, likewise.
         shared: verbs on machines do not exclude each other, only `up` and `down`.
+        patience_seconds: how long to wait for somebody else who holds it; a person is told at once.
 
     Raises:
         EverstepError: somebody else holds it.
     """
-    descriptor = _open_locked(path, subject, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    descriptor = _open_locked(path, subject, kind, time.monotonic() + patience_seconds)
     try:
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} {what}".encode(), 0)
@@ -36,7 +41,7 @@ def held(path: Path, subject: str, what: str, *, shared: bool = False) -> Iterat
         os.close(descriptor)
 
 
-def _open_locked(path: Path, subject: str, kind: int) -> int:
+def _open_locked(path: Path, subject: str, kind: int, deadline: float) -> int:
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # `down` took the folder away in between
@@ -45,7 +50,10 @@ def _open_locked(path: Path, subject: str, kind: int) -> int:
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
-                raise _busy(path, subject) from None
+                if time.monotonic() >= deadline:
+                    raise _busy(path, subject) from None
+                time.sleep(POLL_SECONDS)
+                continue
             # A file that `down` has removed meanwhile locks nobody out: take the one that is there now.
             if _same_file(descriptor, path):
                 return descriptor

@@ -12,6 +12,7 @@ from everstep.errors import EverstepError
 from twin.nodes import (
     components,
     control_plane,
+    drivers,
     files,
     machine_config,
     machine_images,
@@ -137,6 +138,9 @@ class Machine:
         ).items():
             files.write(folder.config / name, content)
         self._write_credentials(folder.config)
+        if self.record.spec.cloud:
+            (folder.config / machine_config.ACCOUNT.name).mkdir()
+            self.layout.cloud.mkdir(exist_ok=True)
         (folder.disk / "lib").mkdir(parents=True)
         with contextlib.suppress(FileExistsError):
             (folder.disk / "run").symlink_to("/run")
@@ -156,6 +160,8 @@ class Machine:
         pair.save(config, "kubelet")
         files.write(config / "ca.crt", authority.certificate)
         control_plane.write_kubeconfig(self.layout, config / "kubelet.kubeconfig", pair)
+        if self.record.spec.cloud:
+            pki.issue(authority, f"{drivers.USER}:{self.name}", drivers.GROUP).save(config, "agent")
         proxy = control_plane.load_pair(self.layout, "kube-proxy")
         control_plane.write_kubeconfig(self.layout, config / "kube-proxy.kubeconfig", proxy)
 

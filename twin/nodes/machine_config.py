@@ -11,6 +11,7 @@ from twin.nodes.addressing import Address
 from twin.nodes.model import MachineSpec, Role, Taint
 
 INSIDE = Path("/everstep")  # where a machine sees its configuration
+ACCOUNT = INSIDE / "cloud"  # where a machine of a cloud sees what the cloud's account holds
 SHARED = Path("/mnt/everstep")  # where a machine sees the folder all of them share
 CONTAINERD_SOCKET = Path("/run/containerd/containerd.sock")
 PAUSE_IMAGE = "localhost/everstep/pause:local"
@@ -39,11 +40,13 @@ class Host:
 
 def files_of(spec: MachineSpec, address: Address, host: Host) -> dict[str, str]:
     """Return the machine's configuration files by their names in its configuration folder."""
+    cloud = {"instance.json": json.dumps(instance.facts(spec, str(address.ip)), indent=1)}
     return {
         "containerd.toml": containerd(host.cni),
         "cni/10-pods.conflist": json.dumps(cni(address), indent=1),
         "kubelet.yaml": yaml.safe_dump(kubelet(spec, address, host.memory_bytes), sort_keys=False),
         "resolv.conf": f"nameserver {addressing.DNS_SERVICE}\n",
+        **(cloud if spec.cloud else {}),
     }
 
 

@@ -59,6 +59,15 @@ def plug(switch_pid: int, machine_pid: int, address: Address) -> None:
     )
 
 
+def add_metadata_address() -> None:
+    """Let the calling process's machine answer where a cloud's metadata service is found.
+
+    On the loopback: the machine's pods route it here, and it is never announced to the switch, so that every
+    machine can have the same address.
+    """
+    _ip([f"address replace {addressing.METADATA}/32 dev lo"])
+
+
 def unplug(switch_pid: int, address: Address) -> None:
     """Pull the cable: both its ends are gone when this returns. Nothing happens where there is none."""
     subprocess.run(

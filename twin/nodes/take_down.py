@@ -9,7 +9,7 @@ from pathlib import Path
 
 from everstep.errors import EverstepError
 from everstep.progress import Progress
-from twin.nodes import linux, processes
+from twin.nodes import linux, mounts, processes
 from twin.nodes.cgroups import Tree
 from twin.nodes.layout import Layout
 
@@ -42,7 +42,7 @@ def take_down(layout: Layout, tree: Tree, progress: Progress) -> None:
             *layout.machines.glob("*/process.json"),
         ]:
             sweep.attempt(f"the process of {record}", partial(_end, record))
-        for target in mounts_below(layout.state):
+        for target in mounts.below(layout.state):
             sweep.attempt(f"the mount at {target}", partial(linux.unmount, target))
         sweep.attempt("its folder", lambda: _remove(layout.state))
         with contextlib.suppress(
@@ -57,13 +57,6 @@ def take_down(layout: Layout, tree: Tree, progress: Progress) -> None:
         )
 
 
-def mounts_below(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Path]:
-    """Return the mounts in a folder, the deepest first."""
-    targets = (_unescape(line.split()[4]) for line in mountinfo.read_text().splitlines())
-    inside = {Path(t) for t in targets if Path(t).is_relative_to(folder)}
-    return sorted(inside, key=lambda target: len(target.parts), reverse=True)
-
-
 def _end(record: Path) -> None:
     if process := processes.load(record):
         process.kill()
@@ -72,8 +65,3 @@ def _end(record: Path) -> None:
 def _remove(folder: Path) -> None:
     if folder.exists():
         shutil.rmtree(folder)
-
-
-def _unescape(target: str) -> str:
-    """Undo what the kernel does to blanks, tabs, line ends and backslashes in a path."""
-    return target.encode().decode("unicode_escape").encode("latin-1").decode()

@@ -5,22 +5,38 @@ import difflib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from everstep.errors import EverstepError
 from everstep.progress import Progress, Silent
 from twin.images import ImageStore, ensure_images
-from twin.nodes import bring_up, cluster, components, lock, machine_images, records, take_down
+from twin.nodes import (
+    bring_up,
+    cluster,
+    components,
+    image_aliases,
+    launch,
+    lock,
+    machine_images,
+    notices,
+    processes,
+    records,
+    take_down,
+)
 from twin.nodes.api import Api, ApiError
 from twin.nodes.cgroups import Tree
 from twin.nodes.layout import Layout
 from twin.nodes.machine import Machine
 from twin.nodes.model import MachineSpec, MachineStatus, Power, TwinStatus
+from twin.nodes.notices import Notice
 from twin.paths import state_directory
 
 DRAIN_SECONDS = 120.0
+DOWN_SECONDS = 1.0  # a companion that was just killed lets go of the lock
+TAKE_SECONDS = 10.0  # another verb may be at the machine
+LAUNCH_SECONDS = 60.0  # `up` may hold the twin for so long
 
 
 @dataclass(frozen=True)
@@ -74,7 +90,9 @@ class Twin:
 
     def down(self, progress: Progress) -> None:
         """Remove the twin and all that belongs to it, whatever state it is in."""
-        with lock.held(self.layout.lock, self._subject, "down"):
+        if companion := processes.load(self.layout.process(components.COMPANION)):
+            companion.kill()  # first, or it would start machines as fast as they are taken down
+        with lock.held(self.layout.lock, self._subject, "down", patience_seconds=DOWN_SECONDS):
             take_down.take_down(self.layout, Tree.here(), progress)
 
     def status(self) -> TwinStatus:
@@ -107,6 +125,23 @@ class Twin:
             bring_up.bring_up(
                 self.layout, Tree.here(), [spec], lambda p: images or self.images(p), progress
             )
+
+    def launch(self, specs: Sequence[MachineSpec], progress: Progress) -> None:
+        """Boot new machines and do not wait for their Nodes; other verbs may go on meanwhile.
+
+        Raises:
+            EverstepError: also where somebody holds the whole twin for too long.
+        """
+        with lock.held(
+            self._standing.lock,
+            self._subject,
+            "launch",
+            shared=True,
+            patience_seconds=LAUNCH_SECONDS,
+        ):
+            for spec in specs:
+                self._note("add", spec.name)
+            launch.launch(self.layout, Tree.here(), specs, self.images, progress)
 
     def remove(self, name: str) -> None:
         """Take a machine away for good, its Node too; drain it first where its pods should leave in order."""
@@ -172,6 +207,56 @@ class Twin:
                 self._note("vanish", name)
                 machine.halt()
 
+    def notice(self, name: str, seconds: float) -> None:
+        """Announce to a cloud's machine that it will be taken in so many seconds; nothing is taken by that.
+
+        Its metadata service tells it to whoever asks there, as the cloud's own does.
+        """
+        with self._machine(name, "notice") as machine:
+            _require(machine, {Power.RUNNING, Power.FROZEN}, "noticed")
+            self._announce(machine, seconds, take=False)
+
+    def reclaim(self, name: str, notice_seconds: float, progress: Progress | None = None) -> None:
+        """Take a cloud's machine as spot machines are taken: notice, drain, and after so long it is no more.
+
+        On Azure it goes sooner when a program there acknowledges the event. Its Node and its record go too.
+        """
+        with (progress or Silent()).step(f"Reclaiming {name}") as step:
+            with self._machine(name, "reclaim") as machine:
+                _require(machine, {Power.RUNNING, Power.FROZEN}, "reclaimed")
+                notice = self._announce(machine, notice_seconds, take=True)
+            step.note(f"it goes in {notice_seconds:g} s")
+            spec = machine.record.spec
+            notices.await_due(machine.folder, notice, lambda: notices.prepare(self._api, spec))
+            self.take(name, notice)
+
+    def take(self, name: str, notice: Notice) -> None:
+        """Take a machine whose notice has run out; one that is gone, or has got another notice, is left alone."""
+        if self.layout.machine(name).record.exists():
+            with self._machine(name, "reclaim", patience_seconds=TAKE_SECONDS) as machine:
+                if Notice.load(machine.folder.notice) == notice:
+                    self._note("reclaim", name)
+                    machine.remove()
+                    with _answers():
+                        cluster.forget(self._api, name)
+
+    def alias_images(self, aliases: Mapping[str, str]) -> None:
+        """Let local images answer for published ones, on machines that run and on those to come.
+
+        Args:
+            aliases: local references by published ones; added to those there are.
+
+        Raises:
+            EverstepError: a machine has no such local image.
+        """
+        with lock.held(self._standing.lock, self._subject, "alias images", shared=True):
+            tree = Tree.here()
+            machines = [Machine(self.layout, tree, r) for r in records.all_of(self.layout)]
+            running = {
+                m.name: m.process.pid for m in machines if m.power is Power.RUNNING and m.process
+            }
+            image_aliases.add(self.layout, aliases, running)
+
     def come_back(self, name: str, progress: Progress | None = None) -> None:
         """Let a machine take part again, whatever befell it.
 
@@ -205,12 +290,23 @@ class Twin:
             raise EverstepError(f"The {self._subject} does not stand.", "Start it with `up`.")
         return self.layout
 
+    def _announce(self, machine: Machine, seconds: float, *, take: bool) -> Notice:
+        before = Notice.load(machine.folder.notice)
+        notice = notices.give(machine.record.spec, machine.folder, seconds, take=take)
+        if notice != before:
+            self._note("notice", machine.name, notice.at)
+        return notice
+
     @contextlib.contextmanager
-    def _machine(self, name: str, verb: str) -> Iterator[Machine]:
+    def _machine(self, name: str, verb: str, *, patience_seconds: float = 0.0) -> Iterator[Machine]:
         """Hold one machine while something is done to it; other machines may be changed meanwhile."""
-        with lock.held(self._standing.lock, self._subject, verb, shared=True):
+        patience = patience_seconds
+        with lock.held(
+            self._standing.lock, self._subject, verb, shared=True, patience_seconds=patience
+        ):
             machine = self._find(name)
-            with lock.held(machine.folder.lock, f"machine {name!r}", verb):
+            subject = f"machine {name!r}"
+            with lock.held(machine.folder.lock, subject, verb, patience_seconds=patience):
                 yield machine
 
     def _find(self, name: str) -> Machine:
@@ -223,9 +319,9 @@ class Twin:
             f"Did you mean {' or '.join(near)}?" if near else "It has no machine at all.",
         )
 
-    def _note(self, kind: str, node: str) -> None:
+    def _note(self, kind: str, node: str, at: float | None = None) -> None:
         """Add an event, with the time before anything happened: recovery is measured from there."""
-        line = json.dumps({"at": time.time(), "kind": kind, "node": node}) + "\n"
+        line = json.dumps({"at": at or time.time(), "kind": kind, "node": node}) + "\n"
         descriptor = os.open(self.layout.events, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             os.write(descriptor, line.encode())  # one write: lines of several commands do not mix

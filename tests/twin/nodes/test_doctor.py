@@ -5,9 +5,8 @@ import pytest
 from everstep.errors import EverstepError
 from everstep.progress import Silent
 from twin import paths
-from twin.nodes import MachineSpec, Role, Twin, doctor
+from twin.nodes import MachineSpec, Role, Twin, doctor, mounts
 from twin.nodes.layout import Layout
-from twin.nodes.take_down import mounts_below
 
 
 def test_a_keeper_is_told_by_its_command_line():
@@ -28,7 +27,7 @@ def test_mounts_are_found_deepest_first_with_blanks_in_their_names(tmp_path):
         "4 1 8:1 /x /statement rw - ext4 /dev/a rw\n"
     )
 
-    assert mounts_below(Path("/state"), info) == [
+    assert mounts.below(Path("/state"), info) == [
         Path("/state/a/my disk/var"),
         Path("/state/a/net"),
     ]

@@ -1,0 +1,215 @@
+"""The daemon: looks at pools and machines twice a second, and starts, stops and takes machines.
+
+Started by `daemon.start`. It holds nothing that is not on disk: killed at any moment, its successor goes on.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from everstep.errors import EverstepError
+from everstep.progress import Lines
+from twin.clouds.capacity import daemon, fleet
+from twin.clouds.capacity.fleet import Plan, Seen
+from twin.clouds.capacity.pools import Pool, PoolStore
+from twin.clouds.capacity.supply import Supply
+from twin.nodes import Twin, cluster, files, notices, records
+from twin.nodes.api import ApiError
+from twin.nodes.bring_up import admin_api
+from twin.nodes.cgroups import Tree
+from twin.nodes.layout import Layout
+from twin.nodes.machine import Machine
+from twin.nodes.notices import Notice
+from twin.nodes.processes import Process
+
+TICK_SECONDS = 0.5
+DRAIN_SECONDS = 8.0  # the clouds wait for minutes; a twin's time is compressed
+OVERDUE_SECONDS = 1.0  # whoever gave the notice takes the machine; after that it is left to us
+RETRY_SECONDS = 5.0
+MOST_AT_ONCE = 32
+
+
+@dataclass
+class Daemon:
+    """The machines of one twin's pools."""
+
+    twin: Twin
+    workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MOST_AT_ONCE))
+    starting: dict[str, str] = field(default_factory=dict)  # pools by the machines being made
+    leaving: set[str] = field(default_factory=set)
+    waiting: dict[str, float] = field(
+        default_factory=dict
+    )  # until when a pool that failed is left alone
+    faults: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def store(self) -> PoolStore:
+        """The pools."""
+        return PoolStore(self.twin.state)
+
+    def run(self) -> None:
+        """Work until the twin is taken down."""
+        while self.twin.layout.settings.exists():
+            self.tick()
+            time.sleep(TICK_SECONDS)
+
+    def tick(self) -> None:
+        """Look once, and set going what is to be done."""
+        pools = {pool.name: pool for pool in self.store.all()}
+        machines = self.machines()
+        for machine, notice in machines:
+            if notice and notice.take and notices.is_due(machine.folder, notice, OVERDUE_SECONDS):
+                self.go(machine.name, self.take, machine.name, notice)
+        limits = Supply(self.twin.state).limits()
+        plan = fleet.decide(list(pools.values()), self.seen(machines), limits)
+        self.act(plan, pools)
+        self.tell(plan)
+
+    def machines(self) -> list[tuple[Machine, Notice | None]]:
+        """Return every machine of a pool, with what was announced to it."""
+        tree, layout = Tree.here(), self.twin.layout
+        found = [Machine(layout, tree, record) for record in records.all_of(layout)]
+        return [(m, Notice.load(m.folder.notice)) for m in found if m.record.spec.group]
+
+    def seen(self, machines: list[tuple[Machine, Notice | None]]) -> list[Seen]:
+        """Return the machines as the decision wants them, those being made included."""
+        there = [
+            Seen(
+                name=machine.name,
+                pool=machine.record.spec.group,
+                alive=machine.name in self.starting or machine.process is not None,
+                leaving=machine.name in self.leaving,
+                noticed=bool(notice and notice.take),
+            )
+            for machine, notice in machines
+        ]
+        names = {seen.name for seen in there}
+        coming = [Seen(name=n, pool=p) for n, p in dict(self.starting).items() if n not in names]
+        return [*there, *coming]
+
+    def act(self, plan: Plan, pools: dict[str, Pool]) -> None:
+        """Set going what was decided."""
+        for name in plan.forget:
+            self.go(name, self.twin.remove, name)
+        for name in plan.stop:
+            self.go(name, self.retire, name)
+        for name, count in plan.start.items():
+            if time.monotonic() >= self.waiting.get(name, 0.0):
+                self.start(pools[name], count)
+
+    def start(self, pool: Pool, count: int) -> None:
+        """Make machines for a pool."""
+        names = self.new_names(pool.name, count)
+        self.starting.update(dict.fromkeys(names, pool.name))
+
+        def work() -> None:
+            try:
+                self.twin.launch([pool.machine(name) for name in names], Lines())
+                self.faults.pop(pool.name, None)
+            except (EverstepError, ApiError, OSError) as error:
+                say(f"{pool.name}: {error}")
+                self.faults[pool.name] = str(error)
+                self.waiting[pool.name] = time.monotonic() + RETRY_SECONDS
+            finally:
+                for name in names:
+                    del self.starting[name]
+
+        watch(self.workers.submit(work))
+
+    def new_names(self, pool: str, count: int) -> list[str]:
+        """Return names that no machine of the twin has ever had, as a cloud gives new ids."""
+        path = self.twin.state / "cloud" / "made.json"
+        made = files.read_json(path) or {}
+        first = int(made.get(pool, 0))
+        files.write_json(path, made | {pool: first + count})
+        return [fleet.next_name(pool, first + index) for index in range(count)]
+
+    def go(self, name: str, action: Callable[..., None], *arguments: object) -> None:
+        """Take a machine away in the background, once."""
+        if name in self.leaving:
+            return
+        self.leaving.add(name)
+
+        def work() -> None:
+            try:
+                action(*arguments)
+            except (EverstepError, ApiError, OSError) as error:
+                say(f"{name}: {error}")
+            finally:
+                self.leaving.discard(name)
+
+        watch(self.workers.submit(work))
+
+    def take(self, name: str, notice: Notice) -> None:
+        """Take a machine whose notice has run out and whose taker is no more."""
+        self.twin.take(name, notice)
+
+    def retire(self, name: str) -> None:
+        """Drain a machine for a while, then take it away."""
+        say(f"{name}: no longer wanted")
+        with contextlib.suppress(EverstepError, ApiError, OSError):
+            cluster.drain(admin_api(self.twin.layout), name, DRAIN_SECONDS)
+        self.twin.remove(name)
+
+    def tell(self, plan: Plan) -> None:
+        """Say why pools lack machines, where whoever waits for them looks."""
+        short = {pool: f"The cloud has no capacity for {n} more." for pool, n in plan.short.items()}
+        told = {**short, **self.faults}
+        path = daemon.faults_file(self.twin.state)
+        if told != (files.read_json(path) or {}):
+            files.write_json(path, told)
+
+
+def say(what: str) -> None:
+    """Write a line to the log."""
+    print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
+
+
+def watch(future: "Future[None]") -> None:
+    """Let a fault of our own show in the log instead of being lost with its thread."""
+
+    def show(done: "Future[None]") -> None:
+        if error := done.exception():
+            say(f"a fault of ours, please report it: {error!r}")
+
+    future.add_done_callback(show)
+
+
+def alone(state: Path) -> bool:
+    """Whether no other daemon serves this twin; if so, none will while this process lives."""
+    path = state / "cloud" / "daemon.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    return True  # the descriptor stays open on purpose
+
+
+def main() -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m twin.clouds.capacity", description=__doc__)
+    parser.add_argument("--state", type=Path, required=True, help="the twin's folder")
+    state = parser.parse_args().state
+    if not alone(state):
+        say("another daemon serves this twin")
+        return 0
+    me = Process.of(os.getpid())
+    assert me is not None, "we are alive"  # noqa: S101 - cannot happen
+    layout = Layout(state)
+    me.save(layout.process(daemon.NAME))
+    Daemon(Twin(layout)).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

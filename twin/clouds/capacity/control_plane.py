@@ -1,0 +1,87 @@
+"""The control plane that a cloud's cluster resource stands for, and the waiting that its providers do."""
+
+import base64
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep.errors import EverstepError
+from everstep.progress import Progress, Silent
+from twin.clouds.capacity import daemon
+from twin.clouds.capacity.pools import PoolStore
+from twin.nodes import Power, Twin, files
+from twin.nodes.layout import Layout
+
+POLL_SECONDS = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlPlane:
+    """How a cluster is reached.
+
+    Attributes:
+        endpoint: the API server's address, such as `https://127.0.0.1:34567`.
+        authority: the certificate of the cluster's own authority, PEM in base64, as kubeconfigs hold it.
+        kubeconfig: an administrator's, on this machine.
+    """
+
+    endpoint: str
+    authority: str
+    kubeconfig: Path
+
+
+def ensure_control_plane(state: Path, progress: Progress | None = None) -> ControlPlane:
+    """Make the twin's control plane stand, and the daemon that makes machines of pools.
+
+    Args:
+        state: the twin's folder.
+        progress: told of the seconds it takes.
+
+    Raises:
+        EverstepError: it cannot stand here.
+    """
+    twin = Twin(Layout(state))
+    if not twin.status().api_ready:
+        twin.up([], progress or Silent())
+    daemon.start(state)
+    settings = files.read_json(twin.layout.settings) or {}
+    authority = (twin.layout.pki / "ca.crt").read_bytes()
+    return ControlPlane(
+        endpoint=f"https://127.0.0.1:{settings['port']}",
+        authority=base64.b64encode(authority).decode(),
+        kubeconfig=twin.kubeconfig,
+    )
+
+
+def wait(
+    state: Path, pool: str, timeout_seconds: float = 120.0, progress: Progress | None = None
+) -> tuple[str, ...]:
+    """Wait until a pool has as many machines as it wants, all of them Ready; return their names.
+
+    A pool that is gone has none: then this waits until its last machine is.
+
+    Raises:
+        EverstepError: not in time; where the cloud has no capacity it says so.
+    """
+    with (progress or Silent()).step(f"Waiting for the machines of {pool}"):
+        twin, store = Twin(Layout(state)), PoolStore(state)
+        daemon.start(state)
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            wanted = (found := store.get(pool)) and found.desired
+            there = [m for m in twin.status().machines if m.spec.group == pool]
+            ready = [m for m in there if m.ready and m.power is Power.RUNNING]
+            if len(there) == len(ready) == (wanted or 0):
+                return tuple(machine.spec.name for machine in ready)
+            if time.monotonic() > deadline:
+                raise _late(state, pool, len(ready), wanted or 0, timeout_seconds)
+            time.sleep(POLL_SECONDS)
+
+
+def _late(state: Path, pool: str, ready: int, wanted: int, seconds: float) -> EverstepError:
+    why = daemon.last_fault(state, pool)
+    return EverstepError(
+        f"After {seconds:.0f} s the pool {pool!r} has {ready} of {wanted} machines Ready."
+        + (f" {why}" if why else ""),
+        f"The log of who makes them: {Layout(state).log(daemon.NAME)}",
+    )
