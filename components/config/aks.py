@@ -1,28 +1,85 @@
 """An AKS cluster and the Blob container beside it, as a stack file describes them."""
 
 import ipaddress
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field
 
-from components.config.section import Cidr, ClusterName, DiskGib, NodeCount, Quantity, Section
+from components.config import catalog
+from components.config.section import (
+    Cidr,
+    ClusterName,
+    DiskGib,
+    NodeCount,
+    Quantity,
+    Section,
+    shaped,
+)
+from components.faults import known_or_nearest, nearest, refused
 
 SYSTEM_POOL = "system"
 FALLBACK_POOL = "ondemand"
 """Names of the agent pools that are not in `gpuPool.vmSizes`."""
 
-PoolName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,11}$")]
-VmSize = Annotated[str, StringConstraints(pattern=r"^Standard_[A-Za-z0-9_]+$")]
+LONGEST_POOL_NAME = 12  # AKS, Linux
+
+
+def _has_gpus(vm_size: str) -> str:
+    """Check that a VM size has GPUs and can be had."""
+    if vm_size in catalog.AZURE_GPUS:
+        return vm_size
+    for pattern, fate in catalog.AZURE_RETIRED.items():
+        if re.match(pattern, vm_size):
+            raise refused(fate, "use Standard_NC4as_T4_v3")
+    raise refused("is no known VM size with GPUs", nearest(vm_size, tuple(catalog.AZURE_GPUS)))
+
+
+PoolName = Annotated[
+    str,
+    shaped(
+        r"[a-z][a-z0-9]*",
+        "name of an agent pool: lower-case letters and digits",
+        "t4",
+        longest=LONGEST_POOL_NAME,
+    ),
+]
+VmSize = Annotated[str, shaped(r"Standard_[A-Za-z0-9_]+", "VM size", "Standard_D4s_v5")]
+GpuVmSize = Annotated[str, AfterValidator(_has_gpus)]
+Location = Annotated[str, known_or_nearest("Azure location", tuple(catalog.AZURE_LOCATIONS))]
+KubernetesVersion = Annotated[str, catalog.supported_version()]
 Zone = Literal["1", "2", "3"]
 ObjectId = Annotated[
     str,
-    StringConstraints(pattern=r"^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"),
+    shaped(
+        r"[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}",
+        "object id of an Entra group",
+        "11111111-2222-3333-4444-555555555555",
+    ),
 ]
 SubnetId = Annotated[
     str,
-    StringConstraints(
-        pattern=r"^/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Network"
-        r"/virtualNetworks/[^/]+/subnets/[^/]+$"
+    shaped(
+        r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Network"
+        r"/virtualNetworks/[^/]+/subnets/[^/]+",
+        "id of a subnet",
+        "/subscriptions/.../virtualNetworks/NAME/subnets/NAME",
+    ),
+]
+AccountName = Annotated[
+    str,
+    shaped(
+        r"[a-z0-9]{3,24}",
+        "name of a storage account: 3 to 24 lower-case letters and digits",
+        "everstepdata",
+    ),
+]
+ContainerName = Annotated[
+    str,
+    shaped(
+        r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*",
+        "name of a container: 3 to 63 lower-case letters, digits and single dashes",
+        "training",
     ),
 ]
 
@@ -60,7 +117,7 @@ class AksSystemPoolConfig(Section):
 class AksGpuPoolConfig(Section):
     """The GPU nodes: one agent pool for each VM size."""
 
-    vm_sizes: dict[PoolName, VmSize] = Field(
+    vm_sizes: dict[PoolName, GpuVmSize] = Field(
         default_factory=lambda: {"t4": "Standard_NC4as_T4_v3", "a10": "Standard_NV6ads_A10_v5"},
         min_length=1,
         description="Pool name -> VM size with GPUs, in order of preference.",
@@ -131,11 +188,13 @@ class AksConfig(Section):
 
     kind: Literal["aks"] = Field(default="aks", description="`aks`: a cluster made on Azure.")
     name: ClusterName = Field(default="everstep", description="Name of the cluster.")
-    location: str = Field(default="eastus", description="Azure location.")
+    location: Location = Field(default="eastus", description="Azure location.")
     resource_group: str | None = Field(
         default=None, description="A resource group of your own; absent: one is made."
     )
-    kubernetes_version: str = Field(default="1.36", description="Kubernetes, 1.35 to 1.37.")
+    kubernetes_version: KubernetesVersion = Field(
+        default="1.36", description="Kubernetes, 1.35 to 1.37."
+    )
     network: AksNetworkConfig = Field(
         default_factory=AksNetworkConfig, description="The network: made, or your own."
     )
@@ -169,15 +228,13 @@ class BlobConfig(Section):
     """A container in a storage account; only with `aks`."""
 
     kind: Literal["blob"] = Field(default="blob", description="`blob`: Azure Blob storage.")
-    account: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{3,24}$")] | None = Field(
+    account: AccountName | None = Field(
         default=None, description="A storage account of your own; absent: one is made."
     )
     account_resource_group: str | None = Field(
         default=None, description="Resource group of your own account; absent: the cluster's."
     )
-    container: Annotated[str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9]){2,62}$")] = Field(
-        default="training", description="Name of the container."
-    )
+    container: ContainerName = Field(default="training", description="Name of the container.")
     size: Quantity = Field(
         default="100Gi", description="Size to claim; a container does not hold to it."
     )

@@ -8,25 +8,32 @@ from this table too.
 from collections.abc import Mapping
 from typing import Any
 
-SPOT_GRACE_SECONDS = {"aks": 25, "eks": 110}  # within notices of 30 and 120 seconds
+NOTICE_SECONDS = {"aks": 30, "eks": 120}
+"""What a spot machine is told before it goes: Azure's Preempt, EC2's instance-action."""
+
+_PUBLISHED = "ghcr.io/everstep/{}:0.1.0"  # where nodes of a cloud find the project's own images
 
 _ON_A_CLOUD: dict[str, object] = {
-    "etcd.image": "quay.io/coreos/etcd:v3.5.21",
-    "etcd.persistence": "disk",
+    "etcd.image": "quay.io/coreos/etcd:v3.5.35",
+    "controller.image": _PUBLISHED.format("controller"),
+    "job.image": _PUBLISHED.format("trainer"),
     "platform.gpuPlugin.enabled": True,
     "platform.metrics.enabled": True,
     "platform.spot.enabled": True,
+    "platform.spot.image": _PUBLISHED.format("spot"),
 }
 
 DEFAULTS: dict[str, dict[str, object]] = {
     "eks": {
         "storage.kind": "fsx",
-        "job.graceSeconds": SPOT_GRACE_SECONDS["eks"],
+        "job.graceSeconds": 110,
+        "etcd.persistence": "memory",  # EKS brings no StorageClass that works
         **_ON_A_CLOUD,
     },
     "aks": {
         "storage.kind": "blob",
-        "job.graceSeconds": SPOT_GRACE_SECONDS["aks"],
+        "job.graceSeconds": 25,
+        "etcd.persistence": "disk",
         **_ON_A_CLOUD,
     },
 }
@@ -42,11 +49,17 @@ def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     """
     cluster = data.get("cluster")
     kind = cluster.get("kind") if isinstance(cluster, Mapping) else None
-    special = DEFAULTS.get(kind, {}) if isinstance(kind, str) else {}
+    special = dict(DEFAULTS.get(kind, {})) if isinstance(kind, str) else {}
+    if _upstream(data.get("controller")):
+        special.pop("controller.image", None)  # that of the maintained one
     filled = dict(data)
     for path, value in {**_KINDS, **special}.items():
         _fill(filled, path.split("."), value)
     return filled
+
+
+def _upstream(controller: object) -> bool:
+    return isinstance(controller, Mapping) and controller.get("kind") == "upstream"
 
 
 def _fill(section: dict[str, Any], path: list[str], value: object) -> None:

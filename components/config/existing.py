@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from components.config.section import Quantity, Section
+from components.config.section import Quantity, Section, shaped
 
 
 class TolerationConfig(Section):
@@ -56,7 +56,7 @@ class HostPathConfig(Section):
     kind: Literal["hostpath"] = Field(
         default="hostpath", description="`hostpath`: a folder that every node has mounted."
     )
-    path: Annotated[str, StringConstraints(pattern=r"^/\S*$")] = Field(
+    path: Annotated[str, shaped(r"/\S*", "absolute path", "/mnt/everstep")] = Field(
         default="/mnt/everstep",
         description="The folder on the nodes; must exist and be writable for uid 10001.",
     )

@@ -2,12 +2,21 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from components.config.section import Image, NodeCount, Section
+from components.config.section import Image, NodeCount, Section, shaped
 
-EmailAddress = Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
-RegistryName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._/-]*[a-z0-9])?$")]
+EmailAddress = Annotated[
+    str, shaped(r"[^@\s]+@[^@\s]+\.[^@\s]+", "address of mail", "platform@example.org")
+]
+RegistryName = Annotated[
+    str,
+    shaped(
+        r"[a-z0-9]([a-z0-9._/-]*[a-z0-9])?",
+        "name of a registry: lower-case letters, digits, dots and dashes",
+        "everstep",
+    ),
+]
 
 
 class GpuPluginConfig(Section):

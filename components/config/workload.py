@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from components.config.section import Image, Quantity, Section
+from components.config.section import Image, Quantity, Section, shaped
 from components.faults import known_or_nearest
 
 RESNETS = tuple(f"resnet{depth}" for depth in (18, 34, 50, 101, 152))
@@ -15,6 +15,15 @@ DATASETS = ("fashion-mnist", "imagefolder")
 LONGEST_JOB_NAME = 50  # Kubernetes' 63 for a Service's name, less "-worker-" and the index
 
 ModelName = Annotated[str, known_or_nearest("model", MODELS)]
+JobName = Annotated[
+    str,
+    shaped(
+        r"[a-z]([-a-z0-9]*[a-z0-9])?",
+        "name of a job: lower-case letters, digits and dashes",
+        "fashion",
+        longest=LONGEST_JOB_NAME,
+    ),
+]
 DatasetName = Annotated[str, known_or_nearest("dataset", DATASETS)]
 
 
@@ -78,10 +87,9 @@ class WorkerResources(Section):
 class JobConfig(Section):
     """The elastic training job."""
 
-    name: Annotated[
-        str,
-        StringConstraints(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=LONGEST_JOB_NAME),
-    ] = Field(default="training", description="Name of the ElasticJob and of its run folder.")
+    name: JobName = Field(
+        default="training", description="Name of the ElasticJob and of its run folder."
+    )
     image: Image = Field(
         default="localhost/everstep/trainer:local", description="The trainer's image."
     )
@@ -141,4 +149,9 @@ class JobConfig(Section):
     )
     env: dict[str, str] = Field(
         default_factory=dict, description="More environment variables of a worker; no secrets."
+    )
+    env_from_secrets: tuple[str, ...] = Field(
+        default=(),
+        description="Secrets of the namespace `elastic-job`, made by you, whose keys become "
+        "environment variables of a worker.",
     )
