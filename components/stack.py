@@ -1,9 +1,10 @@
 """TrainingStack: puts the parts together and owns their order.
 
-Created: namespace, storage, etcd, controller, data preparation, job. Destroyed the other way round,
-so that the job's pods are gone before the controller that cleans up after them, and nothing holds
-the claim when it goes. Each part waits for all that went before it, although some could start side
-by side: in seconds that costs little, and a half-made stack always is a prefix of a whole one.
+Created: namespace, quota and network policies, services of the GPU nodes, storage, etcd, controller,
+data preparation, job. Destroyed the other way round, so that the job's pods are gone before the
+controller that cleans up after them, and nothing holds the claim when it goes. Each part waits for
+all that went before it, although some could start side by side: in seconds that costs little, and a
+half-made stack always is a prefix of a whole one.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from components.job.elastic_job import ElasticTrainingJob, ElasticTrainingJobArg
 from components.part import Part
 from components.platform.elastic_controller import ElasticController, ElasticControllerArgs
 from components.platform.etcd import Etcd, EtcdArgs
+from components.platform.governance import Governance, GovernanceArgs
+from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, job_lines
+from components.platform.node_services import NodeServices, NodeServicesArgs, wanted
 from components.storage import VolumeSource
 from components.storage.claim import SharedClaim, SharedClaimArgs
 
@@ -43,6 +47,8 @@ class TrainingStack(Part):
         super().__init__("stack:TrainingStack", name, pulumi.ResourceOptions.merge(opts, inherited))
         self._args = args
         self._namespace = self._declare_namespace()
+        self._guards = [self._namespace, *self._declare_guards()]
+        self._services = self._declare_node_services()
         self._storage = self._declare_storage()
         self._etcd = self._declare_etcd()
         self._controller = self._declare_controller()
@@ -76,11 +82,37 @@ class TrainingStack(Part):
     def _upstream(self) -> bool:
         return self._args.config.controller.kind == "upstream"
 
+    def _declare_guards(self) -> list[pulumi.Resource]:
+        """Declare what holds for all pods, before there are any."""
+        config = self._args.config.platform
+        governance = Governance(
+            f"{self.name}-governance",
+            GovernanceArgs(
+                pods=config.quota.pods, gpus=config.quota.gpus, namespace=self._namespace_name
+            ),
+            self.child(after=[self._namespace]),
+        )
+        if not config.network_policies:
+            return [governance]
+        policies = NetworkPolicies(
+            f"{self.name}-network",
+            NetworkPoliciesArgs(namespace=self._namespace_name, lines=job_lines()),
+            self.child(after=[self._namespace]),
+        )
+        return [governance, policies]
+
+    def _declare_node_services(self) -> list[pulumi.Resource]:
+        args = NodeServicesArgs(config=self._args.config.platform, cluster=self._args.cluster)
+        if not wanted(args):
+            return []
+        after = self.child(after=self._guards)
+        return [NodeServices(f"{self.name}-nodes", args, after)]
+
     def _declare_storage(self) -> SharedClaim:
         return SharedClaim(
             f"{self.name}-storage",
             SharedClaimArgs(source=self._args.volume, namespace=self._namespace_name),
-            self.child(after=[self._namespace]),
+            self.child(after=[*self._guards, *self._services]),
         )
 
     def _declare_etcd(self) -> Etcd:
@@ -133,6 +165,7 @@ class TrainingStack(Part):
                 placement=self._args.cluster.gpu_pool,
                 storage=self._storage.storage,
                 upstream=self._upstream,
+                efa_interfaces=self._args.cluster.efa_interfaces,
             ),
             self.child(after=[self._data]),
         )

@@ -38,6 +38,7 @@ class Cluster:
         zone: the zone that workers share; None where there is no cloud.
         name: the cloud's name for the cluster; None where there is no cloud.
         endpoint: address of its API server; None where only the kubeconfig says it.
+        efa_interfaces: Elastic Fabric Adapters of a GPU node; 0 without EFA.
     """
 
     provider: kubernetes.Provider
@@ -48,3 +49,4 @@ class Cluster:
     zone: str | None = None
     name: pulumi.Input[str] | None = None
     endpoint: pulumi.Input[str] | None = None
+    efa_interfaces: int = 0

@@ -11,12 +11,18 @@ from pulumi_kubernetes import batch, core, meta
 
 from components.cluster import Placement
 from components.part import Part
-from components.platform.pods import PULL_POLICY, container_security, pod_security, tolerations
+from components.platform.governance import PLATFORM_CLASS
+from components.platform.pods import (
+    DATA_PREPARATION,
+    PULL_POLICY,
+    container_security,
+    pod_security,
+    tolerations,
+)
 from components.storage import MOUNT, Storage, data_folder
 
 TRIES = 3  # after the first one
 DEADLINE_SECONDS = 3600
-LABELS = {"app.kubernetes.io/name": "prepare", "app.kubernetes.io/part-of": "everstep"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +64,9 @@ class DataPrep(Part):
                 backoff_limit=TRIES,
                 active_deadline_seconds=DEADLINE_SECONDS,
                 template=core.v1.PodTemplateSpecArgs(
-                    metadata=meta.v1.ObjectMetaArgs(labels={**LABELS, **args.storage.pod_labels}),
+                    metadata=meta.v1.ObjectMetaArgs(
+                        labels={**DATA_PREPARATION, **args.storage.pod_labels}
+                    ),
                     spec=self._pod(args),
                 ),
             ),
@@ -74,6 +82,7 @@ class DataPrep(Part):
             automount_service_account_token=False,
             enable_service_links=False,
             security_context=pod_security(),
+            priority_class_name=PLATFORM_CLASS,
             node_selector=args.placement.selector or None,
             tolerations=tolerations(args.placement),
             containers=[self._container(args)],

@@ -15,8 +15,11 @@ from pulumi_kubernetes import apiextensions, meta
 from components.cluster import Placement
 from components.config import JobConfig
 from components.part import Part
+from components.platform.governance import WORKER_CLASS
+from components.platform.gpu import EFA, GPU
 from components.platform.pods import (
     PULL_POLICY,
+    WORKER,
     container_security,
     field_env,
     pod_security,
@@ -26,9 +29,8 @@ from components.storage import MOUNT, Storage, run_folder
 
 API_VERSION = "elastic.pytorch.org/v1alpha1"
 CONTAINER = "elasticjob-worker"  # the controllers look for the exit code under this name
-GPU = "nvidia.com/gpu"
 EXIT_SECONDS = 5
-LABELS = {"app.kubernetes.io/name": "worker", "app.kubernetes.io/part-of": "everstep"}
+EFA_HUGE_PAGES = "5128Mi"  # what AWS's guide for EFA on EKS has a node reserve
 
 # The upstream controller writes the whole object back with these filled in; they are not ours to
 # fight over.
@@ -47,6 +49,7 @@ class ElasticTrainingJobArgs:
         namespace: where.
         placement: on which nodes.
         storage: the volume with data and run.
+        efa_interfaces: Elastic Fabric Adapters of a node, all given to its one worker.
         upstream: whether the published TorchElastic controller runs it.
     """
 
@@ -58,6 +61,7 @@ class ElasticTrainingJobArgs:
     placement: Placement
     storage: Storage
     upstream: bool
+    efa_interfaces: int = 0
 
 
 class ElasticTrainingJob(Part):
@@ -98,7 +102,7 @@ def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:
                 "replicas": args.config.replicas,
                 "restartPolicy": "ExitCode",  # the only one that lets a spot worker come back
                 "template": {
-                    "metadata": {"labels": {**LABELS, **args.storage.pod_labels}},
+                    "metadata": {"labels": {**WORKER, **args.storage.pod_labels}},
                     "spec": _pod(args),
                 },
             }
@@ -109,13 +113,13 @@ def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:
 def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
     """Give a worker's pod in the words of its API: Pulumi's SDK has no types for it."""
     config = args.config
-    priority = {"priorityClassName": config.priority_class} if config.priority_class else {}
     return {
         "serviceAccountName": args.storage.service_account,  # who it is to the storage
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": config.grace_seconds,
         "securityContext": pod_security(),
+        "priorityClassName": config.priority_class or WORKER_CLASS,
         "nodeSelector": dict(args.placement.selector) or None,
         "tolerations": tolerations(args.placement),
         "affinity": _one_a_node(config.name),
@@ -127,7 +131,6 @@ def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
                 "emptyDir": {"medium": "Memory", "sizeLimit": config.resources.shared_memory},
             },
         ],
-        **priority,
     }
 
 
@@ -148,7 +151,7 @@ def _one_a_node(job: str) -> dict[str, Any]:
 def _container(args: ElasticTrainingJobArgs) -> dict[str, Any]:
     """Give a worker's container; the image's entry point takes what the controller prepends."""
     config = args.config
-    gpus = {GPU: str(config.gpus_per_worker)} if config.gpus_per_worker else {}
+    devices = _devices(args)
     return {
         "name": CONTAINER,
         "image": config.image,
@@ -157,14 +160,22 @@ def _container(args: ElasticTrainingJobArgs) -> dict[str, Any]:
         "env": _environment(config),
         "securityContext": container_security(read_only=False),  # torch caches kernels
         "resources": {
-            "requests": {"cpu": config.resources.cpu, "memory": config.resources.memory, **gpus},
-            "limits": {"memory": config.resources.memory, **gpus},
+            "requests": {"cpu": config.resources.cpu, "memory": config.resources.memory, **devices},
+            "limits": {"memory": config.resources.memory, **devices},
         },
         "volumeMounts": [
             args.storage.mount(),
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the container's own
         ],
     }
+
+
+def _devices(args: ElasticTrainingJobArgs) -> dict[str, str]:
+    """Give the devices that a worker asks for; with EFA, huge pages too: libfabric maps them."""
+    devices = {GPU: str(args.config.gpus_per_worker)} if args.config.gpus_per_worker else {}
+    if args.efa_interfaces:
+        devices |= {EFA: str(args.efa_interfaces), "hugepages-2Mi": EFA_HUGE_PAGES}
+    return devices
 
 
 def arguments(args: ElasticTrainingJobArgs) -> list[str]:

@@ -16,16 +16,18 @@ from components.cluster import Placement
 from components.config import ControllerConfig
 from components.part import Part
 from components.platform import manifests
+from components.platform.governance import PLATFORM_CLASS
 from components.platform.pods import (
     PULL_POLICY,
     container_security,
     field_env,
+    labels,
     pod_security,
     tolerations,
 )
 
 NAME = "elastic-job-controller"
-LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": "everstep"}
+LABELS = labels(NAME)
 METRICS_PORT = 8080
 MEMORY_LIMIT = "256Mi"  # upstream's own 30Mi is too little for caches over a whole cluster
 MAINTAINED_IMAGE = "localhost/everstep/controller:local"
@@ -157,6 +159,7 @@ class ElasticController(Part):
             service_account_name=_service_account(chosen.rbac),
             enable_service_links=False,
             security_context=pod_security(),
+            priority_class_name=PLATFORM_CLASS,
             node_selector=args.placement.selector or None,
             tolerations=tolerations(args.placement),
             termination_grace_period_seconds=10,

@@ -1,12 +1,15 @@
 """etcd: where the workers agree on who trains.
 
-Three members on the nodes that stay, in one StatefulSet. Each member keeps its data in a folder of
-the shared volume that carries its own name. An emptyDir would be simpler and wrong: a member that
-is drained and comes back with an empty folder under an identity that its peers know refuses to
-start ("member has already been bootstrapped"), so that two drains, hours apart, would cost the
-quorum.
+Three members on the nodes that stay, in one StatefulSet; they start in parallel, since none is ready
+before two of them are there. Where each keeps its data is the stack's choice:
 
-The members start in parallel, since none is ready before two of them are there.
+* `volume`: a folder of the shared volume that carries the member's name. For volumes that are files
+  on a disk: an object store knows neither fsync nor locks.
+* `disk`: a disk of its own, provisioned with the StatefulSet and removed with it.
+* `memory`: nowhere that outlives the pod. A member that comes back empty under an identity that its
+  peers know refuses to start ("member has already been bootstrapped"), so that two losses, hours
+  apart, cost the quorum; deleting all members' pods then starts an empty etcd, from which training
+  goes on. Members therefore keep apart as far as they can.
 """
 
 from dataclasses import dataclass
@@ -17,10 +20,12 @@ from pulumi_kubernetes import apps, core, meta, policy
 from components.cluster import Placement
 from components.config import EtcdConfig
 from components.part import Part
+from components.platform.governance import PLATFORM_CLASS
 from components.platform.pods import (
     PULL_POLICY,
     container_security,
     field_env,
+    labels,
     pod_security,
     tolerations,
 )
@@ -31,13 +36,16 @@ CLIENT_SERVICE = "etcd-client"
 CLIENT_PORT = 2379
 PEER_PORT = 2380
 DATA = "/var/lib/etcd"
-LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": "everstep"}
+LABELS = labels(NAME)
 
 # The least lease that etcd grants is 3/2 of the election time, rounded up: workers ask for 2 s, so
 # this must stay below 1.33 s; and above etcd's default of 1 s, since members share a busy machine
 # and a volume.
 HEARTBEAT_MILLISECONDS = 200
 ELECTION_MILLISECONDS = 1200
+MEMORY_LIMIT = "768Mi"  # with `memory`, its data counts
+MEMORY_DISK = "384Mi"
+DISK = "1Gi"  # the least that either cloud sells
 QUOTA_BYTES = 256 * 1024 * 1024  # rendezvous needs kilobytes; a runaway must not fill the volume
 
 
@@ -49,7 +57,7 @@ class EtcdArgs:
         config: the stack's `etcd` section.
         namespace: where.
         placement: on which nodes.
-        storage: where the members keep their data.
+        storage: the shared volume, for members that keep their data there.
     """
 
     config: EtcdConfig
@@ -131,11 +139,17 @@ class Etcd(Part):
                 template=core.v1.PodTemplateSpecArgs(
                     metadata=meta.v1.ObjectMetaArgs(labels=LABELS), spec=_pod(args)
                 ),
+                volume_claim_templates=_disks(args.config),
+                persistent_volume_claim_retention_policy=_KEEP_NO_DISK
+                if args.config.persistence == "disk"
+                else None,
             ),
             # Another number of members is another cluster, with folders of its own: members that
             # knew the old one would refuse the new ones.
             opts=self.child(
-                after=after, delete_before_replace=True, replace_on_changes=["spec.replicas"]
+                after=after,
+                delete_before_replace=True,
+                replace_on_changes=["spec.replicas", "spec.volumeClaimTemplates"],
             ),
         )
 
@@ -155,25 +169,65 @@ def _pod(args: EtcdArgs) -> core.v1.PodSpecArgs:
         automount_service_account_token=False,
         enable_service_links=False,
         security_context=pod_security(),
+        priority_class_name=PLATFORM_CLASS,
         node_selector=args.placement.selector or None,
         tolerations=tolerations(args.placement),
         topology_spread_constraints=[
             core.v1.TopologySpreadConstraintArgs(
                 max_skew=1,
                 topology_key="kubernetes.io/hostname",
-                when_unsatisfiable="ScheduleAnyway",  # over what is there, be it one node
+                # Over what is there, be it one node; but two members in one memory are one.
+                when_unsatisfiable="DoNotSchedule"
+                if args.config.persistence == "memory"
+                else "ScheduleAnyway",
                 label_selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
             )
         ],
         containers=[_container(args)],
-        volumes=[args.storage.volume()],
+        volumes=_volumes(args),
     )
+
+
+_KEEP_NO_DISK = apps.v1.StatefulSetPersistentVolumeClaimRetentionPolicyArgs(
+    when_deleted="Delete", when_scaled="Delete"
+)
+
+
+def _disks(config: EtcdConfig) -> list[core.v1.PersistentVolumeClaimArgs] | None:
+    """Give the claim that each member gets one of; None where it gets no disk."""
+    if config.persistence != "disk":
+        return None
+    claim = core.v1.PersistentVolumeClaimSpecArgs(
+        access_modes=["ReadWriteOnce"],
+        storage_class_name=config.storage_class,
+        resources=core.v1.VolumeResourceRequirementsArgs(requests={"storage": DISK}),
+    )
+    return [
+        core.v1.PersistentVolumeClaimArgs(metadata=meta.v1.ObjectMetaArgs(name=NAME), spec=claim)
+    ]
+
+
+def _volumes(args: EtcdArgs) -> list[core.v1.VolumeArgs] | None:
+    """Give a member's volumes, but for the disk, which the StatefulSet adds."""
+    if args.config.persistence == "volume":
+        return [args.storage.volume()]
+    if args.config.persistence == "disk":
+        return None
+    memory = core.v1.EmptyDirVolumeSourceArgs(medium="Memory", size_limit=MEMORY_DISK)
+    return [core.v1.VolumeArgs(name=NAME, empty_dir=memory)]
+
+
+def _mount(args: EtcdArgs) -> core.v1.VolumeMountArgs:
+    """Give the mount of a member's data."""
+    if args.config.persistence == "volume":
+        # Members of another number are another cluster, hence another folder.
+        folder = f"{NAME}/of-{args.config.members}/$(POD_NAME)"
+        return args.storage.mount_part(folder, DATA)
+    return core.v1.VolumeMountArgs(name=NAME, mount_path=DATA)
 
 
 def _container(args: EtcdArgs) -> core.v1.ContainerArgs:
     """Give a member's container."""
-    # Members of another number are another cluster, hence another folder.
-    folder = f"{NAME}/of-{args.config.members}/$(POD_NAME)"
     return core.v1.ContainerArgs(
         name=NAME,
         image=args.config.image,
@@ -187,9 +241,9 @@ def _container(args: EtcdArgs) -> core.v1.ContainerArgs:
         ],
         security_context=container_security(),
         resources=core.v1.ResourceRequirementsArgs(
-            requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "512Mi"}
+            requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": MEMORY_LIMIT}
         ),
-        volume_mounts=[args.storage.mount_part(folder, DATA)],
+        volume_mounts=[_mount(args)],
         # The first start waits for names and for a quorum.
         startup_probe=_probe("/health", period=1, failures=120),
         readiness_probe=_probe("/health", period=2, failures=3),

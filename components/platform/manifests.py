@@ -11,7 +11,7 @@ from typing import Any
 
 import pulumi
 import yaml
-from pulumi_kubernetes import core, rbac
+from pulumi_kubernetes import admissionregistration, core, rbac
 
 FOLDER = Path(__file__).resolve().parents[2] / "manifests"
 
@@ -21,6 +21,8 @@ _KINDS: dict[str, Callable[..., pulumi.CustomResource]] = {
     "RoleBinding": rbac.v1.RoleBinding,
     "ClusterRole": rbac.v1.ClusterRole,
     "ClusterRoleBinding": rbac.v1.ClusterRoleBinding,
+    "ValidatingAdmissionPolicy": admissionregistration.v1.ValidatingAdmissionPolicy,
+    "ValidatingAdmissionPolicyBinding": admissionregistration.v1.ValidatingAdmissionPolicyBinding,
 }
 
 

@@ -1,6 +1,7 @@
-"""How all our pods are confined: the `restricted` pod security standard.
+"""How our pods are labelled and confined: the `restricted` pod security standard.
 
-One place, because one forgotten field makes the API server refuse the pod.
+One place, because one forgotten field makes the API server refuse the pod, and a label that its
+network policies do not know cuts it off.
 """
 
 from pulumi_kubernetes import core
@@ -9,6 +10,16 @@ from components.cluster import Placement
 
 USER = 10001  # any id but root; owns nothing in the images, so all they write to are volumes
 PULL_POLICY = "IfNotPresent"
+PART_OF = {"app.kubernetes.io/part-of": "everstep"}
+
+
+def labels(name: str) -> dict[str, str]:
+    """Give the labels of one kind of pod; services, budgets and network policies select by them."""
+    return {"app.kubernetes.io/name": name, **PART_OF}
+
+
+WORKER = labels("worker")
+DATA_PREPARATION = labels("prepare")
 
 
 def pod_security() -> core.v1.PodSecurityContextArgs:

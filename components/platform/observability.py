@@ -1,0 +1,102 @@
+"""GPU metrics for Prometheus: NVIDIA's DCGM exporter on every GPU node.
+
+One exporter a node and no more: two would fight over the GPU's counters. A stack whose cloud brings
+one of its own turns this one off.
+"""
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_kubernetes import apps, core, meta
+
+from components.cluster import Placement
+from components.part import Part
+from components.platform.daemons import SKIP_AWAIT, Daemon, confined
+from components.platform.pods import PULL_POLICY, field_env
+
+NAME = "dcgm-exporter"
+PORT = 9400
+POD_RESOURCES = "/var/lib/kubelet/pod-resources"  # the kubelet's: which pod has which GPU
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuMetricsArgs:
+    """What to run.
+
+    Attributes:
+        image: the exporter's image.
+        namespace: where.
+        placement: the GPU nodes.
+    """
+
+    image: str
+    namespace: pulumi.Input[str]
+    placement: Placement
+
+
+class GpuMetrics(Part):
+    """The exporter, and a headless Service by which Prometheus finds each of its pods."""
+
+    def __init__(
+        self, name: str, args: GpuMetricsArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("platform:GpuMetrics", name, opts)
+        daemon = exporter(args)
+        apps.v1.DaemonSet(
+            f"{name}-exporter",
+            metadata=daemon.metadata(),
+            spec=daemon.spec(),
+            opts=self.child(delete_before_replace=True),
+        )
+        core.v1.Service(
+            f"{name}-service",
+            metadata=meta.v1.ObjectMetaArgs(
+                name=NAME,
+                namespace=args.namespace,
+                labels=daemon.labels,
+                annotations={
+                    **SKIP_AWAIT,  # without GPU nodes, nothing stands behind it
+                    "prometheus.io/scrape": "true",
+                    "prometheus.io/port": str(PORT),
+                },
+            ),
+            spec=core.v1.ServiceSpecArgs(
+                cluster_ip="None",
+                selector=daemon.labels,
+                ports=[core.v1.ServicePortArgs(name="metrics", port=PORT)],
+            ),
+            opts=self.child(delete_before_replace=True),
+        )
+        self.register_outputs({})
+
+
+def exporter(args: GpuMetricsArgs) -> Daemon:
+    """Give the exporter."""
+    return Daemon(
+        name=NAME,
+        namespace=args.namespace,
+        placement=args.placement,
+        host_folders={"pod-resources": POD_RESOURCES},
+        container=core.v1.ContainerArgs(
+            name="exporter",
+            image=args.image,
+            image_pull_policy=PULL_POLICY,
+            env=[
+                core.v1.EnvVarArgs(name="DCGM_EXPORTER_LISTEN", value=f":{PORT}"),
+                core.v1.EnvVarArgs(name="DCGM_EXPORTER_KUBERNETES", value="true"),
+                field_env("NODE_NAME", "spec.nodeName"),
+            ],
+            ports=[core.v1.ContainerPortArgs(name="metrics", container_port=PORT)],
+            security_context=confined(
+                read_only=False, add=["SYS_ADMIN"]
+            ),  # the profiling counters ask for it
+            resources=core.v1.ResourceRequirementsArgs(
+                requests={"cpu": "50m", "memory": "128Mi"}, limits={"memory": "1Gi"}
+            ),
+            volume_mounts=[
+                core.v1.VolumeMountArgs(
+                    name="pod-resources", mount_path=POD_RESOURCES, read_only=True
+                )
+            ],
+        ),
+    )
