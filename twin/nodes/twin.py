@@ -148,7 +148,7 @@ class Twin:
         with self._machine(name, "remove") as machine:
             self._note("remove", name)
             machine.remove()
-            with _answers():
+            with answers():
                 cluster.forget(self._api, name)
 
     def drain(self, name: str, timeout_seconds: float = DRAIN_SECONDS) -> None:
@@ -160,7 +160,7 @@ class Twin:
         # Without the machine's lock: it may vanish while it is drained, as spot machines do.
         with (
             lock.held(self._standing.lock, self._subject, f"drain {name}", shared=True),
-            _answers(),
+            answers(),
         ):
             machine = self._find(name)
             _require(machine, {Power.RUNNING}, "drained")
@@ -237,7 +237,7 @@ class Twin:
                 if Notice.load(machine.folder.notice) == notice:
                     self._note("reclaim", name)
                     machine.remove()
-                    with _answers():
+                    with answers():
                         cluster.forget(self._api, name)
 
     def alias_images(self, aliases: Mapping[str, str]) -> None:
@@ -264,7 +264,7 @@ class Twin:
         One that is frozen, cut off or drained is thawed, connected and open to pods again.
         """
         shown = progress or Silent()
-        with self._machine(name, "return") as machine, _answers():
+        with self._machine(name, "return") as machine, answers():
             if _takes_part(_status(machine, cluster.nodes(self._api).get(name))):
                 return
             self._note("return", name)
@@ -330,7 +330,7 @@ class Twin:
 
 
 @contextlib.contextmanager
-def _answers() -> Iterator[None]:
+def answers() -> Iterator[None]:
     """Turn a silent or unwilling API server into an error with a way out.
 
     Raises:

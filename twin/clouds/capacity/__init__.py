@@ -8,7 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from twin.clouds.capacity.control_plane import ControlPlane, ensure_control_plane, wait
+    from twin.clouds.capacity.control_plane import (
+        ControlPlane,
+        disable_driver,
+        enable_driver,
+        ensure_control_plane,
+        wait,
+    )
     from twin.clouds.capacity.pools import Capacity, Pool, PoolStore, cloud_labels
 
 __all__ = [
@@ -17,6 +23,8 @@ __all__ = [
     "Pool",
     "PoolStore",
     "cloud_labels",
+    "disable_driver",
+    "enable_driver",
     "ensure_control_plane",
     "wait",
 ]
@@ -27,6 +35,8 @@ _HOMES = {
     "PoolStore": "pools",
     "cloud_labels": "pools",
     "ControlPlane": "control_plane",
+    "disable_driver": "control_plane",
+    "enable_driver": "control_plane",
     "ensure_control_plane": "control_plane",
     "wait": "control_plane",
 }

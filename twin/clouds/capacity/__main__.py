@@ -114,7 +114,8 @@ class Daemon:
                 self.twin.launch([pool.machine(name) for name in names], Lines())
                 self.faults.pop(pool.name, None)
             except (EverstepError, ApiError, OSError) as error:
-                say(f"{pool.name}: {error}")
+                if self.faults.get(pool.name) != str(error):
+                    say(f"{pool.name}: {error}")
                 self.faults[pool.name] = str(error)
                 self.waiting[pool.name] = time.monotonic() + RETRY_SECONDS
             finally:

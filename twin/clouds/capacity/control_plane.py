@@ -9,8 +9,10 @@ from everstep.errors import EverstepError
 from everstep.progress import Progress, Silent
 from twin.clouds.capacity import daemon
 from twin.clouds.capacity.pools import PoolStore
-from twin.nodes import Power, Twin, files
+from twin.nodes import Power, Twin, drivers, files
+from twin.nodes.bring_up import admin_api
 from twin.nodes.layout import Layout
+from twin.nodes.twin import answers
 
 POLL_SECONDS = 0.3
 
@@ -85,3 +87,26 @@ def _late(state: Path, pool: str, ready: int, wanted: int, seconds: float) -> Ev
         + (f" {why}" if why else ""),
         f"The log of who makes them: {Layout(state).log(daemon.NAME)}",
     )
+
+
+def enable_driver(state: Path, driver: str) -> None:
+    """Bring a storage driver (`fsx.csi.aws.com`, `blob.csi.azure.com`) to the cluster, as an add-on does.
+
+    Raises:
+        EverstepError: the API server does not take it.
+    """
+    layout = Layout(state)
+    with answers():
+        drivers.enable(layout, admin_api(layout), driver)
+
+
+def disable_driver(state: Path, driver: str) -> None:
+    """Take a storage driver from the cluster; of a cluster that is gone nothing needs to be taken.
+
+    Raises:
+        EverstepError: the API server refuses.
+    """
+    layout = Layout(state)
+    if layout.settings.exists():
+        with answers():
+            drivers.disable(layout, admin_api(layout), driver)

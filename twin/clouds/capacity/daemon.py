@@ -13,6 +13,7 @@ from twin.nodes.layout import Layout
 from twin.nodes.processes import Process
 
 NAME = components.COMPANION
+INHERITED = ("PATH", "HOME", "XDG_CACHE_HOME", "EVERSTEP_STATE", "EVERSTEP_TWIN_IMAGES")
 START_SECONDS = 15.0  # here it takes 0.4
 
 
@@ -25,10 +26,8 @@ def start(state: Path) -> None:
     tree.create(layout.companion_cgroup)
     command = [sys.executable, "-P", "-m", "twin.clouds.capacity", "--state", str(state)]
     enclosed = [*tree.enclosing(layout.companion_cgroup), *command]
-    # The programs' folders: the daemon builds what machines need where somebody has emptied the cache.
-    inherited = {
-        name: os.environ[name] for name in ("XDG_CACHE_HOME", "HOME") if name in os.environ
-    }
+    # What the toolchain goes by, and no more: no credentials in a process that lives for days.
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     source = {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     process = processes.start(enclosed, layout.log(NAME), {**inherited, **source})
     # Where two start it at once, the second ends by itself; either is fine.
