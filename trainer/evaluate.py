@@ -32,8 +32,8 @@ def evaluate(
     precision: Precision,
     seat: Seat,
     group: Group,
-) -> Score | None:
-    """Score of the model, or None where the workers agreed to stop for a regroup on the way."""
+) -> Score | int:
+    """Score of the model; or, where the workers agreed to regroup on the way, how many nodes' workers leave."""
     device = next(model.parameters()).device
     model.eval()
     totals = np.zeros(3)
@@ -41,10 +41,10 @@ def evaluate(
         chunk = np.arange(first, min(first + CHUNK, len(dataset)))
         mine = chunk[share(len(chunk), seat.rank, seat.world_size)]
         counted = _count(model, dataset, prepare, precision, mine)
-        *sums, regroup = sum_numbers([*counted, float(group.regroup_wanted)], device)
+        wishes = [float(group.regroup_wanted), float(group.leaving)]
+        *sums, regroup, leavers = sum_numbers([*counted, *wishes], device, seat.sum)
         if regroup:
-            group.settle()  # as after a step: before a quicker peer ends
-            return None
+            return round(leavers)
         totals += sums
     correct, loss, images = totals
     return Score(correct / images, loss / images, int(images))

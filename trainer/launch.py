@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from everstep.elastic import channel
 from everstep.elastic.worker import RESTART
 from everstep.errors import EverstepError
-from trainer.settings import parse, result
+from trainer.settings import Settings, parse, result
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous.api import RendezvousParameters
@@ -48,7 +48,7 @@ GRACE_SECONDS = 25.0
 LOOK_AGAIN_SECONDS = 10.0  # how often the main thread looks whether the run is over
 
 TRAINING_MODULE = "trainer.train"
-PRELOADED = ("torch._dynamo", "torchvision", "everstep.elastic.checkpoint", "trainer.evaluate")
+PRELOADED = ("torch._dynamo", "torchvision", "everstep.elastic.live_worker", "trainer.state")
 OURS = ("etcd", "etcd-v2", "etcd-v3")  # the names under which our rendezvous answers
 
 
@@ -169,6 +169,8 @@ class Launcher:
         rendezvous.register(self._create_handler)
         quieten_torch()
         config, command, arguments = torchrun.config_from_args(options)
+        if chosen := settings_of(self._arguments):
+            config.rdzv_configs.setdefault("workers", chosen.mode)
         if options.module and not options.no_python:
             config.start_method = "forkserver"
             return config, run_module, [options.training_script, *options.training_script_args]
@@ -210,12 +212,17 @@ def run_module(name: str, *arguments: str) -> None:
 
 def finished_already(arguments: Sequence[str]) -> str | None:
     """The accuracy of a run that was complete before this node came, as words; None where it was not."""
-    if TRAINING_MODULE not in arguments:
-        return None
-    with contextlib.suppress(EverstepError, SystemExit):
-        settings = parse(list(arguments[arguments.index(TRAINING_MODULE) + 1 :]))
-        if found := result(settings):
-            return f"{settings.run} holds its result, accuracy {found.get('accuracy'):.4f}"
+    settings = settings_of(arguments)
+    if settings and (found := result(settings)):
+        return f"{settings.run} holds its result, accuracy {found.get('accuracy'):.4f}"
+    return None
+
+
+def settings_of(arguments: Sequence[str]) -> Settings | None:
+    """The training program's settings, where it is ours and they are right; it will complain itself."""
+    if TRAINING_MODULE in arguments:
+        with contextlib.suppress(EverstepError, SystemExit):
+            return parse(list(arguments[arguments.index(TRAINING_MODULE) + 1 :]))
     return None
 
 

@@ -188,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--fresh", default=defaults.fresh, metavar="WORD", help="a new word moves an old run aside")
     add(
         "--mode",
-        choices=["restart"],
+        choices=["restart", "live"],
         default=defaults.mode,
         help="how workers meet a change of the group",
     )

@@ -41,6 +41,8 @@ from everstep.elastic.membership import (
     Snapshot,
     Stop,
     Tick,
+    Withdraw,
+    Withdrawn,
 )
 from everstep.errors import EverstepError
 
@@ -146,7 +148,19 @@ class Agent:
             RunEndedError: the run is over.
             EverstepError: etcd could not be reached, or refused.
         """
+        self.ready()
+        return self.next_place()
+
+    def ready(self) -> None:
+        """Say that this node's workers are in no group and want to be in the next."""
         self._events.put(Ready())
+
+    def withdraw(self) -> None:
+        """Say that this node's workers can be in no group until they are ready again."""
+        self._events.put(Withdrawn())
+
+    def next_place(self) -> Place:
+        """Wait for the generation that this node is in next; raises as `rendezvous` does."""
         place = self._places.get()
         if isinstance(place, Exception):
             self._places.put(place)  # there will be no other answer
@@ -238,6 +252,8 @@ class Agent:
                 self._on_stop(reason)
             case Regroup(reason):
                 self._on_regroup(reason)
+            case Withdraw():
+                self._deregister()
             case Depart():
                 self._deregister()
                 self._departed.set()
@@ -257,6 +273,9 @@ class Agent:
     def _announce(self, after: int, *, leaving: bool) -> None:
         identity = self._core.identity
         if identity is None:
+            return
+        if not self._lease:  # without one the key would never go
+            self._events.put(LeaseLapsed())
             return
         member = Member(identity, self._node.name, self._node.address, after, leaving)
         try:

@@ -2,8 +2,9 @@
 
 Workers do not speak to etcd: eight of them on a node would be eight watches, and a worker that
 lives on while its agent is gone would be nobody's. So the agent tells them what matters, and a
-worker whose line breaks ends. Agent to worker: `welcome`, `stop`, `regroup`, `answer`. Worker to
-agent: `hello`, `settling`, `commit`, `finished`, `failed`.
+worker whose line breaks ends. Agent to worker: `welcome`, `stop`, `regroup`, `answer`, and in live
+mode `form` and `end`. Worker to agent: `hello`, `settling`, `progressed`, `commit`, `finished`,
+`failed`, and in live mode `out`.
 """
 
 import contextlib
@@ -65,10 +66,16 @@ class Exchange:
     Args:
         path: of the socket; made readable by this user alone.
         on_message: called with a worker's process id and its message; what it returns is sent back.
+        on_gone: called with the process id of a worker whose line broke, in the moment that it did.
     """
 
-    def __init__(self, path: Path, on_message: Callable[[int, Message], Message | None]) -> None:
-        self._path, self._on_message = path, on_message
+    def __init__(
+        self,
+        path: Path,
+        on_message: Callable[[int, Message], Message | None],
+        on_gone: Callable[[int], None] | None = None,
+    ) -> None:
+        self._path, self._on_message, self._on_gone = path, on_message, on_gone
         self._lines: dict[int, Line] = {}
         self._lock = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -129,6 +136,8 @@ class Exchange:
             with self._lock:
                 self._lines.pop(pid, None)
             line.close()
+            if self._on_gone:
+                self._on_gone(pid)
 
 
 def default_socket_path() -> Path:

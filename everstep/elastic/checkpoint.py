@@ -11,6 +11,7 @@ Why safetensors and not torch.save: half the time, no code in the file, and read
 
 import contextlib
 import errno
+import functools
 import json
 import logging
 import os
@@ -185,7 +186,7 @@ class Writer:
 
     Args:
         folder: of the run's checkpoints.
-        may_commit: asked just before each commit.
+        may_commit: asked just before each commit, with the generation that the snapshot is of.
         on_written: called from the writing thread with (step, seconds, bytes).
         on_failed: called from the writing thread with (step, reason); training goes on.
     """
@@ -194,7 +195,7 @@ class Writer:
         self,
         folder: Path,
         *,
-        may_commit: Callable[[], bool],
+        may_commit: Callable[[int], bool],
         on_written: Callable[[int, float, int], None],
         on_failed: Callable[[int, str], None],
         keep: int = 3,
@@ -237,9 +238,8 @@ class Writer:
     def _write(self, state: Tensors, manifest: Manifest) -> None:
         began = time.monotonic()
         try:
-            path = write(
-                self._folder, state, manifest, may_commit=self._may_commit, keep=self._keep
-            )
+            may_commit = functools.partial(self._may_commit, manifest.generation)
+            path = write(self._folder, state, manifest, may_commit=may_commit, keep=self._keep)
             size = (path / STATE_FILE).stat().st_size
         except Exception as error:  # a checkpoint that fails must not end the training
             log.error("checkpoint of step %d FAILED: %s; older ones stand", manifest.step, error)

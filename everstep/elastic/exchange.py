@@ -9,12 +9,12 @@ Why not DistributedDataParallel: it averages over workers, which is wrong for un
 worker whose share is empty would not take part in its exchange.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-import torch.distributed as dist
 
-from everstep.elastic.group import losses_named
+Total = Callable[[torch.Tensor], None]
+"""Sums a tensor over all workers, in place; `Seat.sum`."""
 
 
 class StepExchange:
@@ -46,35 +46,41 @@ class StepExchange:
             for part, buffer in zip(parts[len(self._parameters) :], self._buffers, strict=False)
         ]
         self._scalars = parts[-1]
+        self._all_buffers = list(model.buffers())
+        self._before = [buffer.clone() for buffer in self._all_buffers]
+        self._in_flight = False
 
     def clear(self) -> None:
-        """Zero the gradients, and make them views of the buffer if something has replaced them."""
+        """Begin a step: zero the gradients, and remember the statistics that its forward pass changes."""
         self._flat.zero_()
+        torch._foreach_copy_(self._before, self._all_buffers)
+        self._in_flight = True
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
-            parameter.grad = gradient
+            parameter.grad = gradient  # something may have replaced it
 
-    def sum(self, weight: float, scalars: Sequence[float]) -> list[float]:
+    def roll_back(self) -> None:
+        """Undo a step whose sum has not arrived, if there is one: its forward pass has changed statistics."""
+        if self._in_flight:
+            torch._foreach_copy_(self._all_buffers, self._before)
+        self._in_flight = False
+
+    def sum(self, weight: float, scalars: Sequence[float], total: Total) -> list[float]:
         """Exchange: gradients summed, statistics averaged by `weight`, scalars summed and returned.
 
         Args:
             weight: this worker's part of the step's samples; the weights of all workers add up to
                 1.
             scalars: as many numbers as were announced.
+            total: sums over all workers.
         """
         self._scalars.copy_(torch.tensor(scalars, dtype=torch.float32))
         for statistic, buffer in zip(self._statistics, self._buffers, strict=True):
             torch.mul(buffer, weight, out=statistic)
-        _all_reduce(self._flat)
+        total(self._flat)
+        self._in_flight = False
         for statistic, buffer in zip(self._statistics, self._buffers, strict=True):
             buffer.copy_(statistic)
         return [float(number) for number in self._scalars.tolist()]
-
-
-def _all_reduce(tensor: torch.Tensor) -> None:
-    """Sum over all workers, in place; PeerLostError where one is gone."""
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        with losses_named():
-            dist.all_reduce(tensor)
 
 
 def _dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
@@ -82,8 +88,8 @@ def _dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
     return tuple(parameter.stride())
 
 
-def sum_numbers(numbers: Sequence[float], device: torch.device) -> list[float]:
+def sum_numbers(numbers: Sequence[float], device: torch.device, total: Total) -> list[float]:
     """The sums over all workers of a few numbers, exact for counts below 2^53."""
     together = torch.tensor(numbers, dtype=torch.float64, device=device)
-    _all_reduce(together)
+    total(together)
     return [float(number) for number in together.tolist()]

@@ -10,7 +10,7 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -38,6 +38,7 @@ class Seat:
         local_rank: place on this node.
         store: for a few words between the workers of this generation; None where there is only one.
         neighbours: workers on this machine, this one included, also those in other containers.
+        sum: sums a tensor over the group's workers, in place; PeerLostError where one is gone.
     """
 
     rank: int
@@ -45,6 +46,7 @@ class Seat:
     local_rank: int
     store: Store | None
     neighbours: int
+    sum: Callable[[torch.Tensor], None]
 
 
 def join(generation: int) -> Seat:
@@ -56,7 +58,7 @@ def join(generation: int) -> Seat:
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
     if "MASTER_ADDR" not in os.environ:
-        return Seat(0, 1, 0, None, 1)
+        return Seat(0, 1, 0, None, 1, sum_in_default_group)
     with losses_named():
         server = TCPStore(
             os.environ["MASTER_ADDR"],
@@ -67,7 +69,7 @@ def join(generation: int) -> Seat:
             timeout=timedelta(seconds=MEET_SECONDS),
         )
         store = PrefixStore(f"workers/{generation}", server)
-        _choose_interface()
+        choose_interface()
         dist.init_process_group(
             "nccl" if torch.cuda.is_available() else "gloo",
             store=PrefixStore("group", store),
@@ -75,7 +77,8 @@ def join(generation: int) -> Seat:
             world_size=world_size,
             timeout=timedelta(seconds=COLLECTIVE_SECONDS),
         )
-        return Seat(rank, world_size, local_rank, store, _count_neighbours(store, rank, world_size))
+        neighbours = _count_neighbours(store, rank, world_size)
+        return Seat(rank, world_size, local_rank, store, neighbours, sum_in_default_group)
 
 
 def agree(seat: Seat, question: str, answer: str) -> str:
@@ -86,6 +89,13 @@ def agree(seat: Seat, question: str, answer: str) -> str:
         if seat.rank == 0:
             seat.store.set(question, answer)
         return str(seat.store.get(question).decode())
+
+
+def sum_in_default_group(tensor: torch.Tensor) -> None:
+    """Sum over all workers of torch's default group, in place; PeerLostError where one is gone."""
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        with losses_named():
+            dist.all_reduce(tensor)
 
 
 @contextlib.contextmanager
@@ -107,7 +117,7 @@ def _count_neighbours(store: Store, rank: int, world_size: int) -> int:
     return [store.get(f"boot/{other}").decode() for other in range(world_size)].count(boot)
 
 
-def _choose_interface() -> None:
+def choose_interface() -> None:
     """Have gloo and NCCL use the interface that carries this pod's address; they would ask the host's name."""
     address = os.environ.get("POD_IP")
     if not address or "GLOO_SOCKET_IFNAME" in os.environ:

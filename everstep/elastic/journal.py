@@ -13,15 +13,11 @@ from typing import Any
 
 
 class Journal:
-    """A worker's own file."""
+    """A worker's own file, opened with the first line: until then another run's may still lie there."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # A torn line of a predecessor must not swallow the first line of its successor.
-        torn = path.exists() and not _ends_with_newline(path)
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        if torn:
-            self._write(b"\n")
+        self._path = path
+        self._file = -1
 
     def note(self, kind: str, **fields: object) -> None:
         """Append one line; `at` is the time now in Unix seconds. A full disk loses lines, never the run."""
@@ -31,9 +27,19 @@ class Journal:
 
     def _write(self, data: bytes) -> None:
         try:
+            if self._file < 0:
+                self._open()
             os.write(self._file, data)
         except OSError:
             return
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # A torn line of a predecessor must not swallow the first line of its successor.
+        torn = self._path.exists() and not _ends_with_newline(self._path)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        if torn:
+            os.write(self._file, b"\n")
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

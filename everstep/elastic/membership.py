@@ -157,6 +157,11 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class Withdrawn:
+    """A worker of this agent has died, or is not ready yet: it can be in no group until `Ready`."""
+
+
+@dataclass(frozen=True)
 class LeaseLapsed:
     """etcd no longer knows this agent's lease."""
 
@@ -175,6 +180,7 @@ Event = (
     | Registered
     | Ready
     | Leave
+    | Withdrawn
     | LeaseLapsed
     | Tick
 )
@@ -231,11 +237,16 @@ class Regroup:
 
 
 @dataclass(frozen=True)
+class Withdraw:
+    """Take this agent's key away at once, so that the others need not wait for its lease to lapse."""
+
+
+@dataclass(frozen=True)
 class Depart:
     """Take this agent's key away; nothing of it is needed any more."""
 
 
-Action = Register | Announce | Propose | Begin | Stop | Regroup | Depart | Ended
+Action = Register | Announce | Propose | Begin | Stop | Regroup | Withdraw | Depart | Ended
 
 
 @dataclass
@@ -268,12 +279,6 @@ class Membership:
         settled = self._complete_since + self.rules.settle_seconds
         return settled if settled > now else None
 
-    def may_commit(self, number: int) -> bool:
-        """Whether generation `number` is, as far as this agent knows, still the current one."""
-        return (
-            self.current is not None and self.current.number == number and self.identity is not None
-        )
-
     # --- learning ---
 
     def _learn(self, event: Event) -> list[Action]:
@@ -282,6 +287,8 @@ class Membership:
                 return self._become_ready()
             case Leave():
                 return self._begin_to_leave()
+            case Withdrawn():
+                return self._withdraw()
             case Registered(identity):
                 self.identity, self._registering = identity, False
             case LeaseLapsed():
@@ -324,6 +331,11 @@ class Membership:
             self.wants, self.identity = False, None
             return [Depart()]
         return [self._announce()] if self.identity else []
+
+    def _withdraw(self) -> list[Action]:
+        """Out of whatever group it was in or waited for; a node that leaves is then through with it."""
+        self.wants, self.mine, self.identity = False, None, None
+        return [Depart()] if self.leaving else [Withdraw()]
 
     def _begin_to_leave(self) -> list[Action]:
         if self.leaving:

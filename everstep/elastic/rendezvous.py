@@ -6,7 +6,8 @@ job for good. This one forms groups by `everstep.elastic.membership`. torchrun f
 entry-point group `torchrun.handlers`; a program that starts agents itself calls `register()`.
 
 `--rdzv_conf` takes: etcd_prefix, protocol, cacert, cert, key (as torch's `etcd`), user,
-password_file, settle_seconds, lease_seconds, patience_seconds.
+password_file, settle_seconds, lease_seconds, patience_seconds, and workers (`live`: they live through
+changes of the group, see `live_agent`; otherwise they are started anew).
 """
 
 import contextlib
@@ -74,7 +75,7 @@ class EtcdV3Handler(RendezvousHandler):
         self._lock = threading.Lock()
         self.ended: Ended | None = None
         path = os.environ.setdefault(channel.SOCKET_VARIABLE, str(channel.default_socket_path()))
-        self._exchange = channel.Exchange(Path(path), self._hear)
+        self._exchange = channel.Exchange(Path(path), self._hear, self._forget)
         self._agent = Agent(
             Etcd(_options(parameters)),
             self._run_id,
@@ -195,16 +196,18 @@ class EtcdV3Handler(RendezvousHandler):
 
         A program that cannot run would otherwise be started for as long as its pods live.
         """
-        crashed = self._place and not (
-            self._stop_reason or self._regroup_reason or self._settling or self._progressed
-        )
-        self._crashes = self._crashes + 1 if crashed else 0
+        self._crashes = self._crashes + 1 if self._crashed() else 0
         if self._crashes >= CRASHES:
             why = (
                 f"on {self._name} the workers ended {CRASHES} times in a row before a step was done; "
                 "their log says why"
             )
             self._agent.end_run(Ended(finished=False, reason=why))
+
+    def _crashed(self) -> bool:
+        return bool(self._place) and not (
+            self._stop_reason or self._regroup_reason or self._settling or self._progressed
+        )
 
     def _open_store(self) -> str:
         store = TCPStore(
@@ -249,6 +252,9 @@ class EtcdV3Handler(RendezvousHandler):
             self._agent.end_run(Ended(finished=False, reason=str(message["failed"])))
         return None
 
+    def _forget(self, pid: int) -> None:
+        """A worker's line broke: torchrun will see its end."""
+
     def _welcome(self) -> channel.Message:
         with self._lock:
             number = self._place.generation.number if self._place else 0
@@ -284,6 +290,10 @@ class EtcdV3Handler(RendezvousHandler):
 
 def create(parameters: RendezvousParameters) -> EtcdV3Handler:
     """Make a handler; torchrun calls this by its registry."""
+    if parameters.config.get("workers") == "live":
+        from everstep.elastic.live_agent import LiveHandler
+
+        return LiveHandler(parameters)
     return EtcdV3Handler(parameters)
 
 

@@ -1,4 +1,4 @@
-"""A worker process's view of its group: which generation it is in, and when that ends.
+"""A worker process's view of its group in `restart` mode: which generation it is in, and when that ends.
 
 `attach()` finds the node's agent and starts one thread that listens. When the agent says `stop` the
 process ends at once from that thread, with `RESTART`: gloo cannot abort a collective that waits for
@@ -11,7 +11,8 @@ import contextlib
 import logging
 import os
 import threading
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
 
 from everstep.elastic import channel
 
@@ -27,7 +28,13 @@ FAILED = 76
 class Group(Protocol):
     """What a training loop needs to know of its group."""
 
-    generation: int
+    @property
+    def generation(self) -> int:
+        """The generation that this worker is in."""
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this worker's own node has been told to go."""
 
     @property
     def regroup_wanted(self) -> bool:
@@ -37,14 +44,20 @@ class Group(Protocol):
     def regroup_reason(self) -> str:
         """Who wants what."""
 
-    def progressed(self) -> None:
-        """Say that a step has been done: this start was worth it."""
+    def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
+        """The sum of a step has arrived, with the number of those who want to regroup: apply the step.
+
+        Whether the workers regroup now.
+        """
+
+    def agreed(self) -> None:
+        """The workers have agreed to regroup outside a step, for instance in an evaluation."""
 
     def settle(self) -> None:
         """Announce that this worker ends by itself now: from here on a lost peer does not end it."""
 
-    def may_commit(self) -> bool:
-        """Whether this generation is still the current one; ask just before a commit."""
+    def may_commit(self, taken_in: int) -> bool:
+        """Whether a snapshot taken in generation `taken_in` may be committed; ask just before."""
 
     def finished(self, summary: str) -> None:
         """Tell everybody that the run is complete."""
@@ -57,17 +70,25 @@ class Alone:
     """The group of a process that no agent started: nobody joins, nobody is lost, every commit is allowed."""
 
     generation = 0
+    leaving = False
     regroup_wanted = False
     regroup_reason = ""
 
-    def progressed(self) -> None:
-        """Nobody needs to know."""
+    def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
+        """The step counts."""
+        del votes
+        apply()
+        return False
+
+    def agreed(self) -> None:
+        """Nobody is there to agree with."""
 
     def settle(self) -> None:
         """Nobody needs to know."""
 
-    def may_commit(self) -> bool:
+    def may_commit(self, taken_in: int) -> bool:
         """There is no other."""
+        del taken_in
         return True
 
     def finished(self, summary: str) -> None:
@@ -85,6 +106,7 @@ class Attached:
         self._welcomed, self._answered = threading.Event(), threading.Event()
         self._allowed = self._settling = self._progressed = False
         self.generation = 0
+        self.leaving = False
         self.regroup_reason = ""
         threading.Thread(target=self._listen, name="everstep-group", daemon=True).start()
         line.send({"hello": os.getpid(), "rank": int(os.environ.get("RANK", "0"))})
@@ -95,19 +117,32 @@ class Attached:
         """Whether the agent has said that somebody wants in or out."""
         return bool(self.regroup_reason)
 
-    def progressed(self) -> None:
-        """Say, once, that a step has been done."""
+    def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
+        """Apply the step; says, once, that one has been done, so that this start was worth it.
+
+        Settles first where the workers regroup: a peer that is through with this step sooner ends,
+        which must not end this worker before it has saved the step.
+        """
+        if votes > 0:
+            self.settle()
+        apply()
         if not self._progressed:
             self._progressed = True
             self._send({"progressed": True})
+        return votes > 0
+
+    def agreed(self) -> None:
+        """As after a step: a peer's end is not this worker's any more."""
+        self.settle()
 
     def settle(self) -> None:
         """Announce that this worker ends by itself now: from here on a lost peer does not end it."""
         self._settling = True
         self._send({"settling": True})
 
-    def may_commit(self) -> bool:
+    def may_commit(self, taken_in: int) -> bool:
         """Ask the agent, which asks etcd; no answer is a no."""
+        del taken_in  # this process has been in one generation only
         self._answered.clear()
         self._allowed = False
         self._send({"commit": self.generation})
@@ -131,7 +166,7 @@ class Attached:
         while (message := self._line.receive()) is not None:
             self._hear(message)
         if not self._settling:
-            _end("the node's agent is gone")
+            end_process("the node's agent is gone")
 
     def _hear(self, message: dict[str, Any]) -> None:
         if "welcome" in message:
@@ -143,14 +178,15 @@ class Attached:
             self._allowed = bool(message["answer"])
             self._answered.set()
         if message.get("stop") and not self._settling:
-            _end(str(message["stop"]))
+            end_process(str(message["stop"]))
 
 
-def _end(reason: str) -> None:
+def end_process(reason: str, code: int = RESTART) -> NoReturn:
     """End this process at once, also out of a collective that waits for a dead peer."""
+    again = ", to start again" if code == RESTART else ""
     with contextlib.suppress(OSError):  # not the logging module: the main thread may hold its lock
-        os.write(2, f"worker {os.getpid()} ends, to start again: {reason}\n".encode())
-    os._exit(RESTART)
+        os.write(2, f"worker {os.getpid()} ends{again}: {reason}\n".encode())
+    os._exit(code)
 
 
 def attach() -> Group:

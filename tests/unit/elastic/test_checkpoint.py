@@ -119,7 +119,7 @@ def test_a_full_disk_ends_no_training_and_leaves_older_checkpoints(tmp_path, mon
     failed: list[tuple[int, str]] = []
     writer = Writer(
         tmp_path,
-        may_commit=lambda: True,
+        may_commit=lambda taken_in: True,
         on_written=lambda *_: None,
         on_failed=lambda step, reason: failed.append((step, reason)),
     )
@@ -139,7 +139,7 @@ def test_a_snapshot_is_not_changed_by_the_steps_that_follow(tmp_path):
     hold, weight = threading.Event(), torch.zeros(10)
     writer = Writer(
         tmp_path,
-        may_commit=lambda: hold.wait(10),
+        may_commit=lambda taken_in: hold.wait(10),
         on_written=lambda *_: None,
         on_failed=lambda step, reason: pytest.fail(reason),
     )
@@ -158,7 +158,7 @@ def test_tensors_in_any_memory_layout_keep_their_values(tmp_path):
     weight = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
     writer = Writer(
         tmp_path,
-        may_commit=lambda: True,
+        may_commit=lambda taken_in: True,
         on_written=lambda *_: None,
         on_failed=lambda *a: pytest.fail(str(a)),
     )

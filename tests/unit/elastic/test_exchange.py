@@ -5,6 +5,10 @@ from torch import nn
 from everstep.elastic.exchange import StepExchange, sum_numbers
 
 
+def alone(tensor: torch.Tensor) -> None:
+    """The sum over one worker."""
+
+
 def model() -> nn.Module:
     torch.manual_seed(0)
     layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.LazyLinear(2))
@@ -20,7 +24,7 @@ def test_gradients_are_views_of_one_buffer_and_have_their_usual_values():
 
     exchange.clear()
     exchanged(batch).square().mean().backward()
-    exchange.sum(1.0, [0.0])
+    exchange.sum(1.0, [0.0], alone)
 
     for mine, theirs in zip(exchanged.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(mine.grad, theirs.grad, atol=1e-6)
@@ -41,7 +45,7 @@ def test_small_numbers_ride_along():
     exchange = StepExchange(model(), scalars=3)
     exchange.clear()
 
-    assert exchange.sum(1.0, [1.5, 0.0, 2.0]) == [1.5, 0.0, 2.0]
+    assert exchange.sum(1.0, [1.5, 0.0, 2.0], alone) == [1.5, 0.0, 2.0]
 
 
 def test_batch_statistics_of_one_worker_stay_as_they_are():
@@ -51,12 +55,12 @@ def test_batch_statistics_of_one_worker_stay_as_they_are():
     net(torch.randn(4, 3, 5, 5)).sum().backward()
     before = net[1].running_mean.clone()
 
-    exchange.sum(1.0, [0.0])
+    exchange.sum(1.0, [0.0], alone)
 
     assert torch.equal(net[1].running_mean, before)
 
 
 def test_counts_are_summed_exactly():
-    assert sum_numbers([2.0**40 + 1, 3.0], torch.device("cpu")) == pytest.approx(
+    assert sum_numbers([2.0**40 + 1, 3.0], torch.device("cpu"), alone) == pytest.approx(
         [2.0**40 + 1, 3.0], abs=0
     )

@@ -18,7 +18,7 @@ print("generation", group.generation, flush=True)
 for line in sys.stdin:
     match line.strip():
         case "regroup?": print(group.regroup_reason, flush=True)
-        case "commit?": print(group.may_commit(), flush=True)
+        case "commit?": print(group.may_commit(7), flush=True)
         case "settle": group.settle(); print("settled", flush=True)
         case "end": break
 """
@@ -107,4 +107,4 @@ def test_without_an_agent_a_worker_is_alone(monkeypatch):
     monkeypatch.delenv(channel.SOCKET_VARIABLE, raising=False)
 
     assert isinstance(attach(), Alone)
-    assert attach().may_commit()
+    assert attach().may_commit(0)

@@ -1,0 +1,62 @@
+"""Comparing the states of a new generation's workers, and copying what differs.
+
+A state is a list of parts, tensors in an order that is the same on every worker. A part's checksum
+is the sum of its bytes as 64-bit words, which runs at the speed of memory (90 MB in 10 ms); it is
+there to find out what a worker lacks, not to stop a forger.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from everstep.elastic.link import Link
+from everstep.elastic.recovery import Plan, Report, Standing
+
+_HEAD = 2  # lineage and step, before the checksums
+
+
+def checksums(parts: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """A checksum of each part."""
+    return tuple(torch.stack([_sum(part) for part in parts]).tolist()) if parts else ()
+
+
+def compare(link: Link, standing: Standing, parts: Sequence[torch.Tensor]) -> tuple[Report, ...]:
+    """Everybody's report, by rank. A worker without a state says so and saves itself the sums."""
+    sums = checksums(parts) if standing.lineage else (0,) * len(parts)
+    mine = torch.tensor([standing.lineage, standing.step, *sums], dtype=torch.int64)
+    gathered = [mine] if link.world_size == 1 else link.gather(mine)
+    return tuple(_report(numbers.tolist()) for numbers in gathered)
+
+
+def copy(link: Link, plan: Plan, parts: Sequence[torch.Tensor]) -> None:
+    """Give and take what the plan says, all parts at once.
+
+    Raises:
+        PeerLostError: somebody died on the way; what was to be taken is torn.
+    """
+    outgoing, incoming = [], []
+    for rank, lacks in sorted(plan.lacks.items()):
+        for part in lacks:
+            giver = plan.giver(part)
+            tag = rank * len(parts) + part
+            if giver == link.rank:
+                outgoing.append((rank, tag, _flat(parts[part])))
+            elif rank == link.rank:
+                incoming.append((giver, tag, _flat(parts[part])))
+    link.pass_on(outgoing, incoming)
+
+
+def _report(numbers: list[int]) -> Report:
+    return Report(Standing(numbers[0], numbers[1]), tuple(numbers[_HEAD:]))
+
+
+def _sum(part: torch.Tensor) -> torch.Tensor:
+    flat = _flat(part).view(torch.uint8)
+    whole = flat.numel() // 8 * 8
+    words = flat[:whole].view(torch.int64).sum() if whole else torch.zeros((), dtype=torch.int64)
+    return words.to(flat.device) + flat[whole:].sum(dtype=torch.int64)
+
+
+def _flat(part: torch.Tensor) -> torch.Tensor:
+    """The part's memory as one dimension, whatever its layout; equal layouts everywhere are given."""
+    return part.detach().as_strided((part.numel(),), (1,))

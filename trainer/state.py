@@ -1,0 +1,284 @@
+"""Everything one worker holds while it trains, and how it is saved, restored and given to others."""
+
+import logging
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from everstep.elastic import checkpoint
+from everstep.elastic.checkpoint import Found, Manifest, Skipped, Writer
+from everstep.elastic.exchange import StepExchange
+from everstep.elastic.group import Seat
+from everstep.elastic.journal import Journal
+from everstep.elastic.sampler import Plan
+from everstep.elastic.worker import Group
+from trainer import data, models
+from trainer.run_folder import open_run
+from trainer.schedule import Schedule
+from trainer.settings import Settings, result
+
+log = logging.getLogger(__name__)
+
+MOMENTUM = 0.9
+PROMOTED_SAVES_AFTER = 1.0  # seconds: a new rank 0 does not know how old the last checkpoint is
+
+
+@dataclass
+class Trainer:
+    """One worker. In `live` mode it is the `State` that the group copies from the most advanced worker."""
+
+    settings: Settings
+    group: Group
+    journal: Journal
+    device: torch.device
+    train_set: data.Dataset
+    test_set: data.Dataset
+    plan: Plan
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    precision: models.Precision
+    prepare: data.Prepare
+    exchange: StepExchange
+    writer: Writer
+    seat: Seat
+    step: int = 0  # completed steps
+    evaluated: int = 0  # completed epochs that have been evaluated
+    accuracy: float = 0.0
+    saved_at: float = 0.0
+    last_step: dict[str, Any] = field(default_factory=dict)  # the journal's line of the last step
+    _parts: list[torch.Tensor] = field(default_factory=list)
+    _numbers: torch.Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))
+    _seated: bool = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker writes for all."""
+        return self.seat.rank == 0
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the run."""
+        return min(self.plan.total_steps, self.settings.max_steps or self.plan.total_steps)
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What must be equal for a checkpoint to be this run's."""
+        return {**self.settings.fingerprint, "data": self.train_set.identity}
+
+    def take(self, seat: Seat) -> None:
+        """Sit down in a generation: processors by the neighbours, a line in the journal."""
+        promoted = self._seated and seat.rank == 0 and self.seat.rank != 0
+        self.seat = seat
+        if self.device.type == "cpu":
+            mine = len(os.sched_getaffinity(0)) // seat.neighbours
+            torch.set_num_threads(max(1, mine))
+        if not self._seated:
+            self._note_start()
+        self.journal.note(
+            "generation",
+            generation=self.group.generation,
+            world_size=seat.world_size,
+            rank=seat.rank,
+            step=self.step,
+        )
+        if promoted and self.last_step:  # the one before may have died before it could write it
+            self.journal.note("step", **self.last_step, again=True)
+        if promoted or not self._seated:
+            age = self.settings.checkpoint_seconds - PROMOTED_SAVES_AFTER if promoted else 0
+            self.saved_at = time.monotonic() - age
+        self._seated = True
+
+    # --- the group's copying: see everstep.elastic.live_worker.State ---
+
+    def parts(self) -> Sequence[torch.Tensor]:
+        """Parameters, batch statistics, momentum, and the numbers of the loop's own."""
+        if not self._parts:
+            self._parts = [*self.tensors().values(), self._numbers]
+        self._numbers.copy_(torch.tensor([self.evaluated, self.accuracy], dtype=torch.float64))
+        return self._parts
+
+    def restore(self) -> int:
+        """Take up the newest good checkpoint, or begin; the completed steps. For one worker of the group."""
+        if not open_run(self.settings):
+            found = result(self.settings) or {}
+            self.step, self.evaluated = self.total_steps, self.settings.epochs
+            self.accuracy = float(found.get("accuracy", math.nan))
+            return self.step
+        newest = checkpoint.newest(
+            self.settings.run / "checkpoints", self.fingerprint, self._note_skip
+        )
+        if newest:
+            self.load(newest)
+        else:
+            self._begin_anew()
+        return self.step
+
+    def adopt(self, step: int) -> None:
+        """The parts are those after `step` steps."""
+        evaluated, self.accuracy = self._numbers.tolist()
+        self.step, self.evaluated = step, round(evaluated)
+
+    def roll_back(self) -> None:
+        """Undo what a step in flight has touched."""
+        self.exchange.roll_back()
+
+    # --- checkpoints ---
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Parameters, batch statistics and momentum, by name; the very tensors that training uses."""
+        state = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        for name, parameter in self.model.named_parameters():
+            state[f"momentum.{name}"] = self.optimizer.state[parameter]["momentum_buffer"]
+        return state
+
+    def save(self) -> None:
+        """Start a checkpoint of this very step."""
+        self.saved_at = time.monotonic()
+        manifest = Manifest(
+            step=self.step,
+            generation=self.group.generation,
+            fingerprint=self.fingerprint,
+            extra={"evaluated": self.evaluated, "accuracy": self.accuracy},
+        )
+        self.writer.start(self.tensors(), manifest)
+
+    def save_now_and_then(self) -> None:
+        """A checkpoint where the last is old enough and written."""
+        due = time.monotonic() - self.saved_at >= self.settings.checkpoint_seconds
+        if due and not self.writer.busy:
+            self.save()
+
+    @torch.no_grad()
+    def load(self, found: Found) -> None:
+        """Take up a checkpoint."""
+        state = found.load()
+        for name, tensor in self.tensors().items():
+            if name in state:
+                tensor.copy_(state[name])
+            else:  # momentum, where the checkpoint is of step 0
+                tensor.zero_()
+        self.step = found.manifest.step
+        self.evaluated = int(found.manifest.extra["evaluated"])
+        self.accuracy = float(found.manifest.extra["accuracy"])
+        self.journal.note("restore", step=self.step, path=str(found.path))
+
+    @torch.no_grad()
+    def _begin_anew(self) -> None:
+        """A fresh state: this worker's own may be one that died half-copied."""
+        torch.manual_seed(self.settings.seed)
+        fresh = models.build(self.settings.model, self.train_set.classes).state_dict()
+        for name, tensor in self.model.state_dict().items():
+            tensor.copy_(fresh[name])
+        for parameter in self.model.parameters():
+            self.optimizer.state[parameter]["momentum_buffer"].zero_()
+        self.step = self.evaluated = 0
+        self.accuracy = 0.0
+
+    def _note_skip(self, skipped: Skipped) -> None:
+        self.journal.note("skip_checkpoint", path=str(skipped.path), reason=skipped.reason)
+
+    def _note_start(self) -> None:
+        self.journal.note(
+            "start",
+            worker=worker_name(),
+            node=os.environ.get("NODE_NAME", os.uname().nodename),
+            job=self.settings.job,
+            model=self.settings.model,
+            dataset=self.settings.dataset,
+            world_size=self.seat.world_size,
+            rank=self.seat.rank,
+            generation=self.group.generation,
+            total_steps=self.total_steps,
+            epochs=self.settings.epochs,
+            global_batch=self.settings.global_batch,
+            dataset_size=len(self.train_set),
+            mode=self.settings.mode,
+        )
+
+
+def assemble(settings: Settings, group: Group, seat: Seat, device: torch.device) -> Trainer:
+    """Data, model and optimizer, the same on every worker."""
+    journal = Journal(settings.run / "journal" / f"{worker_name()}.jsonl")
+    train_set = data.load(
+        settings.dataset, settings.data, "train", settings.image_size, settings.crop_padding
+    )
+    test_set = data.load(settings.dataset, settings.data, "test", settings.image_size)
+    plan = Plan(len(train_set), settings.global_batch, settings.epochs, settings.seed)
+    torch.manual_seed(settings.seed)
+    precision = models.precision(settings.model, device)
+    model = models.build(settings.model, train_set.classes)
+    model = model.to(device, memory_format=precision.memory_format)  # type: ignore[call-overload]
+    return Trainer(
+        settings=settings,
+        group=group,
+        journal=journal,
+        device=device,
+        train_set=train_set,
+        test_set=test_set,
+        plan=plan,
+        model=model,
+        optimizer=_optimizer(settings, model),
+        schedule=Schedule(settings.learning_rate, plan.total_steps, settings.warmup_fraction),
+        precision=precision,
+        prepare=data.Prepare(train_set, device, precision.memory_format),
+        exchange=StepExchange(model, scalars=3),
+        writer=_writer(settings, group, journal),
+        seat=seat,
+    )
+
+
+def _optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:
+    """SGD whose momentum is there from the start: a state's parts are the same before and after a step."""
+    optimizer = torch.optim.SGD(
+        models.parameter_groups(model, settings.weight_decay),
+        lr=settings.learning_rate,
+        momentum=MOMENTUM,
+        nesterov=True,
+    )
+    for parameter in model.parameters():
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
+
+
+def _writer(settings: Settings, group: Group, journal: Journal) -> Writer:
+    return Writer(
+        settings.run / "checkpoints",
+        may_commit=group.may_commit,
+        on_written=lambda step, seconds, size: journal.note(
+            "checkpoint", step=step, seconds=round(seconds, 3), bytes=size
+        ),
+        on_failed=lambda step, reason: journal.note("checkpoint_failed", step=step, reason=reason),
+        keep=settings.keep_checkpoints,
+    )
+
+
+def choose_device(local_rank: int) -> torch.device:
+    """This worker's GPU, or the CPU."""
+    if torch.cuda.is_available():
+        torch.cuda.set_device(local_rank)
+        return torch.device("cuda", local_rank)
+    return torch.device("cpu")
+
+
+def worker_name() -> str:
+    """Who writes this journal: the pod, and the worker's place in it where there are several."""
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    pod = os.environ.get("POD_NAME") or f"{os.uname().nodename}-{os.environ.get('GROUP_RANK', '0')}"
+    return f"{pod}-{local_rank}" if local_rank else pod
+
+
+def read_chosen(path: Path) -> Found | None:
+    """The checkpoint that rank 0 has chosen, or None where it cannot be read here."""
+    try:
+        return checkpoint.check(path)
+    except ValueError as error:
+        log.warning("%s, which rank 0 has chosen, cannot be read here: %s", path, error)
+        return None
