@@ -66,6 +66,7 @@ RECIPES = {
             base="python",
             requirements="requirements/controller.txt",
         ),
+        Recipe("spot", "spot/Dockerfile", sources=("spot",), base="python"),
         Recipe("etcd", "twin/images/etcd.Dockerfile", program="etcd"),
         Recipe("coredns", "twin/images/coredns.Dockerfile", program="coredns"),
         Recipe("pause", "twin/images/pause.Dockerfile", program="pause"),
