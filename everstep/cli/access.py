@@ -5,15 +5,22 @@ and the reading commands start at once and work where the twin cannot.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everstep.cli import clouds, grounds
 from everstep.cli.cluster import Cluster
 from everstep.cli.engine import Engine, open_engine
+from everstep.cli.grounds import PLUGINS, Ground
 from everstep.cli.names import unknown
 from everstep.cli.sources import Folder, Source, Worker
-from everstep.cli.workspace import Workspace, on_own_cluster, open_workspace, read_configuration
+from everstep.cli.workspace import (
+    Workspace,
+    default_configuration,
+    open_workspace,
+    read_configuration,
+)
 from everstep.errors import EverstepError
 from everstep.progress import Progress
 
@@ -24,10 +31,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """A workspace with its checked configuration."""
+    """A stack, where it is and what it stands on.
+
+    Attributes:
+        workspace: its files and its state.
+        config: its checked configuration; the defaults where `fault` says that it has none.
+        ground: what it stands on.
+        fault: why its stack file cannot be used. Only a place that is to be left has one.
+    """
 
     workspace: Workspace
     config: "StackConfig"
+    ground: Ground
+    fault: EverstepError | None = None
 
     @property
     def job(self) -> str:
@@ -36,24 +52,31 @@ class Place:
 
     @property
     def on_twin(self) -> bool:
-        """Whether the stack runs on the twin: it names no cluster of the user's own."""
-        cluster = self.config.cluster
-        return cluster.kind != "existing" or (cluster.kubeconfig or cluster.context) is None
+        """Whether all that the stack makes is made on this machine."""
+        return self.ground.is_twins
+
+    @property
+    def clouds(self) -> tuple[str, ...]:
+        """The clouds that the stack declares resources in, or has in its state."""
+        named = PLUGINS.get(self.config.cluster.kind)
+        found = {*grounds.clouds_in_state(self.workspace), *([named] if named else [])}
+        return tuple(sorted(found))
 
     @property
     def run_folder(self) -> Path:
         """The run's files, where the volume is a folder of this machine."""
-        return self.twin().shared / "runs" / self.job
+        volume = clouds.volume(self.twin()) if self.ground is Ground.TWIN_CLOUD else None
+        return (volume or self.twin().shared) / "runs" / self.job
 
     def twin(self) -> "Twin":
         """The twin.
 
         Raises:
-            EverstepError: the stack runs on a cluster of the user's own.
+            EverstepError: the stack does not run on the twin.
         """
         if not self.on_twin:
             raise EverstepError(
-                f"stack {self.workspace.stack} runs on a cluster of your own, not on the twin",
+                f"stack {self.workspace.stack} runs on {self.ground}, not on the twin",
                 "Machines of your own are drained and removed with your cloud's tools or kubectl.",
             )
         from twin.nodes import Twin
@@ -82,22 +105,30 @@ class Place:
 
     def source(self) -> Source:
         """Where the run's files are read from."""
-        events = self.workspace.events
         if self.on_twin:
-            twin = self.twin()
-            return Folder(twin.shared / "runs" / self.job, twin.events)
-        return Worker(self.connect(), self.job, events)
+            return Folder(self.run_folder, self.twin().events)
+        return Worker(self.connect(), self.job, self.workspace.events)
 
     def engine(self, progress: Progress) -> Engine:
-        """Pulumi, ready to work on the stack; built first where it is missing."""
+        """Pulumi, ready to work on the stack; built first where it is missing.
+
+        Raises:
+            EverstepError: it cannot be built, or the stack's cloud lacks something here.
+        """
+        if self.ground is Ground.CLOUD:
+            program, added = clouds.real(self.clouds)
+            return open_engine(self.workspace, program, None, added)
         from twin.pulumi import install_plugins
         from twin.toolchain import ensure_tools
 
         program = ensure_tools(["pulumi"], progress)["pulumi"]
         home = self.workspace.engine / "home"
         home.mkdir(parents=True, exist_ok=True)
-        plugins = install_plugins(home, program)
-        return open_engine(self.workspace, program, self.kubeconfig(), plugins)
+        added = dict(install_plugins(home, program))
+        if self.ground is Ground.TWIN_CLOUD:
+            added |= clouds.of_twin(self.workspace, self.twin().kubeconfig, self.clouds)
+            return open_engine(self.workspace, program, None, added)
+        return open_engine(self.workspace, program, self.kubeconfig(), added)
 
     def node(self, name: str, among: Sequence[str] | None = None) -> str:
         """Check that a machine of this name exists.
@@ -118,11 +149,40 @@ def no_local_cluster() -> EverstepError:
     return EverstepError("there is no local cluster", "`everstep up` starts one.")
 
 
-def place(stack: str) -> Place:
-    """Open a stack, its configuration checked."""
+def place(stack: str, *, twin: bool = False) -> Place:
+    """Open a stack, its configuration checked, on what a command was told to work on.
+
+    Raises:
+        EverstepError: there is no such stack, its file is faulty, or the twin cannot be its ground.
+    """
     workspace = open_workspace(stack)
-    here = Place(workspace, read_configuration(workspace))
-    return here if here.on_twin else replace(here, workspace=on_own_cluster(workspace))
+    config = read_configuration(workspace)
+    ground = grounds.ground_of(config, twin=twin)
+    return Place(grounds.on(ground, workspace), config, ground)
+
+
+def place_to_look(stack: str, *, twin: bool = False) -> Place:
+    """Open a stack that is only looked at: one that stands on the twin's cloud is found there."""
+    here = place(stack, twin=twin)
+    if here.ground is Ground.CLOUD and grounds.is_on_twins_cloud(open_workspace(stack)):
+        return place(stack, twin=True)
+    return here
+
+
+def place_to_leave(stack: str, *, twin: bool = False) -> Place:
+    """Open a stack that is to be taken down: its state must be there, its stack file need not.
+
+    Raises:
+        EverstepError: its stack file cannot be used and no state of it is remembered.
+    """
+    try:
+        return place(stack, twin=twin)
+    except EverstepError as fault:
+        workspace = open_workspace(stack)
+        for ground, there in grounds.remembered(workspace):
+            if not twin or ground.is_twins:
+                return Place(there, default_configuration(workspace), ground, fault)
+        raise
 
 
 def machine_names(twin: "Twin") -> list[str]:

@@ -8,28 +8,17 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everstep.cli import machine
+from everstep.cli import machine, stand_ins, toolbox, twin_cloud
 from everstep.cli.access import Place
 from everstep.cli.console import say, warn
 from everstep.cli.engine import Engine, release_dead_locks, state_file
 from everstep.cli.engine_events import Tally
+from everstep.cli.grounds import Ground
 from everstep.errors import EverstepError
 from everstep.progress import Progress
 
 if TYPE_CHECKING:
     from twin.nodes import MachineSpec
-
-TOOLS = (
-    "pulumi",
-    "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kubelet",
-    "kube-proxy",
-    "coredns",
-    "pause",
-)
 
 
 def check_machine(place: Place) -> None:
@@ -44,10 +33,12 @@ def check_machine(place: Place) -> None:
 
 
 def bring_up(place: Place, progress: Progress) -> Engine:
-    """Make everything of the stack stand: machines if it is the twin's, then the stack itself."""
-    if place.on_twin:
+    """Make everything of the stack stand: machines if they are the twin's, then the stack itself."""
+    if place.ground is Ground.TWIN:
         bring_up_twin(place, progress)
-    else:
+    elif place.ground is Ground.TWIN_CLOUD:
+        twin_cloud.prepare(place, progress)
+    elif place.ground is Ground.OWN_CLUSTER:
         with progress.step("Asking the cluster for its version") as step:
             step.note(place.connect().check())
     engine = place.engine(progress)
@@ -60,12 +51,8 @@ def bring_up(place: Place, progress: Progress) -> Engine:
 
 def bring_up_twin(place: Place, progress: Progress) -> None:
     """Build what is missing, start the twin's machines."""
-    from twin.images import ensure_images
-    from twin.toolchain import ensure_packages, ensure_tools
-
-    ensure_packages(progress)
-    ensure_tools(TOOLS, progress)
-    ensure_images(progress)
+    images = toolbox.build(progress)
+    stand_ins.require(stand_ins.named(place.config), images.references)
     place.twin().up(machines(place.config.job.max_replicas), progress)
 
 
@@ -81,28 +68,43 @@ def take_down(place: Place, progress: Progress) -> None:
     """Destroy the stack, then the twin under it; afterwards nothing of either is left.
 
     Raises:
-        EverstepError: on a cluster of the user's own, something could not be destroyed. On the twin
-            that is only a warning: the machines it ran on go anyway.
+        EverstepError: on a cluster of the user's own or in a real cloud, something could not be
+            destroyed. On the twin that is only a warning: the machines it ran on go anyway.
     """
-    if state_file(place.workspace).exists():
-        _destroy(place, progress)
+    left: list[str] = []
+    if state_file(place.workspace).exists() or place.ground is Ground.CLOUD:
+        destroyed = _destroy(place, progress)
+        if destroyed and place.ground is Ground.TWIN_CLOUD:
+            left = twin_cloud.left_in_accounts(place)
     if place.on_twin:
         place.twin().down(progress)
     shutil.rmtree(place.workspace.home, ignore_errors=True)
+    if left:
+        raise EverstepError(
+            "the stack is destroyed, but in a real cloud this would still be there and cost money:",
+            "\n".join(
+                [*left, "The twin has forgotten it. It is a fault of the program: report it."]
+            ),
+        )
 
 
-def _destroy(place: Place, progress: Progress) -> None:
+def _destroy(place: Place, progress: Progress) -> bool:
+    """Destroy the stack; whether all of it could be."""
     engine = place.engine(progress)
     release_dead_locks(engine)
     try:
-        place.connect().check()
+        if place.on_twin:
+            place.connect().check()
         tally: Tally = engine.destroy(progress)
         say(f"   {tally.sentence()}", style="bright_black")
     except EverstepError as error:
         if not place.on_twin:
             raise
         warn(f"{error.what}; its machines go anyway, so the stack's state is removed instead")
+        engine.remove_stack()
+        return False
     engine.remove_stack()
+    return True
 
 
 def describe_run(folder: Path) -> str | None:

@@ -53,18 +53,7 @@ class Engine:
         Raises:
             EverstepError: the command failed; with everything it said.
         """
-        done = subprocess.run(
-            self.command(arguments),
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise EverstepError(
-                f"`pulumi {' '.join(arguments)}` failed", (done.stderr or done.stdout).strip()
-            )
-        return done.stdout
+        return _ask(self.command(arguments), self.environment)
 
     def outputs(self) -> Mapping[str, object]:
         """The stack's outputs, secrets masked; empty where it has none yet."""
@@ -78,8 +67,10 @@ class Engine:
         return self._update("up", ["--skip-preview"], "Bringing up the stack", progress)
 
     def destroy(self, progress: Progress) -> Tally:
-        """Destroy everything in the stack."""
-        return self._update("destroy", ["--skip-preview"], "Destroying the stack", progress)
+        """Destroy everything in the stack; its state says what, so its stack file may be faulty."""
+        copy = copy_stack_file(self.workspace, read_salt(self.workspace), mended=True)
+        flags = ["--skip-preview", f"--config-file={copy}"]
+        return self._update("destroy", flags, "Destroying the stack", progress)
 
     def _update(self, verb: str, flags: list[str], what: str, progress: Progress) -> Tally:
         log = self.workspace.engine / f"{verb}.events.jsonl"
@@ -107,7 +98,28 @@ class Engine:
     def remove_stack(self) -> None:
         """Forget the stack and its state, whatever it still lists; stack files stay."""
         if state_file(self.workspace).exists():
-            self.ask("stack", "rm", "--yes", "--force", "--preserve-config", self.workspace.stack)
+            self.aside("stack", "rm", "--yes", "--force", "--preserve-config", self.workspace.stack)
+
+    def aside(self, *arguments: str) -> str:
+        """Run a short command that works on the state alone, where no stack file can disturb it.
+
+        Raises:
+            EverstepError: the command failed; with everything it said.
+        """
+        scratch = self.workspace.engine / "scratch"
+        write_whole(scratch / "Pulumi.yaml", "name: everstep\nruntime: python\n")
+        environment = {k: v for k, v in self.environment.items() if k != "PULUMI_STACK"}
+        return _ask([str(self.program), "--cwd", str(scratch), *arguments], environment)
+
+
+def _ask(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Run the engine, which is the first word; the words after `--cwd FOLDER` name the command."""
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise EverstepError(
+            f"`pulumi {' '.join(command[3:])}` failed", (done.stderr or done.stdout).strip()
+        )
+    return done.stdout
 
 
 def _watch(process: "subprocess.Popen[bytes]", events: EventLog, step: Step) -> None:
@@ -200,18 +212,13 @@ def read_salt(workspace: Workspace) -> str | None:
 
 def _create_stack(engine: Engine) -> None:
     """Create the stack; its salt goes to a scratch project, not to the user's stack file."""
-    workspace = engine.workspace
-    if state_file(workspace).exists():
+    if state_file(engine.workspace).exists():
         return
-    scratch = workspace.engine / "scratch"
-    write_whole(scratch / "Pulumi.yaml", "name: everstep\nruntime: python\n")
-    command = [str(engine.program), "--cwd", str(scratch), "stack", "init", workspace.stack]
-    environment = {k: v for k, v in engine.environment.items() if k != "PULUMI_STACK"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode and not state_file(workspace).exists():
-        raise EverstepError(
-            f"the stack {workspace.stack} cannot be created", (done.stderr or done.stdout).strip()
-        )
+    try:
+        engine.aside("stack", "init", engine.workspace.stack)
+    except EverstepError:
+        if not state_file(engine.workspace).exists():  # else another command was quicker
+            raise
 
 
 # --- lock ---------------------------------------------------------------------------------------
@@ -265,5 +272,5 @@ def release_dead_locks(engine: Engine) -> list[Lock]:
                 f"Wait until it is done, or stop it: `kill -INT {lock.pid}`; then run this again.",
             )
     if held:
-        engine.ask("cancel", "--yes", engine.workspace.stack)
+        engine.aside("cancel", "--yes", engine.workspace.stack)
     return held

@@ -1,7 +1,7 @@
 """What this machine must be and have for the twin: asked before anything is started.
 
 Each check is a function that gives a `Check`; `everstep doctor` prints them all, `everstep up`
-stops at the first that is fatal. Nothing is changed here.
+stops where one of them is fatal. Nothing is changed here.
 """
 
 import os
@@ -28,13 +28,23 @@ OWN_CLUSTER = (
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """One thing that was looked at.
+
+    Attributes:
+        what: its name.
+        good: whether it is as it should be, or will be made so without further ado.
+        found: how it is.
+        remedy: what to do, or who does it.
+        fatal: whether `up` stops where it is not good.
+        pending: whether it is still to be made, by `up` or when it is wanted.
+    """
 
     what: str
     good: bool
     found: str
     remedy: str = ""
     fatal: bool = True
+    pending: bool = False
 
 
 def checks(state: Path) -> list[Check]:
@@ -42,6 +52,12 @@ def checks(state: Path) -> list[Check]:
     as_root = root()
     made_by_root = [namespaces()] if as_root.good else []  # others may not make them anyway
     return [system(), as_root, *made_by_root, control_groups(), room(state), memory()]
+
+
+def may_install(found: Iterable[Check]) -> bool:
+    """Whether Debian packages can be installed from here: by root, where there is apt."""
+    is_root = any(check.what == "root" and check.good for check in found)
+    return is_root and shutil.which("apt-get") is not None
 
 
 def system() -> Check:

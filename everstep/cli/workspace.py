@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +38,9 @@ class Workspace:
         stack: the stack's name.
         twin: the twin's name.
         state: the twin's folder; gone when the twin is taken down.
-        keep: the state's folder instead, where the stack runs on a cluster of the user's own: what
-            it declared there must not be forgotten because a twin of this machine is taken down.
+        keep: the state's folder instead, where the stack runs on what is not the twin's: what it
+            declared there must not be forgotten because a twin of this machine is taken down.
+        twin_is_chosen: whether the user named the twin.
     """
 
     project: Path
@@ -47,6 +48,7 @@ class Workspace:
     twin: str
     state: Path
     keep: Path | None = None
+    twin_is_chosen: bool = False
 
     @property
     def home(self) -> Path:
@@ -80,25 +82,23 @@ class Workspace:
 
 
 def open_workspace(stack: str = DEFAULT_STACK) -> Workspace:
-    """Find the project and check that it has such a stack.
+    """Find the project and say where a stack of it would be; its stack file may be missing.
 
     Raises:
-        EverstepError: there is no project here, or no such stack (with the nearest names).
+        EverstepError: there is no project here.
     """
     from twin.paths import DEFAULT, state_directory
 
     project = find_project(Path.cwd())
-    name = os.environ.get("EVERSTEP_TWIN") or DEFAULT
-    workspace = Workspace(project, stack, name, state_directory(name))
-    if not workspace.stack_file.is_file():
-        raise unknown("stack", stack, stacks(project))
-    return workspace
+    chosen = os.environ.get("EVERSTEP_TWIN")
+    name = chosen or DEFAULT
+    return Workspace(project, stack, name, state_directory(name), twin_is_chosen=bool(chosen))
 
 
-def on_own_cluster(workspace: Workspace) -> Workspace:
-    """The same stack with its state beside, not in, the folder of twins."""
+def aside(workspace: Workspace) -> Path:
+    """A folder for the stack's state beside, not in, the folder of twins."""
     folder = workspace.state.parent
-    return replace(workspace, keep=folder.with_name(f"{folder.name}-stacks") / workspace.stack)
+    return folder.with_name(f"{folder.name}-stacks") / workspace.stack
 
 
 def find_project(start: Path) -> Path:
@@ -166,10 +166,12 @@ def read_configuration(workspace: Workspace) -> "StackConfig":
     """The stack's typed configuration, checked by the project's own rules before anything starts.
 
     Raises:
-        EverstepError: the file is no YAML, or breaks rules; all faults are named at once.
+        EverstepError: there is no such stack (with the nearest names), the file is no YAML, or it
+            breaks rules; all faults are named at once.
     """
-    if str(workspace.project) not in sys.path:
-        sys.path.insert(0, str(workspace.project))  # the program is no installed package
+    if not workspace.stack_file.is_file():
+        raise unknown("stack", workspace.stack, stacks(workspace.project))
+    _find_program(workspace)
     from components.config import from_mapping
     from components.faults import ConfigurationError
 
@@ -187,15 +189,41 @@ def read_configuration(workspace: Workspace) -> "StackConfig":
         raise EverstepError(f"{workspace.stack_file}: {what}", faults) from None
 
 
+def default_configuration(workspace: Workspace) -> "StackConfig":
+    """The configuration of a stack file that says nothing."""
+    _find_program(workspace)
+    from components.config import from_mapping
+
+    return from_mapping({})
+
+
+def _find_program(workspace: Workspace) -> None:
+    """Let `components` be imported: the program is no installed package."""
+    if str(workspace.project) not in sys.path:
+        sys.path.insert(0, str(workspace.project))
+
+
 def engine_stack_file(workspace: Workspace) -> Path:
     """Where the engine's copy of the stack file lies."""
     return workspace.engine / f"Pulumi.{workspace.stack}.yaml"
 
 
-def copy_stack_file(workspace: Workspace, salt: str | None) -> Path:
-    """Make the engine's copy of the stack file, with the state's salt unless it has its own."""
-    text = workspace.stack_file.read_text()
-    if salt and not read_stack_file(workspace.stack_file).get("encryptionsalt"):
+def copy_stack_file(workspace: Workspace, salt: str | None, *, mended: bool = False) -> Path:
+    """Make the engine's copy of the stack file, with the state's salt unless it has its own.
+
+    Args:
+        workspace: the stack.
+        salt: the state's.
+        mended: put an empty configuration in the place of one that cannot be read: to destroy, the
+            engine needs the state and no configuration.
+    """
+    try:
+        content, text = read_stack_file(workspace.stack_file), workspace.stack_file.read_text()
+    except EverstepError:
+        if not mended:
+            raise
+        content, text = {}, "config: {}"
+    if salt and not content.get("encryptionsalt"):
         text = f"{text.rstrip()}\nencryptionsalt: {salt}\n"
     target = engine_stack_file(workspace)
     write_whole(target, text)

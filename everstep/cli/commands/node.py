@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from everstep.cli.access import machine_names, place
+from everstep.cli.access import machine_names, place_to_look
 from everstep.cli.commands.options import DEFAULT_STACK, NodeName, Stack
 from everstep.cli.commands.spot import act
 from everstep.cli.console import progress
@@ -23,7 +23,7 @@ def add(
     """Start one more machine and let it join the cluster."""
     from twin.nodes import MachineSpec, Role
 
-    twin = place(stack).twin()
+    twin = place_to_look(stack).twin()
     if node in machine_names(twin):
         raise EverstepError(f"there is a node named {node} already", "Choose another name.")
     if role not in set(Role):
@@ -34,33 +34,33 @@ def add(
 @app.command()
 def remove(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
     """Take a machine out of the cluster for good."""
-    here = place(stack)
+    here = place_to_look(stack)
     act(f"Removing {here.node(node)}", here.twin().remove, node)
 
 
 @app.command()
 def freeze(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
     """Stop every process of a machine without ending it; `thaw` lets it go on."""
-    here = place(stack)
+    here = place_to_look(stack)
     act(f"Freezing {here.node(node)}", here.twin().freeze, node)
 
 
 @app.command()
 def thaw(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
     """Let a frozen machine go on."""
-    here = place(stack)
+    here = place_to_look(stack)
     act(f"Thawing {here.node(node)}", here.twin().thaw, node)
 
 
 @app.command()
 def cut(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
     """Cut a machine's network link; `mend` joins it again."""
-    here = place(stack)
+    here = place_to_look(stack)
     act(f"Cutting {here.node(node)} off", here.twin().cut, node)
 
 
 @app.command()
 def mend(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
     """Join a machine's network link again."""
-    here = place(stack)
+    here = place_to_look(stack)
     act(f"Mending the link of {here.node(node)}", here.twin().mend, node)

@@ -9,17 +9,17 @@ from rich.table import Table
 from rich.text import Text
 
 from everstep.cli import report as reports
-from everstep.cli.access import Place, place
+from everstep.cli.access import Place, place_to_look
 from everstep.cli.cluster import ClusterView
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, Stack
+from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
 from everstep.cli.console import results
 from everstep.cli.report import Report
 from everstep.cli.screen import clock
 
 
-def status(*, stack: Stack = DEFAULT_STACK, as_json: AsJson = False) -> None:
+def status(*, stack: Stack = DEFAULT_STACK, twin: OnTwin = False, as_json: AsJson = False) -> None:
     """Show nodes, pods, the job's conditions and how far the training is."""
-    here = place(stack)
+    here = place_to_look(stack, twin=twin)
     view = here.connect().view(here.job)
     report = reports.build(here.source().read())
     if as_json:

@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from everstep.cli.access import Place, place
+from everstep.cli import twin_cloud
+from everstep.cli.access import Place, place, place_to_leave
 from everstep.cli.bring import bring_up, check_machine, describe_run, take_down
-from everstep.cli.commands.options import DEFAULT_STACK, Stack, Yes
+from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack, Yes
 from everstep.cli.commands.watch import watch_to_the_end
-from everstep.cli.console import people, progress, say
+from everstep.cli.console import people, progress, say, warn
+from everstep.cli.grounds import Ground
 from everstep.cli.locks import only_one
 from everstep.cli.sources import copy_result
 from everstep.errors import EverstepError
@@ -19,6 +21,7 @@ from everstep.errors import EverstepError
 def up(
     *,
     stack: Stack = DEFAULT_STACK,
+    twin: OnTwin = False,
     drill: Annotated[
         bool, typer.Option("--drill/--no-drill", help="Drain one node, let another vanish.")
     ] = False,
@@ -28,15 +31,20 @@ def up(
     yes: Yes = False,
 ) -> None:
     """Bring the stack up, start the training and follow it to its end."""
-    here = place(stack)
+    here = place(stack, twin=twin)
     check_machine(here)
-    _confirm_own_cluster(here, yes=yes)
+    _confirm(here, yes=yes)
+    if here.ground is Ground.TWIN_CLOUD:
+        twin_cloud.show_banner()
     busy = "Wait for it; `everstep follow` shows the training, `everstep status` the cluster."
     with only_one(here.workspace.lock, "`everstep up`", busy):
         bring_up(here, progress())
         say(f"   stack {stack} stands; the training {here.job} is on its way\n")
         if detach:
-            say("See it with `everstep follow`; remove everything with `everstep down`.")
+            say(
+                f"See it with `everstep follow{_again(here)}`, remove it all with `everstep down"
+                f"{_again(here)}`."
+            )
         elif drill:
             watch_to_the_end(here, drill=True)
     if not detach and not drill:
@@ -46,6 +54,7 @@ def up(
 def down(
     *,
     stack: Stack = DEFAULT_STACK,
+    twin: OnTwin = False,
     keep_run: Annotated[
         Path | None,
         typer.Option("--keep-run", metavar="DIR", help="Copy checkpoints and journal there first."),
@@ -53,7 +62,9 @@ def down(
     yes: Yes = False,
 ) -> None:
     """Destroy the stack and the machines it ran on; nothing is left."""
-    here = place(stack)
+    here = place_to_leave(stack, twin=twin)
+    if here.fault:
+        warn(f"{here.fault.what}; what the stack made on {here.ground} is removed all the same")
     busy = "Press Ctrl-C there first, or wait for it."
     with only_one(here.workspace.lock, "`everstep up`", busy):
         _settle_run(here, keep_run, yes=yes)
@@ -61,13 +72,22 @@ def down(
     say("   nothing is left; `everstep doctor` checks it")
 
 
-def _confirm_own_cluster(here: Place, *, yes: bool) -> None:
-    """A cluster that is not the twin's is changed only when its owner says so."""
+def _again(here: Place) -> str:
+    """The options that name the same place in another command."""
+    stack = "" if here.workspace.stack == DEFAULT_STACK else f" --stack {here.workspace.stack}"
+    return f"{stack} --twin" if here.ground is Ground.TWIN_CLOUD else stack
+
+
+def _confirm(here: Place, *, yes: bool) -> None:
+    """What is not the twin's is changed only when its owner says so."""
     if here.on_twin or yes or not sys.stdin.isatty():
         return
     cluster = here.config.cluster
-    host = (cluster.kubeconfig or cluster.context) if cluster.kind == "existing" else cluster.name
-    typer.confirm(f"This changes the cluster of {host}. Go on?", abort=True, err=True)
+    where = (cluster.kubeconfig or cluster.context) if cluster.kind == "existing" else cluster.name
+    question = f"This changes {here.ground}: {where}."
+    if here.ground is Ground.CLOUD:
+        question += " What it makes there costs money."
+    typer.confirm(f"{question} Go on?", abort=True, err=True)
 
 
 def _settle_run(here: Place, keep_run: Path | None, *, yes: bool) -> None:
@@ -75,8 +95,8 @@ def _settle_run(here: Place, keep_run: Path | None, *, yes: bool) -> None:
     if not here.on_twin:
         if keep_run:
             raise EverstepError(
-                "--keep-run copies from the twin's volume; this stack's volume is in your cluster",
-                "It is not touched by `down` if its reclaim policy is Retain.",
+                f"--keep-run copies from the twin's volume; this stack runs on {here.ground}",
+                "Its volume is not touched by `down` if its reclaim policy is Retain.",
             )
         return
     folder = here.run_folder

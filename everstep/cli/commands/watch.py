@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from everstep.cli import report as reports
-from everstep.cli.access import Place, place
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, Stack
+from everstep.cli.access import Place, place_to_look
+from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
 from everstep.cli.console import people, results, say
 from everstep.cli.driller import Driller
 from everstep.cli.failures import FAILED
@@ -21,19 +21,20 @@ SETTLE_SECONDS = 5.0
 """The result is written by a worker, the condition by the controller: either may come first."""
 
 
-def follow(stack: Stack = DEFAULT_STACK) -> None:
+def follow(*, stack: Stack = DEFAULT_STACK, twin: OnTwin = False) -> None:
     """Show the training live until it ends; Ctrl-C leaves it running."""
-    watch_to_the_end(place(stack))
+    watch_to_the_end(place_to_look(stack, twin=twin))
 
 
 def report(
     *,
     stack: Stack = DEFAULT_STACK,
+    twin: OnTwin = False,
     as_json: AsJson = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the training's end.")] = False,
 ) -> None:
     """Say how the training went: accuracy, throughput, and what each eviction cost."""
-    here = place(stack)
+    here = place_to_look(stack, twin=twin)
     source = here.source()
     if wait:
         follow_run(source, JobWatch(here.connect(), here.job))

@@ -51,7 +51,7 @@ def test_an_unknown_stack_is_answered_with_the_nearest_names(monkeypatch, here):
     (here.project / "stacks" / "Pulumi.aks-dev.yaml").write_text(GOOD)
 
     with pytest.raises(EverstepError, match="no stack named 'lcoal'") as caught:
-        workspaces.open_workspace("lcoal")
+        read_configuration(workspaces.open_workspace("lcoal"))
     assert caught.value.remedy == "Did you mean local? There are: aks-dev, local."
 
 
@@ -86,8 +86,17 @@ def test_the_passphrase_is_made_once_and_only_its_owner_can_read_it(here):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_what_a_stack_declared_in_a_users_own_cluster_is_not_kept_in_a_twins_folder(here):
-    own = workspaces.on_own_cluster(here)
+def test_to_destroy_a_stack_whose_file_is_faulty_the_engine_gets_an_empty_one(here):
+    here.stack_file.write_text("config:\n  everstep:job: {name: fashion\n")
 
-    assert not own.engine.is_relative_to(own.state), "taking a twin down removes its folder"
-    assert not own.engine.is_relative_to(own.state.parent), "there it would count as a leftover"
+    assert copy_stack_file(here, "v1:salt", mended=True).read_text() == (
+        "config: {}\nencryptionsalt: v1:salt\n"
+    )
+    with pytest.raises(EverstepError, match="is not YAML"):
+        copy_stack_file(here, "v1:salt")
+
+
+def test_to_destroy_a_stack_whose_file_is_gone_the_engine_gets_an_empty_one(here):
+    here.stack_file.unlink()
+
+    assert copy_stack_file(here, None, mended=True).read_text() == "config: {}"
