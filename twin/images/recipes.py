@@ -70,8 +70,25 @@ RECIPES = {
         Recipe("etcd", "twin/images/etcd.Dockerfile", program="etcd"),
         Recipe("coredns", "twin/images/coredns.Dockerfile", program="coredns"),
         Recipe("pause", "twin/images/pause.Dockerfile", program="pause"),
+        Recipe("gpu-plugin", "twin/images/gpu-plugin.Dockerfile", program="stand-in"),
+        Recipe("gpu-metrics", "twin/images/gpu-metrics.Dockerfile", program="stand-in"),
+        Recipe("autoscaler", "twin/images/autoscaler.Dockerfile", program="stand-in"),
     )
 }
+
+# Whose published images ours stand in for, by the last part of their names.
+STAND_INS = {
+    "k8s-device-plugin": "gpu-plugin",
+    "dcgm-exporter": "gpu-metrics",
+    "cluster-autoscaler": "autoscaler",
+}
+
+
+def stand_in_for(published: str) -> str | None:
+    """Return the local image that does the observable part of a published one; None where there is none."""
+    repository = published.partition("@")[0]
+    name = repository.rpartition("/")[2].partition(":")[0]
+    return RECIPES[STAND_INS[name]].reference if name in STAND_INS else None
 
 
 def context_files(recipe: Recipe, root: Path = REPOSITORY) -> list[Path]:

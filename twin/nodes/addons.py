@@ -4,8 +4,6 @@ from typing import Any
 
 from twin.nodes import addressing
 from twin.nodes.api import Api
-from twin.nodes.machine_config import POOL_LABEL, POOLS
-from twin.nodes.model import Role
 
 IMAGE = "localhost/everstep/coredns:local"
 NAMESPACE = "kube-system"
@@ -82,7 +80,8 @@ def _deployment() -> dict[str, Any]:
         "serviceAccountName": NAME,
         "dnsPolicy": "Default",
         "priorityClassName": "system-cluster-critical",
-        "nodeSelector": {POOL_LABEL: POOLS[Role.SYSTEM]},
+        # Spot machines keep it off by their taints; a cloud's system pool may let add-ons in only.
+        "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
         "securityContext": {
             "runAsNonRoot": True,
             "seccompProfile": {"type": "RuntimeDefault"},

@@ -78,6 +78,7 @@ KUBERNETES_PROGRAMS = (
 # Quick ones first: a fault of the machine (no network, no space) shows itself in seconds.
 MODULES = (
     Module("pause", origin="", programs={"pause": "."}),
+    Module("stand_in", origin="", programs={"stand-in": "."}),
     Module(
         "etcd",
         origin="go.etcd.io/etcd/server/v3",
