@@ -52,12 +52,14 @@ def programs() -> list[Check]:
 
 
 def _program(name: str) -> Check:
+    from twin.toolchain.binaries import PROGRAMS
     from twin.toolchain.tools import on_path
 
+    version = PROGRAMS[name].version or "ours"
     if path := on_path(name):
-        return Check(name, good=True, found=f"{path}, on PATH")
-    if path := built(name):
-        return Check(name, good=True, found=f"built: {path.parent}")
+        return Check(name, good=True, found=f"{version}, {path}")
+    if built(name):
+        return Check(name, good=True, found=f"{version}, built")
     return Check(
         name, good=True, found="not built yet", remedy="The first `up` does.", pending=True
     )
@@ -113,7 +115,9 @@ def packages(*, may_install: bool) -> list[Check]:
 
     lacking = missing()
     there = Check(
-        "packages", good=True, found=f"{len(PACKAGES) - len(lacking)} of {len(PACKAGES)} are there"
+        "from Debian",
+        good=True,
+        found=f"{len(PACKAGES) - len(lacking)} of {len(PACKAGES)} are there",
     )
     return [there, *(_package(one.name, one.purpose, may_install=may_install) for one in lacking)]
 
