@@ -77,7 +77,16 @@ def known_or_nearest(what: str, known: Sequence[str]) -> AfterValidator:
 
 def readable(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
     """Turn pydantic's errors about `model` into faults."""
-    return [_fault(detail, model) for detail in error.errors(include_url=False)]
+    details = error.errors(include_url=False)
+    return [_fault(detail, model) for detail in details if not _echoes(detail, details)]
+
+
+def _echoes(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool:
+    """Say whether a list is called too short only because what stands in it is at fault."""
+    place = detail["loc"]
+    return detail["type"] == "too_short" and any(
+        other["loc"][: len(place)] == place for other in details if other is not detail
+    )
 
 
 def _fault(detail: ErrorDetails, model: type[BaseModel]) -> Fault:

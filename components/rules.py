@@ -6,13 +6,16 @@ these values is itself at fault, so that every message is about something true.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from components.faults import Fault
 from components.schema import chosen, field_at
+
+Flag: TypeAlias = bool
+"""The value of a key that is true or false: a rule takes values in the order of its paths."""
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,28 @@ def _job_name_free(name: str, dataset: str) -> list[Fault]:
     return [Fault("job.name", name, "is the name of the data preparation", "choose another")]
 
 
+_SUFFIXES = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_SUFFIXES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def _bytes(quantity: str) -> float:
+    """Give a quantity of Kubernetes as a number."""
+    number = quantity.rstrip("mkMGTi")
+    return float(number) * _SUFFIXES[quantity[len(number) :]]
+
+
+def _shared_memory_fits(memory: str, shared: str) -> list[Fault]:
+    """Check that /dev/shm leaves a worker some memory of its own: it counts towards the limit."""
+    if _bytes(shared) < _bytes(memory):
+        return []
+    rule = f"takes all of the worker's memory ({memory})"
+    return [Fault("job.resources.sharedMemory", shared, rule, f"use less than {memory}")]
+
+
 RULES = (
     Rule(("job.minReplicas", "job.replicas", "job.maxReplicas"), _replicas_between),
     Rule(("job.globalBatch", "job.maxReplicas", "job.gpusPerWorker"), _batch_feeds_all),
+    Rule(("job.resources.memory", "job.resources.sharedMemory"), _shared_memory_fits),
     Rule(("etcd.members",), _members_odd),
     Rule(("controller.kind", "controller.image"), _upstream_has_image),
     Rule(("job.name", "data.dataset"), _job_name_free),

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from components.config import job_rules
+from components.config import (
+    aks_rules,
+    eks_rules,
+    governance_rules,
+    job_rules,
+    pool_rules,
+    secrets,
+    storage_rules,
+)
 from components.config.aks import AksConfig, BlobConfig
 from components.config.defaults import with_defaults
 from components.config.eks import EksConfig, FsxConfig
@@ -30,7 +38,14 @@ StorageConfig = HostPathConfig | FsxConfig | BlobConfig
 
 M = TypeVar("M", bound=Section)
 
-RULES: tuple[Rule, ...] = job_rules.RULES
+RULES: tuple[Rule, ...] = (
+    *governance_rules.RULES,
+    *eks_rules.RULES,
+    *aks_rules.RULES,
+    *pool_rules.RULES,
+    *storage_rules.RULES,
+    *job_rules.RULES,
+)
 
 
 class StackConfig(Section):
@@ -95,6 +110,9 @@ def from_mapping(data: Mapping[str, Any]) -> StackConfig:
     except ValidationError as error:
         faults = readable(error, StackConfig)
     faults += broken(RULES, said, StackConfig, already_faulty={fault.path for fault in faults})
+    in_clear = secrets.in_clear(said)
+    hidden = frozenset(fault.path for fault in in_clear)
+    faults = [secrets.hide(fault, hidden) for fault in faults] + in_clear
     if config is None or faults:
         raise ConfigurationError(faults)
     return config

@@ -1,0 +1,552 @@
+"""Mistakes that people make in stack files, each with the key it is named by and its cure.
+
+A table and nothing else: `test_bad_stacks.py` runs it. Each case changes one thing in a stack that is
+right, so that exactly one fault must be found.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
+EKS: dict[str, Any] = {"tags": TAGS, "cluster": {"kind": "eks"}}
+AKS: dict[str, Any] = {
+    "tags": TAGS,
+    "cluster": {"kind": "aks", "authorizedRanges": ["203.0.113.0/24"]},
+}
+LOCAL: dict[str, Any] = {}
+
+SIX_POOLS = {
+    "t4": "Standard_NC4as_T4_v3",
+    "a10": "Standard_NV36ads_A10_v5",
+    "a100": "Standard_NC24ads_A100_v4",
+    "h100": "Standard_NC40ads_H100_v5",
+    "t4big": "Standard_NC8as_T4_v3",
+    "a10m": "Standard_NV36adms_A10_v5",
+}
+FILE_SYSTEM = {
+    "fileSystemId": "fs-0123456789abcdef0",
+    "dnsName": "fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com",
+    "mountName": "fsx",
+    "zone": "us-east-1b",
+}
+AWS_KEY = "AKIA" + "IOSFODNN7EXAMPLE"  # in two parts, so that scanners leave this file alone
+
+
+@dataclass(frozen=True)
+class Case:
+    """One mistake.
+
+    Attributes:
+        base: a stack that is right.
+        change: dotted key -> what is put there; None takes the key away.
+        path: the key that the fault must name.
+        says: what the message must hold: the rule, and what to do.
+    """
+
+    base: dict[str, Any]
+    change: dict[str, Any]
+    path: str
+    says: tuple[str, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        """What the test run calls it."""
+        kind = self.base.get("cluster", {}).get("kind", "existing")
+        return f"{kind}: " + ", ".join(f"{key}={value}" for key, value in self.change.items())
+
+
+def one(base: dict[str, Any], path: str, value: Any, *says: str) -> Case:
+    """A mistake in one key, named by that key."""
+    return Case(base, {path: value}, path, says)
+
+
+CASES = [
+    # --- AWS: places
+    one(EKS, "cluster.region", "us-esat-1", "no known AWS region", "us-east-1"),
+    one(EKS, "cluster.region", "moon-1", "no known AWS region", "there are: af-south-1"),
+    Case(
+        EKS,
+        {"cluster.zones": ["us-east-1a", "us-east-1g"]},
+        "cluster.zones[1]",
+        ("us-east-1g", "no zone of us-east-1", "did you mean us-east-1"),
+    ),
+    Case(
+        EKS,
+        {"cluster.zones": ["us-east-1a", "us-west-2b"]},
+        "cluster.zones[1]",
+        ("no zone of us-east-1",),
+    ),
+    one(EKS, "cluster.zones", ["us-east-1a", "us-east-1a"], "twice", "name different ones"),
+    one(EKS, "cluster.zones", ["us-east-1a"], "at least 2"),
+    one(EKS, "cluster.gpuPool.zone", "us-east-1c", "none of cluster.zones", "use us-east-1a"),
+    # --- versions
+    one(EKS, "cluster.kubernetesVersion", "1.34", "no longer supported", "did you mean 1.3"),
+    one(AKS, "cluster.kubernetesVersion", "1.38", "no version that is supported", "1.37"),
+    one(EKS, "cluster.kubernetesVersion", 1.4, "no version that is supported", "1.3"),
+    # --- AWS: network
+    one(EKS, "cluster.network.cidr", "10.0.0.0/22", "too small", "use /21 or larger"),
+    one(EKS, "cluster.network.cidr", "10.0.0.0/8", "larger than AWS gives", "use /16"),
+    one(EKS, "cluster.network.cidr", "10.0.0.1/16", "no block", "did you mean 10.0.0.0/16?"),
+    one(EKS, "cluster.network.cidr", "ten", "no block", "write it as 10.0.0.0/16"),
+    one(EKS, "cluster.network.cidr", "52.94.0.0/16", "of the internet", "use a private block"),
+    one(EKS, "cluster.network.serviceCidr", "10.0.128.0/20", "overlaps", "cluster.network.cidr"),
+    one(EKS, "cluster.network.serviceCidr", "172.20.0.0/28", "must be /12 to /24"),
+    one(EKS, "cluster.network.vpcId", "my-vpc", "no id of a VPC", "write it as vpc-"),
+    Case(
+        EKS,
+        {"cluster.network.vpcId": "vpc-0123456789abcdef0"},
+        "cluster.network.privateSubnetIds",
+        ("no subnet for us-east-1a, us-east-1b", "add zone: subnet-id"),
+    ),
+    one(
+        EKS,
+        "cluster.network.privateSubnetIds",
+        {"us-east-1a": "subnet-0123456789abcdef0"},
+        "without a VPC",
+        "add cluster.network.vpcId",
+    ),
+    Case(
+        EKS,
+        {
+            "cluster.network.vpcId": "vpc-0123456789abcdef0",
+            "cluster.network.privateSubnetIds": {
+                "us-east-1a": "subnet-0123456789abcdef0",
+                "us-east-1b": "subnet-0123456789abcdef0",
+            },
+        },
+        "cluster.network.privateSubnetIds",
+        ("one subnet to two zones", "name one for each"),
+    ),
+    Case(
+        EKS,
+        {"cluster.publicAccess": ["0.0.0.0/0"]},
+        "cluster.publicAccess[0]",
+        ("whole internet", "name the addresses of your office"),
+    ),
+    Case(
+        EKS,
+        {"cluster.publicAccess": ["203.0.113.0/24", "128.0.0.0/1"]},
+        "cluster.publicAccess[1]",
+        ("wider than a /8", "name the addresses"),
+    ),
+    Case(
+        EKS,
+        {"cluster.publicAccess": ["192.168.1.0/24"]},
+        "cluster.publicAccess[0]",
+        ("never come from the internet", "name your public address"),
+    ),
+    Case(
+        EKS,
+        {"cluster.administrators": ["alice"]},
+        "cluster.administrators[0]",
+        ("no ARN", "write it as arn:aws:iam::"),
+    ),
+    one(EKS, "cluster.logRetentionDays", 31, "no period", "use one of 1, 3, 5"),
+    one(EKS, "cluster.name", "Everstep_Prod", "no name of a cluster", "write it as everstep-dev"),
+    one(EKS, "cluster.name", "e" * 31, "31 characters, and 30 are the most", "shorten"),
+    # --- AWS: pools
+    Case(
+        EKS,
+        {"cluster.gpuPool.instanceTypes": ["g5.xlrage"]},
+        "cluster.gpuPool.instanceTypes[0]",
+        ("no known instance type with GPUs", "did you mean g5.xlarge"),
+    ),
+    Case(
+        EKS,
+        {"cluster.gpuPool.instanceTypes": ["m6i.xlarge"]},
+        "cluster.gpuPool.instanceTypes[0]",
+        ("no known instance type with GPUs",),
+    ),
+    Case(
+        EKS,
+        {"cluster.gpuPool.instanceTypes": ["p3.8xlarge"]},
+        "cluster.gpuPool.instanceTypes[0]",
+        ("was retired", "use g5 or g6"),
+    ),
+    Case(
+        EKS,
+        {"cluster.gpuPool.instanceTypes": ["g4ad.xlarge"]},
+        "cluster.gpuPool.instanceTypes[0]",
+        ("AMD", "use g4dn"),
+    ),
+    one(
+        EKS,
+        "cluster.gpuPool.instanceTypes",
+        ["g5.xlarge", "g5.12xlarge"],
+        "mixes numbers of GPUs",
+        "keep those with one number",
+    ),
+    one(EKS, "cluster.gpuPool.instanceTypes", ["g5.xlarge"] * 2, "twice", "remove one"),
+    one(EKS, "cluster.gpuPool.instanceTypes", [], "at least 1"),
+    Case(
+        EKS,
+        {
+            "cluster.gpuPool.efa": True,
+            "cluster.gpuPool.instanceTypes": ["g5.8xlarge", "g6.8xlarge"],
+        },
+        "cluster.gpuPool.efa",
+        ("needs one instance type", "such as g5.8xlarge"),
+    ),
+    Case(
+        EKS,
+        {"cluster.gpuPool.efa": True, "cluster.gpuPool.instanceTypes": ["g5.xlarge"]},
+        "cluster.gpuPool.efa",
+        ("g5.xlarge has none", "or efa: false"),
+    ),
+    one(EKS, "cluster.gpuPool.minNodes", 7, "more than maxNodes (6)", "raise maxNodes to 7"),
+    one(EKS, "cluster.gpuPool.nodes", 9, "more than maxNodes (6)", "lower it to 6"),
+    Case(
+        EKS,
+        {"cluster.gpuPool.minNodes": 4},
+        "cluster.gpuPool.nodes",
+        ("less than 4", "raise it to 4"),
+    ),
+    one(EKS, "cluster.gpuPool.capacity", "spott", "must be 'spot' or 'onDemand'"),
+    Case(
+        EKS,
+        {"cluster.gpuPool.capacity": "onDemand", "cluster.gpuPool.fallbackNodes": 2},
+        "cluster.gpuPool.fallbackNodes",
+        ("is for spot pools", "set it to 0"),
+    ),
+    Case(
+        EKS,
+        {"cluster.autoscaling.enabled": False, "cluster.gpuPool.fallbackNodes": 2},
+        "cluster.gpuPool.fallbackNodes",
+        ("never bought", "enable autoscaling"),
+    ),
+    one(EKS, "cluster.gpuPool.fallbackNodes", -1, "greater than or equal to 0"),
+    one(EKS, "cluster.systemPool.nodes", 0, "less than 1", "etcd and the controller run there"),
+    one(EKS, "cluster.systemPool.nodes", 4, "more than maxNodes (3)", "raise maxNodes to 4"),
+    Case(
+        EKS,
+        {"cluster.systemPool.instanceTypes": ["g5.xlarge"]},
+        "cluster.systemPool.instanceTypes[0]",
+        ("has GPUs", "use one such as m6i.xlarge"),
+    ),
+    Case(
+        EKS,
+        {"cluster.systemPool.instanceTypes": ["m7g.xlarge"]},
+        "cluster.systemPool.instanceTypes[0]",
+        ("ARM", "m6i.xlarge"),
+    ),
+    one(EKS, "cluster.systemPool.diskGib", 10, "greater than or equal to 30"),
+    Case(
+        EKS,
+        {"cluster.addonVersions": {"vpc-cmi": "v1.21.1-eksbuild.1"}},
+        "cluster.addonVersions.vpc-cmi",
+        ("no known add-on", "did you mean vpc-cni"),
+    ),
+    Case(
+        EKS,
+        {"cluster.addonVersions": {"coredns": "latest"}},
+        "cluster.addonVersions.coredns",
+        ("no version of an add-on", "write it as v1.9.0-eksbuild.1"),
+    ),
+    Case(
+        EKS,
+        {"cluster.addonVersions": {"kube-proxy": "v1.37.0-eksbuild.1"}},
+        "cluster.addonVersions.kube-proxy",
+        ("does not go with Kubernetes 1.36", "use v1.36.x"),
+    ),
+    # --- FSx
+    one(EKS, "storage.sizeGib", 1000, "greater than or equal to 1200"),
+    one(EKS, "storage.sizeGib", 3000, "multiple of 2400", "use 2400 or 4800"),
+    one(EKS, "storage.throughput", 250, "is for PERSISTENT_2", "set deploymentType"),
+    one(EKS, "storage.backupDays", 7, "is for PERSISTENT_2", "remove it"),
+    Case(
+        EKS,
+        {"storage.deploymentType": "PERSISTENT_2", "storage.throughput": 300},
+        "storage.throughput",
+        ("125, 250, 500 or 1000",),
+    ),
+    one(EKS, "storage.bucket", "s3://data", "no name of an S3 bucket", "without s3://"),
+    Case(
+        EKS,
+        {"storage.existing": FILE_SYSTEM},
+        "storage.existing.zone",
+        ("not the zone of the GPU nodes (us-east-1a)", "set cluster.gpuPool.zone to us-east-1b"),
+    ),
+    Case(
+        EKS,
+        {"storage.existing": FILE_SYSTEM | {"zone": "us-east-1a"}, "storage.bucket": "my-data"},
+        "storage.bucket",
+        ("cannot be tied", "remove this"),
+    ),
+    Case(
+        EKS,
+        {"storage.existing": {k: v for k, v in FILE_SYSTEM.items() if k != "zone"}},
+        "storage.existing.zone",
+        ("is missing", "add it"),
+    ),
+    one(EKS, "storage.kind", "blob", "cannot be mounted by a cluster of kind eks", "use fsx"),
+    one(AKS, "storage.kind", "fsx", "cannot be mounted by a cluster of kind aks", "use blob"),
+    one(LOCAL, "storage.kind", "fsx", "cannot be mounted", "use hostpath"),
+    one(LOCAL, "storage.kind", "nfs", "no known kind of storage", "did you mean fsx?"),
+    # --- Azure: places and network
+    one(AKS, "cluster.location", "easteurope", "no known Azure location", "did you mean"),
+    Case(
+        AKS,
+        {"cluster.location": "westus"},
+        "cluster.systemPool.zones",
+        ("westus has no zones", "set it to []"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.zones": ["us-east-1a"]},
+        "cluster.gpuPool.zones[0]",
+        ("must be '1', '2' or '3'",),
+    ),
+    one(AKS, "cluster.network.podCidr", "10.0.0.0/18", "overlaps"),
+    one(AKS, "cluster.network.cidr", "10.0.0.0/28", "must be /8 to /25", "such as 10.0.0.0/16"),
+    one(AKS, "cluster.network.serviceCidr", "10.2.0.0/29", "must be /12 to /28"),
+    one(AKS, "cluster.network.podCidr", "10.244.0.0/22", "room for 4 nodes", "use a /19 or larger"),
+    one(AKS, "cluster.network.subnetId", "default", "no id of a subnet", "write it as /subscr"),
+    one(AKS, "cluster.authorizedRanges", [], "opens the API", "cluster.privateApi"),
+    Case(
+        AKS,
+        {"cluster.authorizedRanges": ["0.0.0.0/0"]},
+        "cluster.authorizedRanges[0]",
+        ("whole internet", "name the addresses"),
+    ),
+    Case(
+        AKS,
+        {"cluster.privateApi": True},
+        "cluster.authorizedRanges",
+        ("have no effect", "set privateApi to false"),
+    ),
+    Case(
+        AKS,
+        {"cluster.administrators": ["platform-team"]},
+        "cluster.administrators[0]",
+        ("no object id", "write it as"),
+    ),
+    # --- Azure: pools
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"t4": "Standard_NC4as_T4_v4"}},
+        "cluster.gpuPool.vmSizes.t4",
+        ("no known VM size with GPUs", "did you mean Standard_NC4as_T4_v3"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"v100": "Standard_NC6s_v3"}},
+        "cluster.gpuPool.vmSizes.v100",
+        ("was retired in September 2025", "use Standard_NC4as_T4_v3"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"t4spotpreferred": "Standard_NC4as_T4_v3"}},
+        "cluster.gpuPool.vmSizes.t4spotpreferred",
+        ("15 characters, and 12 are the most", "shorten"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"gpu-t4": "Standard_NC4as_T4_v3"}},
+        "cluster.gpuPool.vmSizes.gpu-t4",
+        ("no name of an agent pool", "write it as t4"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"system": "Standard_NC4as_T4_v3"}},
+        "cluster.gpuPool.vmSizes.system",
+        ("name of the system pool", "rename it"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"ondemand": "Standard_NC4as_T4_v3"}},
+        "cluster.gpuPool.vmSizes.ondemand",
+        ("name of the pool of fallbackNodes", "rename it"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"a": "Standard_NC4as_T4_v3", "b": "Standard_NC4as_T4_v3"}},
+        "cluster.gpuPool.vmSizes.b",
+        ("is also that of a", "choose another size"),
+    ),
+    one(
+        AKS,
+        "cluster.gpuPool.vmSizes",
+        {"one": "Standard_NC4as_T4_v3", "four": "Standard_NC64as_T4_v3"},
+        "mixes numbers of GPUs",
+        "keep those with one number",
+    ),
+    one(AKS, "cluster.gpuPool.vmSizes", {}, "at least 1"),
+    one(AKS, "cluster.gpuPool.maxPrice", 0.123456, "more than 5 decimals", "round it to 0.12346"),
+    one(AKS, "cluster.gpuPool.maxPrice", 0, "must be above 0, or -1", "use -1"),
+    Case(
+        AKS,
+        {"cluster.gpuPool.maxPrice": 0.5, "cluster.gpuPool.capacity": "onDemand"},
+        "cluster.gpuPool.maxPrice",
+        ("is for spot nodes", "remove it"),
+    ),
+    one(AKS, "cluster.gpuPool.minNodes", 8, "more than maxNodes (6)", "lower it to 6"),
+    one(AKS, "cluster.systemPool.nodes", 0, "less than 1", "use 1 or more"),
+    one(AKS, "cluster.systemPool.vmSize", "Standard_NC4as_T4_v3", "has GPUs", "D4s_v5"),
+    one(AKS, "cluster.systemPool.vmSize", "Standard_B4ms", "burstable", "D4s_v5"),
+    one(AKS, "cluster.upgrades.day", "Caturday", "must be 'Monday'"),
+    one(AKS, "cluster.upgrades.hours", 2, "greater than or equal to 4"),
+    Case(
+        AKS,
+        {"cluster.upgrades.channel": "node-image", "cluster.upgrades.nodeImage": "None"},
+        "cluster.upgrades.channel",
+        ("only with nodeImage: NodeImage", "use channel: patch"),
+    ),
+    # --- Blob
+    one(AKS, "storage.account", "My-Account", "no name of a storage account", "everstepdata"),
+    one(AKS, "storage.container", "a--b", "no name of a container", "training"),
+    one(AKS, "storage.redundancy", "Premium_GRS", "must be 'Standard_LRS'"),
+    Case(
+        AKS,
+        {
+            "cluster.location": "westus",
+            "cluster.systemPool.zones": [],
+            "storage.redundancy": "Standard_ZRS",
+        },
+        "storage.redundancy",
+        ("westus has none", "Standard_LRS"),
+    ),
+    one(AKS, "storage.accountResourceGroup", "rg", "for an account of your own", "remove this"),
+    # --- etcd
+    one(EKS, "etcd.persistence", "volume", "every write would wait", "use disk or memory"),
+    Case(
+        EKS,
+        {"etcd.persistence": "disk"},
+        "etcd.storageClass",
+        ("EKS brings no StorageClass", "set etcd.persistence to memory"),
+    ),
+    one(EKS, "etcd.storageClass", "gp3", "is for disk", "use disk"),
+    one(AKS, "etcd.members", 2, "is even", "use 1 or 3"),
+    # --- tags and protection
+    Case(EKS, {"tags.owner": None}, "tags.owner", ("is missing", "add it")),
+    Case(
+        EKS,
+        {"tags.costCenter": None, "tags.costcenter": "4711"},
+        "tags.costCenter",
+        ("is missing", "rename costcenter"),
+    ),
+    Case(AKS, {"tags.environment": "staging"}, "tags.environment", ("neither dev nor prod",)),
+    one(AKS, "tags.owner", "x" * 129, "128 are the most", "shorten"),
+    one(AKS, "tags.owner", "vision <team>", "no value of a tag", "write it as vision-team"),
+    one(EKS, "tags.aws:owner", "me", "only a cloud's own tags", "choose another name"),
+    one(EKS, "tags.managed-by", "me", "Everstep sets itself", "choose another name"),
+    one(AKS, "tags.who?", "me", "no cloud takes", "choose another name"),
+    Case(
+        EKS,
+        {"tags.environment": "prod"},
+        "protect",
+        ("open to destruction", "set everstep:protect to true"),
+    ),
+    # --- registry and images
+    one(EKS, "registry.kind", "acr", "beside a cluster of kind eks", "use ecr or none"),
+    one(LOCAL, "registry.kind", "ecr", "beside a cluster of kind existing", "use none"),
+    Case(
+        AKS,
+        {"registry.kind": "acr", "registry.name": "ever-step"},
+        "registry.name",
+        ("no name of an ACR", "everstepdev"),
+    ),
+    one(EKS, "job.image", "localhost/everstep/trainer:local", "on this machine", "push it"),
+    one(AKS, "job.image", "ghcr.io/everstep/trainer", "no tag", "name a version or a digest"),
+    one(AKS, "platform.spot.image", "ghcr.io/everstep/spot:latest", "may change", "a digest"),
+    *(
+        one(EKS, key, image, "name a version or a digest")
+        for key, image in {
+            "data.image": "ghcr.io/everstep/trainer",
+            "controller.image": "ghcr.io/everstep/controller:latest",
+            "etcd.image": "quay.io/coreos/etcd",
+            "platform.gpuPlugin.image": "nvcr.io/nvidia/k8s-device-plugin",
+            "platform.metrics.image": "nvcr.io/nvidia/k8s/dcgm-exporter:latest",
+            "cluster.autoscaling.image": "registry.k8s.io:443/autoscaling/cluster-autoscaler",
+        }.items()
+    ),
+    one(AKS, "controller.kind", "upstram", "must be 'maintained' or 'upstream'"),
+    Case(
+        AKS,
+        {"controller.kind": "upstream"},
+        "controller.image",
+        ("`upstream` needs one", "torchelastic/kubernetes:0.1.0"),
+    ),
+    # --- what the job needs
+    Case(
+        EKS,
+        {"job.minReplicas": 3, "job.replicas": 2},
+        "job.minReplicas",
+        ("more than replicas (2)", "lower minReplicas to 2"),
+    ),
+    one(AKS, "job.globalBatch", 2, "less than the 3 processes", "raise globalBatch to 3"),
+    one(EKS, "job.name", "prepare-fashion-mnist", "data preparation", "choose another"),
+    Case(
+        EKS,
+        {"job.gpusPerWorker": 4},
+        "job.gpusPerWorker",
+        ("more than a node has", "lower it to 1"),
+    ),
+    Case(
+        AKS,
+        {"job.replicas": 13, "job.maxReplicas": 13},
+        "job.replicas",
+        ("more than the 12 nodes", "lower replicas to 12"),
+    ),
+    Case(
+        EKS,
+        {"job.replicas": 4, "job.maxReplicas": 4, "cluster.autoscaling.enabled": False},
+        "job.replicas",
+        ("more than the 3 nodes that gpuPool.nodes gives", "lower replicas to 3"),
+    ),
+    one(AKS, "job.graceSeconds", 110, "more than the 30 seconds", "use 30 or less"),
+    one(EKS, "job.graceSeconds", 300, "more than the 120 seconds", "use 120 or less"),
+    one(LOCAL, "job.resources.sharedMemory", "2Gi", "takes all of", "use less than 2Gi"),
+    one(EKS, "platform.quota.pods", 2, "less than job.maxReplicas (3)", "use 23 or more"),
+    one(EKS, "platform.quota.gpus", 2, "less than the 3 GPUs", "raise it"),
+    # --- money
+    Case(
+        EKS,
+        {"cost.budget": {"monthlyUsd": 100, "email": "me"}},
+        "cost.budget.email",
+        ("no address of mail", "write it as"),
+    ),
+    Case(
+        EKS,
+        {"cost.budget": {"monthlyUsd": 0, "email": "a@b.org"}},
+        "cost.budget.monthlyUsd",
+        ("greater than 0",),
+    ),
+    Case(
+        EKS,
+        {"cost.prices": {"g5.xlarge": {"onDemand": 1, "spot": 2}}},
+        "cost.prices.g5.xlarge.spot",
+        ("more than onDemand (1.0)", "exchange them"),
+    ),
+    # --- secrets in clear
+    Case(
+        LOCAL,
+        {"job.env": {"WANDB_API_KEY": "0123456789"}},
+        "job.env.WANDB_API_KEY",
+        ("looks like a secret by its name", "job.envFromSecrets"),
+    ),
+    Case(
+        EKS,
+        {"job.env": {"AWS": AWS_KEY}},
+        "job.env.AWS",
+        ("an access key of AWS", "renew the secret"),
+    ),
+    one(LOCAL, "job.fresh", "hf_" + "a" * 34, "a token of Hugging Face", "make a Secret"),
+    one(AKS, "tags.password", "hunter2", "looks like a secret by its name", "make a Secret"),
+    Case(
+        LOCAL,
+        {"job.image": "https://me:hunter2@registry.example.org/trainer:1"},
+        "job.image",
+        ("an address with a password",),
+    ),
+    # --- unknown keys, at any depth and inside the chosen kind
+    one(EKS, "cluster.gpuPol", {}, "no known key", "did you mean gpuPool?"),
+    one(EKS, "cluster.gpuPool.instanceType", "g5.xlarge", "did you mean instanceTypes?"),
+    one(EKS, "cluster.gpuPool.vmSizes", {}, "no known key"),
+    one(AKS, "cluster.gpuPool.spotMaxPrice", 1, "no known key", "maxPrice"),
+    one(AKS, "cluster.region", "eastus", "no known key"),
+    one(EKS, "storage.deployment", "x", "no known key", "did you mean deploymentType?"),
+    one(AKS, "platform.gpuPlugin.imgae", "x", "no known key", "did you mean image?"),
+    one(LOCAL, "cluster.kind", "ekss", "no known kind of cluster", "did you mean eks?"),
+    one(LOCAL, "cluster.name", "x", "no known key"),
+    one(EKS, "cluster.network", "10.0.0.0/16", "must be a mapping"),
+]
