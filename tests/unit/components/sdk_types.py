@@ -18,7 +18,7 @@ import pulumi
 from pulumi import _types
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"  # Pulumi's mark of a value not known yet
-# Kubernetes gives an empty value a meaning of its own under these keys.
+# Kubernetes gives an empty value (as S3 does to a prefix) a meaning of its own under these keys.
 EMPTY_SAYS_SOMETHING = {
     "podSelector", "namespaceSelector", "emptyDir", "nodeSelector", "selector", "status",
     "matchLabels", "tolerations", "storageClassName", "apiGroups", "ingress", "egress", "volumes",
@@ -93,7 +93,7 @@ def _empty(value: Any, path: str, *, strict: bool) -> Iterator[str]:
         yield f"{path} is unknown"
     elif value is None or (isinstance(value, dict | list | str) and not value):
         key = path.rsplit(".", 1)[-1].partition("[")[0]
-        if strict or (key not in EMPTY_SAYS_SOMETHING and not isinstance(value, str)):
+        if key != "prefix" if strict else _got_lost(key, value):
             yield f"{path} is empty"
     elif isinstance(value, dict):
         for key, inner in value.items():
@@ -101,6 +101,11 @@ def _empty(value: Any, path: str, *, strict: bool) -> Iterator[str]:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from _empty(inner, f"{path}[{index}]", strict=strict)
+
+
+def _got_lost(key: str, value: Any) -> bool:
+    """Say whether a Kubernetes object can hardly mean that this is empty."""
+    return key not in EMPTY_SAYS_SOMETHING and not isinstance(value, str)
 
 
 @cache
@@ -154,8 +159,17 @@ def _of_type(annotation: Any, value: Any, path: str) -> Iterator[str]:
 
 
 def _without_loose_text(allowed: list[Any]) -> list[Any]:
-    """Where an enumeration stands beside text, hold to the enumeration: the service does."""
-    enumerations = [one for one in allowed if isinstance(one, type) and issubclass(one, enum.Enum)]
+    """Where an enumeration stands beside text, hold to the enumeration: the service does.
+
+    Azure names an enumeration `Known...` where the service takes more than it lists.
+    """
+    enumerations = [
+        one
+        for one in allowed
+        if isinstance(one, type)
+        and issubclass(one, enum.Enum)
+        and not one.__name__.startswith("Known")
+    ]
     return enumerations or allowed
 
 
