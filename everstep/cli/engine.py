@@ -8,6 +8,7 @@ Automation API reads.
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -23,6 +24,9 @@ from everstep.progress import Progress, Step
 
 TAKES_CONFIG_FILE = frozenset({"up", "update", "preview", "refresh", "destroy"})
 """Commands of Pulumi that evaluate the stack, and so read the stack file's copy."""
+
+_NOT_PULLED = re.compile(r"ErrImagePull|ImagePullBackOff|ErrImageNeverPull|InvalidImageName")
+_IMAGE = re.compile(r"""image \\?"([^"\\]+)\\?\"""")
 
 POLL_SECONDS = 0.1
 STOP_SECONDS = 60
@@ -146,11 +150,24 @@ def _watch(process: "subprocess.Popen[bytes]", events: EventLog, step: Step) -> 
 def failure(verb: str, workspace: Workspace, events: EventLog, output: Path) -> EverstepError:
     """What the engine said went wrong, in full."""
     said = "\n".join(events.errors) or output.read_text(errors="replace").strip()
+    images = images_not_pulled(said)
+    if images:
+        said += (
+            f"\n\nNo node can get the image {', '.join(images)}. Mend its name in "
+            f"{workspace.stack_file}, or push it to where the nodes can pull it."
+        )
     return EverstepError(
         f"`pulumi {verb}` of stack {workspace.stack} failed",
         f"{said}\n\nAll of its output is in {output}. What was made so far is kept: mend the cause "
         f"and run the same command again.",
     )
+
+
+def images_not_pulled(said: str) -> list[str]:
+    """The images that pods wait for in vain, as the kubelet names them in what the engine said."""
+    lines = [line for line in said.splitlines() if _NOT_PULLED.search(line)]
+    found = [image for line in lines for image in _IMAGE.findall(line)]
+    return list(dict.fromkeys(found))
 
 
 def dies_with_us() -> list[str]:

@@ -122,3 +122,13 @@ def test_of_two_at_once_the_second_is_told_who_the_first_is(tmp_path):
         assert caught.value.remedy == "Wait for it."
     with only_one(path, "`everstep up`", "Wait for it."):
         pass  # a lock that was let go can be had again
+
+
+def test_images_that_no_node_can_get_are_read_from_what_the_kubelet_said():
+    said = (
+        'Deployment a got stuck: ErrImagePull: failed to pull and unpack image "example/b:1": no\n'
+        'pod c: ImagePullBackOff: Back-off pulling image \\"example/b:1\\"\n'
+        'pod d: Successfully pulled image "example/d:1"'
+    )
+
+    assert engines.images_not_pulled(said) == ["example/b:1"]

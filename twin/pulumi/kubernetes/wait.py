@@ -1,5 +1,6 @@
 """Waits for an object to become ready or to be gone, and explains why it does not."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 2.0, 1.5
 # An image may yet appear, a crashed container may find what it needs: then the object counts as
 # failed.
 STUCK_SECONDS = 60.0
+PATIENCE = "EVERSTEP_STUCK_SECONDS"
+"""The variable by which a user gives it more time, or less."""
 EVENTS_SHOWN = 6
 # ElasticJob's pods carry the name of their job, as the upstream controller labels them.
 JOB_NAME_LABEL = "job-name"
@@ -109,9 +112,18 @@ def _end(verdict: Waiting | Failed, stuck_since: float | None, wait: Wait) -> st
         return "failed"
     if wait.cancelled.is_set():
         return "was not ready yet when the update was interrupted"
-    if stuck_since is not None and time.monotonic() - stuck_since >= STUCK_SECONDS:
-        return f"got stuck ({STUCK_SECONDS:.0f} s without change)"
+    patience = stuck_seconds()
+    if stuck_since is not None and time.monotonic() - stuck_since >= patience:
+        return f"got stuck ({patience:.0f} s without change)"
     return f"was not ready after {wait.seconds:.0f} s" if wait.over else ""
+
+
+def stuck_seconds() -> float:
+    """Return for how long an object may be stuck; a value that is no number is as if not given."""
+    try:
+        return float(os.environ[PATIENCE])
+    except (KeyError, ValueError):
+        return STUCK_SECONDS
 
 
 def _await_served(cluster: Cluster, live: Mapping[str, Any], wait: Wait) -> None:
