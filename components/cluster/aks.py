@@ -7,6 +7,7 @@ server that named networks alone reach; one knob for the version of control plan
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pulumi
 import pulumi_kubernetes as kubernetes
@@ -14,8 +15,8 @@ from pulumi_azure_native import containerservice
 
 from components.cluster import Cluster
 from components.cluster import aks_kubeconfig as kubeconfigs
+from components.cluster import aks_profiles as profiles
 from components.cluster.aks_identity import AksIdentities, AksIdentitiesArgs
-from components.cluster.aks_monitoring import AksMonitoring, AksMonitoringArgs
 from components.cluster.aks_names import dns_prefix, group_name, node_group_name
 from components.cluster.aks_pools import (
     GPU_PLACEMENT,
@@ -23,18 +24,18 @@ from components.cluster.aks_pools import (
     AksGpuPools,
     AksGpuPoolsArgs,
     gpu_pools,
-    moves_version,
     priorities,
     system_pool,
-    system_scales,
 )
 from components.cluster.aks_roles import Role, grant
 from components.config import AksConfig
 from components.network.vnet import Vnet
 from components.part import Part
 
-CLEANER_HOURS = 168  # between two sweeps of images that nobody uses; AKS' own default
-# Weeks, day, hour: the cluster's version and the nodes' system each have a calendar of their own.
+if TYPE_CHECKING:
+    from components.cluster.aks_monitoring import AksMonitoring
+
+# One of the version of Kubernetes, one of the nodes' system; AKS knows them by these names.
 CALENDARS = ("aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule")
 
 
@@ -82,7 +83,8 @@ class AksCluster(Part):
         self._identities = self._declare_identities()
         self._monitoring = self._declare_monitoring()
         self._made = self._declare_cluster()
-        self._monitoring.attach(self._made)
+        if self._monitoring is not None:
+            self._monitoring.attach(self._made)
         self._declare_calendars()
         self.kubelet_id = self._identities.kubelet.principal_id
         self.issuer = self._made.oidc_issuer_profile.apply(
@@ -104,23 +106,20 @@ class AksCluster(Part):
             self.child(),
         )
 
-    def _declare_monitoring(self) -> AksMonitoring:
-        return AksMonitoring(
-            f"{self.name}-monitoring",
-            AksMonitoringArgs(
-                config=self._config, group=self._args.vnet.group, tags=self._args.tags
-            ),
-            self.child(),
+    def _declare_monitoring(self) -> "AksMonitoring | None":
+        said = self._config.monitoring
+        if not (said.container_insights or said.managed_prometheus):
+            return None
+        # Not at the top: half a second to import, for what most stacks leave out.
+        from components.cluster.aks_monitoring import AksMonitoring, AksMonitoringArgs
+
+        args = AksMonitoringArgs(
+            config=self._config, group=self._args.vnet.group, tags=self._args.tags
         )
+        return AksMonitoring(f"{self.name}-monitoring", args, self.child())
 
     def _declare_cluster(self) -> containerservice.ManagedCluster:
         """Declare control plane and system pool."""
-        kept = pulumi.ResourceOptions(protect=True) if self._args.protect else None
-        opts = self.child(
-            after=[*self._args.vnet.ready, *self._identities.ready],
-            delete_before_replace=True,
-            ignore_changes=self._not_ours(),
-        )
         return containerservice.ManagedCluster(
             f"{self.name}-cluster",
             resource_name_=self._config.name,
@@ -139,37 +138,29 @@ class AksCluster(Part):
             agent_pool_profiles=[
                 system_pool(self._config, self._args.vnet.subnet_id, self._args.tags)
             ],
-            network_profile=self._network(),
-            api_server_access_profile=self._door(),
+            network_profile=profiles.network(self._config),
+            api_server_access_profile=profiles.door(self._config, self._args.vnet.egress),
             disable_local_accounts=True,
             enable_rbac=True,
-            aad_profile=containerservice.ManagedClusterAADProfileArgs(
-                managed=True,
-                enable_azure_rbac=True,
-                admin_group_object_ids=list(self._config.administrators) or None,
-            ),
+            aad_profile=profiles.entra(self._config),
             oidc_issuer_profile=containerservice.ManagedClusterOIDCIssuerProfileArgs(enabled=True),
-            security_profile=_security(),
-            storage_profile=_storage_drivers(),
-            auto_scaler_profile=self._autoscaler(),
-            auto_upgrade_profile=containerservice.ManagedClusterAutoUpgradeProfileArgs(
-                upgrade_channel=self._config.upgrades.channel,
-                node_os_upgrade_channel=self._config.upgrades.node_image,
-            ),
-            addon_profiles=self._monitoring.addons,
-            azure_monitor_profile=self._monitoring.azure_monitor,
+            security_profile=profiles.security(),
+            storage_profile=profiles.storage_drivers(),
+            auto_scaler_profile=profiles.autoscaler(self._config),
+            auto_upgrade_profile=profiles.upgrades(self._config),
+            addon_profiles=self._monitoring.addons if self._monitoring else None,
+            azure_monitor_profile=self._monitoring.azure_monitor if self._monitoring else None,
             metrics_profile=containerservice.ManagedClusterMetricsProfileArgs(
                 cost_analysis=containerservice.ManagedClusterCostAnalysisArgs(enabled=True)
             ),
             tags=self._args.tags,
-            opts=pulumi.ResourceOptions.merge(opts, kept),
+            opts=self.child(
+                after=[*self._args.vnet.ready, *self._identities.ready],
+                delete_before_replace=True,
+                ignore_changes=profiles.not_ours(self._config),
+                protect=self._args.protect,
+            ),
         )
-
-    def _not_ours(self) -> list[str]:
-        """Give what AKS itself changes, and nothing wider: a whole pool ignored is refused."""
-        counts = ["agentPoolProfiles[0].count"] if system_scales(self._config) else []
-        versions = ["kubernetesVersion", "agentPoolProfiles[0].orchestratorVersion"]
-        return [*counts, *(versions if moves_version(self._config) else [])]
 
     def _kubelet(self) -> containerservice.UserAssignedIdentityArgs:
         """Give the nodes' identity by all three names that it has."""
@@ -178,75 +169,15 @@ class AksCluster(Part):
             resource_id=kubelet.id, client_id=kubelet.client_id, object_id=kubelet.principal_id
         )
 
-    def _network(self) -> containerservice.ContainerServiceNetworkProfileArgs:
-        """Give how pods reach each other and the world."""
-        said = self._config.network
-        return containerservice.ContainerServiceNetworkProfileArgs(
-            network_plugin="azure",
-            network_plugin_mode="overlay",
-            network_dataplane="cilium",
-            network_policy="cilium",
-            pod_cidr=said.pod_cidr,
-            service_cidr=said.service_cidr,
-            dns_service_ip=said.dns_service_ip,
-            load_balancer_sku="standard",
-            outbound_type="userAssignedNATGateway",
-        )
-
-    def _door(self) -> containerservice.ManagedClusterAPIServerAccessProfileArgs:
-        """Give who reaches the API server.
-
-        Nodes reach a public one from outside, through the gateway, whose address AKS does not add
-        by itself (azure-docs #111834): without it no node would come up.
-        """
-        if self._config.private_api:
-            return containerservice.ManagedClusterAPIServerAccessProfileArgs(
-                enable_private_cluster=True, private_dns_zone="system"
-            )
-        ranges: list[pulumi.Input[str]] = [*self._config.authorized_ranges]
-        if self._args.vnet.egress is not None:
-            ranges.append(pulumi.Output.concat(self._args.vnet.egress, "/32"))
-        return containerservice.ManagedClusterAPIServerAccessProfileArgs(
-            authorized_ip_ranges=ranges, disable_run_command=True
-        )
-
-    def _autoscaler(self) -> containerservice.ManagedClusterPropertiesAutoScalerProfileArgs | None:
-        """Give how the autoscaler behaves; the service takes all numbers as text."""
-        if not self._config.autoscaling.enabled:
-            return None
-        idle = f"{self._config.autoscaling.scale_down_minutes}m"
-        return containerservice.ManagedClusterPropertiesAutoScalerProfileArgs(
-            expander="priority" if self._has_choice() else "least-waste",
-            scan_interval="10s",
-            scale_down_unneeded_time=idle,
-            scale_down_delay_after_add=idle,
-            # A spot market takes all nodes of a pool at once. At the default, 45 %, the autoscaler
-            # would hold the cluster for broken and buy nothing until they were gone.
-            max_total_unready_percentage="100",
-            scale_down_unready_time="3m",
-            skip_nodes_with_local_storage="false",  # workers keep /dev/shm in an emptyDir
-        )
-
-    def _has_choice(self) -> bool:
-        """Say whether there is more than one GPU pool to choose from."""
-        return len(gpu_pools(self._config)) > 1
-
     def _declare_calendars(self) -> None:
         """Declare when AKS may upgrade; they take no tags."""
-        said = self._config.upgrades
-        week = containerservice.WeeklyScheduleArgs(interval_weeks=1, day_of_week=said.day)
         for calendar in CALENDARS:
             containerservice.MaintenanceConfiguration(
                 f"{self.name}-{calendar}",
                 config_name=calendar,
                 resource_group_name=self._args.vnet.group,
                 resource_name_=self._made.name,
-                maintenance_window=containerservice.MaintenanceWindowArgs(
-                    schedule=containerservice.ScheduleArgs(weekly=week),
-                    duration_hours=said.hours,
-                    start_time=f"{said.start_hour:02}:00",
-                    utc_offset="+00:00",
-                ),
+                maintenance_window=profiles.calendar(self._config),
                 opts=self.child(delete_before_replace=True),
             )
 
@@ -318,7 +249,7 @@ class AksCluster(Part):
 
     def _declare_priorities(self) -> None:
         """Tell the autoscaler which pool to try first; it reads this name in this namespace."""
-        if not (self._config.autoscaling.enabled and self._has_choice()):
+        if not (self._config.autoscaling.enabled and profiles.has_choice(self._config)):
             return
         kubernetes.core.v1.ConfigMap(
             f"{self.name}-priorities",
@@ -331,29 +262,3 @@ class AksCluster(Part):
                 pulumi.ResourceOptions(provider=self.cluster.provider),
             ),
         )
-
-
-def _security() -> containerservice.ManagedClusterSecurityProfileArgs:
-    """Give workload identity, and the sweeping of images with known holes that nobody uses."""
-    return containerservice.ManagedClusterSecurityProfileArgs(
-        workload_identity=containerservice.ManagedClusterSecurityProfileWorkloadIdentityArgs(
-            enabled=True
-        ),
-        image_cleaner=containerservice.ManagedClusterSecurityProfileImageCleanerArgs(
-            enabled=True, interval_hours=CLEANER_HOURS
-        ),
-    )
-
-
-def _storage_drivers() -> containerservice.ManagedClusterStorageProfileArgs:
-    """Give the CSI drivers: blobs for the shared volume, disks for etcd."""
-    return containerservice.ManagedClusterStorageProfileArgs(
-        blob_csi_driver=containerservice.ManagedClusterStorageProfileBlobCSIDriverArgs(enabled=True),
-        disk_csi_driver=containerservice.ManagedClusterStorageProfileDiskCSIDriverArgs(enabled=True),
-        file_csi_driver=containerservice.ManagedClusterStorageProfileFileCSIDriverArgs(
-            enabled=False
-        ),
-        snapshot_controller=containerservice.ManagedClusterStorageProfileSnapshotControllerArgs(
-            enabled=False
-        ),
-    )

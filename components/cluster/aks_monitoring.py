@@ -53,7 +53,10 @@ class AksMonitoring(Part):
         """The cluster's switch for logs; the agent shows who it is by its identity, not by a key."""
         if self._logs is None:
             return None
-        config = {"logAnalyticsWorkspaceResourceID": self._logs.id, "useAADAuth": "true"}
+        config: dict[str, pulumi.Input[str]] = {
+            "logAnalyticsWorkspaceResourceID": self._logs.id,
+            "useAADAuth": "true",
+        }
         return {
             "omsagent": containerservice.ManagedClusterAddonProfileArgs(enabled=True, config=config)
         }
@@ -70,7 +73,9 @@ class AksMonitoring(Part):
     def attach(self, cluster: containerservice.ManagedCluster) -> None:
         """Declare what goes from the cluster to the workspaces."""
         if self._logs is not None:
-            self._associate(cluster, "logs", "ContainerInsightsExtension", self._log_rule(self._logs))
+            self._associate(
+                cluster, "logs", "ContainerInsightsExtension", self._log_rule(self._logs)
+            )
         if self._metrics is not None:
             rule = self._metric_rule(self._metrics, self._endpoint())
             self._associate(cluster, "metrics", "ContainerInsightsMetricsExtension", rule)
