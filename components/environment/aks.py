@@ -6,18 +6,20 @@ and goes first.
 """
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pulumi
 import pulumi_azure_native as azure_native
 
-from components.budget.azure import AzureBudget, AzureBudgetArgs
 from components.cluster.aks import AksCluster, AksClusterArgs
 from components.config import AksConfig, BlobConfig, StackConfig, as_kind
 from components.environment import Environment
 from components.network.vnet import Vnet, VnetArgs
 from components.part import Part
-from components.registry.acr import AcrArgs, AzureRegistry
 from components.storage.blob import BlobArgs, BlobStorage
+
+if TYPE_CHECKING:
+    from components.registry.acr import AzureRegistry
 
 
 def declare_aks(config: StackConfig, stack: str) -> Environment:
@@ -103,9 +105,11 @@ class Aks(Part):
         )
         return BlobStorage(f"{self.name}-blob", args, self._part())
 
-    def _declare_registry(self) -> AzureRegistry | None:
+    def _declare_registry(self) -> "AzureRegistry | None":
         if self._config.registry.kind != "acr":
             return None
+        from components.registry.acr import AcrArgs, AzureRegistry
+
         args = AcrArgs(
             config=self._config.registry,
             group=self._vnet.group,
@@ -118,6 +122,8 @@ class Aks(Part):
     def _declare_budget(self) -> None:
         if self._config.cost.budget is None:
             return
+        from components.budget.azure import AzureBudget, AzureBudgetArgs
+
         args = AzureBudgetArgs(
             config=self._config.cost.budget,
             cluster_name=self._said.name,

@@ -71,13 +71,12 @@ class Vnet(Part):
 
     def _make_group(self) -> None:
         """Declare the group that holds all of the stack but the nodes, which AKS keeps apart."""
-        kept = pulumi.ResourceOptions(protect=True) if self._args.protect else None
         made = resources.ResourceGroup(
             f"{self.name}-group",
             resource_group_name=group_name(self._args.config.name, self._args.stack),
             location=self._args.config.location,
             tags=self._args.tags,
-            opts=pulumi.ResourceOptions.merge(self.child(delete_before_replace=True), kept),
+            opts=self.child(delete_before_replace=True, protect=self._args.protect),
         )
         self.group, self.group_id = made.name, made.id
 
@@ -110,7 +109,9 @@ class Vnet(Part):
             address_prefix=self._args.config.network.cidr,
             nat_gateway=network.SubResourceArgs(id=gateway.id),
             default_outbound_access=False,
-            service_endpoints=[network.ServiceEndpointPropertiesFormatArgs(service=STORAGE_SERVICE)],
+            service_endpoints=[
+                network.ServiceEndpointPropertiesFormatArgs(service=STORAGE_SERVICE)
+            ],
             opts=self.child(delete_before_replace=True),
         )
         self.subnet_id, self.egress = subnet.id, address

@@ -9,6 +9,7 @@ Versions of blobs would protect more than deleted ones kept for some days, but a
 hierarchical namespace has none.
 """
 
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,11 +28,14 @@ DRIVER = "blob.csi.azure.com"
 NAMESPACE = "elastic-job"
 USERS = (f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}",)
 AUDIENCE = "api://AzureADTokenExchange"
+SMALLEST_BLOCK = 30  # that an account's rules take
 UID = 10001  # of our images' user; blobfuse2 cannot look into a pod's fsGroup
 
 STALE_SECONDS = 5  # how long a worker may miss what another wrote: the time between checkpoints
 FILE_CACHE_SECONDS = 120  # a file's content does not change once it has its name
-CACHE_MIB = 16384  # of a node's disk, for each pod that mounts; the driver gives each its own folder
+CACHE_MIB = (
+    16384  # of a node's disk, for each pod that mounts; the driver gives each its own folder
+)
 
 BLOBFUSE_OPTIONS = (
     "-o allow_other",
@@ -150,11 +154,11 @@ class BlobStorage(Part):
 
     def _kept(self) -> pulumi.ResourceOptions:
         """Give the options of what holds the data."""
-        opts = self.child(delete_before_replace=True)
-        if not self._args.protect:
-            return opts
-        kept = pulumi.ResourceOptions(protect=True, retain_on_delete=True)
-        return pulumi.ResourceOptions.merge(opts, kept)
+        return self.child(
+            delete_before_replace=True,
+            protect=self._args.protect,
+            retain_on_delete=self._args.protect,
+        )
 
     def _lock(self) -> storage.NetworkRuleSetArgs:
         """Give from where the account can be reached: the nodes' subnet, and known people."""
@@ -168,10 +172,9 @@ class BlobStorage(Part):
                 )
             ],
             ip_rules=[
-                storage.IPRuleArgs(
-                    i_p_address_or_range=address_rule(block), action=storage.Action.ALLOW
-                )
+                storage.IPRuleArgs(i_p_address_or_range=address, action=storage.Action.ALLOW)
                 for block in ([] if self._nfs else self._args.visitors)
+                for address in address_rule(block)
             ]
             or None,
         )
@@ -187,7 +190,7 @@ class BlobStorage(Part):
             resource_group_name=self._args.group,
             delete_retention_policy=policy,
             container_delete_retention_policy=policy,
-            opts=self.child(),
+            opts=self.child(delete_before_replace=True),
         )
 
     def _container(self) -> storage.BlobContainer:
@@ -222,7 +225,7 @@ class BlobStorage(Part):
             principal_id=identity.principal_id,
             opts=self.child(delete_before_replace=True),
         )
-        attributes = {
+        attributes: dict[str, pulumi.Input[str]] = {
             "protocol": "fuse2",
             "clientID": identity.client_id,
             "mountWithWorkloadIdentityToken": "true",  # else the driver asks for the account's key
@@ -287,12 +290,9 @@ class BlobStorage(Part):
         )
 
 
-def address_rule(block: str) -> str:
-    """Write a block of addresses as a storage account takes it: a single one without its length.
-
-    The smallest block it takes is a /30; a /31 becomes the block around it.
-    """
-    address, _, length = block.partition("/")
-    if length in {"", "32"}:
-        return address
-    return block
+def address_rule(block: str) -> list[str]:
+    """Write a block of addresses as a storage account takes it: one of two or less one by one."""
+    network = ipaddress.IPv4Network(block)
+    if network.prefixlen <= SMALLEST_BLOCK:
+        return [block]
+    return [str(address) for address in network]

@@ -205,6 +205,9 @@ AZURE_NAMES: Mapping[str, tuple[str, ...]] = {
     "DataCollectionRule": ("dataCollectionRuleName",),
     "RoleAssignment": ("roleAssignmentName",),
     "Budget": ("budgetName",),
+    "BlobServiceProperties": ("blobServicesName",),
+    "DataCollectionRuleAssociation": ("associationName",),
+    "Task": ("taskName",),
 }
 AZURE: Mapping[str, Callable[[str, Inputs], Answer]] = {
     "ManagedCluster": _managed_cluster,
@@ -224,7 +227,13 @@ KUBECONFIG = {
     "current-context": "c",
 }
 _CREDENTIALS = base64.b64encode(json.dumps(KUBECONFIG).encode()).decode()
+_ARM = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/theirs"
 CALLS: Mapping[str, Answer] = {
+    "azure-native:resources:getResourceGroup": {"id": _ARM, "name": "theirs"},
+    "azure-native:storage:getStorageAccount": {
+        "id": f"{_ARM}/providers/Microsoft.Storage/storageAccounts/theiraccount",
+        "name": "theiraccount",
+    },
     "azure-native:containerservice:listManagedClusterUserCredentials": {
         "kubeconfigs": [{"name": "clusterUser", "value": _CREDENTIALS}]
     },

@@ -129,6 +129,10 @@ class RecordingMonitor(mocks.MockMonitor):
         with event_loop():  # Pulumi's mocks open one in each of their threads and leave it open
             return super().RegisterResource(request)
 
+    def Invoke(self, request: Any) -> Any:  # noqa: N802 - the name of the gRPC method
+        with event_loop():
+            return super().Invoke(request)
+
     def _record(self, request: Any) -> None:
         if request.name in self.graph.resources:
             self.faults.append(f"two resources are named {request.name}")

@@ -1,0 +1,86 @@
+"""Names on Azure: within the services' limits, stable, and different where they must be."""
+
+import re
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.cluster.aks_names import (
+    account_name,
+    assignment_name,
+    dns_prefix,
+    group_name,
+    node_group_name,
+)
+from components.cluster.aks_roles import Role, definition_id, subscription_of
+
+CLUSTERS = st.from_regex(r"[a-z]([-a-z0-9]{0,28}[a-z0-9])?", fullmatch=True)
+STACKS = st.from_regex(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,99}", fullmatch=True)
+GROUP = "/subscriptions/00000000-0000-4000-8000-000000000000/resourceGroups/"
+
+
+@given(cluster=CLUSTERS, stack=STACKS)
+def test_names_fit_their_services(cluster: str, stack: str) -> None:
+    group = group_name(cluster, stack)
+
+    assert re.fullmatch(r"[-\w.]{1,90}", group)
+    assert len(node_group_name(group, cluster)) <= 80
+    assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,52}[a-z0-9])?", dns_prefix(cluster, stack))
+    assert re.fullmatch(r"[a-z0-9]{3,24}", account_name(cluster, GROUP + group))
+
+
+@given(cluster=CLUSTERS, one=STACKS, other=STACKS)
+def test_two_stacks_never_share_a_group_or_an_account(cluster: str, one: str, other: str) -> None:
+    groups = {group_name(cluster, one), group_name(cluster, other)}
+    accounts = {account_name(cluster, GROUP + group) for group in groups}
+
+    assert len(groups) == len({one, other})
+    assert len(accounts) == len({group.lower() for group in groups})
+
+
+def test_two_subscriptions_never_share_an_account() -> None:
+    mine, yours = (f"/subscriptions/{who}/resourceGroups/everstep-dev" for who in ("a", "b"))
+
+    assert account_name("everstep", mine) != account_name("everstep", yours), (
+        "the whole world has one account of a name: two users of the defaults would collide"
+    )
+
+
+def test_names_never_change() -> None:
+    assert group_name("everstep", "aks-dev") == "everstep-aks-dev"
+    assert account_name("everstep", f"{GROUP}everstep-aks-dev") == "everstep4bd7949e4e", (
+        "an account of another name is another account: the data would stay in the old one"
+    )
+    assert assignment_name("/scope", Role.ACR_PULL.value, "principal") == (
+        "8c4fa91d-e6d4-5169-8246-2d03a7d18506"
+    )
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=3, max_size=3))
+def test_an_assignment_is_named_by_what_cannot_change_about_it(said: list[str]) -> None:
+    scope, role, principal = said
+    name = assignment_name(scope, role, principal)
+
+    assert uuid.UUID(name).version == 5
+    assert name == assignment_name(scope.upper(), role.upper(), principal.upper())
+    assert name != assignment_name(scope, role, principal + "x")
+    assert name != assignment_name(scope + "x", role, principal)
+    assert name != assignment_name(scope, role + "x", principal)
+
+
+def test_a_role_is_that_of_the_scopes_subscription() -> None:
+    scope = f"{GROUP}g/providers/Microsoft.Storage/storageAccounts/a"
+
+    assert subscription_of(scope) == "/subscriptions/00000000-0000-4000-8000-000000000000"
+    assert definition_id(scope, Role.ACR_PULL) == (
+        "/subscriptions/00000000-0000-4000-8000-000000000000/providers/Microsoft.Authorization"
+        "/roleDefinitions/7f951dda-4ed3-4680-a7ca-43fe172d538d"
+    )
+
+
+@pytest.mark.parametrize("scope", ["", "/", "everstep", "/providers/x", "/subscriptions/"])
+def test_what_is_in_no_subscription_is_refused(scope: str) -> None:
+    with pytest.raises(ValueError, match="no id of a resource"):
+        subscription_of(scope)
