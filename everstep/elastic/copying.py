@@ -12,7 +12,7 @@ import torch
 from everstep.elastic.link import Link
 from everstep.elastic.recovery import Plan, Report, Standing
 
-_HEAD = 2  # lineage and step, before the checksums
+_HEAD = 4  # two standings, each lineage and step, before the checksums
 
 
 def checksums(parts: Sequence[torch.Tensor]) -> tuple[int, ...]:
@@ -20,12 +20,13 @@ def checksums(parts: Sequence[torch.Tensor]) -> tuple[int, ...]:
     return tuple(torch.stack([_sum(part) for part in parts]).tolist()) if parts else ()
 
 
-def compare(link: Link, standing: Standing, parts: Sequence[torch.Tensor]) -> tuple[Report, ...]:
+def compare(link: Link, mine: Report, parts: Sequence[torch.Tensor]) -> tuple[Report, ...]:
     """Everybody's report, by rank. A worker without a state says so and saves itself the sums."""
-    sums = checksums(parts) if standing.lineage else (0,) * len(parts)
-    mine = torch.tensor([standing.lineage, standing.step, *sums], dtype=torch.int64)
-    gathered = [mine] if link.world_size == 1 else link.gather(mine)
-    return tuple(_report(numbers.tolist()) for numbers in gathered)
+    sums = checksums(parts) if mine.standing.lineage else (0,) * len(parts)
+    numbers = [*_pair(mine.standing), *_pair(mine.committed), *sums]
+    told = torch.tensor(numbers, dtype=torch.int64)
+    gathered = [told] if link.world_size == 1 else link.gather(told)
+    return tuple(_report(told.tolist()) for told in gathered)
 
 
 def copy(link: Link, plan: Plan, parts: Sequence[torch.Tensor]) -> None:
@@ -47,7 +48,11 @@ def copy(link: Link, plan: Plan, parts: Sequence[torch.Tensor]) -> None:
 
 
 def _report(numbers: list[int]) -> Report:
-    return Report(Standing(numbers[0], numbers[1]), tuple(numbers[_HEAD:]))
+    return Report(Standing(*numbers[:2]), Standing(*numbers[2:_HEAD]), tuple(numbers[_HEAD:]))
+
+
+def _pair(standing: Standing) -> tuple[int, int]:
+    return standing.lineage, standing.step
 
 
 def _sum(part: torch.Tensor) -> torch.Tensor:

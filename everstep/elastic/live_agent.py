@@ -36,6 +36,8 @@ OBEY_SECONDS = 15.0  # a worker that has not left a broken group so long after `
 class LiveHandler(EtcdV3Handler):
     """One node's agent whose workers stay."""
 
+    orderly_seconds = 1.0
+
     def __init__(self, parameters: RendezvousParameters) -> None:
         super().__init__(parameters)
         self._expected = 0  # workers on this node

@@ -206,9 +206,9 @@ class LiveGroup:
                 self._send({"out": self._core.generation})
             case Meet():
                 return self._meet()
-            case Compare(standing):
+            case Compare(report):
                 parts = self._held().parts()
-                return Compared(copying.compare(self._joined(), standing, parts))
+                return Compared(copying.compare(self._joined(), report, parts))
             case Restore():
                 return Restored(self._held().restore())
             case Copy(plan):

@@ -89,11 +89,15 @@ class Rules:
         min_members: fewer do not train.
         max_members: more wait as spares.
         settle_seconds: how long the first formation waits for a full group once it could begin.
+        orderly_seconds: how long a peer that has left its group in order, after the step that all
+            agreed on, may be ahead of this agent's workers before they are stopped. Where stopping
+            ends a worker's process this is 0, since a process that settles is left alone anyway.
     """
 
     min_members: int = 1
     max_members: int = 1
     settle_seconds: float = 8.0
+    orderly_seconds: float = 0.0
 
 
 # --- events: what an agent learned
@@ -266,6 +270,7 @@ class Membership:
     _proposed: int = -1  # the revision that a running proposal replaces
     _complete_since: float | None = None  # since when enough members wait, unchanged
     _waiting_seen: frozenset[str] = frozenset()
+    _ahead_since: float | None = None  # since when a peer has left the group in order
     _told: tuple[str, int] = ("", 0)  # last of Stop or Regroup, and for which generation
 
     def handle(self, event: Event, now: float) -> list[Action]:
@@ -274,10 +279,13 @@ class Membership:
 
     def wake_at(self, now: float) -> float | None:
         """When a `Tick` could change something, or None: then only an event can."""
-        if not self.wants or self._complete_since is None:
+        if self.mine and self._ahead_since is not None:
+            due = self._ahead_since + self.rules.orderly_seconds
+        elif self.wants and self._complete_since is not None:
+            due = self._complete_since + self.rules.settle_seconds
+        else:
             return None
-        settled = self._complete_since + self.rules.settle_seconds
-        return settled if settled > now else None
+        return due if due > now else None
 
     # --- learning ---
 
@@ -366,18 +374,19 @@ class Membership:
         if self.ended:
             return self._once("ended", [self.ended])
         if self.mine:
-            return self._decide_in_group(self.mine)
+            return self._decide_in_group(self.mine, now)
         if not self.wants:
             return []
         if not self.identity:
             return self._register()
         if self.current and self._begun(self.current):
             self.mine, self.wants, self._complete_since = self.current, False, None
+            self._ahead_since = None
             place = self.mine.members.index(self.identity)
             return [Begin(self.mine, place), *self._decide(now)]
         return self._perhaps_propose(now)
 
-    def _decide_in_group(self, group: Generation) -> list[Action]:
+    def _decide_in_group(self, group: Generation, now: float) -> list[Action]:
         if self._number() > group.number:
             return self._once(
                 "stop", [Stop(f"generation {self._number()} has replaced {group.number}")]
@@ -386,11 +395,24 @@ class Membership:
             return self._once(
                 "stop", [Stop("this node's lease has lapsed: the others go on without it")]
             )
-        if lost := self._lost(group):
+        if (lost := self._lost(group)) and not self._may_be_ahead(group, now):
             return self._once("stop", [Stop(f"lost {', '.join(lost)}")])
         if why := self._wants_change(group):
             return self._once("regroup", [Regroup(why)])
         return []
+
+    def _may_be_ahead(self, group: Generation, now: float) -> bool:
+        """Whether those who are missing have left after the step that all agreed on, a moment ago.
+
+        To stop the workers now would break that step's exchange where it is still on its way to
+        them. Whoever died instead shows by a broken connection at once, or by this grace's end.
+        """
+        waits = all(name in self.members for name in group.members)
+        if not waits and self._told != ("regroup", group.number):
+            return False
+        if self._ahead_since is None:
+            self._ahead_since = now
+        return now - self._ahead_since < self.rules.orderly_seconds
 
     def _once(self, kind: str, actions: list[Action]) -> list[Action]:
         """The actions, unless they were given for this generation already; a Stop outranks a Regroup."""
@@ -444,7 +466,12 @@ class Membership:
         gone = [
             identity for identity in group.members if not _trains(self.members.get(identity), group)
         ]
-        return [self.members[name].node if name in self.members else name for name in gone]
+        return [self._node(name) for name in gone]
+
+    def _node(self, identity: str) -> str:
+        """The name of a member's node, also of one whose key is gone: an identity begins with it."""
+        known = self.members.get(identity)
+        return known.node if known else identity.rpartition("-")[0] or identity
 
     def _wants_change(self, group: Generation) -> str:
         inside = [self.members[name] for name in group.members if name in self.members]

@@ -19,7 +19,9 @@ statistics, momentum); what matters of it is how far it is, its `Standing`. The 
    left: it takes theirs.
 4. *A state that is being overwritten counts as none* until the last byte is there. A worker that dies
    while it gives leaves its receivers torn, and torn states are never given to anybody.
-5. Where nobody has a whole state, rank 0 takes up the newest checkpoint, and the others its state.
+5. *The disk is one more worker.* Where nobody has a whole state, or where a checkpoint was committed
+   that is further than everybody, rank 0 takes up the newest one, and the others its state. So what
+   was committed is never taken back: the committed states of a run are one history.
 
 Why not "rank 0's state for everyone", as DistributedDataParallel does: rank 0 may be the one that
 missed the last sum, and a step that a survivor has applied and reported would be undone.
@@ -60,10 +62,12 @@ class Report:
 
     Attributes:
         standing: how far it is; of lineage 0 where there is no state, or a torn one.
+        committed: how far the newest committed checkpoint is, as far as its agent knows.
         sums: a checksum of each part, in the order of the parts.
     """
 
     standing: Standing
+    committed: Standing = field(default_factory=Standing)
     sums: tuple[int, ...] = ()
 
 
@@ -87,18 +91,20 @@ class Plan:
 
 
 def plan(reports: Sequence[Report]) -> Plan | None:
-    """Who has the state to go on from, and what the others lack of it; None where nobody has any.
+    """Who has the state to go on from, and what the others lack of it; None where only the disk has it.
 
     Args:
         reports: of all workers, by rank.
     """
     best = max(report.standing for report in reports)
-    if best.lineage == 0:
+    if best.lineage == 0 or best < max(report.committed for report in reports):
         return None
     first = next(rank for rank, report in enumerate(reports) if report.standing == best)
     sums = reports[first].sums
     # Equal standing and other bytes would be a fault of the hardware: such a worker is no holder.
-    holders = [r for r, report in enumerate(reports) if report == reports[first]]
+    holders = [
+        rank for rank, report in enumerate(reports) if (report.standing, report.sums) == (best, sums)
+    ]
     lacks = {
         rank: tuple(part for part in range(len(sums)) if _differs(report, sums, part))
         for rank, report in enumerate(reports)
@@ -127,6 +133,7 @@ class Called:
     generation: int
     rank: int
     world_size: int
+    committed: Standing = field(default_factory=Standing)
 
 
 @dataclass(frozen=True)
@@ -195,9 +202,9 @@ class Meet:
 
 @dataclass(frozen=True)
 class Compare:
-    """Exchange reports with the whole group."""
+    """Exchange reports with the whole group; this one still lacks the checksums."""
 
-    report: Standing
+    report: Report
 
 
 @dataclass(frozen=True)
@@ -242,6 +249,7 @@ class Recovery:
     Attributes:
         generation: the one this worker is in, or was in last.
         standing: how far its state is.
+        committed: how far the newest checkpoint was when this generation was agreed.
         unbroken_since: the generation from which on its state was never another's: a snapshot taken
             since then is of the group's own history and may still be committed.
     """
@@ -252,6 +260,7 @@ class Recovery:
     world_size: int = 0
     standing: Standing = field(default_factory=Standing)
     unbroken_since: int = 0
+    committed: Standing = field(default_factory=Standing)
     _taking: Standing | None = None  # what the state will be when the copy is complete
 
     @property
@@ -295,11 +304,12 @@ class Recovery:
     def _meet(self, called: Called) -> list[Action]:
         self.phase, self.generation = Phase.MEETING, called.generation
         self.rank, self.world_size = called.rank, called.world_size
+        self.committed = called.committed
         return [Meet(called.generation, called.rank, called.world_size)]
 
     def _compare(self) -> list[Action]:
         self.phase = Phase.COMPARING
-        return [Compare(self.standing)]
+        return [Compare(Report(self.standing, self.committed))]
 
     def _judge(self, reports: tuple[Report, ...]) -> list[Action]:
         chosen = plan(reports)

@@ -54,6 +54,8 @@ class RunOverError(RendezvousClosedError):
 class EtcdV3Handler(RendezvousHandler):
     """One node's agent in the shape that torchrun wants."""
 
+    orderly_seconds = 0.0
+
     def __init__(self, parameters: RendezvousParameters) -> None:
         conf = parameters.config
         address = (
@@ -84,6 +86,7 @@ class EtcdV3Handler(RendezvousHandler):
                 min_members=parameters.min_nodes,
                 max_members=parameters.max_nodes,
                 settle_seconds=float(conf.get("settle_seconds", Rules().settle_seconds)),
+                orderly_seconds=self.orderly_seconds,
             ),
             open_store=self._open_store,
             on_stop=self._stop,

@@ -8,6 +8,7 @@ when the schedule says so.
 import random
 from collections import deque
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from everstep.elastic.membership import (
     Announce,
@@ -31,6 +32,7 @@ from everstep.elastic.membership import (
     Snapshot,
     Stop,
     Tick,
+    Withdraw,
 )
 
 TTL = 2.0
@@ -46,6 +48,7 @@ class Etcd:
     generation_revision: int = 0
     agreed: list[Generation] = field(default_factory=list)
     watchers: list["Agent"] = field(default_factory=list)
+    committed: list[Any] = field(default_factory=list)
 
     def tell(self, event: Event) -> None:
         for watcher in self.watchers:
@@ -119,6 +122,8 @@ class Agent:
                 self.asked_to_stop = True
             case Regroup():
                 self.regroup = True
+            case Withdraw():
+                self.etcd.remove(self.lease_of)
             case Depart():
                 self.gone = True
                 self.etcd.remove(self.lease_of)
