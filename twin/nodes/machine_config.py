@@ -163,7 +163,11 @@ def taints(spec: MachineSpec) -> tuple[Taint, ...]:
     return (SPOT_TAINT,) if spec.role is Role.GPU else ()
 
 
+def offered_bytes(role: Role, memory_bytes: int) -> int:
+    """Return how much memory a machine has for pods, of so much that the host has."""
+    return min(MEMORY_BYTES[role], memory_bytes // 2)
+
+
 def _reserved_bytes(role: Role, memory_bytes: int) -> int:
     """Return how much of the host's memory pods of this machine may not have."""
-    offered = min(MEMORY_BYTES[role], memory_bytes // 2)
-    return memory_bytes - EVICTION_BYTES - offered
+    return memory_bytes - EVICTION_BYTES - offered_bytes(role, memory_bytes)

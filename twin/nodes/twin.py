@@ -207,14 +207,15 @@ class Twin:
                 self._note("vanish", name)
                 machine.halt()
 
-    def notice(self, name: str, seconds: float) -> None:
-        """Announce to a cloud's machine that it will be taken in so many seconds; nothing is taken by that.
+    def notice(self, name: str, seconds: float, *, take: bool = False) -> None:
+        """Announce to a cloud's machine that it will be taken in so many seconds, and return at once.
 
-        Its metadata service tells it to whoever asks there, as the cloud's own does.
+        Its metadata service tells it to whoever asks there, as the cloud's own does. Nothing is taken by that,
+        unless `take` says so and somebody looks after the twin's pools.
         """
         with self._machine(name, "notice") as machine:
             _require(machine, {Power.RUNNING, Power.FROZEN}, "noticed")
-            self._announce(machine, seconds, take=False)
+            self._announce(machine, seconds, take=take)
 
     def reclaim(self, name: str, notice_seconds: float, progress: Progress | None = None) -> None:
         """Take a cloud's machine as spot machines are taken: notice, drain, and after so long it is no more.

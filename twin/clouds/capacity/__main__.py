@@ -19,6 +19,8 @@ from everstep.progress import Lines
 from twin.clouds.capacity import daemon, fleet
 from twin.clouds.capacity.fleet import Plan, Seen
 from twin.clouds.capacity.pools import Pool, PoolStore
+from twin.clouds.capacity.scaling import Scaling
+from twin.clouds.capacity.settings import Settings
 from twin.clouds.capacity.supply import Supply
 from twin.nodes import Twin, cluster, files, notices, records
 from twin.nodes.api import ApiError
@@ -41,13 +43,17 @@ class Daemon:
     """The machines of one twin's pools."""
 
     twin: Twin
+    scaling: Scaling
     workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MOST_AT_ONCE))
     starting: dict[str, str] = field(default_factory=dict)  # pools by the machines being made
-    leaving: set[str] = field(default_factory=set)
+    busy: set[str] = field(default_factory=set)  # machines that somebody of ours is at
+    leaving: set[str] = field(default_factory=set)  # those of them that nobody wants any more
     waiting: dict[str, float] = field(
         default_factory=dict
     )  # until when a pool that failed is left alone
     faults: dict[str, str] = field(default_factory=dict)
+    announced: dict[str, str] = field(default_factory=dict)  # pools by the machines to be taken
+    said: set[str] = field(default_factory=set)
 
     @property
     def store(self) -> PoolStore:
@@ -57,20 +63,76 @@ class Daemon:
     def run(self) -> None:
         """Work until the twin is taken down."""
         while self.twin.layout.settings.exists():
-            self.tick()
+            try:
+                self.tick()
+            except (OSError, ValueError, KeyError) as error:
+                # A file that is being removed, or one of another version: the next look may fare better.
+                say(f"cannot look: {error!r}")
+                time.sleep(RETRY_SECONDS)
             time.sleep(TICK_SECONDS)
 
     def tick(self) -> None:
         """Look once, and set going what is to be done."""
         pools = {pool.name: pool for pool in self.store.all()}
+        settings = Settings.load(self.twin.state)
         machines = self.machines()
         for machine, notice in machines:
             if notice and notice.take and notices.is_due(machine.folder, notice, OVERDUE_SECONDS):
-                self.go(machine.name, self.take, machine.name, notice)
-        limits = Supply(self.twin.state).limits()
-        plan = fleet.decide(list(pools.values()), self.seen(machines), limits)
+                self.go(machine.name, self.twin.take, machine.name, notice)
+        self.decay(pools, machines)
+        plan = fleet.decide(list(pools.values()), self.seen(machines), self.limits(pools, settings))
         self.act(plan, pools)
+        for name in plan.reclaim:
+            cloud = next(m.record.spec.cloud for m, _ in machines if m.name == name)
+            self.go(name, self.twin.reclaim, name, settings.notice_seconds(cloud))
+        self.scale(pools, machines, plan, settings)
         self.tell(plan)
+
+    def limits(self, pools: dict[str, Pool], settings: Settings) -> dict[str, int]:
+        """Return how much room the cloud has for pools: the market's and what was set by hand, the lesser of both."""
+        limits = Supply(self.twin.state).limits()
+        for name, pool in pools.items():
+            if (room := settings.room(pool, time.time())) is not None:
+                limits[name] = min(room, limits.get(name, room))
+        return limits
+
+    def decay(self, pools: dict[str, Pool], machines: list[tuple[Machine, Notice | None]]) -> None:
+        """Want one machine fewer of an Azure pool for each that was evicted: a scale set does not replace it."""
+        there = {machine.name for machine, _ in machines}
+        for name in [name for name in self.announced if name not in there]:
+            pool = pools.get(self.announced.pop(name))
+            if pool and pool.cloud == "azure":
+                least = pool.minimum if pool.autoscaled else 0
+                self.store.resize(pool.name, max(pool.desired - 1, least))
+        for machine, notice in machines:
+            if notice and notice.take:
+                self.announced[machine.name] = machine.record.spec.group
+
+    def scale(
+        self,
+        pools: dict[str, Pool],
+        machines: list[tuple[Machine, Notice | None]],
+        plan: Plan,
+        settings: Settings,
+    ) -> None:
+        """Let the autoscaler size the pools."""
+        staying = {
+            m.name: m.record.spec.group
+            for m, notice in machines
+            if m.name not in self.leaving and not (notice and notice.take)
+        }
+        decision = self.scaling.decide(list(pools.values()), staying, plan.short, settings.factor)
+        if decision is None:
+            return
+        for reason in set(decision.reasons) - self.said:
+            say(f"autoscaler: {reason}")
+        self.said = set(decision.reasons)
+        for name, size in decision.sizes.items():
+            self.store.resize(name, size)
+        for name in decision.remove:
+            self.give_up(name, self.retire)
+            pool = pools[staying[name]]
+            self.store.resize(pool.name, (self.store.get(pool.name) or pool).desired - 1)
 
     def machines(self) -> list[tuple[Machine, Notice | None]]:
         """Return every machine of a pool, with what was announced to it."""
@@ -97,9 +159,9 @@ class Daemon:
     def act(self, plan: Plan, pools: dict[str, Pool]) -> None:
         """Set going what was decided."""
         for name in plan.forget:
-            self.go(name, self.twin.remove, name)
+            self.give_up(name, self.twin.remove)
         for name in plan.stop:
-            self.go(name, self.retire, name)
+            self.give_up(name, self.retire)
         for name, count in plan.start.items():
             if time.monotonic() >= self.waiting.get(name, 0.0):
                 self.start(pools[name], count)
@@ -133,10 +195,10 @@ class Daemon:
         return [fleet.next_name(pool, first + index) for index in range(count)]
 
     def go(self, name: str, action: Callable[..., None], *arguments: object) -> None:
-        """Take a machine away in the background, once."""
-        if name in self.leaving:
+        """Do something to a machine in the background, one thing at a time."""
+        if name in self.busy:
             return
-        self.leaving.add(name)
+        self.busy.add(name)
 
         def work() -> None:
             try:
@@ -144,13 +206,16 @@ class Daemon:
             except (EverstepError, ApiError, OSError) as error:
                 say(f"{name}: {error}")
             finally:
+                self.busy.discard(name)
                 self.leaving.discard(name)
 
         watch(self.workers.submit(work))
 
-    def take(self, name: str, notice: Notice) -> None:
-        """Take a machine whose notice has run out and whose taker is no more."""
-        self.twin.take(name, notice)
+    def give_up(self, name: str, action: Callable[[str], None]) -> None:
+        """Take a machine away that is no longer wanted; from now on it does not count."""
+        if name not in self.busy:
+            self.leaving.add(name)
+            self.go(name, action, name)
 
     def retire(self, name: str) -> None:
         """Drain a machine for a while, then take it away."""
@@ -208,7 +273,7 @@ def main() -> int:
     assert me is not None, "we are alive"  # noqa: S101 - cannot happen
     layout = Layout(state)
     me.save(layout.process(daemon.NAME))
-    Daemon(Twin(layout)).run()
+    Daemon(Twin(layout), Scaling(admin_api(layout))).run()
     return 0
 
 

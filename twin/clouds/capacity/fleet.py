@@ -4,7 +4,7 @@ Nothing is remembered between two decisions but what stands on disk: pools, mach
 them may be killed at any moment, and its successor decides the same.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from twin.clouds.capacity.pools import Pool
@@ -51,6 +51,9 @@ class Plan:
 def decide(pools: Sequence[Pool], machines: Sequence[Seen], limits: Mapping[str, int]) -> Plan:
     """Decide what is to be done.
 
+    EKS starts a replacement as soon as a machine is announced to go (capacity rebalancing, which managed node
+    groups have on); AKS counts a machine until it is gone.
+
     Args:
         pools: all there are.
         machines: all that belong to a pool, one of a deleted pool too, in the order in which they came.
@@ -63,17 +66,17 @@ def decide(pools: Sequence[Pool], machines: Sequence[Seen], limits: Mapping[str,
     short: dict[str, int] = {}
     reclaim: list[str] = []
     for pool in pools:
+        limit = limits.get(pool.name)
         mine = [m for m in machines if m.pool == pool.name and m.alive and not m.leaving]
-        limit = limits.get(pool.name, len(mine) + pool.desired)
-        staying = _staying(pool, mine)
-        taken = (
-            staying[max(limit - (len(mine) - len(staying)), 0) :] if pool.capacity == "spot" else []
-        )
+        active = [m for m in mine if not m.noticed]
+        taken = active[limit:] if limit is not None and pool.capacity == "spot" else []
+        counted = [m for m in (active if pool.cloud == "aws" else mine) if m not in taken]
+        surplus = len(counted) - pool.desired
+        if surplus > 0:
+            stop += [m.name for m in active if m not in taken][-surplus:]
+        lacking = max(-surplus, 0)
+        room = lacking if limit is None else max(limit - len(active), 0)
         reclaim += [m.name for m in taken]
-        staying = [m for m in staying if m not in taken]
-        stop += [m.name for m in staying[pool.desired :]]
-        lacking = max(pool.desired - len(staying), 0)
-        room = max(limit - len(mine), 0)
         if lacking and room:
             start[pool.name] = min(lacking, room)
         if lacking > room:
@@ -85,15 +88,6 @@ def decide(pools: Sequence[Pool], machines: Sequence[Seen], limits: Mapping[str,
         reclaim=tuple(reclaim),
         short=short,
     )
-
-
-def _staying(pool: Pool, machines: Iterable[Seen]) -> list[Seen]:
-    """Return the machines that count towards what is wanted.
-
-    EKS starts a replacement as soon as a machine is announced to go (capacity rebalancing, which managed node
-    groups have on); AKS counts a machine until it is gone.
-    """
-    return [m for m in machines if not (m.noticed and pool.cloud == "aws")]
 
 
 def next_name(pool: str, number: int) -> str:
