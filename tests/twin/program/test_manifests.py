@@ -15,12 +15,17 @@ pytestmark = pytest.mark.twin
 
 MANIFESTS = ROOT / "manifests"
 EXAMPLE = MANIFESTS / "examples" / "elasticjob.yaml"
-NAMESPACE = """
+NAMESPACES = """
 apiVersion: v1
 kind: Namespace
 metadata:
   name: elastic-job
   labels: {pod-security.kubernetes.io/enforce: restricted}
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: everstep-system
 """
 
 
@@ -30,10 +35,10 @@ def defined(cluster: Path) -> Iterator[Path]:
     crd = str(MANIFESTS / "elasticjob-crd.yaml")
     assert kubectl(cluster, "apply", "-f", crd).returncode == 0
     kubectl(cluster, "wait", "--for=condition=Established", "-f", crd)
-    assert kubectl(cluster, "apply", "-f", "-", given=NAMESPACE).returncode == 0
+    assert kubectl(cluster, "apply", "-f", "-", given=NAMESPACES).returncode == 0
     yield cluster
     kubectl(cluster, "delete", "-f", crd)
-    kubectl(cluster, "delete", "namespace", "elastic-job")
+    kubectl(cluster, "delete", "namespace", "elastic-job", "everstep-system")
 
 
 def kubectl(
