@@ -6,13 +6,13 @@ these values is itself at fault, so that every message is about something true.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 from components.faults import Fault
-from components.schema import chosen, field_at
+from components.schema import chosen, field_at, fields
 
 Flag: TypeAlias = bool
 """The value of a key that is true or false: a rule takes values in the order of its paths."""
@@ -85,15 +85,14 @@ def value_at(data: object, model: type[BaseModel], path: str) -> object:
         return value_at(inside, inner, rest)
     if not isinstance(data, Mapping) or key not in data:
         return None if found.is_required() else found.get_default(call_default_factory=True)
-    return _typed(found, inside)
-
-
-def _typed(found: FieldInfo, value: object) -> object:
-    """Read a value as pydantic would ("3" is 3); a union or a constraint does not matter here."""
-    adapter: TypeAdapter[object] = TypeAdapter(
-        found.rebuild_annotation(), config=ConfigDict(coerce_numbers_to_str=True)
-    )
     try:
-        return adapter.validate_python(value)
+        return _reader(model, key).validate_python(inside)
     except ValidationError:
-        return value  # its own fault is on the list already
+        return inside  # its own fault is on the list already
+
+
+@cache
+def _reader(model: type[BaseModel], key: str) -> TypeAdapter[object]:
+    """Give what reads a key's value as pydantic would ("3" is 3); made once, which takes a while."""
+    annotation = dict(fields(model))[key].rebuild_annotation()
+    return TypeAdapter(annotation, config=ConfigDict(coerce_numbers_to_str=True))

@@ -158,6 +158,7 @@ def _container(args: ElasticTrainingJobArgs) -> dict[str, Any]:
         "imagePullPolicy": PULL_POLICY,
         "args": arguments(args),
         "env": _environment(config),
+        **_secrets(config),
         "securityContext": container_security(read_only=False),  # torch caches kernels
         "resources": {
             "requests": {"cpu": config.resources.cpu, "memory": config.resources.memory, **devices},
@@ -206,6 +207,12 @@ def arguments(args: ElasticTrainingJobArgs) -> list[str]:
         "trainer.train",
         *(word for key, value in options.items() for word in (f"--{key}", str(value))),
     ]
+
+
+def _secrets(config: JobConfig) -> dict[str, Any]:
+    """Give the Secrets whose keys become environment variables; nothing where there are none."""
+    named = [{"secretRef": {"name": name}} for name in config.env_from_secrets]
+    return {"envFrom": named} if named else {}
 
 
 def _environment(config: JobConfig) -> list[Any]:

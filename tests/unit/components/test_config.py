@@ -145,6 +145,7 @@ def test_numbers_may_come_as_text_as_pulumi_hands_them_on() -> None:
     assert (said.job.replicas, said.etcd.members) == (2, 1)
 
 
+@settings(deadline=None)
 @given(
     least=st.integers(1, 64),
     wanted=st.integers(1, 64),
@@ -178,7 +179,7 @@ def all_keys(
     return found
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(key=st.sampled_from(all_keys()), data=st.data())
 def test_a_key_with_one_letter_missing_finds_its_right_name(
     key: tuple[str, ...], data: st.DataObject
@@ -197,13 +198,16 @@ def test_a_key_with_one_letter_missing_finds_its_right_name(
     assert name in message, "the right key must be among the nearest"
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["job", "etcd", "replicas", "members", "cluster", "gpuPool", "x"]),
+                st.sampled_from(
+                    ["job", "etcd", "replicas", "members", "cluster", "kind", "gpuPool", "x"]
+                ),
                 inner,
                 max_size=4,
             )

@@ -105,7 +105,7 @@ def test_a_gateway_in_every_zone_is_counted_in_every_zone() -> None:
     assert [line.count for line in cost.lines if line.what == "NAT gateway"] == [3]
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(nodes=st.integers(0, 20), more=st.integers(0, 20), fallback=st.integers(0, 5))
 def test_more_nodes_never_cost_less_and_the_start_never_more_than_the_most(
     nodes: int, more: int, fallback: int

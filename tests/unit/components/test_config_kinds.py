@@ -1,0 +1,194 @@
+"""Kinds of cluster and storage: which shape is meant, what each cloud takes by default."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.config import (
+    AksConfig,
+    BlobConfig,
+    EksConfig,
+    ExistingClusterConfig,
+    FsxConfig,
+    HostPathConfig,
+    as_kind,
+    catalog,
+    from_mapping,
+)
+from components.config.defaults import DEFAULTS, with_defaults
+from components.config.stack import RULES, StackConfig
+from components.faults import ConfigurationError
+from components.rules import value_at
+from components.schema import fields, leaves, models_in, variants
+from tests.unit.components.bad_stacks import AKS, EKS, LOCAL
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize(
+    ("base", "cluster", "storage"),
+    [
+        (LOCAL, ExistingClusterConfig, HostPathConfig),
+        (EKS, EksConfig, FsxConfig),
+        (AKS, AksConfig, BlobConfig),
+    ],
+)
+def test_the_volume_is_of_the_same_cloud_unless_said_otherwise(
+    base: dict[str, Any], cluster: type, storage: type
+) -> None:
+    config = from_mapping(base)
+
+    assert (type(config.cluster), type(config.storage)) == (cluster, storage)
+
+
+def test_what_the_user_says_wins_over_what_the_cloud_would_take() -> None:
+    config = from_mapping(EKS | {"etcd": {"persistence": "disk", "storageClass": "gp3"}})
+
+    assert config.etcd.persistence == "disk"
+    assert config.etcd.image == DEFAULTS["eks"]["etcd.image"], "the rest of the section stays"
+
+
+def test_the_upstream_controller_never_gets_the_maintained_ones_image() -> None:
+    with pytest.raises(ConfigurationError, match=r"controller\.image"):
+        from_mapping(EKS | {"controller": {"kind": "upstream"}})
+    assert from_mapping(EKS).controller.image == DEFAULTS["eks"]["controller.image"]
+
+
+def test_a_cloud_brings_what_gpus_need_and_an_existing_cluster_has_its_own() -> None:
+    for base, wanted in ((LOCAL, False), (EKS, True), (AKS, True)):
+        platform = from_mapping(base).platform
+        parts = (platform.gpu_plugin, platform.metrics, platform.spot)
+        assert {part.enabled for part in parts} == {wanted}
+
+
+@pytest.mark.parametrize("cloud", DEFAULTS)
+def test_every_default_of_a_cloud_is_for_a_key_that_is_there(cloud: str) -> None:
+    for path in DEFAULTS[cloud]:
+        value_at({}, StackConfig, path)
+
+
+def test_every_rule_looks_at_keys_that_are_there() -> None:
+    storage_of = {"existing": "hostpath", "eks": "fsx", "aks": "blob"}
+    for rule in RULES:
+        for cluster in rule.only.get("cluster", storage_of):
+            storage = next(iter(rule.only.get("storage", [storage_of[cluster]])))
+            data = {"cluster": {"kind": cluster}, "storage": {"kind": storage}}
+            for path in rule.paths:
+                value_at(data, StackConfig, path)
+
+
+def test_filling_in_defaults_leaves_the_mapping_as_it_was() -> None:
+    data: dict[str, Any] = {"cluster": {"kind": "eks"}, "platform": {"spot": {}}}
+
+    with_defaults(data)
+
+    assert data == {"cluster": {"kind": "eks"}, "platform": {"spot": {}}}
+
+
+def test_filling_in_defaults_twice_changes_nothing_more() -> None:
+    once = with_defaults(EKS)
+
+    assert with_defaults(once) == once
+
+
+def test_a_section_of_another_kind_is_a_mistake_of_ours() -> None:
+    with pytest.raises(TypeError, match="EksConfig where AksConfig was expected"):
+        as_kind(from_mapping(EKS).cluster, AksConfig)
+
+
+def test_gpu_nodes_stand_in_the_first_zone_unless_said_otherwise() -> None:
+    zones = ["us-east-1b", "us-east-1a"]
+    first = from_mapping(EKS | {"cluster": {"kind": "eks", "zones": zones}})
+    second = EKS | {"cluster": {"kind": "eks", "zones": zones, "gpuPool": {"zone": zones[1]}}}
+
+    assert as_kind(first.cluster, EksConfig).gpu_zone == "us-east-1b"
+    assert as_kind(from_mapping(second).cluster, EksConfig).gpu_zone == "us-east-1a"
+
+
+@pytest.mark.parametrize("version", catalog.KUBERNETES_VERSIONS)
+def test_kube_proxy_follows_the_version_of_kubernetes(version: str) -> None:
+    own = {"coredns": "v1.14.0-eksbuild.1"}
+    cluster = {"kind": "eks", "kubernetesVersion": version, "addonVersions": own}
+
+    addons = as_kind(from_mapping(EKS | {"cluster": cluster}).cluster, EksConfig).addons
+
+    assert addons["kube-proxy"].startswith(f"v{version}.")
+    assert addons["coredns"] == "v1.14.0-eksbuild.1"
+    assert set(addons) == set(catalog.EKS_ADDONS)
+
+
+def test_tags_say_whose_work_it_is() -> None:
+    tags = from_mapping(EKS).tags_for("eks-dev")
+
+    assert tags == EKS["tags"] | {"managed-by": "everstep", "stack": "eks-dev"}
+
+
+def test_the_dns_of_a_cluster_is_the_tenth_address_of_its_services() -> None:
+    cluster = as_kind(from_mapping(AKS).cluster, AksConfig)
+
+    assert cluster.network.dns_service_ip == "10.2.0.10"
+
+
+def every_key(base: dict[str, Any]) -> list[tuple[str, ...]]:
+    found = []
+    for key, field in fields(StackConfig):
+        kind = with_defaults(base).get(key, {}).get("kind") if variants(field) else None
+        models = [variants(field)[kind]] if kind else models_in(field.annotation)
+        found += [(key, *path.split(".")) for model in models for path, _ in leaves(model)]
+    return [path for path in found if not any("[" in part or "<" in part for part in path)]
+
+
+KEYS = [(base, every_key(base)) for base in (EKS, AKS)]
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data(), where=st.sampled_from(KEYS))
+def test_a_misspelt_key_finds_its_right_name_inside_the_chosen_kind(
+    data: st.DataObject, where: tuple[dict[str, Any], list[tuple[str, ...]]]
+) -> None:
+    base, keys = where
+    *sections, name = data.draw(st.sampled_from(keys))
+    position = data.draw(st.integers(0, len(name) - 1))
+    misspelt = name[:position] + name[position + 1 :]
+    if not misspelt or (*sections, misspelt) in keys:
+        return
+    nested: dict[str, Any] = {**base, "cluster": dict(base["cluster"])}
+    inside = nested
+    for section in sections:
+        inside = inside.setdefault(section, {})
+    inside[misspelt] = "x"
+
+    with pytest.raises(ConfigurationError) as caught:
+        from_mapping(nested)
+
+    fault = next(f for f in caught.value.faults if f.path == ".".join([*sections, misspelt]))
+    assert name in fault.cure, "the right key must be among the nearest"
+
+
+@pytest.mark.parametrize("kind", ["eks", "aks", "fsx", "blob", "nothing", 3, None, [], {}])
+@pytest.mark.parametrize("section", ["cluster", "storage"])
+def test_whatever_kind_is_said_the_answer_is_a_configuration_or_faults(
+    section: str, kind: Any
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        from_mapping({section: {"kind": kind, "zones": 3, "gpuPool": [1], "existing": "x"}})
+
+    assert caught.value.faults
+
+
+def test_reading_a_configuration_imports_neither_pulumi_nor_a_cloud() -> None:
+    code = (
+        "import sys, components.config, components.cost; "
+        "print([m for m in sys.modules if m.split('.')[0].startswith(('pulumi', 'kubernetes'))])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "[]", "a command that only reads must start at once"
