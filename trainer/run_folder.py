@@ -13,16 +13,24 @@ from trainer.settings import RESULT_FILE, Settings, any_result, result
 log = logging.getLogger(__name__)
 
 RUN_FILE = "run.json"
+LEDGER_FILE = "ledger.jsonl"
 
 
-def open_run(settings: Settings) -> bool:
-    """Make the folder ready, an other run's files moved aside; false where this run is finished already."""
+def open_run(settings: Settings, samples: int) -> bool:
+    """Make the folder ready for a set of so many samples, another run's files moved aside.
+
+    False where this run is finished already.
+    """
     settings.run.mkdir(parents=True, exist_ok=True)
     if result(settings):
         return False
     _move_old_run_aside(settings)
     if not (settings.run / RUN_FILE).exists():
-        began = {"began": time.time(), "fingerprint": settings.fingerprint}
+        began = {
+            "began": time.time(),
+            "samples": samples,
+            "fingerprint": settings.fingerprint,
+        }
         _write_json(settings.run / RUN_FILE, began)
     return True
 

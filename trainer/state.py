@@ -1,5 +1,6 @@
 """Everything one worker holds while it trains, and how it is saved, restored and given to others."""
 
+import functools
 import logging
 import math
 import os
@@ -17,16 +18,19 @@ from everstep.elastic.checkpoint import Found, Manifest, Skipped, Writer
 from everstep.elastic.exchange import StepExchange
 from everstep.elastic.group import Seat
 from everstep.elastic.journal import Journal
+from everstep.elastic.ledger import LIMBS, Account
+from everstep.elastic.recovery import Standing
 from everstep.elastic.sampler import Plan
 from everstep.elastic.worker import Group
 from trainer import data, models
-from trainer.run_folder import open_run
+from trainer.run_folder import LEDGER_FILE, open_run
 from trainer.schedule import Schedule
 from trainer.settings import Settings, result
 
 log = logging.getLogger(__name__)
 
 MOMENTUM = 0.9
+SCALARS = 4 + LIMBS  # what rides on a step's exchange: see `train_step`
 PROMOTED_SAVES_AFTER = 1.0  # seconds: a new rank 0 does not know how old the last checkpoint is
 
 
@@ -52,10 +56,12 @@ class Trainer:
     step: int = 0  # completed steps
     evaluated: int = 0  # completed epochs that have been evaluated
     accuracy: float = 0.0
+    account: Account = field(default_factory=Account)  # of the samples that made this state
     saved_at: float = 0.0
     last_step: dict[str, Any] = field(default_factory=dict)  # the journal's line of the last step
     _parts: list[torch.Tensor] = field(default_factory=list)
     _numbers: torch.Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))
+    _signed: torch.Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.int64))
     _seated: bool = False
 
     @property
@@ -101,21 +107,19 @@ class Trainer:
     def parts(self) -> Sequence[torch.Tensor]:
         """Parameters, batch statistics, momentum, and the numbers of the loop's own."""
         if not self._parts:
-            self._parts = [*self.tensors().values(), self._numbers]
+            self._parts = [*self.tensors().values(), self._numbers, self._signed]
         self._numbers.copy_(torch.tensor([self.evaluated, self.accuracy], dtype=torch.float64))
+        self._signed.copy_(torch.tensor(self.account.to_signed()))
         return self._parts
 
-    def restore(self) -> int:
+    def restore(self, committed: Standing) -> int:
         """Take up the newest good checkpoint, or begin; the completed steps. For one worker of the group."""
-        if not open_run(self.settings):
+        if not open_run(self.settings, len(self.train_set)):
             found = result(self.settings) or {}
             self.step, self.evaluated = self.total_steps, self.settings.epochs
             self.accuracy = float(found.get("accuracy", math.nan))
             return self.step
-        newest = checkpoint.newest(
-            self.settings.run / "checkpoints", self.fingerprint, self._note_skip
-        )
-        if newest:
+        if newest := self.newest(committed):
             self.load(newest)
         else:
             self._begin_anew()
@@ -125,12 +129,19 @@ class Trainer:
         """The parts are those after `step` steps."""
         evaluated, self.accuracy = self._numbers.tolist()
         self.step, self.evaluated = step, round(evaluated)
+        self.account = Account.from_signed(*self._signed.tolist())
 
     def roll_back(self) -> None:
         """Undo what a step in flight has touched."""
         self.exchange.roll_back()
 
     # --- checkpoints ---
+
+    def newest(self, committed: Standing) -> Found | None:
+        """The newest good checkpoint of this run; one that was committed is put in place first."""
+        folder = self.settings.run / "checkpoints"
+        checkpoint.complete(folder, committed.lineage, committed.step)
+        return checkpoint.newest(folder, self.fingerprint, self._note_skip)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Parameters, batch statistics and momentum, by name; the very tensors that training uses."""
@@ -146,7 +157,12 @@ class Trainer:
             step=self.step,
             generation=self.group.generation,
             fingerprint=self.fingerprint,
-            extra={"evaluated": self.evaluated, "accuracy": self.accuracy},
+            extra={
+                "evaluated": self.evaluated,
+                "accuracy": self.accuracy,
+                "samples": self.account.samples,
+                "digest": f"{self.account.digest:016x}",
+            },
         )
         self.writer.start(self.tensors(), manifest)
 
@@ -168,6 +184,8 @@ class Trainer:
         self.step = found.manifest.step
         self.evaluated = int(found.manifest.extra["evaluated"])
         self.accuracy = float(found.manifest.extra["accuracy"])
+        said = found.manifest.extra
+        self.account = Account(int(said["samples"]), int(said["digest"], 16))
         self.journal.note("restore", step=self.step, path=str(found.path))
 
     @torch.no_grad()
@@ -180,7 +198,7 @@ class Trainer:
         for parameter in self.model.parameters():
             self.optimizer.state[parameter]["momentum_buffer"].zero_()
         self.step = self.evaluated = 0
-        self.accuracy = 0.0
+        self.accuracy, self.account = 0.0, Account()
 
     def _note_skip(self, skipped: Skipped) -> None:
         self.journal.note("skip_checkpoint", path=str(skipped.path), reason=skipped.reason)
@@ -229,7 +247,7 @@ def assemble(settings: Settings, group: Group, seat: Seat, device: torch.device)
         schedule=Schedule(settings.learning_rate, plan.total_steps, settings.warmup_fraction),
         precision=precision,
         prepare=data.Prepare(train_set, device, precision.memory_format),
-        exchange=StepExchange(model, scalars=3),
+        exchange=StepExchange(model, scalars=SCALARS),
         writer=_writer(settings, group, journal),
         seat=seat,
     )
@@ -251,12 +269,24 @@ def _optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:
 def _writer(settings: Settings, group: Group, journal: Journal) -> Writer:
     return Writer(
         settings.run / "checkpoints",
-        may_commit=group.may_commit,
-        on_written=lambda step, seconds, size: journal.note(
-            "checkpoint", step=step, seconds=round(seconds, 3), bytes=size
-        ),
+        commit=lambda manifest: group.commit(manifest.generation, manifest.step),
+        on_written=functools.partial(_note_commit, settings, journal),
         on_failed=lambda step, reason: journal.note("checkpoint_failed", step=step, reason=reason),
         keep=settings.keep_checkpoints,
+    )
+
+
+def _note_commit(
+    settings: Settings, journal: Journal, manifest: Manifest, seconds: float, size: int
+) -> None:
+    journal.note("checkpoint", step=manifest.step, seconds=round(seconds, 3), bytes=size)
+    # A journal's way of writing is what a ledger needs: one write a line, torn ones passed over.
+    Journal(settings.run / LEDGER_FILE).note(
+        "commit",
+        step=manifest.step,
+        generation=manifest.generation,
+        samples=manifest.extra["samples"],
+        digest=manifest.extra["digest"],
     )
 
 

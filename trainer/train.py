@@ -20,13 +20,14 @@ from typing import NoReturn
 import torch
 from torch import nn
 
-from everstep.elastic import checkpoint
 from everstep.elastic.group import PeerLostError, Seat, agree, join, sum_in_default_group
+from everstep.elastic.ledger import digest, from_limbs, to_limbs
 from everstep.elastic.live_worker import LiveGroup, attach_live, interruptible
+from everstep.elastic.recovery import Standing
 from everstep.elastic.sampler import Ids, share
 from everstep.elastic.worker import FAILED, RESTART, Group, attach
 from everstep.errors import EverstepError
-from trainer import models
+from trainer import data, models
 from trainer.evaluate import Score, evaluate
 from trainer.run_folder import open_run, write_result
 from trainer.settings import Settings, parse, result
@@ -81,7 +82,8 @@ def train_live(settings: Settings, group: LiveGroup, device: torch.device) -> No
 def train_restart(settings: Settings, group: Group, device: torch.device) -> None:
     """One worker's life in one generation."""
     seat = join(group.generation)
-    unfinished = seat.rank != 0 or open_run(settings)
+    samples = len(data.load(settings.dataset, settings.data, "train", settings.image_size))
+    unfinished = seat.rank != 0 or open_run(settings, samples)
     if agree(seat, "run", "open" if unfinished else "finished") == "finished":
         return
     trainer = assemble(settings, group, seat, device)
@@ -130,8 +132,9 @@ def train_step(trainer: Trainer) -> bool:
     trainer.exchange.clear()
     loss = _forward_backward(trainer, mine, len(ids)) if len(mine) else 0.0
     wishes = [float(trainer.group.regroup_wanted), float(trainer.group.leaving)]
-    total, votes, leavers = trainer.exchange.sum(
-        len(mine) / len(ids), [loss, *wishes], trainer.seat.sum
+    read = [float(len(mine)), *to_limbs(digest(trainer.step, mine))]
+    total, votes, leavers, samples, *limbs = trainer.exchange.sum(
+        len(mine) / len(ids), [loss, *wishes, *read], trainer.seat.sum
     )
     if not math.isfinite(total):
         raise EverstepError(
@@ -142,6 +145,7 @@ def train_step(trainer: Trainer) -> bool:
     def apply() -> None:
         trainer.optimizer.step()
         trainer.step += 1
+        trainer.account = trainer.account.plus(round(samples), from_limbs(limbs))
         _note_step(trainer, total, time.monotonic() - began, len(ids))
         if votes > 0:
             before_leaving(trainer, all_leave=leavers == trainer.seat.world_size)
@@ -219,7 +223,7 @@ def finish(trainer: Trainer) -> None:
 def _write_result(trainer: Trainer) -> None:
     trainer.save()
     trainer.writer.wait()
-    if not trainer.group.may_commit(trainer.group.generation):
+    if not trainer.group.commit(trainer.group.generation, trainer.step):
         raise PeerLostError("another generation has taken over: the result is theirs to write")
     summary = write_result(trainer.settings, trainer.step, trainer.accuracy)
     trainer.journal.note(
@@ -232,9 +236,7 @@ def restore(trainer: Trainer) -> None:
     """Take up the newest good checkpoint; rank 0 chooses, so that all have the same."""
     found = None
     if trainer.leads:
-        found = checkpoint.newest(
-            trainer.settings.run / "checkpoints", trainer.fingerprint, trainer._note_skip
-        )
+        found = trainer.newest(Standing())
     chosen = agree(trainer.seat, "resume", str(found.path) if found else "")
     if chosen:
         found = found or read_chosen(Path(chosen))

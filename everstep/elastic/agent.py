@@ -3,7 +3,7 @@
 One thread decides (it alone touches the `Membership`), one keeps the lease alive, one watches.
 Everything that happens becomes an event in one queue, so the pure core sees one history and never a
 lock. Keys in etcd, under `/everstep/<run>/`: `members/<identity>` (with the lease), `generation`,
-`outcome`.
+`committed`, `outcome`.
 """
 
 import contextlib
@@ -122,6 +122,7 @@ class Agent:
         self._closed = threading.Event()
         self._watching_from = 0
         self._came_at = 0
+        self._committed = (0, 0)
 
     def start(self) -> None:
         """Read what etcd holds and begin to follow it.
@@ -193,14 +194,33 @@ class Agent:
             said = json.dumps({"finished": ended.finished, "reason": ended.reason})
             self._etcd.put(f"{self._prefix}outcome", said, lease)
 
-    def may_commit(self, number: int) -> bool:
-        """Whether generation `number` is current by etcd's own word; false where etcd does not say."""
+    def commit(self, number: int, taken_in: int, step: int) -> bool:
+        """Commit a step for generation `number`: false where it is not current, or etcd does not say.
+
+        One transaction: it holds only if the generation's key is still the one that was read.
+        """
+        key = f"{self._prefix}generation"
+        said = json.dumps({"lineage": taken_in, "step": step, "generation": number})
         with contextlib.suppress(EverstepError), contextlib.closing(self._etcd):
-            entries, _ = self._etcd.get(
-                f"{self._prefix}generation", patience_seconds=COMMIT_PATIENCE_SECONDS
+            entries, _ = self._etcd.get(key, patience_seconds=COMMIT_PATIENCE_SECONDS)
+            if not entries or Generation.from_json(entries[0].value).number != number:
+                return False
+            return self._etcd.put_while_unchanged(
+                f"{self._prefix}committed",
+                said,
+                witness=key,
+                modified=entries[0].modified,
+                patience_seconds=COMMIT_PATIENCE_SECONDS,
             )
-            return bool(entries) and Generation.from_json(entries[0].value).number == number
         return False
+
+    @property
+    def committed(self) -> tuple[int, int]:
+        """Generation and step of the newest committed checkpoint; zeros where there is none.
+
+        In etcd's order with the generations: when one is heard of, so is every commit before it.
+        """
+        return self._committed
 
     def waiting_members(self) -> int:
         """How many members wait outside the current generation."""
@@ -350,10 +370,10 @@ class Agent:
         )
         agreed = next((e for e in entries if e.key == f"{self._prefix}generation"), None)
         generation = Generation.from_json(agreed.value) if agreed else None
-        self._events.put(Snapshot(members, generation, agreed.modified if agreed else 0))
         for entry in entries:
-            if entry.key == f"{self._prefix}outcome":
+            if entry.key in (f"{self._prefix}outcome", f"{self._prefix}committed"):
                 self._pass_on("put", entry)
+        self._events.put(Snapshot(members, generation, agreed.modified if agreed else 0))
 
     def _pass_on(self, kind: str, entry: Entry) -> None:
         name = entry.key.removeprefix(self._prefix)
@@ -364,6 +384,9 @@ class Agent:
                 self._events.put(MemberGone(name.removeprefix("members/")))
         elif kind == "put" and name == "generation":
             self._events.put(GenerationPut(Generation.from_json(entry.value), entry.modified))
+        elif kind == "put" and name == "committed":
+            said = json.loads(entry.value)
+            self._committed = (said["lineage"], said["step"])
         elif kind == "put" and name == "outcome" and entry.modified > self._came_at:
             # One that stood before this agent came is of an earlier run under the same name.
             self._events.put(Ended(**json.loads(entry.value)))

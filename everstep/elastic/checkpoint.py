@@ -1,17 +1,18 @@
 """Checkpoints that are whole or not there.
 
 A checkpoint is a folder `step-XXXXXXXX` with `state.safetensors` and `manifest.json`. It is written
-aside, synced, its manifest last, and renamed; a reader trusts only a folder whose manifest is there
-and whose file has the checksum that the manifest names. The newest good one wins. Just before the
-rename the writer asks whether its generation is still the current one: a worker that was frozen and
-thawed commits nothing.
+aside, synced, its manifest last, committed, and renamed; a reader trusts only a folder whose manifest
+is there and whose file has the checksum that the manifest names. The newest good one wins. To commit
+is one transaction of etcd's: it holds only while the writer's generation is the current one, so a
+worker that was frozen and thawed commits nothing; and what it holds is for the next generation to
+read, so that nobody goes on from less. A writer that died between the two has committed: whoever
+restores puts the folder in place for it (`complete`).
 
 Why safetensors and not torch.save: half the time, no code in the file, and readable without torch.
 """
 
 import contextlib
 import errno
-import functools
 import json
 import logging
 import os
@@ -145,7 +146,7 @@ def write(
     state: Tensors,
     manifest: Manifest,
     *,
-    may_commit: Callable[[], bool],
+    commit: Callable[[Manifest], bool],
     keep: int = 3,
 ) -> Path:
     """Write one checkpoint durably and remove those older than the `keep` newest.
@@ -166,7 +167,7 @@ def write(
         (aside / MANIFEST_FILE).write_text(json.dumps(sealed, indent=1))
         _sync(aside / MANIFEST_FILE)
         _sync(aside)
-        if not may_commit():
+        if not commit(manifest):
             raise FencedError(f"generation {manifest.generation} is not the current one any more")
         _put_in_place(aside, final)
         _sync(folder)
@@ -181,13 +182,25 @@ def write(
     return final
 
 
+def complete(folder: Path, generation: int, step: int) -> None:
+    """Put the committed checkpoint of this generation and step in place, if its writer died before it could."""
+    if (folder / f"step-{step:08d}").exists():
+        return
+    for aside in folder.glob(f".step-{step:08d}-*"):
+        with contextlib.suppress(ValueError, OSError):
+            if check(aside).manifest.generation == generation:
+                _put_in_place(aside, folder / f"step-{step:08d}")
+                _sync(folder)
+                return
+
+
 class Writer:
     """Writes checkpoints in the background, one at a time, from snapshots that no step can change.
 
     Args:
         folder: of the run's checkpoints.
-        may_commit: asked just before each commit, with the generation that the snapshot is of.
-        on_written: called from the writing thread with (step, seconds, bytes).
+        commit: asked just before a checkpoint takes its place; false forbids it.
+        on_written: called from the writing thread with (manifest, seconds, bytes).
         on_failed: called from the writing thread with (step, reason); training goes on.
     """
 
@@ -195,12 +208,12 @@ class Writer:
         self,
         folder: Path,
         *,
-        may_commit: Callable[[int], bool],
-        on_written: Callable[[int, float, int], None],
+        commit: Callable[[Manifest], bool],
+        on_written: Callable[[Manifest, float, int], None],
         on_failed: Callable[[int, str], None],
         keep: int = 3,
     ) -> None:
-        self._folder, self._may_commit, self._keep = folder, may_commit, keep
+        self._folder, self._commit, self._keep = folder, commit, keep
         self._on_written, self._on_failed = on_written, on_failed
         self._buffers: Tensors = {}
         self._thread: threading.Thread | None = None
@@ -238,14 +251,13 @@ class Writer:
     def _write(self, state: Tensors, manifest: Manifest) -> None:
         began = time.monotonic()
         try:
-            may_commit = functools.partial(self._may_commit, manifest.generation)
-            path = write(self._folder, state, manifest, may_commit=may_commit, keep=self._keep)
+            path = write(self._folder, state, manifest, commit=self._commit, keep=self._keep)
             size = (path / STATE_FILE).stat().st_size
         except Exception as error:  # a checkpoint that fails must not end the training
             log.error("checkpoint of step %d FAILED: %s; older ones stand", manifest.step, error)
             self._on_failed(manifest.step, str(error))
         else:
-            self._on_written(manifest.step, time.monotonic() - began, size)
+            self._on_written(manifest, time.monotonic() - began, size)
 
 
 def _newest_first(folder: Path) -> Iterator[Path]:

@@ -176,6 +176,25 @@ class Etcd:
             self.call("kv/txn", {"compare": [same], "success": [put]}).get("succeeded", False)
         )
 
+    def put_while_unchanged(
+        self, key: str, value: str, *, witness: str, modified: int, patience_seconds: float
+    ) -> bool:
+        """Set a key only if another one's last change is still revision `modified`.
+
+        Repeating it after a lost answer is harmless: it sets the same value.
+        """
+        same = {
+            "key": _text(witness),
+            "target": "MOD",
+            "result": "EQUAL",
+            "mod_revision": str(modified),
+        }
+        put = {"request_put": {"key": _text(key), "value": _text(value)}}
+        answer = self.call(
+            "kv/txn", {"compare": [same], "success": [put]}, patience_seconds=patience_seconds
+        )
+        return bool(answer.get("succeeded", False))
+
     def grant(self, ttl_seconds: int) -> int:
         """Ask for a lease; its number."""
         return int(self.call("lease/grant", {"TTL": str(ttl_seconds)})["ID"])

@@ -112,6 +112,7 @@ class LiveHandler(EtcdV3Handler):
                 "nodes": len(generation.members),
                 "host": host,
                 "port": port,
+                "committed": self._agent.committed,
             }
         )
 

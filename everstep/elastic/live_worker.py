@@ -49,6 +49,7 @@ from everstep.elastic.recovery import (
     Restore,
     Restored,
     RollBack,
+    Standing,
     Summed,
     Train,
     Warm,
@@ -66,8 +67,11 @@ class State(Protocol):
     def parts(self) -> Sequence[torch.Tensor]:
         """Every tensor that the next step depends on, in an order that is the same on all workers."""
 
-    def restore(self) -> int:
-        """Take up the newest checkpoint, or the fresh state; the completed steps. Asked of one worker."""
+    def restore(self, committed: Standing) -> int:
+        """Take up the newest checkpoint, or the fresh state; the completed steps. Asked of one worker.
+
+        `committed` tells of the newest one that was committed, should it not be in its place yet.
+        """
 
     def adopt(self, step: int) -> None:
         """The parts have been written to: they are now those after `step` completed steps."""
@@ -157,13 +161,18 @@ class LiveGroup:
         if self._link is not None and self._link.aborted:
             raise PeerLostError(self._why or "the group was given up")
 
-    def may_commit(self, taken_in: int) -> bool:
-        """Whether a snapshot taken in generation `taken_in` may be committed: asks etcd by the agent."""
+    def commit(self, taken_in: int, step: int) -> bool:
+        """Commit the snapshot of a step, taken in generation `taken_in`; false: it may not be any more.
+
+        Refused where another generation is current, or where this worker's state has been another's
+        since: the snapshot may be of a history that the group has left.
+        """
         if taken_in < self._core.unbroken_since:
             return False
         self._answered.clear()
         self._allowed = False
-        self._send({"commit": self._core.generation})
+        number = self._core.generation
+        self._send({"commit": number, "taken_in": taken_in, "step": step})
         return self._answered.wait(ANSWER_SECONDS) and self._allowed
 
     def finished(self, summary: str) -> None:
@@ -210,7 +219,7 @@ class LiveGroup:
                 parts = self._held().parts()
                 return Compared(copying.compare(self._joined(), report, parts))
             case Restore():
-                return Restored(self._held().restore())
+                return Restored(self._held().restore(self._core.committed))
             case Copy(plan):
                 copying.copy(self._joined(), plan, self._held().parts())
                 self._held().adopt(plan.standing.step)
@@ -251,7 +260,7 @@ class LiveGroup:
         rank, world = int(call["node"]) * size + local, int(call["nodes"]) * size
         number = int(call["form"])
         self._meeting = Meeting(number, str(call["host"]), int(call["port"]), rank, world)
-        return Called(number, rank, world)
+        return Called(number, rank, world, Standing(*map(int, call["committed"])))
 
     def _joined(self) -> Link:
         if self._link is None:

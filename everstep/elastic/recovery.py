@@ -103,7 +103,9 @@ def plan(reports: Sequence[Report]) -> Plan | None:
     sums = reports[first].sums
     # Equal standing and other bytes would be a fault of the hardware: such a worker is no holder.
     holders = [
-        rank for rank, report in enumerate(reports) if (report.standing, report.sums) == (best, sums)
+        rank
+        for rank, report in enumerate(reports)
+        if (report.standing, report.sums) == (best, sums)
     ]
     lacks = {
         rank: tuple(part for part in range(len(sums)) if _differs(report, sums, part))

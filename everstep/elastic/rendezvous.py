@@ -248,7 +248,8 @@ class EtcdV3Handler(RendezvousHandler):
         if "progressed" in message:
             self._progressed = True
         if "commit" in message:
-            return {"answer": self._agent.may_commit(int(message["commit"]))}
+            taken_in, step = int(message["taken_in"]), int(message["step"])
+            return {"answer": self._agent.commit(int(message["commit"]), taken_in, step)}
         if "finished" in message:
             self._agent.end_run(Ended(finished=True, reason=str(message["finished"])))
         if "failed" in message:

@@ -56,8 +56,8 @@ class Group(Protocol):
     def settle(self) -> None:
         """Announce that this worker ends by itself now: from here on a lost peer does not end it."""
 
-    def may_commit(self, taken_in: int) -> bool:
-        """Whether a snapshot taken in generation `taken_in` may be committed; ask just before."""
+    def commit(self, taken_in: int, step: int) -> bool:
+        """Commit the snapshot of a step, taken in generation `taken_in`; false: this group may not any more."""
 
     def finished(self, summary: str) -> None:
         """Tell everybody that the run is complete."""
@@ -86,9 +86,9 @@ class Alone:
     def settle(self) -> None:
         """Nobody needs to know."""
 
-    def may_commit(self, taken_in: int) -> bool:
+    def commit(self, taken_in: int, step: int) -> bool:
         """There is no other."""
-        del taken_in
+        del taken_in, step
         return True
 
     def finished(self, summary: str) -> None:
@@ -140,12 +140,11 @@ class Attached:
         self._settling = True
         self._send({"settling": True})
 
-    def may_commit(self, taken_in: int) -> bool:
-        """Ask the agent, which asks etcd; no answer is a no."""
-        del taken_in  # this process has been in one generation only
+    def commit(self, taken_in: int, step: int) -> bool:
+        """Have the agent commit, with etcd; no answer is a no."""
         self._answered.clear()
         self._allowed = False
-        self._send({"commit": self.generation})
+        self._send({"commit": self.generation, "taken_in": taken_in, "step": step})
         return self._answered.wait(30) and self._allowed
 
     def finished(self, summary: str) -> None:

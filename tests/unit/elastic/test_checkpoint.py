@@ -20,7 +20,7 @@ def save(
 ) -> Path:
     state = {"weight": torch.full((300,), fill), "bias": torch.arange(4)}
     manifest = Manifest(step, 1, run or RUN, {"evaluated": 0})
-    return checkpoint.write(folder, state, manifest, may_commit=lambda: True, keep=keep)
+    return checkpoint.write(folder, state, manifest, commit=lambda manifest: True, keep=keep)
 
 
 def test_what_was_written_comes_back(tmp_path):
@@ -108,7 +108,7 @@ def test_a_torn_checkpoint_of_another_model_is_only_skipped(tmp_path):
 def test_a_fenced_worker_commits_nothing_and_leaves_nothing(tmp_path):
     with pytest.raises(FencedError):
         checkpoint.write(
-            tmp_path, {"a": torch.ones(1)}, Manifest(1, 1, RUN), may_commit=lambda: False
+            tmp_path, {"a": torch.ones(1)}, Manifest(1, 1, RUN), commit=lambda manifest: False
         )
 
     assert list(tmp_path.iterdir()) == []
@@ -119,7 +119,7 @@ def test_a_full_disk_ends_no_training_and_leaves_older_checkpoints(tmp_path, mon
     failed: list[tuple[int, str]] = []
     writer = Writer(
         tmp_path,
-        may_commit=lambda taken_in: True,
+        commit=lambda manifest: True,
         on_written=lambda *_: None,
         on_failed=lambda step, reason: failed.append((step, reason)),
     )
@@ -139,7 +139,7 @@ def test_a_snapshot_is_not_changed_by_the_steps_that_follow(tmp_path):
     hold, weight = threading.Event(), torch.zeros(10)
     writer = Writer(
         tmp_path,
-        may_commit=lambda taken_in: hold.wait(10),
+        commit=lambda manifest: hold.wait(10),
         on_written=lambda *_: None,
         on_failed=lambda step, reason: pytest.fail(reason),
     )
@@ -158,7 +158,7 @@ def test_tensors_in_any_memory_layout_keep_their_values(tmp_path):
     weight = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
     writer = Writer(
         tmp_path,
-        may_commit=lambda taken_in: True,
+        commit=lambda manifest: True,
         on_written=lambda *_: None,
         on_failed=lambda *a: pytest.fail(str(a)),
     )

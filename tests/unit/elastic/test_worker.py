@@ -18,7 +18,7 @@ print("generation", group.generation, flush=True)
 for line in sys.stdin:
     match line.strip():
         case "regroup?": print(group.regroup_reason, flush=True)
-        case "commit?": print(group.may_commit(7), flush=True)
+        case "commit?": print(group.commit(7, 1), flush=True)
         case "settle": group.settle(); print("settled", flush=True)
         case "end": break
 """
@@ -93,7 +93,7 @@ def test_a_settling_worker_outlives_a_stop_to_save_its_step(agent):
 
 def test_a_commit_is_asked_for_with_the_worker_s_own_generation(agent):
     assert agent.ask("commit?") == "True"
-    assert {"commit": 7} in agent.heard
+    assert {"commit": 7, "taken_in": 7, "step": 1} in agent.heard
 
 
 def test_a_wish_to_regroup_only_raises_a_flag(agent):
@@ -107,4 +107,4 @@ def test_without_an_agent_a_worker_is_alone(monkeypatch):
     monkeypatch.delenv(channel.SOCKET_VARIABLE, raising=False)
 
     assert isinstance(attach(), Alone)
-    assert attach().may_commit(0)
+    assert attach().commit(0, 1)
