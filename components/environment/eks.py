@@ -53,14 +53,7 @@ def declare_eks(config: StackConfig, stack: str) -> Environment:
         config: the whole configuration, checked; `cluster` is of kind eks, `storage` of kind fsx.
         stack: name of the stack, for tags and names that are unique in an account.
     """
-    tags = config.tags_for(stack)
-    cluster = as_kind(config.cluster, EksConfig)
-    provider = aws.Provider(
-        "aws",
-        region=cluster.region,
-        default_tags=aws.ProviderDefaultTagsArgs(tags=tags),
-    )
-    return EksEnvironment(config, stack, pulumi.ResourceOptions(providers=[provider])).environment
+    return EksEnvironment("eks", config, stack).environment
 
 
 class EksEnvironment(Part):
@@ -72,11 +65,17 @@ class EksEnvironment(Part):
 
     environment: Environment
 
-    def __init__(self, config: StackConfig, stack: str, opts: pulumi.ResourceOptions) -> None:
-        super().__init__("environment:Eks", "eks", opts)
+    def __init__(self, name: str, config: StackConfig, stack: str) -> None:
+        super().__init__("environment:Eks", name)
         self._config, self._stack = config, stack
         self._eks = as_kind(config.cluster, EksConfig)
-        self._vpc = Vpc(f"{self.name}-network", VpcArgs(config=self._eks), self.child())
+        self._aws = aws.Provider(
+            f"{name}-aws",
+            region=self._eks.region,
+            default_tags=aws.ProviderDefaultTagsArgs(tags=config.tags_for(stack)),
+            opts=self.child(),
+        )
+        self._vpc = Vpc(f"{name}-network", VpcArgs(config=self._eks), self._on_aws())
         self._cluster = self._declare_cluster()
         self._storage = self._declare_storage()
         early = self._addons("early", BEFORE_NODES, {NETWORK: network_identity()}, ())
@@ -91,11 +90,20 @@ class EksEnvironment(Part):
         self._declare_budget()
         self.register_outputs({"kubeconfig": self._kubeconfig})
 
+    def _on_aws(
+        self,
+        after: Sequence[pulumi.Resource] = (),
+        also: "Sequence[pulumi.ProviderResource]" = (),
+    ) -> pulumi.ResourceOptions:
+        """Give the options of a part whose resources go through the stack's own provider."""
+        through = pulumi.ResourceOptions(providers=[self._aws, *also])
+        return pulumi.ResourceOptions.merge(self.child(after=after), through)
+
     def _declare_cluster(self) -> EksCluster:
         args = EksClusterArgs(
             config=self._eks, subnets=self._vpc.private, protect=self._config.protect
         )
-        return EksCluster(f"{self.name}-cluster", args, self.child())
+        return EksCluster(f"{self.name}-cluster", args, self._on_aws())
 
     def _declare_storage(self) -> Fsx:
         args = FsxArgs(
@@ -109,7 +117,7 @@ class EksEnvironment(Part):
             node_security_group=self._cluster.security_group,
             protect=self._config.protect,
         )
-        return Fsx(f"{self.name}-storage", args, self.child())
+        return Fsx(f"{self.name}-storage", args, self._on_aws())
 
     def _addons(
         self,
@@ -124,7 +132,7 @@ class EksEnvironment(Part):
             names=names,
             identities=identities,
         )
-        return EksAddons(f"{self.name}-{stage}", args, self.child(after=after))
+        return EksAddons(f"{self.name}-{stage}", args, self._on_aws(after))
 
     def _declare_nodes(self, early: EksAddons) -> EksNodes:
         """Declare nodes, which need a network and a way out to become Ready."""
@@ -137,7 +145,7 @@ class EksEnvironment(Part):
             tags=self._config.tags_for(self._stack),
         )
         after = [*early.installed, *self._vpc.ready]
-        return EksNodes(f"{self.name}-nodes", args, self.child(after=after))
+        return EksNodes(f"{self.name}-nodes", args, self._on_aws(after))
 
     def _write_kubeconfig(self) -> pulumi.Output[str]:
         cluster = self._cluster.cluster
@@ -171,9 +179,7 @@ class EksEnvironment(Part):
             groups=[self._nodes.system, *self._nodes.gpu],
             placement=SYSTEM_PLACEMENT,
         )
-        through = pulumi.ResourceOptions(providers=[self._kubernetes])
-        opts = pulumi.ResourceOptions.merge(self.child(), through)
-        EksAutoscaler(f"{self.name}-autoscaler", args, opts)
+        EksAutoscaler(f"{self.name}-autoscaler", args, self._on_aws(also=[self._kubernetes]))
 
     def _declare_registry(self) -> Ecr | None:
         if self._config.registry.kind != "ecr":
@@ -183,7 +189,7 @@ class EksEnvironment(Part):
             puller=self._nodes.role_arn,
             protect=self._config.protect,
         )
-        return Ecr(f"{self.name}-registry", args, self.child())
+        return Ecr(f"{self.name}-registry", args, self._on_aws())
 
     def _declare_budget(self) -> None:
         if self._config.cost.budget is None:
@@ -191,7 +197,7 @@ class EksEnvironment(Part):
         args = AwsBudgetArgs(
             config=self._config.cost.budget, cluster=self._eks.name, stack=self._stack
         )
-        AwsBudget(f"{self.name}-budget", args, self.child())
+        AwsBudget(f"{self.name}-budget", args, self._on_aws())
 
     def _describe(self, registry: Ecr | None) -> Environment:
         cluster = self._cluster.cluster

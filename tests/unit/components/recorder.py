@@ -71,8 +71,8 @@ class Graph:
         return [one for one in self.resources.values() if one.type.rsplit(":", 1)[-1] == kind]
 
     def one(self, kind: str) -> Recorded:
-        """Give the only resource whose type ends in `kind`."""
-        found = self.of(kind)
+        """Give the only resource whose type ends in `kind`, components aside."""
+        found = [one for one in self.of(kind) if one.custom]
         assert len(found) == 1, f"{kind}: {sorted(one.name for one in found)}"
         return found[0]
 

@@ -21,8 +21,7 @@ UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"  # Pulumi's mark of a value not
 # Kubernetes gives an empty value (as S3 does to a prefix) a meaning of its own under these keys.
 EMPTY_SAYS_SOMETHING = {
     "podSelector", "namespaceSelector", "emptyDir", "nodeSelector", "selector", "status",
-    "matchLabels", "tolerations", "storageClassName", "apiGroups", "ingress", "egress", "volumes",
-    "initContainers", "readOnlyRootFilesystem", "labels", "annotations",
+    "matchLabels", "labels", "annotations",
 }  # fmt: skip
 PACKAGES = {"aws": "pulumi_aws", "azure-native": "pulumi_azure_native"}
 
@@ -105,7 +104,7 @@ def _empty(value: Any, path: str, *, strict: bool) -> Iterator[str]:
 
 def _got_lost(key: str, value: Any) -> bool:
     """Say whether a Kubernetes object can hardly mean that this is empty."""
-    return key not in EMPTY_SAYS_SOMETHING and not isinstance(value, str)
+    return key not in EMPTY_SAYS_SOMETHING and not isinstance(value, str | list)
 
 
 @cache
