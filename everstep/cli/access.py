@@ -4,12 +4,13 @@ The twin's modules and the Kubernetes package are imported here, late, so that `
 and the reading commands start at once and work where the twin cannot.
 """
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everstep.cli import clouds, grounds
+from everstep.cli import clouds, grounds, stand_ins
 from everstep.cli.cluster import Cluster
 from everstep.cli.engine import Engine, open_engine
 from everstep.cli.grounds import PLUGINS, Ground
@@ -158,7 +159,18 @@ def place(stack: str, *, twin: bool = False) -> Place:
     workspace = open_workspace(stack)
     config = read_configuration(workspace)
     ground = grounds.ground_of(config, twin=twin)
-    return Place(grounds.on(ground, workspace), config, ground)
+    here = Place(grounds.on(ground, workspace), config, ground)
+    return _without_the_published(here) if ground is Ground.TWIN_CLOUD else here
+
+
+def _without_the_published(here: Place) -> Place:
+    """The same place with what the twin cannot run put aside for what it can."""
+    sections = stand_ins.in_place_of(here.config, stand_ins.given())
+    if not sections:
+        return here
+    instead = tuple((name, json.dumps(section)) for name, section in sections.items())
+    workspace = replace(here.workspace, instead=instead)
+    return replace(here, workspace=workspace, config=read_configuration(workspace))
 
 
 def place_to_look(stack: str, *, twin: bool = False) -> Place:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from everstep.cli.commands import doctor, engine, node, preview, spot, status, up, watch
+from everstep.cli.commands import cost, doctor, engine, node, preview, spot, status, up, watch
 from everstep.cli.console import results
 from everstep.cli.failures import guarded
 
@@ -45,6 +45,7 @@ TRAINING, MACHINES, BY_HAND = "Training", "Machines", "By hand"
 app.command(rich_help_panel=TRAINING)(preview.preview)
 app.command(rich_help_panel=TRAINING)(up.up)
 app.command(rich_help_panel=TRAINING)(up.down)
+app.command(rich_help_panel=TRAINING)(cost.cost)
 app.command(rich_help_panel=TRAINING)(status.status)
 app.command(rich_help_panel=TRAINING)(watch.follow)
 app.command(rich_help_panel=TRAINING)(watch.report)

@@ -7,7 +7,7 @@ twin's machines know local ones under those names.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everstep.cli.names import nearest
 from everstep.errors import EverstepError
@@ -61,14 +61,40 @@ def named(config: "StackConfig") -> list[Named]:
         Named(f"platform.{key}.image", part.image, stand_in)
         for key, part, stand_in in (
             ("spot", platform.spot, "spot"),
-            ("gpuPlugin", platform.gpu_plugin, "device-plugin"),
-            ("metrics", platform.metrics, "exporter"),
+            ("gpuPlugin", platform.gpu_plugin, "gpu-plugin"),
+            ("metrics", platform.metrics, "gpu-metrics"),
         )
         if part.enabled
     ]
     if cluster.kind == "eks" and cluster.autoscaling.enabled:
         beside.append(Named("cluster.autoscaling.image", cluster.autoscaling.image, "autoscaler"))
     return [*always, *beside]
+
+
+def given() -> frozenset[str]:
+    """The images in the archives that the user gave beside the twin's own.
+
+    Raises:
+        EverstepError: what was given is no folder of archives.
+    """
+    from twin.images import layout
+    from twin.images.store import foreign_archives
+
+    return frozenset(
+        image.reference for archive in foreign_archives() for image in layout.read(archive)
+    )
+
+
+def in_place_of(config: "StackConfig", present: Collection[str]) -> dict[str, Any]:
+    """Sections that take the place of the stack file's on a cloud of the twin.
+
+    The published controller runs only where its image was given; else Everstep's own takes its
+    place. That is more than an alias: the two have other rights and another definition of the job.
+    """
+    controller = config.controller
+    if controller.kind == "upstream" and controller.image not in present:
+        return {"controller": {"kind": "maintained"}}
+    return {}
 
 
 def aliases(wanted: Sequence[Named], present: Collection[str]) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """A cloud of the twin from the command line's side: what it is told, prepared with, and asked at the end."""
 
-from collections.abc import Collection
-
 from everstep.cli import stand_ins, toolbox
 from everstep.cli.access import Place
 from everstep.cli.clouds import CLOUDS
@@ -9,13 +7,19 @@ from everstep.cli.console import people, say, warn
 from everstep.progress import Progress
 
 
-def show_banner() -> None:
+def show_banner(place: Place) -> None:
     """Say what a run on the twin's cloud proves, and what it does not."""
     from twin.clouds import BANNER
 
     people.print()
     for line in BANNER.splitlines():
         say(f"   {line}", style="bright_black")
+    for name, _ in place.workspace.instead:
+        say(
+            f"   Everstep's own {name} stands in for the published one, whose image no archive of "
+            "EVERSTEP_TWIN_IMAGES holds.",
+            style="bright_black",
+        )
     people.print()
 
 
@@ -32,17 +36,9 @@ def prepare(place: Place, progress: Progress) -> None:
     stand_ins.require([one for one in wanted if one.is_local], present)
     for one in stand_ins.unanswered(wanted, present):
         warn(f"nothing on the twin stands in for {one.image} (everstep:{one.key})")
-    if place.config.controller.kind == "upstream":
-        _say_which_controller(place.config.controller.image or "", present)
     with progress.step("Starting the region: a control plane, and what makes machines"):
         ensure_control_plane(place.workspace.state)
     place.twin().alias_images(stand_ins.aliases(wanted, present))
-
-
-def _say_which_controller(image: str, present: Collection[str]) -> None:
-    """The published controller runs only where somebody gave its image."""
-    if image not in present:
-        say(f"   Everstep's own controller answers for {image}: EVERSTEP_TWIN_IMAGES has it not")
 
 
 def left_in_accounts(place: Place) -> list[str]:

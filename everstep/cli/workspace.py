@@ -5,6 +5,7 @@ not to the project, and a clone must not turn dirty by being used; so the engine
 of the stack file, made anew for every command, that lies beside the state.
 """
 
+import json
 import os
 import secrets
 import sys
@@ -27,6 +28,8 @@ NAMESPACE = "elastic-job"
 """Where the program puts everything of ours in the cluster."""
 
 PROJECT_FILE = "Pulumi.yaml"
+SECTION = "everstep:"
+"""What our keys in a stack file begin with."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Workspace:
         keep: the state's folder instead, where the stack runs on what is not the twin's: what it
             declared there must not be forgotten because a twin of this machine is taken down.
         twin_is_chosen: whether the user named the twin.
+        instead: sections of the configuration, as JSON by name, that are used in the place of the
+            stack file's.
     """
 
     project: Path
@@ -49,6 +54,7 @@ class Workspace:
     state: Path
     keep: Path | None = None
     twin_is_chosen: bool = False
+    instead: tuple[tuple[str, str], ...] = ()
 
     @property
     def home(self) -> Path:
@@ -176,12 +182,12 @@ def read_configuration(workspace: Workspace) -> "StackConfig":
     from components.faults import ConfigurationError
 
     content = read_stack_file(workspace.stack_file)
-    prefix = "everstep:"
     said = {
-        str(key).removeprefix(prefix): value
+        str(key).removeprefix(SECTION): value
         for key, value in (content.get("config") or {}).items()
-        if str(key).startswith(prefix)
+        if str(key).startswith(SECTION)
     }
+    said |= {name: json.loads(section) for name, section in workspace.instead}
     try:
         return from_mapping(said)
     except ConfigurationError as error:
@@ -223,6 +229,10 @@ def copy_stack_file(workspace: Workspace, salt: str | None, *, mended: bool = Fa
         if not mended:
             raise
         content, text = {}, "config: {}"
+    if workspace.instead and content:
+        sections = {SECTION + name: json.loads(value) for name, value in workspace.instead}
+        changed = {**content, "config": {**(content.get("config") or {}), **sections}}
+        text = yaml.safe_dump(changed, sort_keys=False)
     if salt and not content.get("encryptionsalt"):
         text = f"{text.rstrip()}\nencryptionsalt: {salt}\n"
     target = engine_stack_file(workspace)

@@ -64,3 +64,20 @@ def mend(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
     """Join a machine's network link again."""
     here = place_to_look(stack)
     act(f"Mending the link of {here.node(node)}", here.twin().mend, node)
+
+
+@app.command()
+def reclaim(
+    node: NodeName,
+    *,
+    stack: Stack = DEFAULT_STACK,
+    notice: Annotated[
+        float, typer.Option(min=0, help="Seconds between the cloud's notice and the end.")
+    ] = 30.0,
+) -> None:
+    """Take a spot machine as its cloud does: a notice, and after so many seconds it is gone.
+
+    Azure says so 30 seconds ahead, AWS 120; the pool's market or its autoscaler replaces it.
+    """
+    here = place_to_look(stack)
+    here.twin().reclaim(here.node(node), notice, progress())

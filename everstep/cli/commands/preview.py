@@ -30,7 +30,7 @@ def preview(
     """Say what `up` would create, change and delete; nothing is changed."""
     here = place(stack, twin=twin)
     if here.ground is Ground.TWIN_CLOUD and not as_json:
-        twin_cloud.show_banner()
+        twin_cloud.show_banner(here)
     engine = here.engine(progress())
     release_dead_locks(engine)
     quiet = as_json or not people.is_terminal

@@ -35,7 +35,7 @@ def up(
     check_machine(here)
     _confirm(here, yes=yes)
     if here.ground is Ground.TWIN_CLOUD:
-        twin_cloud.show_banner()
+        twin_cloud.show_banner(here)
     busy = "Wait for it; `everstep follow` shows the training, `everstep status` the cluster."
     with only_one(here.workspace.lock, "`everstep up`", busy):
         bring_up(here, progress())

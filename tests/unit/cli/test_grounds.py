@@ -8,7 +8,7 @@ from everstep.cli import grounds
 from everstep.cli.access import place, place_to_leave, place_to_look
 from everstep.cli.engine import state_file
 from everstep.cli.grounds import Ground
-from everstep.cli.workspace import open_workspace
+from everstep.cli.workspace import copy_stack_file, open_workspace
 from everstep.errors import EverstepError
 
 LOCAL = "config:\n  everstep:job: {name: fashion}\n"
@@ -16,6 +16,7 @@ OWN = "config:\n  everstep:cluster: {kind: existing, kubeconfig: /home/me/config
 EKS = """config:
   everstep:tags: {owner: me, costCenter: "1", environment: dev}
   everstep:cluster: {kind: eks, publicAccess: [192.0.2.0/24]}
+  everstep:controller: {kind: upstream, image: "torchelastic/kubernetes:0.1.0"}
 """
 
 
@@ -86,6 +87,17 @@ def test_a_stack_that_stands_on_the_twins_cloud_is_found_there_when_it_is_looked
 
     assert place_to_look("eks-dev").ground is Ground.TWIN_CLOUD
     assert place("eks-dev").ground is Ground.CLOUD, "what changes things must be told"
+
+
+def test_on_the_twins_cloud_the_engine_is_told_of_our_controller_and_in_the_cloud_of_the_other(
+    project,
+):
+    twin, cloud = place("eks-dev", twin=True), place("eks-dev")
+
+    assert twin.config.controller.kind == "maintained"
+    assert "kind: maintained" in copy_stack_file(twin.workspace, None).read_text()
+    assert cloud.config.controller.kind == "upstream"
+    assert copy_stack_file(cloud.workspace, None).read_text() == EKS
 
 
 @pytest.mark.parametrize("damage", ["not YAML", "gone", "misspelt"])

@@ -5,9 +5,10 @@ import pytest
 from components.config import from_mapping
 from everstep.cli import stand_ins
 from everstep.errors import EverstepError
+from twin.images.recipes import RECIPES
 
 PRESENT = [
-    stand_ins.local(name) for name in ("trainer", "controller", "etcd", "spot", "device-plugin")
+    stand_ins.local(name) for name in ("trainer", "controller", "etcd", "spot", "gpu-plugin")
 ]
 
 
@@ -29,13 +30,30 @@ def test_published_images_of_a_cloud_stack_are_answered_by_what_the_twin_builds(
     assert aliases["registry.example/trainer:1"] == "localhost/everstep/trainer:local"
     assert aliases["torchelastic/kubernetes:0.1.0"] == "localhost/everstep/controller:local"
     assert aliases[eks.etcd.image] == "localhost/everstep/etcd:local"
-    assert aliases[eks.platform.gpu_plugin.image] == "localhost/everstep/device-plugin:local"
+    assert aliases[eks.platform.gpu_plugin.image] == "localhost/everstep/gpu-plugin:local"
 
 
 def test_an_image_that_was_given_as_an_archive_answers_for_itself(eks):
     given = [*PRESENT, "torchelastic/kubernetes:0.1.0"]
 
     assert "torchelastic/kubernetes:0.1.0" not in stand_ins.aliases(stand_ins.named(eks), given)
+
+
+def test_every_stand_in_is_an_image_that_the_twin_builds(eks):
+    references = {recipe.reference for recipe in RECIPES.values()}
+
+    assert {one.stand_in for one in stand_ins.named(eks)} <= references
+
+
+def test_where_the_published_controller_is_not_given_our_own_takes_its_place(eks):
+    assert stand_ins.in_place_of(eks, []) == {"controller": {"kind": "maintained"}}
+    assert stand_ins.in_place_of(eks, ["torchelastic/kubernetes:0.1.0"]) == {}
+
+
+def test_without_archives_nothing_is_given(monkeypatch):
+    monkeypatch.delenv("EVERSTEP_TWIN_IMAGES", raising=False)
+
+    assert stand_ins.given() == frozenset()
 
 
 def test_what_nothing_stands_in_for_is_known_by_the_key_that_names_it(eks):
