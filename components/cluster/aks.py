@@ -17,7 +17,7 @@ from components.cluster import Cluster
 from components.cluster import aks_kubeconfig as kubeconfigs
 from components.cluster import aks_profiles as profiles
 from components.cluster.aks_identity import AksIdentities, AksIdentitiesArgs
-from components.cluster.aks_names import dns_prefix, group_name, node_group_name
+from components.cluster.aks_names import dns_prefix, node_group_name
 from components.cluster.aks_pools import (
     GPU_PLACEMENT,
     SYSTEM_PLACEMENT,
@@ -78,8 +78,7 @@ class AksCluster(Part):
     ) -> None:
         super().__init__("cluster:AksCluster", name, opts)
         self._args, self._config = args, args.config
-        group = args.config.resource_group or group_name(args.config.name, args.stack)
-        self.node_group = node_group_name(group, args.config.name)
+        self.node_group = node_group_name(args.config.name, args.stack)
         self._identities = self._declare_identities()
         self._monitoring = self._declare_monitoring()
         self._made = self._declare_cluster()

@@ -21,9 +21,9 @@ def group_name(cluster: str, stack: str) -> str:
     return _fitted(f"{cluster}-{stack}", LONGEST_GROUP)
 
 
-def node_group_name(group: str, cluster: str) -> str:
+def node_group_name(cluster: str, stack: str) -> str:
     """Name the resource group into which AKS puts machines and disks; it goes with the cluster."""
-    return _fitted(f"{group}-{cluster}-nodes", LONGEST_NODE_GROUP)
+    return _fitted(f"{cluster}-{stack}-nodes", LONGEST_NODE_GROUP)
 
 
 def dns_prefix(cluster: str, stack: str) -> str:

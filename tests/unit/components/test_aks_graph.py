@@ -168,7 +168,7 @@ def test_outputs_say_where_everything_is() -> None:
 
     assert said["where"] == f"https://{said['storageAccount']}.blob.core.windows.net/training"
     assert said["resourceGroup"] == "everstep-aks-test"
-    assert said["nodeResourceGroup"] == "everstep-aks-test-everstep-nodes"
+    assert said["nodeResourceGroup"] == "everstep-aks-test-nodes"
     assert said["endpoint"] == "https://everstep-0a1b2c3.hcp.eastus.azmk8s.io:443"
     assert said["registry"] == "visionimages.azurecr.io"
     assert plain().outputs["registry"] is None

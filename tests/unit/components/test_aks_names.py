@@ -26,7 +26,7 @@ def test_names_fit_their_services(cluster: str, stack: str) -> None:
     group = group_name(cluster, stack)
 
     assert re.fullmatch(r"[-\w.]{1,90}", group)
-    assert len(node_group_name(group, cluster)) <= 80
+    assert len(node_group_name(cluster, stack)) <= 80
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,52}[a-z0-9])?", dns_prefix(cluster, stack))
     assert re.fullmatch(r"[a-z0-9]{3,24}", account_name(cluster, GROUP + group))
 
