@@ -1,5 +1,6 @@
 """Kinds of cluster and storage: which shape is meant, what each cloud takes by default."""
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -168,6 +169,30 @@ def test_a_misspelt_key_finds_its_right_name_inside_the_chosen_kind(
 
     fault = next(f for f in caught.value.faults if f.path == ".".join([*sections, misspelt]))
     assert name in fault.cure, "the right key must be among the nearest"
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), where=st.sampled_from(KEYS), junk=JUNK)
+def test_whatever_stands_under_a_key_the_answer_is_a_configuration_or_faults(
+    data: st.DataObject, where: tuple[dict[str, Any], list[tuple[str, ...]]], junk: Any
+) -> None:
+    base, keys = where
+    *sections, name = data.draw(st.sampled_from(keys))
+    nested: dict[str, Any] = {**base, "cluster": dict(base["cluster"])}
+    inside = nested
+    for section in sections:
+        inside = inside.setdefault(section, {})
+    inside[name] = junk
+
+    with contextlib.suppress(ConfigurationError):
+        assert from_mapping(nested).job.replicas
 
 
 @pytest.mark.parametrize("kind", ["eks", "aks", "fsx", "blob", "nothing", 3, None, [], {}])
