@@ -3,6 +3,7 @@
 import pulumi
 
 from components import config, environment
+from components.cost import estimate
 from components.faults import ConfigurationError
 from components.stack import TrainingStack, TrainingStackArgs
 
@@ -17,8 +18,21 @@ def main() -> None:
     training = TrainingStack(
         "training", TrainingStackArgs(config=said, cluster=place.cluster, volume=place.volume)
     )
-    for name, value in {**place.outputs, **training.outputs}.items():
+    outputs = {**place.outputs, **training.outputs, **price(said)}
+    if place.registry is not None:
+        outputs["registry"] = place.registry
+    for name, value in outputs.items():
         pulumi.export(name, value)
+
+
+def price(said: config.StackConfig) -> dict[str, pulumi.Input[object]]:
+    """Give what the stack costs, USD per hour, where it buys anything; the table's date with it."""
+    cost = estimate(said)
+    if not cost.lines:
+        return {}
+    both = {"spot": cost.total(spot=True), "onDemand": cost.total(spot=False)}
+    shown = {kind: str(total) for kind, total in both.items()}
+    return {"usdPerHour": {**shown, "pricesAsOf": cost.as_of}}
 
 
 main()

@@ -173,7 +173,10 @@ class TrainingStack(Part):
     def _describe(self) -> dict[str, pulumi.Input[str]]:
         """Give what `pulumi stack output` shows."""
         config, where = self._args.config, self._storage.storage.where
+        cluster = self._args.cluster
+        of_the_cloud = {"clusterName": cluster.name, "clusterEndpoint": cluster.endpoint}
         return {
+            **{name: value for name, value in of_the_cloud.items() if value is not None},
             "job": config.job.name,
             "namespace": self._namespace_name,
             "volumePath": where,
@@ -183,5 +186,5 @@ class TrainingStack(Part):
             "image": config.job.image,
             "controller": self._controller.image,
             "etcdEndpoint": self._etcd.endpoint,
-            "kubeconfig": self._args.cluster.kubeconfig,
+            "kubeconfig": cluster.kubeconfig,
         }

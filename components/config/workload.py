@@ -145,7 +145,8 @@ class JobConfig(Section):
         default=1000, ge=0, description="Changes of the group that a worker lives through."
     )
     priority_class: str | None = Field(
-        default=None, description="PriorityClass of the workers; absent: the cluster's default."
+        default=None,
+        description="PriorityClass of the workers; absent: `everstep-workers`, which preempts nobody.",
     )
     env: dict[str, str] = Field(
         default_factory=dict, description="More environment variables of a worker; no secrets."

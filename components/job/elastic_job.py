@@ -120,8 +120,7 @@ def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
         "terminationGracePeriodSeconds": config.grace_seconds,
         "securityContext": pod_security(),
         "priorityClassName": config.priority_class or WORKER_CLASS,
-        "nodeSelector": dict(args.placement.selector) or None,
-        "tolerations": tolerations(args.placement),
+        **_placed(args.placement),
         "affinity": _one_a_node(config.name),
         "containers": [_container(args)],
         "volumes": [
@@ -132,6 +131,12 @@ def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
             },
         ],
     }
+
+
+def _placed(placement: Placement) -> dict[str, Any]:
+    """Say on which nodes; a cluster without pools needs no word about it."""
+    said = {"nodeSelector": dict(placement.selector), "tolerations": tolerations(placement)}
+    return {key: value for key, value in said.items() if value}
 
 
 def _one_a_node(job: str) -> dict[str, Any]:
