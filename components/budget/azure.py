@@ -11,7 +11,7 @@ from datetime import date
 import pulumi
 from pulumi_azure_native import consumption
 
-from components.cluster.aks_names import group_name
+from components.cluster.aks_names import budget_name
 from components.cluster.aks_roles import subscription_of
 from components.config import BudgetConfig
 from components.part import Part
@@ -49,7 +49,7 @@ class AzureBudget(Part):
         super().__init__("budget:AzureBudget", name, opts)
         consumption.Budget(
             f"{name}-budget",
-            budget_name=group_name(args.cluster_name, args.stack),
+            budget_name=budget_name(args.cluster_name, args.stack),
             scope=args.group_id.apply(subscription_of),
             amount=args.config.monthly_usd,
             category="Cost",

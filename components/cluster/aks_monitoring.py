@@ -84,7 +84,7 @@ class AksMonitoring(Part):
         """Declare where logs go."""
         return operationalinsights.Workspace(
             f"{self.name}-logs",
-            workspace_name=self._args.config.name,
+            workspace_name=f"{self._args.config.name}-logs",
             resource_group_name=self._args.group,
             location=self._args.config.location,
             sku=operationalinsights.WorkspaceSkuArgs(name="PerGB2018"),
@@ -97,7 +97,7 @@ class AksMonitoring(Part):
         """Declare where metrics go."""
         return monitor.AzureMonitorWorkspace(
             f"{self.name}-metrics",
-            azure_monitor_workspace_name=self._args.config.name,
+            azure_monitor_workspace_name=f"{self._args.config.name}-metrics",
             resource_group_name=self._args.group,
             location=self._args.config.location,
             tags=self._args.tags,

@@ -12,6 +12,7 @@ import uuid
 LONGEST_GROUP = 90  # Azure Resource Manager's
 LONGEST_NODE_GROUP = 80  # AKS'
 LONGEST_DNS_PREFIX = 54  # AKS'
+LONGEST_BUDGET = 63  # Cost Management's
 LONGEST_ACCOUNT = 24  # Azure Storage's, which takes lower-case letters and digits alone
 _DIGITS = 10  # of a digest: 40 bits
 
@@ -28,8 +29,12 @@ def node_group_name(cluster: str, stack: str) -> str:
 
 def dns_prefix(cluster: str, stack: str) -> str:
     """Name the API server, to which Azure adds a digest and its region's domain."""
-    letters = re.sub(r"[^a-z0-9-]+", "-", f"{cluster}-{stack}".lower())
-    return _fitted(letters, LONGEST_DNS_PREFIX).strip("-")
+    return _fitted(_plain(f"{cluster}-{stack}"), LONGEST_DNS_PREFIX).strip("-")
+
+
+def budget_name(cluster: str, stack: str) -> str:
+    """Name a stack's budget, which is one of the whole subscription's."""
+    return _fitted(_plain(f"{cluster}-{stack}"), LONGEST_BUDGET).strip("-")
 
 
 def account_name(cluster: str, group_id: str) -> str:
@@ -51,6 +56,11 @@ def assignment_name(scope: str, role: str, principal_id: str) -> str:
     """
     said = f"{scope}|{role}|{principal_id}".lower()  # Azure ignores case in all of them
     return str(uuid.uuid5(uuid.NAMESPACE_URL, said))
+
+
+def _plain(name: str) -> str:
+    """Keep lower-case letters, digits and hyphens alone."""
+    return re.sub(r"[^a-z0-9-]+", "-", name.lower())
 
 
 def _fitted(name: str, limit: int) -> str:

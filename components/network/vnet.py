@@ -92,7 +92,7 @@ class Vnet(Part):
         address, gateway = self._gateway()
         around = network.VirtualNetwork(
             f"{self.name}-network",
-            virtual_network_name=self._args.config.name,
+            virtual_network_name=f"{self._args.config.name}-network",
             resource_group_name=self.group,
             location=self._args.config.location,
             address_space=network.AddressSpaceArgs(
@@ -131,7 +131,7 @@ class Vnet(Part):
         )
         gateway = network.NatGateway(
             f"{self.name}-gateway",
-            nat_gateway_name=self._args.config.name,
+            nat_gateway_name=f"{self._args.config.name}-gateway",
             resource_group_name=self.group,
             location=self._args.config.location,
             sku=network.NatGatewaySkuArgs(name="Standard"),

@@ -214,7 +214,7 @@ def test_logs_and_metrics_have_a_switch_a_place_a_rule_and_an_association() -> N
     }
 
     assert agent["config"]["useAADAuth"] == "true", "else the agent shows a key"
-    assert agent["config"]["logAnalyticsWorkspaceResourceID"].endswith("/Workspace/everstep")
+    assert agent["config"]["logAnalyticsWorkspaceResourceID"].endswith("/Workspace/everstep-logs")
     assert said["azureMonitorProfile"]["metrics"]["enabled"] is True
     assert set(rules) == set(associations) == {"everstep-logs", "everstep-metrics"}
     assert all(uri.endswith("/ManagedCluster/everstep") for uri in associations.values())

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from components.cluster.aks_names import (
     account_name,
     assignment_name,
+    budget_name,
     dns_prefix,
     group_name,
     node_group_name,
@@ -27,6 +28,7 @@ def test_names_fit_their_services(cluster: str, stack: str) -> None:
 
     assert re.fullmatch(r"[-\w.]{1,90}", group)
     assert len(node_group_name(cluster, stack)) <= 80
+    assert re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", budget_name(cluster, stack))
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,52}[a-z0-9])?", dns_prefix(cluster, stack))
     assert re.fullmatch(r"[a-z0-9]{3,24}", account_name(cluster, GROUP + group))
 

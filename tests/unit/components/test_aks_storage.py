@@ -251,7 +251,7 @@ def test_nodes_have_one_way_out_and_a_short_one_to_storage() -> None:
     graph = network()
     subnet = graph.one("Subnet").inputs
 
-    assert subnet["natGateway"]["id"].endswith("/NatGateway/everstep")
+    assert subnet["natGateway"]["id"].endswith("/NatGateway/everstep-gateway")
     assert subnet["defaultOutboundAccess"] is False
     assert subnet["serviceEndpoints"] == [{"service": "Microsoft.Storage"}], (
         "without it the account could not tell the nodes from anybody else"
