@@ -171,7 +171,9 @@ class EksConfig(Section):
         description="Public addresses that may reach the API; none: only the VPC may.",
     )
     administrators: tuple[IamArn, ...] = Field(
-        default=(), description="IAM users and roles that administer the cluster."
+        default=(),
+        description="IAM users and roles that administer the cluster, also that which runs "
+        "`pulumi up`; none: whoever makes the cluster.",
     )
     log_retention_days: Annotated[int, AfterValidator(_is_offered)] = Field(
         default=30, description="Days that the control plane's logs are kept."
