@@ -51,6 +51,9 @@ class Machines(Protocol):
     def settle(self, pool: str, patience: Patience) -> None:
         """Wait until a pool has the machines that it wants, all of them Ready."""
 
+    def driver(self, name: str, *, wanted: bool) -> None:
+        """Bring a storage driver to the cluster, or take it away."""
+
 
 class Paper:
     """No hardware: clusters answer nowhere, pools are full at once."""
@@ -71,6 +74,9 @@ class Paper:
 
     def settle(self, pool: str, patience: Patience) -> None:
         """Be done at once."""
+
+    def driver(self, name: str, *, wanted: bool) -> None:
+        """Do nothing."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,12 @@ class Hardware:
                 raise ProviderError(f"interrupted while waiting for the machines of {pool}: {why}")
             if patience.over:
                 raise ProviderError(why)
+
+    def driver(self, name: str, *, wanted: bool) -> None:
+        """Bring a storage driver, or take it away."""
+        from twin.clouds.capacity import disable_driver, enable_driver
+
+        (enable_driver if wanted else disable_driver)(self.state, name)
 
 
 def machines(state: Path) -> Machines:

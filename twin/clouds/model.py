@@ -169,9 +169,12 @@ class ResourceType:
         unique: inputs that no two resources may share, and the service's word where they do.
         parent: the ARM id that must be there first; empty where there is none.
         brings: what the service makes beside it, such as a cluster's security group.
+        alone: names what only one write at a time may change; a second one beside it is refused.
+        drivers: the storage drivers that it brings to the cluster.
         cluster: adds to a cluster's outputs how it is reached; None where this is no cluster.
         pools: the machines that it stands for.
-        resized: the inputs as they are when pools, by name, have been resized by an autoscaler.
+        resized: the inputs as the service would answer them now, when an autoscaler has given pools,
+            by name, another size, and the service has added what it imposes.
     """
 
     token: str
@@ -189,6 +192,9 @@ class ResourceType:
     unique_code: str = "AlreadyExists"
     parent: Callable[[str], str] | None = None
     brings: Callable[[Resource, World], Iterable[Resource]] | None = None
+    alone: Callable[[Inputs], str] | None = None
+    alone_code: str = ""
+    drivers: Callable[[Inputs], Sequence[str]] | None = None
     cluster: Callable[[Resource, Endpoint], Outputs] | None = None
     pools: Callable[[Resource, World], Sequence["Pool"]] | None = None
     resized: Callable[[Inputs, Mapping[str, int]], Inputs] | None = None

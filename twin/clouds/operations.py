@@ -4,9 +4,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everstep.errors import EverstepError
 from twin.clouds import rules, volumes
@@ -23,10 +24,14 @@ from twin.clouds.patience import Patience
 from twin.clouds.wire.check import Mistake, check, nearest
 from twin.clouds.wire.model import Wire
 from twin.clouds.wire.store import Wires
-from twin.clouds.world import Resource
+from twin.clouds.world import Resource, World
 from twin.pulumi.kubernetes.convert import Object, plain, without_nulls
 
+if TYPE_CHECKING:
+    from twin.clouds.capacity import Pool
+
 THROTTLED_ATTEMPTS = 10
+ALONE_SECONDS = 0.3
 FIRST_PAUSE_SECONDS = 0.05  # a cloud's SDK begins with seconds; the twin's time is compressed
 
 
@@ -58,6 +63,8 @@ class Operations:
         self._faults = Faults(state)
         self._wires = Wires(cloud.name, cloud.types.keys())
         self._read: dict[str, Wire] = {}
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
 
     # -- about a type
 
@@ -69,7 +76,7 @@ class Operations:
         """
         if token in self.cloud.types:
             return self.cloud.types[token]
-        near = nearest(token, {each: None for each in self.cloud.types})
+        near = nearest(token, dict.fromkeys(self.cloud.types))
         raise ProviderError(
             f"the twin's {self.cloud.name} does not know {token}{near}. It knows what a stack of "
             "Everstep declares; for more, use the official plugin and an account"
@@ -121,8 +128,9 @@ class Operations:
         """
         kind, patience = self.kind(request.token), self._patience(request, seconds)
         fault = self._before(request, "create", patience)
-        resource = self._made(kind, request, plain(inputs))
-        resource = self._act(kind, resource, fault, patience)
+        with self._alone(kind, plain(inputs), patience):
+            resource = self._made(kind, request, plain(inputs))
+            resource = self._act(kind, resource, fault, patience)
         if fault and fault.kind is Kind.LOST:
             raise CloudError("RequestTimeout", fault.message or "the answer never came")
         with self.account.changing() as change:
@@ -190,9 +198,21 @@ class Operations:
             )
 
     def _act(
-        self, kind: ResourceType, resource: Resource, fault: Fault | None, patience: Patience
+        self,
+        kind: ResourceType,
+        resource: Resource,
+        fault: Fault | None,
+        patience: Patience,
+        before: Resource | None = None,
     ) -> Resource:
         """Let the cloud do what the resource stands for.
+
+        Args:
+            kind: its record.
+            resource: as it now stands in the account.
+            fault: what goes wrong with it.
+            patience: of the operation.
+            before: the resource as it stood, where it was changed.
 
         Raises:
             HalfDoneError: it cannot, or not in time; the resource stays.
@@ -206,13 +226,24 @@ class Operations:
         try:
             if kind.cluster:
                 resource = self._reached(kind, resource)
+            for driver in kind.drivers(resource.inputs) if kind.drivers else ():
+                self._machines.driver(driver, wanted=True)
             for pool in kind.pools(resource, self.account.read()) if kind.pools else ():
-                self._machines.put(pool)
+                self._machines.put(self._sized(kind, pool, before))
                 self._machines.settle(pool.name, patience)
         except (EverstepError, ProviderError) as error:
             self._keep(resource)
             raise HalfDoneError(resource.id, [str(error)]) from None
         return resource
+
+    def _sized(self, kind: ResourceType, pool: "Pool", before: Resource | None) -> "Pool":
+        """Keep the size that an autoscaler chose, unless the program has just asked for another."""
+        old = kind.pools(before, self.account.read()) if before and kind.pools else ()
+        asked = next((each.desired for each in old if each.name == pool.name), None)
+        live = self._machines.size(pool.name)
+        if live is None or asked != pool.desired:
+            return pool
+        return replace(pool, desired=min(max(live, pool.minimum), pool.maximum))
 
     def _keep(self, resource: Resource) -> None:
         """Note that the engine will know of a resource although it is not as wanted."""
@@ -223,8 +254,9 @@ class Operations:
         endpoint = self._machines.control_plane()
         added = kind.cluster(resource, endpoint) if kind.cluster else {}
         outputs = complete(self.wire(kind.token), {**resource.outputs, **added})
+        notes = {"address": endpoint.address, "authority": endpoint.authority}
         with self.account.changing() as change:
-            return change.put(replace(resource, outputs=outputs))
+            return change.put(replace(resource, outputs=outputs, notes=notes))
 
     def update(self, request: Request, identity: str, inputs: Object, seconds: float) -> Object:
         """Change a resource in place.
@@ -250,7 +282,7 @@ class Operations:
             )
             rules.require(kind, making)
             resource = self._put(change, kind, making, request, before)
-        resource = self._act(kind, resource, fault, patience)
+        resource = self._act(kind, resource, fault, patience, before)
         if fault and fault.kind is Kind.LOST:
             raise CloudError("RequestTimeout", fault.message or "the answer never came")
         return dict(resource.outputs)
@@ -288,20 +320,33 @@ class Operations:
         resource = world.find((kind.token,), identity)
         if resource is None:
             return
-        rules.release(kind, self.cloud.types, resource, world)
+        self._release(kind, resource, world)
         if fault and fault.kind is Kind.TIMEOUT:
             raise ProviderError(fault.message or self.cloud.says(fault.kind, resource))
         self._wait_latency(resource.token, patience)
+        with self._alone(kind, resource.inputs, patience):
+            self._gone(kind, resource, patience)
+        if fault and fault.kind is Kind.LOST:
+            raise CloudError("RequestTimeout", fault.message or "the answer never came")
+
+    def _gone(self, kind: ResourceType, resource: Resource, patience: Patience) -> None:
+        world = self.account.read()
         for pool in kind.pools(resource, world) if kind.pools else ():
             self._machines.drop(pool.name)
             self._machines.settle(pool.name, patience)
+        for driver in kind.drivers(resource.inputs) if kind.drivers else ():
+            self._machines.driver(driver, wanted=False)
         with self.account.changing() as change:
-            rules.release(kind, self.cloud.types, resource, change.world)
-            for gone in self.cloud.goes_with(resource, change.world):
+            for gone in self._release(kind, resource, change.world):
                 change.remove(gone)
             volumes.write(self._state, self.cloud.name, self.cloud.volumes(change.world))
-        if fault and fault.kind is Kind.LOST:
-            raise CloudError("RequestTimeout", fault.message or "the answer never came")
+
+    def _release(self, kind: ResourceType, gone: Resource, world: World) -> list[Resource]:
+        """Return all that goes with a resource, if it may go."""
+        going = list(self.cloud.goes_with(gone, world))
+        keys = {(each.token, each.id) for each in going}
+        rules.release(kind, self.cloud.types, gone, world, keys)
+        return going
 
     def invoke(self, token: str, arguments: Object) -> Object:
         """Run one of the provider's functions.
@@ -311,9 +356,33 @@ class Operations:
         """
         function = self.cloud.functions.get(token)
         if function is None:
-            near = nearest(token, {each: None for each in self.cloud.functions})
+            near = nearest(token, dict.fromkeys(self.cloud.functions))
             raise ProviderError(f"the twin's {self.cloud.name} has no function {token}{near}")
         return function(plain(arguments), self.settings, self.account.read())
+
+    @contextmanager
+    def _alone(self, kind: ResourceType, inputs: Inputs, patience: Patience) -> Iterator[None]:
+        """Refuse a write beside another one to what takes only one at a time.
+
+        The write is held for a moment, or two that the program did not order would often miss each
+        other, and pass here what fails in the cloud.
+        """
+        key = kind.alone(inputs) if kind.alone else ""
+        if not key:
+            yield
+            return
+        with self._lock:
+            if key in self._busy:
+                raise CloudError(
+                    kind.alone_code, f"{key} is being written already; chain the writes"
+                )
+            self._busy.add(key)
+        try:
+            patience.pause(ALONE_SECONDS)
+            yield
+        finally:
+            with self._lock:
+                self._busy.discard(key)
 
     # -- faults and time
 

@@ -1,6 +1,7 @@
 """Holds a resource against its record: names, enums, rules, references, demands. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import ipaddress
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from twin.clouds.errors import CloudError
 from twin.clouds.model import Making, Reference, ResourceType
@@ -30,6 +31,19 @@ def at(path: str, reason: str) -> Mistake:
     """Return a mistake at a path written as text."""
     where: Path = parse_path(path)
     return Mistake(where, reason)
+
+
+# RFC 1918 and RFC 6598: ranges from which nobody comes over the Internet. Not is_private: to Python
+# the ranges of documentation are private too, and these are what examples are written with.
+PRIVATE = tuple(
+    ipaddress.IPv4Network(each)
+    for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
+)
+
+
+def is_private(block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    """Tell whether a block cannot be reached, or be come from, over the Internet."""
+    return isinstance(block, ipaddress.IPv4Network) and any(block.subnet_of(p) for p in PRIVATE)
 
 
 def known(value: Plain) -> bool:
@@ -85,9 +99,20 @@ def _key(kind: ResourceType, inputs: Mapping[str, Plain]) -> tuple[str, ...]:
 
 
 def release(
-    kind: ResourceType, types: Mapping[str, ResourceType], gone: Resource, world: World
+    kind: ResourceType,
+    types: Mapping[str, ResourceType],
+    gone: Resource,
+    world: World,
+    going: Collection[tuple[str, str]],
 ) -> None:
     """Refuse to let a resource go that others need.
+
+    Args:
+        kind: its record.
+        types: all records of the cloud.
+        gone: the resource.
+        world: the account.
+        going: types and ids of all that goes with it, which does not count.
 
     Raises:
         CloudError: in the service's own words, naming what holds it.
@@ -96,8 +121,8 @@ def release(
         for reason in hold.broken(gone, world):
             raise CloudError(hold.code, f"{reason} ({hold.source})")
     for other in world.all():
-        if other.owner and other.owner == gone.id:
-            continue  # it goes with it
+        if (other.token, other.id) in going:
+            continue
         for reference in types[other.token].references if other.token in types else ():
             if reference.holds and _names(reference, other, gone):
                 what = other.token.rpartition(":")[2]

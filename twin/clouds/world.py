@@ -20,6 +20,7 @@ class Resource:
         answered: whether the engine was told that it exists. One that it was not told of is taken
             up again by the next creation for the same URN, as a client token does in a real cloud.
         made_at: seconds since the epoch.
+        notes: what the cloud keeps to itself.
         owner: the id of the resource that it goes with; empty where it goes alone.
     """
 
@@ -30,6 +31,7 @@ class Resource:
     outputs: Mapping[str, Any]
     answered: bool = False
     made_at: float = 0.0
+    notes: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
 
     @property

@@ -71,7 +71,7 @@ def settings(given: Mapping[str, Any]) -> Settings:
     """
     for name in given:
         if name not in ARGUMENTS and not name.startswith("__"):
-            listed = {each: None for each in ARGUMENTS}
+            listed = dict.fromkeys(ARGUMENTS)
             raise ProviderError(f"aws.Provider has no argument {name!r}{nearest(name, listed)}")
     region = str(given.get("region") or os.environ.get("AWS_REGION") or "")
     if region and region not in ZONES:
