@@ -75,7 +75,7 @@ _SUFFIXES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 def _bytes(quantity: str) -> float:
     """Give a quantity of Kubernetes as a number."""
-    number = quantity.rstrip("mkMGTi")
+    number = quantity.rstrip("mkKMGTi")
     return float(number) * _SUFFIXES[quantity[len(number) :]]
 
 

@@ -1,7 +1,7 @@
 """Mistakes that people make in stack files, each with the key it is named by and its cure.
 
-A table and nothing else: `test_bad_stacks.py` runs it. Each case changes one thing in a stack that is
-right, so that exactly one fault must be found.
+Tables and nothing else: `test_bad_stacks.py` runs them. Each case changes one thing in a stack that
+is right, so that exactly one fault must be found; EDGES change as much as may be changed.
 """
 
 from dataclasses import dataclass, field
@@ -248,8 +248,15 @@ CASES = [
         "cluster.addonVersions.kube-proxy",
         ("does not go with Kubernetes 1.36", "use v1.36.x"),
     ),
+    Case(
+        EKS,
+        {"cluster.addonVersions": {"kube-proxy": "v1.32.0-eksbuild.1"}},
+        "cluster.addonVersions.kube-proxy",
+        ("does not go with Kubernetes 1.36",),
+    ),
     # --- FSx
     one(EKS, "storage.sizeGib", 1000, "greater than or equal to 1200"),
+    one(EKS, "storage.sizeGib", 1201, "multiple of 2400", "use 1200 or 2400"),
     one(EKS, "storage.sizeGib", 3000, "multiple of 2400", "use 2400 or 4800"),
     one(EKS, "storage.throughput", 250, "is for PERSISTENT_2", "set deploymentType"),
     one(EKS, "storage.backupDays", 7, "is for PERSISTENT_2", "remove it"),
@@ -300,6 +307,16 @@ CASES = [
     one(AKS, "cluster.network.cidr", "10.0.0.0/28", "must be /8 to /25", "such as 10.0.0.0/16"),
     one(AKS, "cluster.network.serviceCidr", "10.2.0.0/29", "must be /12 to /28"),
     one(AKS, "cluster.network.podCidr", "10.244.0.0/22", "room for 4 nodes", "use a /19 or larger"),
+    Case(
+        AKS,
+        {
+            "cluster.network.podCidr": "10.244.0.0/20",
+            "cluster.gpuPool.maxNodes": 5,
+            "cluster.gpuPool.fallbackNodes": 2,
+        },
+        "cluster.network.podCidr",
+        ("room for 16 nodes", "there may be 17", "use a /19"),
+    ),
     one(AKS, "cluster.network.subnetId", "default", "no id of a subnet", "write it as /subscr"),
     one(AKS, "cluster.authorizedRanges", [], "opens the API", "cluster.privateApi"),
     Case(
@@ -436,6 +453,8 @@ CASES = [
         "protect",
         ("open to destruction", "set everstep:protect to true"),
     ),
+    one(EKS, "tags", TAGS | {f"t{n}": "x" for n in range(38)}, "41 tags, and 40 are the most"),
+    one(AKS, "tags." + "n" * 129, "x", "more than 128 characters", "choose another name"),
     # --- registry and images
     one(EKS, "registry.kind", "acr", "beside a cluster of kind eks", "use ecr or none"),
     one(LOCAL, "registry.kind", "ecr", "beside a cluster of kind existing", "use none"),
@@ -493,11 +512,37 @@ CASES = [
         "job.replicas",
         ("more than the 3 nodes that gpuPool.nodes gives", "lower replicas to 3"),
     ),
+    Case(
+        AKS,
+        {"job.replicas": 16, "job.maxReplicas": 16, "cluster.gpuPool.fallbackNodes": 3},
+        "job.replicas",
+        ("more than the 15 nodes",),
+    ),
+    Case(
+        EKS,
+        {"job.replicas": 9, "job.maxReplicas": 9, "cluster.gpuPool.fallbackNodes": 2},
+        "job.replicas",
+        ("more than the 8 nodes", "lower replicas to 8"),
+    ),
     one(AKS, "job.graceSeconds", 110, "more than the 30 seconds", "use 30 or less"),
     one(EKS, "job.graceSeconds", 300, "more than the 120 seconds", "use 120 or less"),
     one(LOCAL, "job.resources.sharedMemory", "2Gi", "takes all of", "use less than 2Gi"),
+    one(LOCAL, "job.resources.sharedMemory", "2148M", "takes all of", "use less than 2Gi"),
+    one(LOCAL, "job.resources.sharedMemory", "0.002Ti", "takes all of", "use less than 2Gi"),
+    one(LOCAL, "job.resources.sharedMemory", "3G", "takes all of", "use less than 2Gi"),
+    one(LOCAL, "job.resources.sharedMemory", "2097152Ki", "takes all of", "use less than 2Gi"),
     one(EKS, "platform.quota.pods", 2, "less than job.maxReplicas (3)", "use 23 or more"),
     one(EKS, "platform.quota.gpus", 2, "less than the 3 GPUs", "raise it"),
+    Case(
+        EKS,
+        {
+            "cluster.gpuPool.instanceTypes": ["g5.12xlarge"],
+            "job.gpusPerWorker": 4,
+            "platform.quota.gpus": 11,
+        },
+        "platform.quota.gpus",
+        ("less than the 12 GPUs", "raise it"),
+    ),
     # --- money
     Case(
         EKS,
@@ -550,3 +595,81 @@ CASES = [
     one(LOCAL, "cluster.name", "x", "no known key"),
     one(EKS, "cluster.network", "10.0.0.0/16", "must be a mapping"),
 ]
+
+EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (EKS, {"cluster.network.cidr": "10.0.0.0/21"}),
+    (EKS, {"cluster.network.serviceCidr": "172.16.0.0/12"}),
+    (EKS, {"cluster.network.serviceCidr": "172.20.0.0/24"}),
+    (EKS, {"cluster.publicAccess": ["17.0.0.0/8"]}),
+    (
+        EKS,
+        {
+            "cluster.network.vpcId": "vpc-0123456789abcdef0",
+            "cluster.network.privateSubnetIds": {
+                "us-east-1a": "subnet-0123456789abcdef0",
+                "us-east-1b": "subnet-0123456789abcdef1",
+            },
+        },
+    ),
+    (EKS, {"cluster.addonVersions": {"kube-proxy": "v1.33.0-eksbuild.1"}}),
+    (EKS, {"cluster.addonVersions": {"kube-proxy": "v1.36.2-eksbuild.1"}}),
+    (EKS, {"cluster.gpuPool.minNodes": 6, "cluster.gpuPool.nodes": 6}),
+    (
+        EKS,
+        {"cluster.gpuPool.nodes": 1, "cluster.gpuPool.maxNodes": 1, "job.replicas": 1},
+    ),
+    (EKS, {"cluster.gpuPool.efa": True, "cluster.gpuPool.instanceTypes": ["p4d.24xlarge"]}),
+    (EKS, {"cluster.gpuPool.fallbackNodes": 2, "job.replicas": 8, "job.maxReplicas": 8}),
+    (EKS, {"cluster.autoscaling.enabled": False}),
+    (EKS, {"job.graceSeconds": 120}),
+    (EKS, {"cluster.gpuPool.capacity": "onDemand", "job.graceSeconds": 600}),
+    (EKS, {"storage.sizeGib": 2400}),
+    (EKS, {"storage.sizeGib": 7200}),
+    (
+        EKS,
+        {
+            "storage.deploymentType": "PERSISTENT_2",
+            "storage.throughput": 1000,
+            "storage.backupDays": 90,
+        },
+    ),
+    (EKS, {"storage.existing": FILE_SYSTEM, "cluster.gpuPool.zone": "us-east-1b"}),
+    (EKS, {"etcd.persistence": "disk", "etcd.storageClass": "gp3"}),
+    (EKS, {"tags": TAGS | {f"t{n}": "x" for n in range(37)}}),
+    (EKS, {"tags." + "n" * 128: "x"}),
+    (EKS, {"tags.environment": "prod", "protect": True}),
+    (EKS, {"registry.kind": "ecr", "registry.name": "team/everstep"}),
+    (EKS, {"job.image": "ghcr.io/everstep/trainer@sha256:" + "0" * 64}),
+    (EKS, {"platform.quota.pods": 3, "platform.quota.gpus": 3}),
+    (EKS, {"cost.prices": {"g5.xlarge": {"onDemand": 1, "spot": 1}, "g6.xlarge": {"onDemand": 1}}}),
+    (AKS, {"cluster.network.cidr": "172.16.0.0/12"}),
+    (AKS, {"cluster.network.cidr": "10.0.0.0/25"}),
+    (AKS, {"cluster.network.serviceCidr": "10.2.0.0/28"}),
+    (AKS, {"cluster.network.serviceCidr": "172.16.0.0/12"}),
+    (AKS, {"cluster.network.podCidr": "100.64.0.0/10"}),
+    (
+        AKS,
+        {
+            "cluster.network.podCidr": "10.244.0.0/20",
+            "cluster.gpuPool.maxNodes": 5,
+            "cluster.gpuPool.fallbackNodes": 1,
+        },
+    ),
+    (AKS, {"cluster.authorizedRanges": [], "cluster.privateApi": True}),
+    (AKS, {"cluster.gpuPool.vmSizes": {"abcdefghijkl": "Standard_NC4as_T4_v3"}}),
+    (AKS, {"cluster.gpuPool.maxPrice": 0.12345}),
+    (AKS, {"cluster.gpuPool.maxPrice": 10}),
+    (AKS, {"cluster.gpuPool.fallbackNodes": 3, "job.replicas": 15, "job.maxReplicas": 15}),
+    (AKS, {"cluster.upgrades.channel": "node-image"}),
+    (AKS, {"cluster.upgrades.nodeImage": "SecurityPatch"}),
+    (AKS, {"cluster.location": "westus", "cluster.systemPool.zones": []}),
+    (AKS, {"storage.redundancy": "Premium_ZRS", "storage.protocol": "nfs"}),
+    (AKS, {"storage.account": "mydata", "storage.accountResourceGroup": "data"}),
+    (AKS, {"registry.kind": "acr", "registry.name": "abcde"}),
+    (AKS, {"job.graceSeconds": 30}),
+    (LOCAL, {"job.minReplicas": 3, "job.globalBatch": 3}),
+    (LOCAL, {"job.resources.sharedMemory": "2147M"}),
+    (LOCAL, {"job.resources.sharedMemory": "2097151Ki"}),
+    (LOCAL, {"job.resources.memory": "2G", "job.resources.sharedMemory": "1.8Gi"}),
+]
+"""Stacks that only just pass: what a rule must let through."""
