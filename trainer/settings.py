@@ -39,7 +39,7 @@ class Settings:
     checkpoint_seconds: float = 5.0
     keep_checkpoints: int = 3
     fresh: str = ""
-    mode: str = "restart"
+    mode: str = "live"
 
     @property
     def job(self) -> str:

@@ -12,6 +12,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from everstep.elastic import journal
+
 LOSSES = frozenset({"drain", "vanish", "cut", "freeze", "remove"})
 """Kinds of event that take a machine's worker away."""
 
@@ -158,34 +160,18 @@ def _step(line: Line) -> Step:
 
 def parse_journal(worker: str, text: str) -> list[Line]:
     """Read one worker's journal; what a killed writer left half written is passed over."""
-    records = (_record(raw) for raw in text.splitlines())
     return [
-        Line(float(record["at"]), str(record["kind"]), str(record.get("worker", worker)), record)
-        for record in records
-        if record is not None
+        Line(float(entry["at"]), str(entry["kind"]), str(entry.get("worker", worker)), entry)
+        for entry in journal.parse(text)
     ]
 
 
 def parse_events(text: str) -> list[Event]:
     """Read the machines' events, passing over a half written line."""
-    records = (_record(raw) for raw in text.splitlines())
     return [
-        Event(float(record["at"]), str(record["kind"]), str(record.get("node", "")))
-        for record in records
-        if record is not None
+        Event(float(entry["at"]), str(entry["kind"]), str(entry.get("node", "")))
+        for entry in journal.parse(text)
     ]
-
-
-def _record(raw: str) -> dict[str, Any] | None:
-    """One JSON object that says when and what, or None for anything else."""
-    try:
-        value = json.loads(raw)
-    except ValueError:
-        return None
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        return None
-    at = value.get("at")
-    return value if isinstance(at, (int, float)) and not isinstance(at, bool) else None
 
 
 def parse_result(text: str) -> Mapping[str, Any]:

@@ -50,6 +50,8 @@ class Line:
         """End the connection."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError, RuntimeError):  # another thread may be reading still
+            self._reader.close()
         self._connection.close()
 
 

@@ -42,16 +42,23 @@ class Journal:
             os.write(self._file, b"\n")
 
 
+def parse(text: str) -> Iterator[dict[str, Any]]:
+    """The lines of a journal's text in order; what is torn, or says not what happened and when, is passed over."""
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
+            continue
+        at = entry.get("at")
+        if isinstance(at, (int, float)) and not isinstance(at, bool):
+            yield entry
+
+
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of one file in order; torn ones are passed over."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(entry, dict):
-                yield entry
+    """The lines of one file in order; see `parse`."""
+    yield from parse(path.read_text(encoding="utf-8", errors="replace"))
 
 
 def read_all(folder: Path) -> list[dict[str, Any]]:
@@ -61,7 +68,7 @@ def read_all(folder: Path) -> list[dict[str, Any]]:
         for path in sorted(folder.glob("*.jsonl"))
         for entry in read(path)
     ]
-    return sorted(found, key=lambda entry: float(entry.get("at", 0)))
+    return sorted(found, key=lambda entry: float(entry["at"]))
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -289,6 +289,7 @@ class LiveGroup:
     def _listen(self) -> None:
         while (message := self._line.receive()) is not None:
             self._hear(message)
+        self._line.close()
         end_process("the node's agent is gone")
 
     def _hear(self, message: dict[str, Any]) -> None:

@@ -1,0 +1,132 @@
+"""Groups of links in one process, one thread a worker: the sockets are real."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+import torch
+from torch._C._distributed_c10d import TCPStore
+
+from everstep.elastic import copying
+from everstep.elastic.group import PeerLostError
+from everstep.elastic.link import Link, Meeting
+from everstep.elastic.recovery import Report, Standing, plan
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def port(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    wait = timedelta(seconds=20)
+    store = TCPStore(
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False, timeout=wait
+    )
+    yield store.port
+    del store
+
+
+def run(port: int, size: int, work: Callable[[Link], object]) -> list[object]:
+    """What each of `size` workers got, an error included, by rank."""
+    results: list[object] = [None] * size
+
+    def one(rank: int) -> None:
+        link = Link(Meeting(os.getpid(), "127.0.0.1", port, rank, size), CPU)
+        try:
+            link.meet()
+            results[rank] = work(link)
+        except PeerLostError as error:
+            results[rank] = error
+        finally:
+            link.close()
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return results
+
+
+def test_a_sum_is_over_all_workers(port):
+    def work(link: Link) -> float:
+        tensor = torch.full((3,), float(link.rank + 1))
+        link.sum(tensor)
+        return float(tensor[0])
+
+    assert run(port, 3, work) == [6.0, 6.0, 6.0]
+
+
+def test_an_abort_wakes_an_exchange_that_waits_for_a_silent_peer(port):
+    released = threading.Event()
+
+    def work(link: Link) -> float:
+        if link.rank == 1:
+            released.wait(20)  # frozen: its sockets stay open and it says nothing
+            return 0.0
+        threading.Timer(0.2, link.abort).start()
+        began = time.monotonic()
+        with pytest.raises(PeerLostError):
+            link.sum(torch.ones(1000))
+        released.set()
+        return time.monotonic() - began
+
+    waited = run(port, 2, work)[0]
+
+    assert isinstance(waited, float)
+    assert waited < 5, "without an abort it would wait for ten minutes"
+
+
+def test_an_abort_ends_a_meeting_whose_other_member_never_comes(port):
+    link = Link(Meeting(1, "127.0.0.1", port, 0, 2), CPU)
+    threading.Timer(0.2, link.abort).start()
+    began = time.monotonic()
+
+    with pytest.raises(PeerLostError, match="given up"):
+        link.meet()
+
+    assert time.monotonic() - began < 5
+
+
+def test_a_group_that_was_given_up_takes_no_part_in_anything(port):
+    link = Link(Meeting(2, "127.0.0.1", port, 0, 1), CPU)
+    link.meet()
+    link.abort()
+
+    with pytest.raises(PeerLostError):
+        link.sum(torch.ones(1))
+
+
+def test_what_a_worker_lacks_is_copied_to_the_bit_and_nothing_else(port):
+    def state(seed: int) -> list[torch.Tensor]:
+        torch.manual_seed(seed)
+        kernel = torch.randn(4, 3, 3, 3).to(memory_format=torch.channels_last)
+        return [kernel, torch.randn(7), torch.tensor(5), torch.ones(2)]
+
+    expected = state(1)
+
+    def work(link: Link) -> list[torch.Tensor]:
+        parts = state(0 if link.rank == 2 else 1)
+        ahead = Standing(4, 9 if link.rank == 2 else 10)
+        reports = copying.compare(link, Report(ahead), parts)
+        chosen = plan(reports)
+        assert chosen is not None
+        assert chosen.holders == (0, 1)
+        assert chosen.lacks == {2: (0, 1)}, "equal parts are not sent"
+        copying.copy(link, chosen, parts)
+        return parts
+
+    for parts in run(port, 3, work):
+        assert isinstance(parts, list), parts
+        assert all(torch.equal(mine, due) for mine, due in zip(parts, expected, strict=True))
+
+
+def test_a_flipped_bit_changes_a_checksum():
+    part = torch.ones(1001)
+    before = copying.checksums([part])
+    part.view(torch.int32)[1000] ^= 1
+
+    assert copying.checksums([part]) != before
