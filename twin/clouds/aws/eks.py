@@ -327,7 +327,6 @@ TYPES = (
         immutable=("clusterName", "principalArn", "type", "region"),
         enums={"type": ("STANDARD", "EC2_LINUX", "EC2_WINDOWS", "FARGATE_LINUX", "EC2", "HYBRID_LINUX", "HYPERPOD_LINUX")},
         references=(of_cluster(),),
-        demands=(Demand(name="principal of an entry", source=f"{API}, CreateAccessEntry", code=INVALID, broken=rules.principal_there),),
         unique=("clusterName", "principalArn"),
         unique_code=IN_USE,
     ),

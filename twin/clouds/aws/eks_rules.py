@@ -353,16 +353,6 @@ def entry_there(making: Making) -> Iterable[str]:
     yield f"the principal {principal} has no access entry in {cluster}"
 
 
-def principal_there(making: Making) -> Iterable[str]:
-    """Demand that a role of this account that gets access is there."""
-    arn = str(making.inputs["principalArn"])
-    from twin.clouds.aws.common import ACCOUNT
-
-    ours = f"arn:aws:iam::{ACCOUNT}:role/"
-    if arn.startswith(ours) and making.world.find((ROLE,), arn, "arn") is None:
-        yield f"The specified principalArn is invalid: {arn} does not exist"
-
-
 def protected(gone: Resource, _world: World) -> Iterable[str]:
     """Refuse to delete a cluster that is protected."""
     if gone.inputs.get("deletionProtection"):
