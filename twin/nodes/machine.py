@@ -10,6 +10,7 @@ from pathlib import Path
 
 from everstep.errors import EverstepError
 from twin.nodes import (
+    cluster,
     components,
     control_plane,
     drivers,
@@ -23,7 +24,7 @@ from twin.nodes import (
 from twin.nodes.cgroups import Tree
 from twin.nodes.layout import Layout, MachineLayout
 from twin.nodes.machine_config import Host
-from twin.nodes.model import Power
+from twin.nodes.model import MachineStatus, Power
 from twin.nodes.processes import Process
 from twin.nodes.records import MachineRecord
 
@@ -66,6 +67,18 @@ class Machine:
     def connected(self) -> bool:
         """Whether its cable is there and carries frames."""
         return bool((switch := self._switch) and network.link_is_up(switch, self.record.address))
+
+    def status(self, node: dict[str, object] | None) -> MachineStatus:
+        """Say how it is; `node` is Kubernetes's view of it, where there is one."""
+        power = self.power
+        return MachineStatus(
+            spec=self.record.spec,
+            power=power,
+            connected=power is not Power.GONE and self.connected,
+            ip=str(self.record.address.ip),
+            ready=None if node is None else cluster.is_ready(node),
+            schedulable=None if node is None else cluster.is_schedulable(node),
+        )
 
     def boot(self) -> None:
         """Start it with a new disk, as the cloud starts a machine from an image.

@@ -36,6 +36,8 @@ def build_switch() -> None:
 def plug(switch_pid: int, machine_pid: int, address: Address) -> None:
     """Lay the cable between the switch and a machine, in place of one that is there."""
     unplug(switch_pid, address)
+    # A switch that was killed takes its ends of the cables with it, but only some time later.
+    _delete_link(machine_pid, "eth0")
     far_end = f"peer name eth0 address {address.mac} netns {machine_pid}"
     _ip(
         [
@@ -70,8 +72,12 @@ def add_metadata_address() -> None:
 
 def unplug(switch_pid: int, address: Address) -> None:
     """Pull the cable: both its ends are gone when this returns. Nothing happens where there is none."""
+    _delete_link(switch_pid, address.port)
+
+
+def _delete_link(pid: int, name: str) -> None:
     subprocess.run(
-        _inside(switch_pid, ["ip", "link", "delete", address.port]),
+        _inside(pid, ["ip", "link", "delete", name]),
         capture_output=True,
         check=False,
         env=processes.ENVIRONMENT,

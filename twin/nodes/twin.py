@@ -2,9 +2,6 @@
 
 import contextlib
 import difflib
-import json
-import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +13,7 @@ from twin.nodes import (
     bring_up,
     cluster,
     components,
+    events,
     image_aliases,
     launch,
     lock,
@@ -107,7 +105,7 @@ class Twin:
             api_ready=api_ready,
             components=components.running(self.layout),
             machines=tuple(
-                _status(Machine(self.layout, tree, record), nodes.get(record.spec.name))
+                Machine(self.layout, tree, record).status(nodes.get(record.spec.name))
                 for record in records.all_of(self.layout)
             ),
         )
@@ -266,7 +264,7 @@ class Twin:
         """
         shown = progress or Silent()
         with self._machine(name, "return") as machine, answers():
-            if _takes_part(_status(machine, cluster.nodes(self._api).get(name))):
+            if _takes_part(machine.status(cluster.nodes(self._api).get(name))):
                 return
             self._note("return", name)
             bring_up.start_machines(self.layout, machine.tree, [machine.record], shown)
@@ -321,13 +319,7 @@ class Twin:
         )
 
     def _note(self, kind: str, node: str, at: float | None = None) -> None:
-        """Add an event, with the time before anything happened: recovery is measured from there."""
-        line = json.dumps({"at": at or time.time(), "kind": kind, "node": node}) + "\n"
-        descriptor = os.open(self.layout.events, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(descriptor, line.encode())  # one write: lines of several commands do not mix
-        finally:
-            os.close(descriptor)
+        events.note(self.layout.events, kind, node, at)
 
 
 @contextlib.contextmanager
@@ -359,15 +351,3 @@ def _require(machine: Machine, powers: set[Power], participle: str) -> None:
 def _takes_part(status: MachineStatus) -> bool:
     well = status.power is Power.RUNNING and status.connected
     return well and bool(status.ready) and bool(status.schedulable)
-
-
-def _status(machine: Machine, node: dict[str, object] | None) -> MachineStatus:
-    power = machine.power
-    return MachineStatus(
-        spec=machine.record.spec,
-        power=power,
-        connected=power is not Power.GONE and machine.connected,
-        ip=str(machine.record.address.ip),
-        ready=None if node is None else cluster.is_ready(node),
-        schedulable=None if node is None else cluster.is_schedulable(node),
-    )

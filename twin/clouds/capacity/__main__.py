@@ -53,6 +53,7 @@ class Daemon:
     )  # until when a pool that failed is left alone
     faults: dict[str, str] = field(default_factory=dict)
     announced: dict[str, str] = field(default_factory=dict)  # pools by the machines to be taken
+    troubles: dict[str, str] = field(default_factory=dict)  # of machines, as last said
     said: set[str] = field(default_factory=set)
 
     @property
@@ -64,7 +65,8 @@ class Daemon:
         """Work until the twin is taken down."""
         while self.twin.layout.settings.exists():
             try:
-                self.tick()
+                with self.store.undisturbed():
+                    self.tick()
             except (OSError, ValueError, KeyError) as error:
                 # A file that is being removed, or one of another version: the next look may fare better.
                 say(f"cannot look: {error!r}")
@@ -203,8 +205,11 @@ class Daemon:
         def work() -> None:
             try:
                 action(*arguments)
+                self.troubles.pop(name, None)
             except (EverstepError, ApiError, OSError) as error:
-                say(f"{name}: {error}")
+                if self.troubles.get(name) != str(error):  # the next look tries again, in silence
+                    say(f"{name}: {error}")
+                self.troubles[name] = str(error)
             finally:
                 self.busy.discard(name)
                 self.leaving.discard(name)

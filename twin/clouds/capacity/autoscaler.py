@@ -116,7 +116,7 @@ class Template:
         for key, value in pod.selector.items():
             if labels.get(key) != value:
                 return f"it has no label {key}={value}"
-        for taint in (*self.pool.taints, *self.pool.startup_taints):
+        for taint in self.pool.all_taints:
             hard = taint.effect != "PreferNoSchedule" and taint.key not in self.ignored
             if hard and not any(toleration.covers(taint) for toleration in pod.tolerations):
                 return f"the pod does not tolerate {taint.key}={taint.value}:{taint.effect}"

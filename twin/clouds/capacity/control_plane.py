@@ -1,17 +1,22 @@
 """The control plane that a cloud's cluster resource stands for, and the waiting that its providers do."""
 
 import base64
+import contextlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from everstep.errors import EverstepError
 from everstep.progress import Progress, Silent
 from twin.clouds.capacity import daemon
 from twin.clouds.capacity.pools import PoolStore
-from twin.nodes import Power, Twin, drivers, files
+from twin.nodes import Twin, cluster, drivers, files, records
+from twin.nodes.api import ApiError
 from twin.nodes.bring_up import admin_api
+from twin.nodes.cgroups import Tree
 from twin.nodes.layout import Layout
+from twin.nodes.machine import Machine
 from twin.nodes.twin import answers
 
 POLL_SECONDS = 0.3
@@ -71,13 +76,26 @@ def wait(
         deadline = time.monotonic() + timeout_seconds
         while True:
             wanted = (found := store.get(pool)) and found.desired
-            there = [m for m in twin.status().machines if m.spec.group == pool]
-            ready = [m for m in there if m.ready and m.power is Power.RUNNING]
+            there, ready = _machines(twin, pool)
             if len(there) == len(ready) == (wanted or 0):
-                return tuple(machine.spec.name for machine in ready)
+                return tuple(ready)
             if time.monotonic() > deadline:
                 raise _late(state, pool, len(ready), wanted or 0, timeout_seconds)
             time.sleep(POLL_SECONDS)
+
+
+def _machines(twin: Twin, pool: str) -> tuple[list[str], list[str]]:
+    """Return the machines of a pool, and those of them that live and whose Nodes are Ready.
+
+    Less than `Twin.status` asks, which is more than one should several times a second.
+    """
+    layout, tree = twin.layout, Tree.here()
+    there = [Machine(layout, tree, r) for r in records.all_of(layout) if r.spec.group == pool]
+    nodes: dict[str, dict[str, Any]] = {}
+    with contextlib.suppress(ApiError, OSError):
+        nodes = cluster.nodes(admin_api(layout)) if there else {}
+    ready = [m.name for m in there if m.process and cluster.is_ready(nodes.get(m.name, {}))]
+    return [machine.name for machine in there], ready
 
 
 def _late(state: Path, pool: str, ready: int, wanted: int, seconds: float) -> EverstepError:

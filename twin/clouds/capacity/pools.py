@@ -17,6 +17,7 @@ from twin.nodes import files
 from twin.nodes.model import CLOUDS, Cloud, MachineSpec, Role, Taint
 
 Capacity = Literal["spot", "on-demand"]
+AKS_SPOT = Taint("kubernetes.azure.com/scalesetpriority", "spot")
 CAPACITIES: tuple[Capacity, ...] = ("spot", "on-demand")
 
 
@@ -33,7 +34,7 @@ class Pool:
         zone: such as `us-east-1a` or `eastus-1`; empty where the region has none.
         region: such as `us-east-1` or `eastus`.
         labels: declared by who made the pool; the cloud's own are added.
-        taints: declared likewise, and those that the cloud imposes.
+        taints: declared likewise; that of AKS for spot machines is added.
         gpus: of each machine.
         minimum: the fewest machines an autoscaler may leave.
         desired: how many are wanted now.
@@ -91,6 +92,12 @@ class Pool:
             }
         )
 
+    @property
+    def all_taints(self) -> tuple[Taint, ...]:
+        """What keeps pods off a new machine: what was declared, and what AKS puts on spot machines unasked."""
+        imposed = (AKS_SPOT,) if self.cloud == "azure" and self.capacity == "spot" else ()
+        return tuple(dict.fromkeys((*self.taints, *imposed, *self.startup_taints)))
+
     def machine(self, name: str, instance_type: str | None = None) -> MachineSpec:
         """Return the machine of this pool that has a name; of the pool's first type where none is said."""
         chosen = instance_type or self.instance_types[0]
@@ -99,7 +106,7 @@ class Pool:
             role=self.role,
             gpus=self.gpus,
             labels={**cloud_labels(self), **self.labels},
-            taints=(*self.taints, *self.startup_taints),
+            taints=self.all_taints,
             instance_type=chosen,
             zone=self.zone,
             region=self.region,
@@ -174,6 +181,12 @@ class PoolStore:
         """Forget a pool; the daemon takes its machines away."""
         self._change(lambda stored: stored.pop(name, None))
 
+    @contextlib.contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Let nothing be decided while the block runs: for changes that belong together."""
+        with _locked(self.path.with_name("deciding.lock")):
+            yield
+
     def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
         with _locked(self.path.with_suffix(".lock")):
             stored = files.read_json(self.path) or {}
@@ -186,7 +199,7 @@ def _locked(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # held for a millisecond: waiting is right
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # held for milliseconds: waiting is right
         yield
     finally:
         os.close(descriptor)

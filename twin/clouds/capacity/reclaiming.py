@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from everstep.progress import Progress, Silent
+from twin.clouds.capacity.pools import PoolStore
 from twin.clouds.capacity.settings import Settings
 from twin.clouds.capacity.supply import Supply
 from twin.nodes import Power, Twin
@@ -40,10 +41,11 @@ def reclaim(
         else settings.notice_seconds(specs[name].cloud if name in specs else "")
         for name in names
     }
-    for name in names:
-        twin.notice(name, seconds[name], take=True)
-    if back_after_seconds is not None:
-        _keep_room_closed(twin, names, back_after_seconds)
+    with PoolStore(state).undisturbed():  # or others would come before the room is closed
+        for name in names:
+            twin.notice(name, seconds[name], take=True)
+        if back_after_seconds is not None:
+            _keep_room_closed(twin, names, back_after_seconds)
     with ThreadPoolExecutor(max_workers=max(len(names), 1)) as workers:
         list(
             workers.map(lambda name: twin.reclaim(name, seconds[name], progress or Silent()), names)

@@ -15,6 +15,7 @@ from twin.clouds.capacity import (
     compress_time,
     open_market,
 )
+from twin.clouds.capacity.pools import AKS_SPOT
 from twin.nodes.model import MachineSpec, Role, Taint
 
 TAINT = Taint("everstep/spot", "true")
@@ -104,6 +105,14 @@ def test_aks_says_of_spot_machines_alone_that_they_are(capacity, label):
 
     assert labels.get("kubernetes.azure.com/scalesetpriority") == label
     assert labels["kubernetes.azure.com/mode"] == "user"
+
+
+def test_aks_puts_its_taint_on_spot_machines_whether_declared_or_not():
+    declared = pool(cloud="azure", taints=(AKS_SPOT, TAINT))
+
+    assert declared.machine("x").taints == (AKS_SPOT, TAINT)
+    assert pool(cloud="azure").machine("x").taints == (AKS_SPOT,)
+    assert pool(cloud="azure", capacity="on-demand").machine("x").taints == ()
 
 
 @pytest.mark.parametrize("wrong", [{"minimum": 3, "maximum": 2}, {"instance_types": ()}])

@@ -1,0 +1,16 @@
+"""The record of what was done to a twin: one JSON line for every verb that changed something."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+
+def note(path: Path, kind: str, node: str, at: float | None = None) -> None:
+    """Add an event, with the time before anything happened: recovery is measured from there."""
+    line = json.dumps({"at": at or time.time(), "kind": kind, "node": node}) + "\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, line.encode())  # one write: lines of several commands do not mix
+    finally:
+        os.close(descriptor)
