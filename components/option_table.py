@@ -47,6 +47,24 @@ FOOT = """
 | `controller.kind`, `controller.image` | the controller is rolled; running workers stay |
 | `etcd.members` | etcd is made anew, empty; do it while no job trains |
 | `storage.path` | the volume is made anew, its folder stays; do it while no job trains |
+
+On a cloud also:
+
+| change | effect |
+| --- | --- |
+| `cluster.gpuPool.minNodes`, `maxNodes`, `fallbackNodes` | in place |
+| `cluster.gpuPool.nodes` | in place; ignored under autoscaling, which decides by the pods |
+| `cluster.gpuPool.instanceTypes`, `capacity`, `efa` (eks) | the node group goes, then a new one comes |
+| `cluster.gpuPool.diskGib` (eks) | nodes are replaced one after the other |
+| a size in `cluster.gpuPool.vmSizes`, `capacity`, `maxPrice` (aks) | that pool is made anew; other pools stay |
+| a name in `cluster.gpuPool.vmSizes` (aks) | a pool more, or one less |
+| `cluster.publicAccess`, `authorizedRanges`, `administrators` | in place |
+| `cluster.kubernetesVersion` | in place, one minor version at a time; never back |
+| `cluster.name`, `region`, `location`, `network.cidr` | everything is made anew: make another stack instead |
+| `storage.sizeGib` (fsx) | grows in place; it cannot shrink |
+| `storage.deploymentType`, `cluster.gpuPool.zone` (fsx) | a new file system, filled again from the bucket |
+| `tags` | in place, on everything |
+| `protect` | false first, by an `up` of its own, before anything protected can go |
 """
 
 

@@ -91,6 +91,7 @@ CASES = [
     one(EKS, "cluster.network.cidr", "52.94.0.0/16", "of the internet", "use a private block"),
     one(EKS, "cluster.network.serviceCidr", "10.0.128.0/20", "overlaps", "cluster.network.cidr"),
     one(EKS, "cluster.network.serviceCidr", "172.20.0.0/28", "must be /12 to /24"),
+    one(EKS, "cluster.network.serviceCidr", "172.20.0.0/25", "must be /12 to /24"),
     one(EKS, "cluster.network.vpcId", "my-vpc", "no id of a VPC", "write it as vpc-"),
     Case(
         EKS,
@@ -305,6 +306,7 @@ CASES = [
     ),
     one(AKS, "cluster.network.podCidr", "10.0.0.0/18", "overlaps"),
     one(AKS, "cluster.network.cidr", "10.0.0.0/28", "must be /8 to /25", "such as 10.0.0.0/16"),
+    one(AKS, "cluster.network.cidr", "10.0.0.0/26", "must be /8 to /25"),
     one(AKS, "cluster.network.serviceCidr", "10.2.0.0/29", "must be /12 to /28"),
     one(AKS, "cluster.network.podCidr", "10.244.0.0/22", "room for 4 nodes", "use a /19 or larger"),
     Case(
