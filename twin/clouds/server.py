@@ -54,7 +54,7 @@ def answering(method: Callable[..., Answer]) -> Callable[..., Answer]:
         except Exception as error:
             failure = error
         # Outside the except block: abort ends the call by an exception of its own.
-        self.abort(context, request, failure)
+        return self.abort(context, request, failure)
 
     return answer
 

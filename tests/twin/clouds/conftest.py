@@ -28,7 +28,7 @@ class Project:
     @property
     def cloud(self) -> Path:
         """The folder of the account."""
-        return Path(self.environment["EVERSTEP_STATE"]) / "default" / "cloud"
+        return Path(self.environment["EVERSTEP_STATE"], self.environment["EVERSTEP_TWIN"], "cloud")
 
     def account(self, cloud: str = "aws") -> list[dict]:
         path = self.cloud / f"account-{cloud}.json"

@@ -3,7 +3,19 @@
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from twin.clouds.aws import common, eks, eks_rules, identity, machines, network, others, storage
+from twin.clouds.aws import (
+    common,
+    eks,
+    eks_nodes,
+    eks_rules,
+    fsx,
+    identity,
+    machines,
+    network,
+    others,
+    s3,
+    security,
+)
 from twin.clouds.aws.functions import FUNCTIONS
 from twin.clouds.aws.volumes import volumes
 from twin.clouds.catalog import Cloud
@@ -15,7 +27,10 @@ FAMILIES = (
     identity.TYPES,
     machines.TYPES,
     eks.TYPES,
-    storage.TYPES,
+    fsx.TYPES,
+    s3.TYPES,
+    security.TYPES,
+    eks_nodes.TYPES,
     others.TYPES,
 )
 
@@ -31,9 +46,9 @@ WITH_IT: Mapping[str, tuple[str, frozenset[str]]] = {
         frozenset({network.INGRESS, network.EGRESS, network.OLD_RULE}),
     ),
     network.SUBNET: ("subnetId", frozenset({network.ASSOCIATION})),
-    storage.BUCKET: (
+    s3.BUCKET: (
         "bucket",
-        frozenset(each.token for each in storage.TYPES if ":s3/" in each.token),
+        frozenset(each.token for each in s3.TYPES if ":s3/" in each.token),
     ),
 }
 

@@ -1,22 +1,17 @@
 """Amazon EKS: clusters, node groups, add-ons, who may do what. The records; rules in eks_rules. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from twin.clouds.acting import Endpoint
 from twin.clouds.aws import eks_rules as rules
 from twin.clouds.aws.common import CALLER, arn
-from twin.clouds.aws.eks_rules import ADDON, CLUSTER, ENTRY, NODES
+from twin.clouds.aws.eks_rules import ADDON, CLUSTER, ENTRY
 from twin.clouds.aws.identity import KEY
-from twin.clouds.aws.machines import TEMPLATE, gpus
 from twin.clouds.aws.network import GROUP, SUBNET, in_groups, in_subnets
 from twin.clouds.aws.policies import ROLE, assumable
 from twin.clouds.model import Demand, Hold, Inputs, Making, Naming, Reference, ResourceType, Rule
 from twin.clouds.world import Resource, World
-
-if TYPE_CHECKING:
-    from twin.clouds.capacity import Pool
-    from twin.nodes.model import Taint
 
 ASSOCIATION = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
 LOGS = "aws:cloudwatch/logGroup:LogGroup"
@@ -24,26 +19,7 @@ API = "EKS API Reference"
 GUIDE = "EKS User Guide"
 INVALID = "InvalidParameterException"
 IN_USE = "ResourceInUseException"
-EFFECTS = {
-    "NO_SCHEDULE": "NoSchedule",
-    "NO_EXECUTE": "NoExecute",
-    "PREFER_NO_SCHEDULE": "PreferNoSchedule",
-}
-STARTUP = "agent-not-ready"  # the end of every taint that a CSI driver takes away
 GRANTED = ("sts:AssumeRole", "sts:TagSession")
-IMAGES = tuple(
-    f"{system}{arch}{kind}"
-    for system, arch, kind in (
-        ("AL2023_", "x86_64_", "STANDARD"), ("AL2023_", "ARM_64_", "STANDARD"),
-        ("AL2023_", "x86_64_", "NVIDIA"), ("AL2023_", "ARM_64_", "NVIDIA"),
-        ("AL2023_", "x86_64_", "NEURON"), ("BOTTLEROCKET_", "x86_64", ""),
-        ("BOTTLEROCKET_", "ARM_64", ""), ("BOTTLEROCKET_", "x86_64", "_NVIDIA"),
-        ("BOTTLEROCKET_", "ARM_64", "_NVIDIA"), ("BOTTLEROCKET_", "x86_64", "_FIPS"),
-        ("BOTTLEROCKET_", "ARM_64", "_FIPS"), ("AL2_", "x86_64", ""), ("AL2_", "x86_64", "_GPU"),
-        ("AL2_", "ARM_64", ""), ("CUSTOM", "", ""), ("WINDOWS_", "CORE_2022_", "x86_64"),
-        ("WINDOWS_", "FULL_2022_", "x86_64"),
-    )
-)  # fmt: skip
 
 
 def of_cluster(holds: str = "") -> Reference:
@@ -107,76 +83,6 @@ def _reached(_cluster: Resource, endpoint: Endpoint) -> dict[str, Any]:
     return {"endpoint": endpoint.address, "certificateAuthority": authority}
 
 
-def _group_name(making: Making) -> str:
-    return str(making.inputs["nodeGroupName"])
-
-
-def _describe_nodes(making: Making) -> dict[str, Any]:
-    cluster, name = str(making.inputs["clusterName"]), _group_name(making)
-    there = rules.cluster_of(making)
-    token = making.digits("id", 32)
-    mark = f"{token[:8]}-{token[8:12]}-{token[12:16]}-{token[16:20]}-{token[20:]}"
-    scaling = f"eks-{name}-{mark}"
-    path = f"nodegroup/{cluster}/{name}/{mark}"
-    return {
-        "arn": arn("eks", path, making.region),
-        "status": "ACTIVE",
-        "version": making.inputs.get("version") or (there and there.outputs["version"]) or "",
-        "releaseVersion": "1.36.0-20261101",
-        "resources": [
-            {"autoscalingGroups": [{"name": scaling}], "remoteAccessSecurityGroupId": ""}
-        ],
-        "autoscalingGroup": scaling,
-    }
-
-
-def node_pools(group: Resource, world: World) -> Sequence["Pool"]:
-    """Return the machines of a node group, labelled and tainted as EKS does it."""
-    from twin.clouds.capacity import Pool
-    from twin.nodes.model import Role
-
-    given = group.inputs
-    types = tuple(given.get("instanceTypes") or ("t3.medium",))
-    sizes = given["scalingConfig"]
-    count = gpus(types) if "NVIDIA" in str(given.get("amiType")) else 0
-    subnet = world.find((SUBNET,), str(given["subnetIds"][0]))
-    zone = str(subnet.outputs["availabilityZone"]) if subnet else ""
-    taints = [_taint(each) for each in given.get("taints") or ()]
-    return [
-        Pool(
-            name=str(given["nodeGroupName"]),
-            cloud="aws",
-            cluster=str(given["clusterName"]),
-            role=Role.GPU if gpus(types) else Role.SYSTEM,
-            instance_types=types,
-            zone=zone,
-            region=zone[:-1],
-            labels={str(key): str(value) for key, value in (given.get("labels") or {}).items()},
-            taints=tuple(each for each in taints if not each.key.endswith(STARTUP)),
-            startup_taints=tuple(each for each in taints if each.key.endswith(STARTUP)),
-            gpus=count,
-            minimum=int(sizes["minSize"]),
-            desired=int(sizes["desiredSize"]),
-            maximum=int(sizes["maxSize"]),
-            capacity="spot" if given.get("capacityType") == "SPOT" else "on-demand",
-        )
-    ]
-
-
-def _taint(given: Mapping[str, Any]) -> "Taint":
-    from twin.nodes.model import Taint
-
-    effect = EFFECTS[given["effect"]]
-    return Taint.parse({"key": given["key"], "value": given.get("value"), "effect": effect})
-
-
-def _resized(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
-    wanted = sizes.get(str(inputs["nodeGroupName"]))
-    if wanted is None:
-        return inputs
-    return {**inputs, "scalingConfig": {**inputs["scalingConfig"], "desiredSize": wanted}}
-
-
 def _drivers(inputs: Inputs) -> Sequence[str]:
     return ["fsx.csi.aws.com"] if inputs.get("addonName") == "aws-fsx-csi-driver" else []
 
@@ -204,9 +110,14 @@ TYPES = (
         defaults={"bootstrapSelfManagedAddons": True, "deletionProtection": False},
         naming=Naming(longest=100),
         immutable=(
-            "roleArn", "bootstrapSelfManagedAddons", "encryptionConfig", "outpostConfig", "region",
+            "roleArn",
+            "bootstrapSelfManagedAddons",
+            "encryptionConfig",
+            "outpostConfig",
+            "region",
             "accessConfig.bootstrapClusterCreatorAdminPermissions",
-            "kubernetesNetworkConfig.ipFamily", "kubernetesNetworkConfig.serviceIpv4Cidr",
+            "kubernetesNetworkConfig.ipFamily",
+            "kubernetesNetworkConfig.serviceIpv4Cidr",
         ),
         enums={
             "accessConfig.authenticationMode": ("API", "API_AND_CONFIG_MAP", "CONFIG_MAP"),
@@ -214,13 +125,33 @@ TYPES = (
             "upgradePolicy.supportType": ("STANDARD", "EXTENDED"),
             "encryptionConfig.resources.*": ("secrets",),
             "kubernetesNetworkConfig.ipFamily": ("ipv4", "ipv6"),
-            "controlPlaneScalingConfig.tier": ("standard", "tier-xl", "tier-2xl", "tier-4xl", "tier-8xl"),
+            "controlPlaneScalingConfig.tier": (
+                "standard",
+                "tier-xl",
+                "tier-2xl",
+                "tier-4xl",
+                "tier-8xl",
+            ),
         },
         rules=(
-            Rule(name="version of a cluster", source=f"{GUIDE}, Kubernetes versions", broken=rules.cluster_version),
-            Rule(name="name of a cluster", source=f"{API}, CreateCluster", broken=rules.cluster_name),
-            Rule(name="endpoints of a cluster", source=f"{API}, VpcConfigRequest", broken=rules.endpoints),
-            Rule(name="Auto Mode whole", source=f"{API}, ComputeConfigRequest", broken=rules.auto_mode),
+            Rule(
+                name="version of a cluster",
+                source=f"{GUIDE}, Kubernetes versions",
+                broken=rules.cluster_version,
+            ),
+            Rule(
+                name="name of a cluster", source=f"{API}, CreateCluster", broken=rules.cluster_name
+            ),
+            Rule(
+                name="endpoints of a cluster",
+                source=f"{API}, VpcConfigRequest",
+                broken=rules.endpoints,
+            ),
+            Rule(
+                name="Auto Mode whole",
+                source=f"{API}, ComputeConfigRequest",
+                broken=rules.auto_mode,
+            ),
         ),
         references=(
             to_role("roleArn"),
@@ -229,64 +160,38 @@ TYPES = (
             Reference(path="encryptionConfig.provider.keyArn", to=(KEY,), by="arn", code=INVALID),
         ),
         demands=(
-            Demand(name="role of a cluster", source=f"{GUIDE}, cluster IAM role", code=INVALID,
-                   broken=assumable("roleArn", "eks.amazonaws.com")),
-            Demand(name="rights of a cluster", source=f"{GUIDE}, cluster IAM role", code=INVALID,
-                   broken=rules.rights("roleArn", frozenset({"AmazonEKSClusterPolicy"}))),
-            Demand(name="zones of a cluster", source=f"{GUIDE}, VPC requirements", code="UnsupportedAvailabilityZoneException",
-                   broken=rules.two_zones),
-            Demand(name="steps of a version", source=f"{API}, UpdateClusterVersion", code=INVALID, broken=rules.one_step),
+            Demand(
+                name="role of a cluster",
+                source=f"{GUIDE}, cluster IAM role",
+                code=INVALID,
+                broken=assumable("roleArn", "eks.amazonaws.com"),
+            ),
+            Demand(
+                name="rights of a cluster",
+                source=f"{GUIDE}, cluster IAM role",
+                code=INVALID,
+                broken=rules.rights("roleArn", frozenset({"AmazonEKSClusterPolicy"})),
+            ),
+            Demand(
+                name="zones of a cluster",
+                source=f"{GUIDE}, VPC requirements",
+                code="UnsupportedAvailabilityZoneException",
+                broken=rules.two_zones,
+            ),
+            Demand(
+                name="steps of a version",
+                source=f"{API}, UpdateClusterVersion",
+                code=INVALID,
+                broken=rules.one_step,
+            ),
         ),
-        holds=(Hold(name="deletion protection", source=f"{API}, DeleteCluster", code=INVALID, broken=rules.protected),),
-        unique_code=IN_USE,
-    ),
-    ResourceType(
-        token=NODES,
-        identify=lambda making: f"{making.inputs['clusterName']}:{_group_name(making)}",
-        describe=_describe_nodes,
-        pools=node_pools,
-        resized=_resized,
-        defaults={"capacityType": "ON_DEMAND", "amiType": "AL2023_x86_64_STANDARD"},
-        naming=Naming(property="nodeGroupName", longest=63),
-        immutable=(
-            "clusterName", "nodeRoleArn", "subnetIds", "amiType", "capacityType", "diskSize",
-            "instanceTypes", "remoteAccess", "launchTemplate.id", "launchTemplate.name",
-            "nodeGroupNamePrefix", "region",
-        ),
-        enums={
-            "amiType": IMAGES,
-            "capacityType": ("ON_DEMAND", "SPOT", "CAPACITY_BLOCK"),
-            "taints.*.effect": tuple(EFFECTS),
-            "updateConfig.updateStrategy": ("DEFAULT", "MINIMAL"),
-        },
-        rules=(
-            Rule(name="sizes of a node group", source=f"{API}, NodegroupScalingConfig", broken=rules.scaling),
-            Rule(name="launch template or not", source=f"{API}, CreateNodegroup", broken=rules.launch),
-            Rule(name="labels of a node group", source=f"{API}, CreateNodegroup", broken=rules.labels),
-            Rule(name="image of a node group", source=f"{GUIDE}, AL2 end of support", broken=rules.gpu_image),
-            Rule(name="types of a node group", source="EC2 User Guide, instance types", broken=rules.node_types),
-        ),
-        references=(
-            of_cluster(holds=IN_USE),
-            to_role("nodeRoleArn"),
-            in_subnets("subnetIds.*"),
-            Reference(path="launchTemplate.id", to=(TEMPLATE,), code="InvalidRequestException"),
-            Reference(path="launchTemplate.name", to=(TEMPLATE,), by="name", code="InvalidRequestException"),
-        ),
-        demands=(
-            Demand(name="role of nodes", source=f"{GUIDE}, node IAM role", code=INVALID,
-                   broken=assumable("nodeRoleArn", "ec2.amazonaws.com")),
-            Demand(name="rights of nodes", source=f"{GUIDE}, node IAM role", code="NodeCreationFailure",
-                   broken=rules.rights("nodeRoleArn", frozenset({"AmazonEKSWorkerNodePolicy"}))),
-            Demand(name="nodes pull images", source=f"{GUIDE}, node IAM role", code="NodeCreationFailure", broken=rules.pull_rights),
-            Demand(name="nodes have a network plugin", source=f"{GUIDE}, troubleshooting", code="NodeCreationFailure",
-                   broken=rules.network_plugin),
-            Demand(name="nodes have a way out", source=f"{GUIDE}, troubleshooting", code="NodeCreationFailure", broken=rules.way_out),
-            Demand(name="version of a template", source=f"{API}, CreateNodegroup", code="InvalidRequestException",
-                   broken=rules.template_version),
-            Demand(name="one type with EFA", source="EC2 User Guide, Elastic Fabric Adapter", code="InvalidRequestException",
-                   broken=rules.one_efa_type),
-            Demand(name="version of nodes", source=f"{API}, UpdateNodegroupVersion", code=INVALID, broken=rules.node_version),
+        holds=(
+            Hold(
+                name="deletion protection",
+                source=f"{API}, DeleteCluster",
+                code=INVALID,
+                broken=rules.protected,
+            ),
         ),
         unique_code=IN_USE,
     ),
@@ -294,7 +199,11 @@ TYPES = (
         token=ADDON,
         identify=lambda making: f"{making.inputs['clusterName']}:{making.inputs['addonName']}",
         describe=lambda making: {
-            "arn": arn("eks", f"addon/{making.inputs['clusterName']}/{making.inputs['addonName']}/{making.digits('id', 8)}", making.region),
+            "arn": arn(
+                "eks",
+                f"addon/{making.inputs['clusterName']}/{making.inputs['addonName']}/{making.digits('id', 8)}",
+                making.region,
+            ),
             "createdAt": "2026-01-01T00:00:00Z",
             "modifiedAt": "2026-01-01T00:00:00Z",
         },
@@ -305,11 +214,26 @@ TYPES = (
             "resolveConflictsOnUpdate": ("NONE", "OVERWRITE", "PRESERVE"),
         },
         rules=(Rule(name="form of an add-on", source=f"{API}, CreateAddon", broken=rules.addon),),
-        references=(of_cluster(), to_role("serviceAccountRoleArn"), to_role("podIdentityAssociations.*.roleArn")),
+        references=(
+            of_cluster(),
+            to_role("serviceAccountRoleArn"),
+            to_role("podIdentityAssociations.*.roleArn"),
+        ),
         demands=(
-            Demand(name="role of an add-on", source=f"{GUIDE}, pod identity role", code=INVALID,
-                   broken=assumable("podIdentityAssociations.*.roleArn", "pods.eks.amazonaws.com", GRANTED)),
-            Demand(name="nodes for an add-on", source=f"{GUIDE}, add-on status", code="CREATE_FAILED", broken=rules.nodes_there),
+            Demand(
+                name="role of an add-on",
+                source=f"{GUIDE}, pod identity role",
+                code=INVALID,
+                broken=assumable(
+                    "podIdentityAssociations.*.roleArn", "pods.eks.amazonaws.com", GRANTED
+                ),
+            ),
+            Demand(
+                name="nodes for an add-on",
+                source=f"{GUIDE}, add-on status",
+                code="CREATE_FAILED",
+                broken=rules.nodes_there,
+            ),
         ),
         unique=("clusterName", "addonName"),
         unique_code=IN_USE,
@@ -318,28 +242,59 @@ TYPES = (
         token=ENTRY,
         identify=lambda making: f"{making.inputs['clusterName']}:{making.inputs['principalArn']}",
         describe=lambda making: {
-            "accessEntryArn": arn("eks", f"access-entry/{making.inputs['clusterName']}/{making.digits('id', 8)}", making.region),
+            "accessEntryArn": arn(
+                "eks",
+                f"access-entry/{making.inputs['clusterName']}/{making.digits('id', 8)}",
+                making.region,
+            ),
             "createdAt": "2026-01-01T00:00:00Z",
             "modifiedAt": "2026-01-01T00:00:00Z",
             "userName": making.inputs.get("userName") or _user(str(making.inputs["principalArn"])),
         },
         defaults={"type": "STANDARD"},
         immutable=("clusterName", "principalArn", "type", "region"),
-        enums={"type": ("STANDARD", "EC2_LINUX", "EC2_WINDOWS", "FARGATE_LINUX", "EC2", "HYBRID_LINUX", "HYPERPOD_LINUX")},
+        enums={
+            "type": (
+                "STANDARD",
+                "EC2_LINUX",
+                "EC2_WINDOWS",
+                "FARGATE_LINUX",
+                "EC2",
+                "HYBRID_LINUX",
+                "HYPERPOD_LINUX",
+            )
+        },
         references=(of_cluster(),),
         unique=("clusterName", "principalArn"),
         unique_code=IN_USE,
     ),
     ResourceType(
         token="aws:eks/accessPolicyAssociation:AccessPolicyAssociation",  # noqa: S106
-        identify=lambda making: "#".join(str(making.inputs[key]) for key in ("clusterName", "principalArn", "policyArn")),
-        describe=lambda _making: {"associatedAt": "2026-01-01T00:00:00Z", "modifiedAt": "2026-01-01T00:00:00Z"},
+        identify=lambda making: "#".join(
+            str(making.inputs[key]) for key in ("clusterName", "principalArn", "policyArn")
+        ),
+        describe=lambda _making: {
+            "associatedAt": "2026-01-01T00:00:00Z",
+            "modifiedAt": "2026-01-01T00:00:00Z",
+        },
         immutable=("clusterName", "principalArn", "policyArn", "accessScope", "region"),
         enums={"accessScope.type": ("cluster", "namespace")},
-        rules=(Rule(name="form of an access policy", source=f"{API}, AssociateAccessPolicy", broken=rules.access_policy),),
+        rules=(
+            Rule(
+                name="form of an access policy",
+                source=f"{API}, AssociateAccessPolicy",
+                broken=rules.access_policy,
+            ),
+        ),
         references=(of_cluster(),),
-        demands=(Demand(name="entry of a policy", source=f"{API}, AssociateAccessPolicy", code="ResourceNotFoundException",
-                        broken=rules.entry_there),),
+        demands=(
+            Demand(
+                name="entry of a policy",
+                source=f"{API}, AssociateAccessPolicy",
+                code="ResourceNotFoundException",
+                broken=rules.entry_there,
+            ),
+        ),
         unique_code=IN_USE,
     ),
     ResourceType(
@@ -349,10 +304,14 @@ TYPES = (
         immutable=("clusterName", "namespace", "serviceAccount", "region"),
         references=(of_cluster(), to_role("roleArn")),
         demands=(
-            Demand(name="role of a pod", source=f"{GUIDE}, pod identity role", code=INVALID,
-                   broken=assumable("roleArn", "pods.eks.amazonaws.com", GRANTED)),
+            Demand(
+                name="role of a pod",
+                source=f"{GUIDE}, pod identity role",
+                code=INVALID,
+                broken=assumable("roleArn", "pods.eks.amazonaws.com", GRANTED),
+            ),
         ),
         unique=("clusterName", "namespace", "serviceAccount"),
         unique_code=IN_USE,
     ),
-)  # fmt: skip
+)

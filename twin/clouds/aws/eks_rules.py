@@ -27,10 +27,6 @@ ENTRY = "aws:eks/accessEntry:AccessEntry"
 VERSIONS = ("1.33", "1.34", "1.35", "1.36", "1.37")  # EKS User Guide, Kubernetes versions, 2026-11
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 CLUSTER_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]*")
-PRIVATE = tuple(
-    ipaddress.IPv4Network(block)
-    for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.0/8")
-)
 LARGEST_GROUP, MOST_LABELS, MOST_TAINTS, LONGEST_VALUE = 450, 50, 50, 63
 ADDON_VERSION = re.compile(r"v\d+\.\d+\.\d+-eksbuild\.\d+")
 DEPLOYMENTS = frozenset({
@@ -84,8 +80,7 @@ def _public(path: str, text: str) -> Iterable[Mistake]:
     except ValueError as error:
         yield at(path, f"{text!r} is no CIDR block: {error}")
         return
-    # Python also calls those ranges private that documents use as examples (RFC 5737); EKS takes them.
-    if isinstance(block, ipaddress.IPv4Network) and any(map(block.subnet_of, PRIVATE)):
+    if is_private(block):
         yield at(path, f"{text} is a private range, from which nobody reaches a public endpoint")
 
 

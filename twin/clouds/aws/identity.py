@@ -89,7 +89,8 @@ TYPES = (
         rules=(
             Rule(name="name of a role", source="IAM User Guide, quotas", broken=_name),
             Rule(
-                name="trust of a role", source=DOCUMENT,
+                name="trust of a role",
+                source=DOCUMENT,
                 broken=partial(document_faults, "assumeRolePolicy"),
             ),
         ),
@@ -97,14 +98,24 @@ TYPES = (
     ),
     ResourceType(
         token=POLICY,
-        identify=lambda making: arn("iam", f"policy{making.inputs.get('path') or '/'}{making.inputs['name']}"),
-        describe=lambda making: {"arn": making.id, "policyId": f"ANPA{making.digits('id', 16).upper()}", "attachmentCount": 0},
+        identify=lambda making: arn(
+            "iam", f"policy{making.inputs.get('path') or '/'}{making.inputs['name']}"
+        ),
+        describe=lambda making: {
+            "arn": making.id,
+            "policyId": f"ANPA{making.digits('id', 16).upper()}",
+            "attachmentCount": 0,
+        },
         defaults={"path": "/"},
         naming=Naming(longest=LONGEST_POLICY),
         immutable=("path", "description", "namePrefix"),
         rules=(
             Rule(name="name of a policy", source="IAM User Guide, quotas", broken=_name),
-            Rule(name="document of a policy", source=DOCUMENT, broken=partial(document_faults, "policy")),
+            Rule(
+                name="document of a policy",
+                source=DOCUMENT,
+                broken=partial(document_faults, "policy"),
+            ),
         ),
         unique_code="EntityAlreadyExists",
     ),
@@ -115,12 +126,21 @@ TYPES = (
         references=(
             TO_ROLE,
             Reference(
-                path="policyArn", to=(POLICY,), by="arn", code="NoSuchEntity",
-                holds="DeleteConflict", own=(OWN,),
+                path="policyArn",
+                to=(POLICY,),
+                by="arn",
+                code="NoSuchEntity",
+                holds="DeleteConflict",
+                own=(OWN,),
             ),
         ),
         demands=(
-            Demand(name="policy of AWS exists", source="AWS Managed Policy Reference", code="NoSuchEntity", broken=_managed),
+            Demand(
+                name="policy of AWS exists",
+                source="AWS Managed Policy Reference",
+                code="NoSuchEntity",
+                broken=_managed,
+            ),
         ),
         unique_code="EntityAlreadyExists",
     ),
@@ -129,14 +149,23 @@ TYPES = (
         identify=lambda making: f"{making.inputs['role']}:{making.inputs['name']}",
         naming=Naming(longest=LONGEST_POLICY),
         immutable=("role", "namePrefix"),
-        rules=(Rule(name="document of a role's policy", source=DOCUMENT, broken=partial(document_faults, "policy")),),
+        rules=(
+            Rule(
+                name="document of a role's policy",
+                source=DOCUMENT,
+                broken=partial(document_faults, "policy"),
+            ),
+        ),
         references=(TO_ROLE,),
         unique_code="EntityAlreadyExists",
     ),
     ResourceType(
         token="aws:iam/instanceProfile:InstanceProfile",  # noqa: S106
         identify=by("name"),
-        describe=lambda making: {"arn": arn("iam", f"instance-profile/{making.id}"), "uniqueId": f"AIPA{making.digits('id', 16).upper()}"},
+        describe=lambda making: {
+            "arn": arn("iam", f"instance-profile/{making.id}"),
+            "uniqueId": f"AIPA{making.digits('id', 16).upper()}",
+        },
         naming=Naming(longest=LONGEST_POLICY),
         immutable=("path", "namePrefix"),
         references=(TO_ROLE,),
@@ -144,7 +173,9 @@ TYPES = (
     ),
     ResourceType(
         token="aws:iam/openIdConnectProvider:OpenIdConnectProvider",  # noqa: S106
-        identify=lambda making: arn("iam", f"oidc-provider/{str(making.inputs['url']).removeprefix('https://')}"),
+        identify=lambda making: arn(
+            "iam", f"oidc-provider/{str(making.inputs['url']).removeprefix('https://')}"
+        ),
         describe=lambda making: {"arn": making.id},
         immutable=("url",),
         unique_code="EntityAlreadyExists",
@@ -152,12 +183,24 @@ TYPES = (
     ResourceType(
         token=KEY,
         identify=_key_id,
-        describe=lambda making: {"arn": arn("kms", f"key/{making.id}", making.region), "keyId": making.id},
-        defaults={"keyUsage": "ENCRYPT_DECRYPT", "customerMasterKeySpec": "SYMMETRIC_DEFAULT", "isEnabled": True,
-                  "multiRegion": False, "rotationPeriodInDays": 365},
+        describe=lambda making: {
+            "arn": arn("kms", f"key/{making.id}", making.region),
+            "keyId": making.id,
+        },
+        defaults={
+            "keyUsage": "ENCRYPT_DECRYPT",
+            "customerMasterKeySpec": "SYMMETRIC_DEFAULT",
+            "isEnabled": True,
+            "multiRegion": False,
+            "rotationPeriodInDays": 365,
+        },
         immutable=("keyUsage", "customerMasterKeySpec", "multiRegion", "region"),
-        enums={"keyUsage": ("ENCRYPT_DECRYPT", "SIGN_VERIFY", "GENERATE_VERIFY_MAC", "KEY_AGREEMENT")},
-        rules=(Rule(name="window of a key", source="KMS API, ScheduleKeyDeletion", broken=_window),),
+        enums={
+            "keyUsage": ("ENCRYPT_DECRYPT", "SIGN_VERIFY", "GENERATE_VERIFY_MAC", "KEY_AGREEMENT")
+        },
+        rules=(
+            Rule(name="window of a key", source="KMS API, ScheduleKeyDeletion", broken=_window),
+        ),
     ),
     ResourceType(
         token="aws:kms/alias:Alias",  # noqa: S106
@@ -169,7 +212,9 @@ TYPES = (
         naming=Naming(longest=256, automatic=False),
         immutable=("namePrefix", "region"),
         rules=(Rule(name="name of an alias", source="KMS API, CreateAlias", broken=_alias),),
-        references=(Reference(path="targetKeyId", to=(KEY,), code="NotFoundException", own=("arn:",)),),
+        references=(
+            Reference(path="targetKeyId", to=(KEY,), code="NotFoundException", own=("arn:",)),
+        ),
         unique_code="AlreadyExistsException",
     ),
-)  # fmt: skip
+)

@@ -132,8 +132,8 @@ def _efa_fit(inputs: Inputs) -> Iterable[Mistake]:
 def _strings(inputs: Inputs) -> Iterable[Mistake]:
     blocks = inputs.get("blockDeviceMappings")
     for position, block in enumerate(blocks if isinstance(blocks, list) else []):
-        disk = block.get("ebs") if isinstance(block, Mapping) else None
-        for name in ("encrypted", "deleteOnTermination") if isinstance(disk, Mapping) else ():
+        disk = (block.get("ebs") if isinstance(block, Mapping) else None) or {}
+        for name in ("encrypted", "deleteOnTermination"):
             value = disk.get(name)
             if known(value) and value not in ("true", "false"):
                 said = f"{value!r}: the provider takes the texts true and false here"
@@ -174,11 +174,27 @@ TYPES = (
             "networkInterfaces.*.interfaceType": ("efa", "efa-only", "interface"),
             "metadataOptions.httpTokens": ("optional", "required"),
             "metadataOptions.httpEndpoint": ("enabled", "disabled"),
-            "blockDeviceMappings.*.ebs.volumeType": ("gp2", "gp3", "io1", "io2", "st1", "sc1", "standard"),
+            "blockDeviceMappings.*.ebs.volumeType": (
+                "gp2",
+                "gp3",
+                "io1",
+                "io2",
+                "st1",
+                "sc1",
+                "standard",
+            ),
         },
         rules=(
-            Rule(name="name of a launch template", source="EC2 API, CreateLaunchTemplate", broken=_template_name),
-            Rule(name="security groups at one place", source="EC2 API, RequestLaunchTemplateData", broken=_groups_once),
+            Rule(
+                name="name of a launch template",
+                source="EC2 API, CreateLaunchTemplate",
+                broken=_template_name,
+            ),
+            Rule(
+                name="security groups at one place",
+                source="EC2 API, RequestLaunchTemplateData",
+                broken=_groups_once,
+            ),
             Rule(name="place of EFA interfaces", source=GUIDE, broken=_efa_places),
             Rule(name="number of EFA interfaces", source=GUIDE, broken=_efa_fit),
             Rule(name="texts of a disk", source="pulumi-aws, LaunchTemplate", broken=_strings),
@@ -188,14 +204,24 @@ TYPES = (
             in_groups("networkInterfaces.*.securityGroups.*"),
             in_subnets("networkInterfaces.*.subnetId"),
         ),
-        demands=(Demand(name="placement group exists", source="EC2 API", code="InvalidPlacementGroup.Unknown", broken=_placement),),
+        demands=(
+            Demand(
+                name="placement group exists",
+                source="EC2 API",
+                code="InvalidPlacementGroup.Unknown",
+                broken=_placement,
+            ),
+        ),
         unique=("name", "region"),
         unique_code="InvalidLaunchTemplateName.AlreadyExistsException",
     ),
     ResourceType(
         token=PLACEMENT,
         identify=by("name"),
-        describe=lambda making: {"arn": ec2("placement-group")(making)["arn"], "placementGroupId": f"pg-0{making.digits('id', 16)}"},
+        describe=lambda making: {
+            "arn": ec2("placement-group")(making)["arn"],
+            "placementGroupId": f"pg-0{making.digits('id', 16)}",
+        },
         naming=Naming(longest=255),
         immutable=("strategy", "partitionCount", "spreadLevel", "region"),
         enums={"strategy": ("cluster", "partition", "spread")},
@@ -203,10 +229,17 @@ TYPES = (
     ),
     ResourceType(
         token="aws:autoscaling/tag:Tag",  # noqa: S106
-        identify=lambda making: f"{making.inputs['autoscalingGroupName']},{making.inputs['tag']['key']}",
+        identify=lambda making: (
+            f"{making.inputs['autoscalingGroupName']},{making.inputs['tag']['key']}"
+        ),
         immutable=("autoscalingGroupName", "tag.key", "region"),
         references=(
-            Reference(path="autoscalingGroupName", to=("aws:eks/nodeGroup:NodeGroup",), by="autoscalingGroup", code="ValidationError"),
+            Reference(
+                path="autoscalingGroupName",
+                to=("aws:eks/nodeGroup:NodeGroup",),
+                by="autoscalingGroup",
+                code="ValidationError",
+            ),
         ),
     ),
-)  # fmt: skip
+)

@@ -14,7 +14,6 @@ from twin.clouds.model import (
     Hold,
     Inputs,
     Making,
-    Naming,
     Reference,
     ResourceType,
     Rule,
@@ -38,7 +37,6 @@ EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
 OLD_RULE = "aws:ec2/securityGroupRule:SecurityGroupRule"
 WIDEST, NARROWEST = 16, 28
 GUIDE = "VPC User Guide, VPC CIDR blocks"
-LAST_PORT = 65535
 
 
 def in_vpc(*, holds: bool = True) -> Reference:
@@ -124,37 +122,12 @@ def _describe_vpc(making: Making) -> dict[str, Any]:
     }
 
 
-def _one_source(inputs: Inputs) -> Iterable[Mistake]:
-    names = ("cidrIpv4", "cidrIpv6", "prefixListId", "referencedSecurityGroupId")
-    given = [name for name in names if inputs.get(name) is not None]
-    if len(given) != 1:
-        yield at(names[0], f"exactly one of {', '.join(names)} must be set, not {len(given)}")
-
-
-def _ports(inputs: Inputs) -> Iterable[Mistake]:
-    protocol = inputs.get("ipProtocol", inputs.get("protocol"))
-    low, high = inputs.get("fromPort"), inputs.get("toPort")
-    if protocol in ("-1", "all"):
-        if any(isinstance(port, int) and port not in (0, -1) for port in (low, high)):
-            yield at("fromPort", "the protocol -1 means every port: leave the ports out")
-    elif protocol in ("tcp", "udp") and (low is None or high is None):
-        yield at("fromPort", f"the protocol {protocol} needs fromPort and toPort")
-    elif isinstance(low, int) and isinstance(high, int) and not 0 <= low <= high <= LAST_PORT:
-        yield at("fromPort", f"{low}-{high} is no range of ports")
-
-
 def _endpoint_service(inputs: Inputs) -> Iterable[Mistake]:
     name, region = inputs.get("serviceName"), inputs.get("region")
     if isinstance(name, str) and isinstance(region, str):
         start = f"com.amazonaws.{region}."
         if name.startswith("com.amazonaws.") and not name.startswith(start):
             yield at("serviceName", f"{name!r} is not in {region}: it would begin with {start}")
-
-
-def _group_name(inputs: Inputs) -> Iterable[Mistake]:
-    name = inputs.get("name")
-    if isinstance(name, str) and name.startswith("sg-"):
-        yield at("name", f"{name!r} begins with sg-, as ids do")
 
 
 def _nat_mode(inputs: Inputs) -> Iterable[Mistake]:
@@ -175,37 +148,6 @@ def _route_target(inputs: Inputs) -> Iterable[Mistake]:
         yield at("gatewayId", f"a route has exactly one target, this one has {len(given)}")
 
 
-PORTS = Rule(name="ports of a rule", source="EC2 API, IpPermission", broken=_ports)
-ONE_SOURCE = Rule(name="one source of a rule", source="EC2 API, IpPermission", broken=_one_source)
-SOURCES = (
-    Reference(path="securityGroupId", to=(GROUP,), code="InvalidGroup.NotFound"),
-    Reference(
-        path="referencedSecurityGroupId",
-        to=(GROUP,),
-        code="InvalidGroup.NotFound",
-        holds=DEPENDENCY,
-    ),
-)
-
-
-def _rule_type(token: str) -> ResourceType:
-    unique = ("securityGroupId", "ipProtocol", "fromPort", "toPort", "cidrIpv4", "cidrIpv6",
-              "prefixListId", "referencedSecurityGroupId")  # fmt: skip
-    return ResourceType(
-        token=token,
-        identify=prefixed("sgr"),
-        describe=lambda making: {
-            "arn": arn("ec2", f"security-group-rule/{making.id}", making.region),
-            "securityGroupRuleId": making.id,
-        },
-        immutable=("securityGroupId",),
-        rules=(PORTS, ONE_SOURCE),
-        references=SOURCES,
-        unique=unique,
-        unique_code="InvalidPermission.Duplicate",
-    )
-
-
 TYPES = (
     ResourceType(
         token=VPC,
@@ -217,7 +159,8 @@ TYPES = (
         enums={"instanceTenancy": ("default", "dedicated")},
         rules=(
             Rule(
-                name="size of a VPC", source=GUIDE,
+                name="size of a VPC",
+                source=GUIDE,
                 broken=lambda inputs: cidr_faults("cidrBlock", inputs.get("cidrBlock")),
             ),
         ),
@@ -232,14 +175,25 @@ TYPES = (
         immutable=("vpcId", "cidrBlock", "availabilityZone", "availabilityZoneId", "region"),
         rules=(
             Rule(
-                name="size of a subnet", source=GUIDE,
+                name="size of a subnet",
+                source=GUIDE,
                 broken=lambda inputs: cidr_faults("cidrBlock", inputs.get("cidrBlock")),
             ),
         ),
         references=(in_vpc(),),
         demands=(
-            Demand(name="subnet in its VPC", source=GUIDE, code="InvalidSubnet.Range", broken=_subnet_fits),
-            Demand(name="subnets apart", source=GUIDE, code="InvalidSubnet.Conflict", broken=_subnet_free),
+            Demand(
+                name="subnet in its VPC",
+                source=GUIDE,
+                code="InvalidSubnet.Range",
+                broken=_subnet_fits,
+            ),
+            Demand(
+                name="subnets apart",
+                source=GUIDE,
+                code="InvalidSubnet.Conflict",
+                broken=_subnet_free,
+            ),
         ),
     ),
     ResourceType(
@@ -249,7 +203,9 @@ TYPES = (
         references=(in_vpc(),),
         holds=(
             Hold(
-                name="mapped addresses", source="EC2 API, DetachInternetGateway", code=DEPENDENCY,
+                name="mapped addresses",
+                source="EC2 API, DetachInternetGateway",
+                code=DEPENDENCY,
                 broken=_mapped_addresses,
             ),
         ),
@@ -273,20 +229,38 @@ TYPES = (
             "publicIp": f"203.0.113.{int(making.digits('ip', 2), 16)}",
         },
         defaults={"connectivityType": "public"},
-        immutable=("allocationId", "subnetId", "connectivityType", "privateIp", "region", "availabilityMode"),
-        enums={"connectivityType": ("public", "private"), "availabilityMode": ("zonal", "regional")},
-        rules=(Rule(name="place of a NAT gateway", source="EC2 API, CreateNatGateway", broken=_nat_mode),),
+        immutable=(
+            "allocationId",
+            "subnetId",
+            "connectivityType",
+            "privateIp",
+            "region",
+            "availabilityMode",
+        ),
+        enums={
+            "connectivityType": ("public", "private"),
+            "availabilityMode": ("zonal", "regional"),
+        },
+        rules=(
+            Rule(
+                name="place of a NAT gateway", source="EC2 API, CreateNatGateway", broken=_nat_mode
+            ),
+        ),
         references=(
             in_subnets("subnetId"),
             Reference(
-                path="allocationId", to=(EIP,), code="InvalidAllocationID.NotFound",
+                path="allocationId",
+                to=(EIP,),
+                code="InvalidAllocationID.NotFound",
                 holds="InvalidIPAddress.InUse",
             ),
         ),
         demands=(
             Demand(
-                name="NAT gateway with a way out", source="EC2 API, CreateNatGateway",
-                code="Gateway.NotAttached", broken=_has_gateway,
+                name="NAT gateway with a way out",
+                source="EC2 API, CreateNatGateway",
+                code="Gateway.NotAttached",
+                broken=_has_gateway,
             ),
         ),
     ),
@@ -297,7 +271,12 @@ TYPES = (
         immutable=("vpcId", "region"),
         references=(
             in_vpc(),
-            Reference(path="routes.*.gatewayId", to=(GATEWAY,), code="InvalidGatewayID.NotFound", own=("local", "vgw-")),
+            Reference(
+                path="routes.*.gatewayId",
+                to=(GATEWAY,),
+                code="InvalidGatewayID.NotFound",
+                own=("local", "vgw-"),
+            ),
             Reference(path="routes.*.natGatewayId", to=(NAT,), code="InvalidNatGatewayID.NotFound"),
         ),
     ),
@@ -309,7 +288,8 @@ TYPES = (
         rules=(
             Rule(name="target of a route", source="EC2 API, CreateRoute", broken=_route_target),
             Rule(
-                name="destination of a route", source="EC2 API, CreateRoute",
+                name="destination of a route",
+                source="EC2 API, CreateRoute",
                 broken=lambda inputs: cidr_faults(
                     "destinationCidrBlock", inputs.get("destinationCidrBlock"), source_range=True
                 ),
@@ -317,7 +297,12 @@ TYPES = (
         ),
         references=(
             Reference(path="routeTableId", to=(TABLE,), code="InvalidRouteTableID.NotFound"),
-            Reference(path="gatewayId", to=(GATEWAY,), code="InvalidGatewayID.NotFound", own=("local", "vgw-")),
+            Reference(
+                path="gatewayId",
+                to=(GATEWAY,),
+                code="InvalidGatewayID.NotFound",
+                own=("local", "vgw-"),
+            ),
             Reference(path="natGatewayId", to=(NAT,), code="InvalidNatGatewayID.NotFound"),
         ),
         unique=("routeTableId", "destinationCidrBlock"),
@@ -329,7 +314,12 @@ TYPES = (
         immutable=("subnetId", "gatewayId", "region"),
         references=(
             Reference(path="subnetId", to=(SUBNET,), code="InvalidSubnetID.NotFound"),
-            Reference(path="routeTableId", to=(TABLE,), code="InvalidRouteTableID.NotFound", holds=DEPENDENCY),
+            Reference(
+                path="routeTableId",
+                to=(TABLE,),
+                code="InvalidRouteTableID.NotFound",
+                holds=DEPENDENCY,
+            ),
         ),
         unique=("subnetId",),
         unique_code="Resource.AlreadyAssociated",
@@ -345,8 +335,22 @@ TYPES = (
         },
         defaults={"vpcEndpointType": "Gateway"},
         immutable=("vpcId", "serviceName", "vpcEndpointType", "region"),
-        enums={"vpcEndpointType": ("Gateway", "Interface", "GatewayLoadBalancer", "Resource", "ServiceNetwork")},
-        rules=(Rule(name="region of an endpoint", source="AWS PrivateLink Guide", broken=_endpoint_service),),
+        enums={
+            "vpcEndpointType": (
+                "Gateway",
+                "Interface",
+                "GatewayLoadBalancer",
+                "Resource",
+                "ServiceNetwork",
+            )
+        },
+        rules=(
+            Rule(
+                name="region of an endpoint",
+                source="AWS PrivateLink Guide",
+                broken=_endpoint_service,
+            ),
+        ),
         references=(
             in_vpc(),
             in_subnets("subnetIds.*"),
@@ -363,31 +367,4 @@ TYPES = (
             Reference(path="vpcEndpointId", to=(ENDPOINT,), code="InvalidVpcEndpointId.NotFound"),
         ),
     ),
-    ResourceType(
-        token=GROUP,
-        identify=prefixed("sg"),
-        describe=ec2("security-group"),
-        defaults={"description": "Managed by Pulumi"},
-        naming=Naming(longest=255),
-        immutable=("vpcId", "description", "namePrefix", "region"),
-        rules=(Rule(name="name of a security group", source="EC2 API, CreateSecurityGroup", broken=_group_name),),
-        references=(in_vpc(),),
-        unique=("vpcId", "name"),
-        unique_code="InvalidGroup.Duplicate",
-    ),
-    _rule_type(INGRESS),
-    _rule_type(EGRESS),
-    ResourceType(
-        token=OLD_RULE,
-        identify=prefixed("sgrule"),
-        describe=lambda making: {"securityGroupRuleId": f"sgr-0{making.digits('rule', 16)}"},
-        immutable=("securityGroupId", "type", "protocol", "fromPort", "toPort", "cidrBlocks",
-                   "sourceSecurityGroupId", "self", "region"),
-        enums={"type": ("ingress", "egress")},
-        rules=(PORTS,),
-        references=(
-            Reference(path="securityGroupId", to=(GROUP,), code="InvalidGroup.NotFound"),
-            Reference(path="sourceSecurityGroupId", to=(GROUP,), code="InvalidGroup.NotFound", holds=DEPENDENCY),
-        ),
-    ),
-)  # fmt: skip
+)

@@ -51,26 +51,48 @@ TYPES = (
         immutable=("namePrefix", "logGroupClass", "region"),
         enums={"logGroupClass": ("STANDARD", "INFREQUENT_ACCESS", "DELIVERY")},
         rules=(
-            Rule(name="days of a log group", source="CloudWatch Logs API, PutRetentionPolicy", broken=_retention),
-            Rule(name="name of a log group", source="CloudWatch Logs API, CreateLogGroup", broken=_log_name),
+            Rule(
+                name="days of a log group",
+                source="CloudWatch Logs API, PutRetentionPolicy",
+                broken=_retention,
+            ),
+            Rule(
+                name="name of a log group",
+                source="CloudWatch Logs API, CreateLogGroup",
+                broken=_log_name,
+            ),
         ),
-        references=(Reference(path="kmsKeyId", to=(KEY,), by="arn", code="InvalidParameterException"),),
+        references=(
+            Reference(path="kmsKeyId", to=(KEY,), by="arn", code="InvalidParameterException"),
+        ),
         unique_code="ResourceAlreadyExistsException",
     ),
     ResourceType(
         token="aws:budgets/budget:Budget",  # noqa: S106
         identify=lambda making: f"{ACCOUNT}:{making.inputs['name']}",
-        describe=lambda making: {"arn": f"arn:aws:budgets::{ACCOUNT}:budget/{making.inputs['name']}", "accountId": ACCOUNT},
+        describe=lambda making: {
+            "arn": f"arn:aws:budgets::{ACCOUNT}:budget/{making.inputs['name']}",
+            "accountId": ACCOUNT,
+        },
         naming=Naming(longest=100),
         immutable=("namePrefix", "accountId"),
         enums={
-            "budgetType": ("COST", "USAGE", "RI_UTILIZATION", "RI_COVERAGE", "SAVINGS_PLANS_UTILIZATION", "SAVINGS_PLANS_COVERAGE"),
+            "budgetType": (
+                "COST",
+                "USAGE",
+                "RI_UTILIZATION",
+                "RI_COVERAGE",
+                "SAVINGS_PLANS_UTILIZATION",
+                "SAVINGS_PLANS_COVERAGE",
+            ),
             "timeUnit": ("DAILY", "MONTHLY", "QUARTERLY", "ANNUALLY", "CUSTOM"),
             "notifications.*.comparisonOperator": ("GREATER_THAN", "LESS_THAN", "EQUAL_TO"),
             "notifications.*.thresholdType": ("PERCENTAGE", "ABSOLUTE_VALUE"),
             "notifications.*.notificationType": ("ACTUAL", "FORECASTED"),
         },
-        rules=(Rule(name="amount of a budget", source="Budgets API, CreateBudget", broken=_amount),),
+        rules=(
+            Rule(name="amount of a budget", source="Budgets API, CreateBudget", broken=_amount),
+        ),
         unique_code="DuplicateRecordException",
     ),
-)  # fmt: skip
+)

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from twin.clouds.aws.eks_rules import CLUSTER, NODES
+from twin.clouds.aws.fsx import LUSTRE_PORTS, SYSTEM, opens
 from twin.clouds.aws.machines import TEMPLATE
 from twin.clouds.aws.network import SUBNET
-from twin.clouds.aws.storage import LUSTRE_PORTS, SYSTEM, opens
 from twin.clouds.world import Resource, World, values_at
 
 

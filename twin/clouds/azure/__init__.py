@@ -2,14 +2,14 @@
 
 from itertools import chain
 
-from twin.clouds.azure import aks, common, identity, network, others, storage
+from twin.clouds.azure import aks, aks_pools, common, identity, network, others, storage
 from twin.clouds.azure.functions import functions
 from twin.clouds.azure.volumes import volumes
 from twin.clouds.catalog import Cloud
 from twin.clouds.faults import Kind
 from twin.clouds.world import Resource
 
-FAMILIES = (network.TYPES, identity.TYPES, aks.TYPES, storage.TYPES, others.TYPES)
+FAMILIES = (network.TYPES, identity.TYPES, aks.TYPES, aks_pools.TYPES, storage.TYPES, others.TYPES)
 TYPES = {kind.token: kind for kind in chain.from_iterable(FAMILIES)}
 
 

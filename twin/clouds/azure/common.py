@@ -71,10 +71,8 @@ def arm_id(path: str, inputs: Inputs) -> str:
 def parent_of(identity: str) -> str:
     """Return the id of what a resource is in; nothing where that is always there."""
     parts = identity.strip("/").split("/")
-    if parts[-4:-3] == ["providers"] or parts[-3:-2] == ["providers"]:
-        parts = parts[:-4]
-    else:
-        parts = parts[:-2]
+    whole = parts[-4:-3] == ["providers"]  # providers/Microsoft.X/kind/name, not a kind/name below
+    parts = parts[:-4] if whole else parts[:-2]
     if parts[-2:] == ["blobServices", "default"]:  # each account has exactly this one
         parts = parts[:-2]
     return "/" + "/".join(parts) if len(parts) > 2 else ""

@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import Mapping
 
-from twin.clouds.azure.aks import CLUSTER, CLUSTER_PATH
+from twin.clouds.azure.aks_rules import CLUSTER, CLUSTER_PATH
 from twin.clouds.azure.common import CALLER, SUBSCRIPTION, TENANT, arm_id, looked_up
 from twin.clouds.catalog import Function
 from twin.clouds.errors import CloudError
@@ -74,7 +74,7 @@ def admin_credentials(arguments: Inputs, _settings: Settings, world: World) -> O
     raise CloudError(BAD, "the twin hands out user credentials only")
 
 
-def account_keys(arguments: Inputs, _settings: Settings, world: World) -> Object:
+def account_keys(arguments: Inputs, _settings: Settings, _world: World) -> Object:
     """Refuse where keys are switched off; the twin's accounts have none otherwise either."""
     name = arguments.get("accountName")
     raise CloudError("KeyBasedAuthenticationNotPermitted", f"the account {name} has no shared keys")

@@ -25,6 +25,7 @@ CREDENTIAL_PATH = (
 ASSIGNMENT_PATH = "{scope}/providers/Microsoft.Authorization/roleAssignments/{roleAssignmentName}"
 MOST_CREDENTIALS = 20
 GUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
+SUBJECT = re.compile(r"system:serviceaccount:[^:]+:[^:]+")
 AUDIENCE = "api://AzureADTokenExchange"
 FEDERATION = "Microsoft Entra, workload identity federation"
 BUILT_IN = "Azure RBAC, built-in roles"
@@ -75,9 +76,9 @@ def _credential(inputs: Inputs) -> Iterable[Mistake]:
         yield at("issuer", f"{issuer!r} is no HTTPS address")
     if isinstance(subject, str) and not subject:
         yield at("subject", "it is empty")
-    if isinstance(subject, str) and subject.startswith("system:serviceaccount:"):
-        if len(subject.split(":")) != 4 or not all(subject.split(":")):
-            yield at("subject", f"{subject!r} is not system:serviceaccount:NAMESPACE:NAME")
+    of_account = isinstance(subject, str) and subject.startswith("system:serviceaccount:")
+    if of_account and not SUBJECT.fullmatch(str(subject)):
+        yield at("subject", f"{subject!r} is not system:serviceaccount:NAMESPACE:NAME")
     audiences = inputs.get("audiences")
     if isinstance(audiences, list) and len(audiences) != 1:
         yield at("audiences", f"a credential has one audience, not {len(audiences)}")
@@ -164,7 +165,14 @@ TYPES = (
             plain_name("federatedIdentityCredentialResourceName", shortest=3),
             Rule(name="form of a federated credential", source=FEDERATION, broken=_credential),
         ),
-        demands=(Demand(name="credentials of an identity", source=FEDERATION, code="Conflict", broken=_credential_count),),
+        demands=(
+            Demand(
+                name="credentials of an identity",
+                source=FEDERATION,
+                code="Conflict",
+                broken=_credential_count,
+            ),
+        ),
         alone=lambda inputs: f"{inputs['resourceGroupName']}/{inputs['resourceName']}",
         alone_code="ConcurrentFederatedIdentityCredentialsWritesForSingleManagedIdentity",
         unique_code="Conflict",
@@ -176,10 +184,25 @@ TYPES = (
         immutable=("scope", "principalId", "roleDefinitionId", "principalType", "condition"),
         rules=(Rule(name="form of a role assignment", source=RBAC, broken=_assignment),),
         demands=(
-            Demand(name="scope of an assignment", source=RBAC, code="ResourceNotFound", broken=_scope_there),
-            Demand(name="principal of an assignment", source=RBAC, code="PrincipalNotFound", broken=_principal_there),
-            Demand(name="one assignment of a role", source=RBAC, code="RoleAssignmentExists", broken=_once),
+            Demand(
+                name="scope of an assignment",
+                source=RBAC,
+                code="ResourceNotFound",
+                broken=_scope_there,
+            ),
+            Demand(
+                name="principal of an assignment",
+                source=RBAC,
+                code="PrincipalNotFound",
+                broken=_principal_there,
+            ),
+            Demand(
+                name="one assignment of a role",
+                source=RBAC,
+                code="RoleAssignmentExists",
+                broken=_once,
+            ),
         ),
         unique_code="RoleAssignmentExists",
     ),
-)  # fmt: skip
+)

@@ -128,7 +128,11 @@ TYPES = (
         parent=parent_of,
         rules=(
             plain_name("virtualNetworkName", shortest=2),
-            Rule(name="blocks of a network", source="Virtual Network documentation", broken=_vnet_blocks),
+            Rule(
+                name="blocks of a network",
+                source="Virtual Network documentation",
+                broken=_vnet_blocks,
+            ),
         ),
         unique_code="Conflict",
     ),
@@ -140,13 +144,22 @@ TYPES = (
         parent=parent_of,
         rules=(
             plain_name("subnetName"),
-            Rule(name="block of an Azure subnet", source="Virtual Network FAQ", broken=_subnet_block),
+            Rule(
+                name="block of an Azure subnet", source="Virtual Network FAQ", broken=_subnet_block
+            ),
         ),
         references=(
             held("natGateway.id", GATEWAY, "InUseNatGatewayCannotBeDeleted"),
             held("networkSecurityGroup.id", GUARD, "InUseNetworkSecurityGroupCannotBeDeleted"),
         ),
-        demands=(Demand(name="subnet in its network", source="Virtual Network FAQ", code="NetcfgSubnetRangeOutsideVnet", broken=_in_network),),
+        demands=(
+            Demand(
+                name="subnet in its network",
+                source="Virtual Network FAQ",
+                code="NetcfgSubnetRangeOutsideVnet",
+                broken=_in_network,
+            ),
+        ),
         unique_code="Conflict",
     ),
     ResourceType(
@@ -156,9 +169,19 @@ TYPES = (
         naming=Naming(property="natGatewayName", longest=80),
         immutable=named("{natGatewayName}", "resourceGroupName", "location", "zones"),
         parent=parent_of,
-        rules=(plain_name("natGatewayName"), Rule(name="SKU of a gateway", source="NAT Gateway documentation", broken=_gateway_sku)),
+        rules=(
+            plain_name("natGatewayName"),
+            Rule(name="SKU of a gateway", source="NAT Gateway documentation", broken=_gateway_sku),
+        ),
         references=(held("publicIpAddresses.*.id", ADDRESS, "PublicIPAddressCannotBeDeleted"),),
-        demands=(Demand(name="address of a gateway", source="NAT Gateway documentation", code="NatGatewayRequiresStandardPublicIP", broken=_gateway_address),),
+        demands=(
+            Demand(
+                name="address of a gateway",
+                source="NAT Gateway documentation",
+                code="NatGatewayRequiresStandardPublicIP",
+                broken=_gateway_address,
+            ),
+        ),
         unique_code="Conflict",
     ),
     ResourceType(
@@ -173,7 +196,11 @@ TYPES = (
         parent=parent_of,
         rules=(
             plain_name("publicIpAddressName"),
-            Rule(name="allocation of an address", source="Public IP addresses documentation", broken=_standard),
+            Rule(
+                name="allocation of an address",
+                source="Public IP addresses documentation",
+                broken=_standard,
+            ),
         ),
         unique_code="Conflict",
     ),
@@ -187,4 +214,4 @@ TYPES = (
         rules=(plain_name("networkSecurityGroupName"),),
         unique_code="Conflict",
     ),
-)  # fmt: skip
+)

@@ -98,7 +98,10 @@ TYPES = (
     ResourceType(
         token=WORKSPACE,
         identify=arm(WORKSPACE_PATH),
-        describe=lambda making: {"customerId": making.digits("customer", 32), "createdDate": "2026-01-01T00:00:00Z"},
+        describe=lambda making: {
+            "customerId": making.digits("customer", 32),
+            "createdDate": "2026-01-01T00:00:00Z",
+        },
         naming=Naming(property="workspaceName", longest=63),
         immutable=named(WORKSPACE_PATH, "location"),
         parent=parent_of,
@@ -138,12 +141,29 @@ TYPES = (
         rules=(
             plain_name("dataCollectionRuleName", shortest=3),
             Rule(name="flows of a rule", source=f"{DOCS}, data collection rules", broken=_flows),
-            Rule(name="endpoint of a rule", source=f"{DOCS}, managed Prometheus", broken=_needs_endpoint),
+            Rule(
+                name="endpoint of a rule",
+                source=f"{DOCS}, managed Prometheus",
+                broken=_needs_endpoint,
+            ),
         ),
         references=(
-            Reference(path="dataCollectionEndpointId", to=(ENDPOINT,), code="InvalidPayload", holds="Conflict"),
-            Reference(path="destinations.logAnalytics.*.workspaceResourceId", to=(WORKSPACE,), code="InvalidPayload"),
-            Reference(path="destinations.monitoringAccounts.*.accountResourceId", to=(METRICS,), code="InvalidPayload"),
+            Reference(
+                path="dataCollectionEndpointId",
+                to=(ENDPOINT,),
+                code="InvalidPayload",
+                holds="Conflict",
+            ),
+            Reference(
+                path="destinations.logAnalytics.*.workspaceResourceId",
+                to=(WORKSPACE,),
+                code="InvalidPayload",
+            ),
+            Reference(
+                path="destinations.monitoringAccounts.*.accountResourceId",
+                to=(METRICS,),
+                code="InvalidPayload",
+            ),
         ),
         unique_code="Conflict",
     ),
@@ -154,10 +174,27 @@ TYPES = (
         immutable=named(TIE_PATH),
         rules=(Rule(name="what an association names", source=DOCS, broken=_tie),),
         references=(
-            Reference(path="dataCollectionRuleId", to=(COLLECTION,), code="InvalidPayload", holds="CannotDeleteRuleWithAssociations"),
-            Reference(path="dataCollectionEndpointId", to=(ENDPOINT,), code="InvalidPayload", holds="Conflict"),
+            Reference(
+                path="dataCollectionRuleId",
+                to=(COLLECTION,),
+                code="InvalidPayload",
+                holds="CannotDeleteRuleWithAssociations",
+            ),
+            Reference(
+                path="dataCollectionEndpointId",
+                to=(ENDPOINT,),
+                code="InvalidPayload",
+                holds="Conflict",
+            ),
         ),
-        demands=(Demand(name="target of an association", source=DOCS, code="ResourceNotFound", broken=_target_there),),
+        demands=(
+            Demand(
+                name="target of an association",
+                source=DOCS,
+                code="ResourceNotFound",
+                broken=_target_there,
+            ),
+        ),
         unique_code="Conflict",
     ),
     ResourceType(
@@ -166,8 +203,21 @@ TYPES = (
         describe=lambda _making: {"currentSpend": {"amount": 0, "unit": "USD"}},
         naming=Naming(property="budgetName", longest=63),
         immutable=named(BUDGET_PATH, "timeGrain"),
-        rules=(Rule(name="form of an Azure budget", source="Consumption REST API, Budgets", broken=_budget),),
-        demands=(Demand(name="scope of a budget", source="Consumption REST API, Budgets", code="ResourceNotFound", broken=_budget_scope),),
+        rules=(
+            Rule(
+                name="form of an Azure budget",
+                source="Consumption REST API, Budgets",
+                broken=_budget,
+            ),
+        ),
+        demands=(
+            Demand(
+                name="scope of a budget",
+                source="Consumption REST API, Budgets",
+                code="ResourceNotFound",
+                broken=_budget_scope,
+            ),
+        ),
         unique_code="Conflict",
     ),
-)  # fmt: skip
+)

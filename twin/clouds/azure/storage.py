@@ -136,17 +136,39 @@ TYPES = (
             plain_name("accountName", STORAGE_NAME),
             Rule(name="kind of an account", source=f"{DOCS}, account overview", broken=_kind),
             Rule(name="NFS of an account", source=f"{DOCS}, NFS 3.0", broken=_nfs),
-            Rule(name="addresses of an account", source=f"{DOCS}, network security", broken=_addresses),
+            Rule(
+                name="addresses of an account",
+                source=f"{DOCS}, network security",
+                broken=_addresses,
+            ),
         ),
-        references=(Reference(path="networkRuleSet.virtualNetworkRules.*.virtualNetworkResourceId", to=(SUBNET,), code="NetworkAclsValidationFailure"),),
-        demands=(Demand(name="subnets of an account", source=f"{DOCS}, network security", code="NetworkAclsValidationFailure", broken=_subnets),),
+        references=(
+            Reference(
+                path="networkRuleSet.virtualNetworkRules.*.virtualNetworkResourceId",
+                to=(SUBNET,),
+                code="NetworkAclsValidationFailure",
+            ),
+        ),
+        demands=(
+            Demand(
+                name="subnets of an account",
+                source=f"{DOCS}, network security",
+                code="NetworkAclsValidationFailure",
+                broken=_subnets,
+            ),
+        ),
         unique=("accountName",),
         unique_code="StorageAccountAlreadyTaken",
     ),
     ResourceType(
         token=CONTAINER,
         identify=arm(CONTAINER_PATH),
-        describe=lambda _making: {"hasImmutabilityPolicy": False, "hasLegalHold": False, "leaseState": "Available", "leaseStatus": "Unlocked"},
+        describe=lambda _making: {
+            "hasImmutabilityPolicy": False,
+            "hasLegalHold": False,
+            "leaseState": "Available",
+            "leaseStatus": "Unlocked",
+        },
         naming=Naming(property="containerName", longest=63),
         immutable=named(CONTAINER_PATH),
         parent=parent_of,
@@ -163,7 +185,14 @@ TYPES = (
             Rule(name="name of a service", source="Storage REST API", broken=_service_name),
             Rule(name="days of retention", source=f"{DOCS}, soft delete", broken=_retention),
         ),
-        demands=(Demand(name="versions of blobs", source=f"{DOCS}, blob versioning", code="FeatureNotSupportedForAccount", broken=_versions),),
+        demands=(
+            Demand(
+                name="versions of blobs",
+                source=f"{DOCS}, blob versioning",
+                code="FeatureNotSupportedForAccount",
+                broken=_versions,
+            ),
+        ),
         unique_code="Conflict",
     ),
     ResourceType(
@@ -172,19 +201,32 @@ TYPES = (
         naming=Naming(property="managementPolicyName", longest=63, automatic=False),
         immutable=named(POLICY_PATH),
         parent=parent_of,
-        rules=(Rule(name="name of a policy of an account", source="Storage REST API", broken=_service_name),),
+        rules=(
+            Rule(
+                name="name of a policy of an account",
+                source="Storage REST API",
+                broken=_service_name,
+            ),
+        ),
         unique_code="Conflict",
     ),
     ResourceType(
         token=REGISTRY,
         identify=arm(REGISTRY_PATH),
-        describe=lambda making: {"loginServer": f"{str(making.inputs['registryName']).lower()}.azurecr.io", "creationDate": "2026-01-01T00:00:00Z"},
+        describe=lambda making: {
+            "loginServer": f"{str(making.inputs['registryName']).lower()}.azurecr.io",
+            "creationDate": "2026-01-01T00:00:00Z",
+        },
         naming=Naming(property="registryName", longest=50),
         immutable=named(REGISTRY_PATH, "location"),
         parent=parent_of,
         rules=(
             plain_name("registryName", REGISTRY_NAME),
-            Rule(name="tier of a registry", source="Container Registry documentation, tiers", broken=_registry_sku),
+            Rule(
+                name="tier of a registry",
+                source="Container Registry documentation, tiers",
+                broken=_registry_sku,
+            ),
         ),
         unique=("registryName",),
         unique_code="AlreadyInUse",
@@ -198,4 +240,4 @@ TYPES = (
         rules=(plain_name("taskName", shortest=5),),
         unique_code="Conflict",
     ),
-)  # fmt: skip
+)

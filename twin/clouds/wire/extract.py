@@ -59,7 +59,7 @@ class Extractor:
 
         needed = {
             name
-            for name, parameter in inspect.signature(cls.__init__).parameters.items()
+            for name, parameter in inspect.signature(cls).parameters.items()
             if parameter.default is parameter.empty
         }
         hints = _getters(cls)

@@ -7,18 +7,22 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from everstep.progress import Lines
 from tests.twin.nodes.conftest import api_of, eventually, left_of
-from tests.twin.nodes.pods import phase, pod
+from tests.twin.nodes.pods import PODS, phase, pod
 from twin.clouds import capacity
 from twin.clouds.capacity import Pool, PoolStore, Supply, daemon
-from twin.nodes import Role, Taint, Twin
+from twin.clouds.capacity.scaling import SCAN_SECONDS
+from twin.images.recipes import stand_in_for
+from twin.nodes import Role, Taint, Twin, components, leftovers, processes
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(300)]
 
+AUTOSCALER = "registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.0"
 SYSTEM = Pool(
     name="system",
     cloud="azure",
@@ -54,6 +58,7 @@ def twin(tmp_path_factory):
         twin = Twin.open("pools-test")
         try:
             capacity.ensure_control_plane(twin.state, Lines())
+            twin.alias_images({AUTOSCALER: stand_in_for(AUTOSCALER)})  # for machines to come
             yield twin
         finally:
             twin.down(Lines())
@@ -181,17 +186,48 @@ def test_an_autoscaled_pool_grows_for_pods_that_wait_and_shrinks_when_they_are_g
         ),
     )
     store.put(workers)
-    wanted = pod("works", "", "import time; time.sleep(600)")
-    del wanted["spec"]["nodeName"]
-    wanted["spec"]["nodeSelector"] = {"for": "work"}
-    api.post("/api/v1/namespaces/default/pods", wanted)
+    api.post(PODS, waiting_pod("works", {"for": "work"}))
 
     eventually(lambda: phase(api, "works") == "Running", 60, "a machine came for the pod")
     assert names(twin, "t4") == {"t4-0"}
-    api.delete("/api/v1/namespaces/default/pods/works")
+    api.delete(f"{PODS}/works")
 
     eventually(lambda: not names(twin, "t4"), 60, "the idle machine went")
     assert store.get("t4").desired == 0
+
+
+def test_on_eks_the_autoscaler_is_a_pod_and_without_it_nothing_grows(twin, store):
+    api = api_of(twin)
+    store.put(replace(SPOT, name="eks", labels={"for": "eks"}, desired=0, maximum=1))
+    work = waiting_pod("asks", {"for": "eks"})
+    api.post(PODS, work)
+    eventually(lambda: phase(api, "asks") == "Pending", 10, "nobody takes it")
+    time.sleep(2 * SCAN_SECONDS)
+    assert store.get("eks").desired == 0
+
+    api.post(PODS, autoscaler_pod())
+
+    eventually(
+        lambda: phase(api, "autoscaler") == "Running", 30, "its published image is answered for"
+    )
+    eventually(lambda: names(twin, "eks") == {"eks-0"}, 30, "a machine comes")
+    for name in ("asks", "autoscaler"):
+        api.delete(f"{PODS}/{name}?gracePeriodSeconds=0")
+    store.delete("eks")
+
+
+def waiting_pod(name, selector):
+    wanted = pod(name, "", "import time; time.sleep(600)")
+    del wanted["spec"]["nodeName"]
+    wanted["spec"]["nodeSelector"] = selector
+    return wanted
+
+
+def autoscaler_pod():
+    wanted = pod("autoscaler", "system-0", "")
+    container = wanted["spec"]["containers"][0]
+    container |= {"image": AUTOSCALER, "command": ["./cluster-autoscaler"], "args": ["--v=4"]}
+    return wanted
 
 
 def test_an_evicted_machine_of_azure_is_not_replaced_unless_somebody_wants_it(twin, store):
@@ -224,6 +260,21 @@ def test_a_deleted_pool_leaves_no_machine(twin, store):
     for name in ("spot", "decays", "t4"):
         assert capacity.wait(twin.state, name, 60, Lines()) == ()
     assert names(twin, "system") == {"system-0"}
+
+
+def test_a_daemon_whose_twin_no_longer_stands_is_found_by_the_doctor(twin):
+    for component in components.COMPONENTS:
+        processes.load(twin.layout.process(component)).kill()
+    pid = daemon.find(twin.layout).pid
+
+    assert any(what.startswith(f"{pid} ") and "capacity" in what for what in processes_left(twin))
+    twin.up([], Lines())
+    assert daemon.find(twin.layout).pid == pid, "a repair leaves it alone"
+
+
+def processes_left(twin):
+    named = {entry.what for entry in leftovers() if entry.kind == "process"}
+    return {what for what in named if str(twin.state) in what}
 
 
 def test_down_ends_the_daemon_and_leaves_nothing(twin):

@@ -1,35 +1,30 @@
-"""AWS storage: FSx for Lustre, S3, ECR. Pure.
+"""Amazon FSx for Lustre: file systems and their ties to buckets. Pure.
 
 Sources: FSx for Lustre User Guide ("Deployment options", "File system access control with VPC"),
-FSx API Reference; S3 User Guide ("Bucket naming rules"); ECR API Reference. Read 2026-11.
+FSx API Reference. Read 2026-11.
 """
 
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 
-from twin.clouds.aws.common import ACCOUNT, arn, by, prefixed
+from twin.clouds.aws.common import ACCOUNT, arn, prefixed
 from twin.clouds.aws.identity import KEY
 from twin.clouds.aws.network import GROUP, INGRESS, SUBNET, in_groups, in_subnets
-from twin.clouds.aws.policies import document_faults
-from twin.clouds.model import Demand, Hold, Inputs, Making, Naming, Reference, ResourceType, Rule
+from twin.clouds.aws.s3 import BUCKET, OBJECT
+from twin.clouds.model import Demand, Inputs, Making, Reference, ResourceType, Rule
 from twin.clouds.rules import at, known
 from twin.clouds.wire.check import Mistake
 from twin.clouds.world import Resource, World
 
 SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
 TIE = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
-BUCKET, OBJECT = "aws:s3/bucket:Bucket", "aws:s3/bucketObjectv2:BucketObjectv2"
-REPOSITORY = "aws:ecr/repository:Repository"
 STEP_GIB, SMALLEST_GIB = 2400, 1200
 THROUGHPUTS = {"PERSISTENT_2": (125, 250, 500, 1000), "PERSISTENT_1": (50, 100, 200)}
 LUSTRE_PORTS = ((988, 988), (1018, 1023))
 MOST_TIES, MOST_BACKUP_DAYS = 8, 90
 GUIDE = "FSx for Lustre User Guide"
-BUCKET_NAME = re.compile(r"(?!xn--|sthree-)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?<!-s3alias)")
-REPOSITORY_NAME = re.compile(r"[a-z0-9]+([._/-][a-z0-9]+)*")
 
 
 # -- FSx
@@ -223,64 +218,31 @@ def _exports(tie: Resource, _world: World) -> Iterable[Resource]:
 # -- S3 and ECR
 
 
-def _bucket_name(inputs: Inputs) -> Iterable[Mistake]:
-    name = inputs.get("bucket")
-    if isinstance(name, str) and not BUCKET_NAME.fullmatch(name):
-        yield at(
-            "bucket", f"{name!r} is no bucket's name: 3 to 63 lower-case letters, digits, . and -"
-        )
-
-
-def _not_empty(gone: Resource, world: World) -> Iterable[str]:
-    inside = [each for each in world.all(OBJECT) if each.inputs.get("bucket") == gone.id]
-    if inside and not gone.inputs.get("forceDestroy"):
-        yield f"the bucket {gone.id} still holds {inside[0].inputs['key']!r}: set forceDestroy"
-
-
-def _describe_bucket(making: Making) -> dict[str, Any]:
-    return {
-        "arn": f"arn:aws:s3:::{making.id}",
-        "bucketDomainName": f"{making.id}.s3.amazonaws.com",
-        "bucketRegionalDomainName": f"{making.id}.s3.{making.region}.amazonaws.com",
-        "bucketRegion": making.region,
-        "hostedZoneId": "Z3AQBSTGFYJSTF",
-        "bucket": making.id,
-    }
-
-
-def _of_bucket(name: str, *, rules: tuple[Rule, ...] = (), **more: Any) -> ResourceType:  # noqa: ANN401  a record's fields
-    small = name[0].lower() + name[1:]
-    return ResourceType(
-        token=f"aws:s3/{small}:{name}",
-        identify=by("bucket"),
-        immutable=("bucket", "expectedBucketOwner", "region"),
-        rules=rules,
-        references=(Reference(path="bucket", to=(BUCKET,), code="NoSuchBucket"),),
-        **more,
-    )
-
-
-def _repository_name(inputs: Inputs) -> Iterable[Mistake]:
-    name = inputs.get("name")
-    if isinstance(name, str) and not REPOSITORY_NAME.fullmatch(name):
-        yield at(
-            "name", f"{name!r} is no repository's name: lower-case letters, digits and . _ - /"
-        )
-
-
-OF_REPOSITORY = Reference(
-    path="repository", to=(REPOSITORY,), by="name", code="RepositoryNotFoundException"
-)
 TYPES = (
     ResourceType(
         token=SYSTEM,
         identify=prefixed("fs"),
         describe=_describe_system,
-        defaults={"deploymentType": "SCRATCH_1", "storageType": "SSD", "dataCompressionType": "NONE", "fileSystemTypeVersion": "2.15"},
+        defaults={
+            "deploymentType": "SCRATCH_1",
+            "storageType": "SSD",
+            "dataCompressionType": "NONE",
+            "fileSystemTypeVersion": "2.15",
+        },
         immutable=(
-            "subnetIds", "securityGroupIds", "deploymentType", "storageType", "kmsKeyId", "backupId",
-            "efaEnabled", "importPath", "exportPath", "importedFileChunkSize", "driveCacheType",
-            "copyTagsToBackups", "region",
+            "subnetIds",
+            "securityGroupIds",
+            "deploymentType",
+            "storageType",
+            "kmsKeyId",
+            "backupId",
+            "efaEnabled",
+            "importPath",
+            "exportPath",
+            "importedFileChunkSize",
+            "driveCacheType",
+            "copyTagsToBackups",
+            "region",
         ),
         enums={
             "deploymentType": ("SCRATCH_1", "SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"),
@@ -289,11 +251,21 @@ TYPES = (
             "fileSystemTypeVersion": ("2.10", "2.12", "2.15"),
         },
         rules=(
-            Rule(name="size of a file system", source=f"{GUIDE}, CreateFileSystem", broken=_capacity),
-            Rule(name="throughput of a file system", source=f"{GUIDE}, performance", broken=_throughput),
+            Rule(
+                name="size of a file system", source=f"{GUIDE}, CreateFileSystem", broken=_capacity
+            ),
+            Rule(
+                name="throughput of a file system",
+                source=f"{GUIDE}, performance",
+                broken=_throughput,
+            ),
             Rule(name="what lasts", source=f"{GUIDE}, deployment options", broken=_lasting),
             Rule(name="EFA of a file system", source=f"{GUIDE}, EFA", broken=_efa),
-            Rule(name="one zone of a file system", source="FSx API, CreateFileSystem", broken=_one_zone),
+            Rule(
+                name="one zone of a file system",
+                source="FSx API, CreateFileSystem",
+                broken=_one_zone,
+            ),
         ),
         references=(
             in_subnets("subnetIds"),
@@ -301,90 +273,72 @@ TYPES = (
             Reference(path="kmsKeyId", to=(KEY,), by="arn", code="BadRequest"),
         ),
         demands=(
-            Demand(name="Lustre among servers", source=f"{GUIDE}, access control with VPC", code="InvalidNetworkSettings", broken=_let_lustre),
-            Demand(name="a file system grows", source=f"{GUIDE}, managing storage capacity", code="BadRequest", broken=_only_grows),
+            Demand(
+                name="Lustre among servers",
+                source=f"{GUIDE}, access control with VPC",
+                code="InvalidNetworkSettings",
+                broken=_let_lustre,
+            ),
+            Demand(
+                name="a file system grows",
+                source=f"{GUIDE}, managing storage capacity",
+                code="BadRequest",
+                broken=_only_grows,
+            ),
         ),
     ),
     ResourceType(
         token=TIE,
         identify=prefixed("dra"),
         describe=lambda making: {
-            "arn": arn("fsx", f"association/{making.inputs['fileSystemId']}/{making.id}", making.region),
+            "arn": arn(
+                "fsx", f"association/{making.inputs['fileSystemId']}/{making.id}", making.region
+            ),
             "associationId": making.id,
         },
         brings=_exports,
-        immutable=("fileSystemId", "fileSystemPath", "dataRepositoryPath", "batchImportMetaDataOnCreate", "region"),
+        immutable=(
+            "fileSystemId",
+            "fileSystemPath",
+            "dataRepositoryPath",
+            "batchImportMetaDataOnCreate",
+            "region",
+        ),
         enums={
             "s3.autoImportPolicy.events.*": ("NEW", "CHANGED", "DELETED"),
             "s3.autoExportPolicy.events.*": ("NEW", "CHANGED", "DELETED"),
         },
-        rules=(Rule(name="paths of an association", source="FSx API, CreateDataRepositoryAssociation", broken=_tie_paths),),
-        references=(Reference(path="fileSystemId", to=(SYSTEM,), code="FileSystemNotFound", holds="BadRequest"),),
+        rules=(
+            Rule(
+                name="paths of an association",
+                source="FSx API, CreateDataRepositoryAssociation",
+                broken=_tie_paths,
+            ),
+        ),
+        references=(
+            Reference(
+                path="fileSystemId", to=(SYSTEM,), code="FileSystemNotFound", holds="BadRequest"
+            ),
+        ),
         demands=(
-            Demand(name="bucket of an association", source="FSx API, CreateDataRepositoryAssociation", code="BadRequest", broken=_tie_bucket),
-            Demand(name="associations apart", source=f"{GUIDE}, linking to S3", code="BadRequest", broken=_tie_count),
-            Demand(name="associations of a kind", source=f"{GUIDE}, linking to S3", code="BadRequest", broken=_tie_kind),
+            Demand(
+                name="bucket of an association",
+                source="FSx API, CreateDataRepositoryAssociation",
+                code="BadRequest",
+                broken=_tie_bucket,
+            ),
+            Demand(
+                name="associations apart",
+                source=f"{GUIDE}, linking to S3",
+                code="BadRequest",
+                broken=_tie_count,
+            ),
+            Demand(
+                name="associations of a kind",
+                source=f"{GUIDE}, linking to S3",
+                code="BadRequest",
+                broken=_tie_kind,
+            ),
         ),
     ),
-    ResourceType(
-        token=BUCKET,
-        identify=by("bucket"),
-        describe=_describe_bucket,
-        defaults={"forceDestroy": False},
-        naming=Naming(property="bucket", longest=63),
-        immutable=("bucketPrefix", "objectLockEnabled", "region"),
-        rules=(Rule(name="name of a bucket", source="S3 User Guide, bucket naming rules", broken=_bucket_name),),
-        holds=(Hold(name="bucket not empty", source="S3 API, DeleteBucket", code="BucketNotEmpty", broken=_not_empty),),
-        unique_code="BucketAlreadyOwnedByYou",
-    ),
-    _of_bucket("BucketVersioning", enums={"versioningConfiguration.status": ("Enabled", "Suspended", "Disabled")}),
-    _of_bucket("BucketServerSideEncryptionConfiguration",
-               enums={"rules.*.applyServerSideEncryptionByDefault.sseAlgorithm": ("AES256", "aws:kms", "aws:kms:dsse")}),
-    _of_bucket("BucketPublicAccessBlock"),
-    _of_bucket("BucketLifecycleConfiguration", enums={"rules.*.status": ("Enabled", "Disabled")}),
-    _of_bucket("BucketOwnershipControls",
-               enums={"rule.objectOwnership": ("BucketOwnerEnforced", "BucketOwnerPreferred", "ObjectWriter")}),
-    _of_bucket("BucketPolicy", rules=(
-        Rule(name="document of a bucket", source="IAM API, MalformedPolicyDocument", broken=partial(document_faults, "policy")),
-    )),
-    ResourceType(
-        token=OBJECT,
-        identify=lambda making: f"{making.inputs['bucket']}/{making.inputs['key']}",
-        describe=lambda making: {
-            "arn": f"arn:aws:s3:::{making.inputs['bucket']}/{making.inputs['key']}", "etag": making.digits("etag", 32),
-        },
-        immutable=("bucket", "key", "region"),
-        references=(Reference(path="bucket", to=(BUCKET,), code="NoSuchBucket"),),
-    ),
-    ResourceType(
-        token=REPOSITORY,
-        identify=by("name"),
-        describe=lambda making: {
-            "arn": arn("ecr", f"repository/{making.id}", making.region),
-            "registryId": ACCOUNT,
-            "repositoryUrl": f"{ACCOUNT}.dkr.ecr.{making.region}.amazonaws.com/{making.id}",
-        },
-        defaults={"imageTagMutability": "MUTABLE", "forceDelete": False},
-        naming=Naming(longest=256),
-        immutable=("encryptionConfigurations", "region"),
-        enums={"imageTagMutability": ("MUTABLE", "IMMUTABLE", "MUTABLE_WITH_EXCLUSION", "IMMUTABLE_WITH_EXCLUSION"),
-               "encryptionConfigurations.*.encryptionType": ("AES256", "KMS", "KMS_DSSE")},
-        rules=(Rule(name="name of a repository", source="ECR API, CreateRepository", broken=_repository_name),),
-        unique_code="RepositoryAlreadyExistsException",
-    ),
-    ResourceType(
-        token="aws:ecr/lifecyclePolicy:LifecyclePolicy",  # noqa: S106
-        identify=by("repository"),
-        describe=lambda _making: {"registryId": ACCOUNT},
-        immutable=("repository", "region"),
-        references=(OF_REPOSITORY,),
-    ),
-    ResourceType(
-        token="aws:ecr/repositoryPolicy:RepositoryPolicy",  # noqa: S106
-        identify=by("repository"),
-        describe=lambda _making: {"registryId": ACCOUNT},
-        immutable=("repository", "region"),
-        rules=(Rule(name="document of a repository", source="IAM API, MalformedPolicyDocument", broken=partial(document_faults, "policy")),),
-        references=(OF_REPOSITORY,),
-    ),
-)  # fmt: skip
+)
