@@ -39,6 +39,7 @@ from components.cluster.eks_nodes import (
     EksNodesArgs,
 )
 from components.config import EksConfig, FsxConfig, StackConfig, as_kind
+from components.config.catalog import AWS_GPUS
 from components.environment import Environment
 from components.network.vpc import Vpc, VpcArgs
 from components.part import Part
@@ -199,6 +200,12 @@ class EksEnvironment(Part):
         )
         AwsBudget(f"{self.name}-budget", args, self._on_aws())
 
+    @property
+    def _efa_interfaces(self) -> int:
+        """The adapters of a GPU node, which workers must ask for to get them."""
+        pool = self._eks.gpu_pool
+        return AWS_GPUS[pool.instance_types[0]].efa if pool.efa else 0
+
     def _describe(self, registry: Ecr | None) -> Environment:
         cluster = self._cluster.cluster
         return Environment(
@@ -211,6 +218,7 @@ class EksEnvironment(Part):
                 zone=self._eks.gpu_zone,
                 name=cluster.name,
                 endpoint=cluster.endpoint,
+                efa_interfaces=self._efa_interfaces,
             ),
             volume=self._storage.volume,
             registry=registry.address if registry else None,

@@ -48,6 +48,7 @@ def declared_eks(**sections: Any) -> Graph:
             "kubeconfig": made.cluster.kubeconfig,
             "endpoint": made.cluster.endpoint,
             "registry": made.registry,
+            "efaInterfaces": made.cluster.efa_interfaces,
             **made.outputs,
         }
 

@@ -350,3 +350,8 @@ def test_cards_are_those_of_the_machine(machine: str, interfaces: int, first: st
 def test_a_machine_without_the_fabric_is_refused() -> None:
     with pytest.raises(ValueError, match=r"g5\.xlarge has no EFA"):
         cards("g5.xlarge")
+
+
+def test_workers_are_told_of_the_adapters_that_their_nodes_have() -> None:
+    assert full().outputs["efaInterfaces"] == 4, "unasked for, none would reach a worker"
+    assert plain().outputs["efaInterfaces"] == 0

@@ -176,7 +176,7 @@ def test_workers_with_fast_adapters_get_all_of_their_node() -> None:
     limits = container["resources"]["limits"]
     assert limits["vpc.amazonaws.com/efa"] == "4"
     assert limits["nvidia.com/gpu"] == "8"
-    assert limits["hugepages-2Mi"] == "5128Mi"
+    assert limits["hugepages-2Mi"] == "5120Mi"
     assert container["resources"]["requests"]["vpc.amazonaws.com/efa"] == "4"
     assert ".mars-north-1." in plugin["image"], "each region has its own registry"
 
