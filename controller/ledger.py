@@ -191,7 +191,9 @@ def _failed(record: WorkerRecord, pod: "Pod", now: datetime) -> tuple[WorkerReco
     free = 0 if cause is Cause.FAILED else 1
     wait = delay_seconds(new.quick_ends - free)
     if wait:
-        new = replace(new, not_before=(pod.finished or now) + timedelta(seconds=wait))
+        # From now, not from its end: a kubelet may report that seconds later, and a pause that is
+        # over before anybody could look at the log is none.
+        new = replace(new, not_before=now + timedelta(seconds=wait))
     return new, end
 
 

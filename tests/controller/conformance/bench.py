@@ -1,5 +1,6 @@
 """What every conformance test needs: make a job, look at what became of it, wait for it."""
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +15,19 @@ WAIT_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Bench:
-    """A namespace in which some controller runs ElasticJobs. Which one it is, is not known here."""
+    """A namespace in which some controller runs ElasticJobs. Which one it is, is not known here.
+
+    Attributes:
+        api: a connection to the cluster.
+        namespace: where the jobs are made.
+        dress: makes a pod's spec one that the cluster's machines can run.
+        patience: how many times longer than on the stand-in's machines things may take.
+    """
 
     api: client.ApiClient
     namespace: str
+    dress: Callable[[dict], dict] = lambda spec: spec
+    patience: float = 1.0
 
     @property
     def core(self) -> client.CoreV1Api:
@@ -29,10 +39,19 @@ class Bench:
 
     def job(self, name: str, **asked: Any) -> "Job":
         """Create a job; see `manifest` for what can be asked."""
+        body = manifest(name, self.namespace, **asked)
         self.custom.create_namespaced_custom_object(
-            GROUP, VERSION, self.namespace, PLURAL, manifest(name, self.namespace, **asked)
+            GROUP, VERSION, self.namespace, PLURAL, {**body, "spec": self.dressed(body["spec"])}
         )
         return Job(self, name)
+
+    def dressed(self, spec: dict) -> dict:
+        """Return a job's spec, or a change of one, with the pods it has dressed."""
+        spec = copy.deepcopy(spec)
+        for replicas in spec.get("replicaSpecs", {}).values():
+            if "template" in replicas:
+                replicas["template"]["spec"] = self.dress(replicas["template"]["spec"])
+        return spec
 
 
 def manifest(
@@ -92,7 +111,12 @@ class Job:
 
     def patch(self, spec: dict) -> None:
         self.bench.custom.patch_namespaced_custom_object(
-            GROUP, VERSION, self.bench.namespace, PLURAL, self.name, {"spec": spec}
+            GROUP,
+            VERSION,
+            self.bench.namespace,
+            PLURAL,
+            self.name,
+            {"spec": self.bench.dressed(spec)},
         )
 
     def scale(self, replicas: int) -> None:
@@ -153,14 +177,15 @@ class Job:
 
     def until(self, what: str, true: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
         """Wait for something to become true; if it does not, fail with all that is known."""
+        seconds *= self.bench.patience
         end = time.monotonic() + seconds
         while not true():
             assert time.monotonic() < end, f"not within {seconds:g} s: {what}\n{self._story()}"
             time.sleep(0.05)
 
     def stays(self, what: str, true: Callable[[], object], seconds: float = 1.0) -> None:
-        """Watch for a while that something stays true."""
-        end = time.monotonic() + seconds
+        """Watch for a while that something stays true; kubelets that report late leave less of it."""
+        end = time.monotonic() + seconds / self.bench.patience
         while time.monotonic() < end:
             assert true(), f"no longer true: {what}\n{self._story()}"
             time.sleep(0.05)

@@ -1,15 +1,30 @@
 """Gives the conformance tests a cluster, a controller, and somebody to play the kubelets.
 
-By default: the twin's control plane without machines, the maintained controller as a process with
-the rights of its own service account, and the stand-in kubelet. To try another controller that runs
-in a cluster already (which must hold no other nodes and have the ElasticJob's definition
-installed), name the cluster and what selects the controller's pods:
+The same test functions run on two grounds:
 
-    EVERSTEP_CONFORMANCE_KUBECONFIG=... EVERSTEP_CONFORMANCE_CONTROLLER=app=torch-elastic pytest
-    tests/controller/conformance
+    stand-in    the twin's control plane without machines, and a strict stand-in for the kubelets
+                (fake_kubelet.py): quick, and able to say exactly what a kubelet would say
+    pods        machines of a twin with real kubelets and containers (real_pods.py): processes that
+                end with a code, are killed, are evicted, are lost with their machine
 
-With EVERSTEP_CONFORMANCE_UPSTREAM=1 the tests that the published TorchElastic controller is known
-to fail are expected to.
+`make test-twin` runs all tests on the stand-in and a subset (ON_PODS) on pods. EVERSTEP_CONFORMANCE
+chooses otherwise: `stand-in`, or `pods` for all tests there (about ten minutes).
+
+The controller under test is the maintained one, as a process with the rights of its own service
+account. Another one is tried by its image, which runs on a machine of its own beside the workers':
+
+    EVERSTEP_TWIN_IMAGES=/path/to/torchelastic-kubernetes.tar    an OCI archive (skopeo copy
+        docker://torchelastic/kubernetes:0.1.0 oci-archive:torchelastic-kubernetes.tar:torchelastic/kubernetes:0.1.0)
+    EVERSTEP_CONFORMANCE=pods
+    EVERSTEP_CONFORMANCE_IMAGE=torchelastic/kubernetes:0.1.0
+    EVERSTEP_CONFORMANCE_UPSTREAM=1    runs it as the published TorchElastic controller wants to be
+        run, and expects the tests to fail that it is known to fail (`upstream_known_wrong`)
+    pytest -m twin tests/controller/conformance
+
+Or name a cluster (with no other nodes, and the ElasticJob's definition installed) in which a
+controller runs already, and what selects its pods; the stand-in plays the kubelets there:
+
+    EVERSTEP_CONFORMANCE_KUBECONFIG=... EVERSTEP_CONFORMANCE_CONTROLLER=app=torch-elastic pytest ...
 """
 
 import json
@@ -25,15 +40,37 @@ from typing import Protocol
 
 import pytest
 import yaml
-from kubernetes import client, config, utils
+from kubernetes import client, config
 
 from everstep.progress import Silent
+from tests.controller.conformance import real_pods
 from tests.controller.conformance.bench import Bench
 from tests.controller.conformance.fake_kubelet import FakeKubelet
+from tests.controller.conformance.in_cluster import InCluster, install
+from tests.controller.conformance.real_pods import RealPods
+from twin.nodes import Twin
 
 ROOT = Path(__file__).parents[3]
 NAMESPACE = "elastic-job"
 NODES = ("stand-in-0", "stand-in-1", "stand-in-2")
+STAND_IN, PODS = "stand-in", "pods"
+PATIENCE = 4.0
+"""Real containers start and end within seconds, and their disks are looked at every ten."""
+
+ON_PODS = {
+    "test_each_worker_has_a_pod_and_a_headless_service_of_one_name",
+    "test_a_worker_that_a_signal_ended_is_replaced_and_the_others_stay[pods-137]",
+    "test_a_worker_that_a_signal_ended_is_replaced_and_the_others_stay[pods-143]",
+    "test_a_worker_that_failed_is_replaced_after_a_pause[pods-1]",
+    "test_a_worker_that_failed_is_replaced_after_a_pause[pods-139]",
+    "test_a_worker_that_its_kubelet_evicted_is_replaced",
+    "test_a_drained_worker_is_replaced",
+    "test_a_worker_that_exits_with_0_because_it_is_asked_to_go_has_not_finished",
+    "test_workers_of_a_node_that_is_gone_are_replaced",
+    "test_a_job_all_of_whose_workers_finished_has_succeeded",
+    "test_what_happened_while_no_controller_ran_is_made_good",
+}
+"""What only real processes and machines can show, and what all else stands on."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,14 +80,27 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", text)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent not in item.path.parents:
-            continue
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    ours = [item for item in items if Path(__file__).parent in item.path.parents]
+    unwanted = {id(item) for item in ours if not _wanted(item)}
+    config.hook.pytest_deselected(items=[item for item in ours if id(item) in unwanted])
+    items[:] = [item for item in items if id(item) not in unwanted]
+    for item in ours:
         item.add_marker(pytest.mark.twin)
         known = item.get_closest_marker("upstream_known_wrong")
         if known and os.environ.get("EVERSTEP_CONFORMANCE_UPSTREAM"):
             item.add_marker(pytest.mark.xfail(reason=known.args[0], strict=True))
+
+
+def _wanted(item: pytest.Item) -> bool:
+    """Whether a test is to run on the ground that it was made for."""
+    spec = getattr(item, "callspec", None)
+    ground = spec.params.get("ground") if spec else None
+    chosen = os.environ.get("EVERSTEP_CONFORMANCE")
+    if ground is None or chosen:
+        return ground in (None, chosen)
+    function = item.name.partition("[")[0]
+    return ground == STAND_IN or item.name in ON_PODS or function in ON_PODS
 
 
 class Controller(Protocol):
@@ -109,21 +159,30 @@ class SomebodyElses:
             self.apps.patch_namespaced_deployment_scale(found.metadata.name, NAMESPACE, body)
 
 
-@pytest.fixture(scope="session")
-def kubeconfig() -> Iterator[Path]:
-    """The kubeconfig of an administrator of the cluster."""
-    named = os.environ.get("EVERSTEP_CONFORMANCE_KUBECONFIG")
-    if named:
-        yield Path(named)
-        return
-    from twin.nodes import Twin
+@pytest.fixture(scope="session", params=[STAND_IN, PODS])
+def ground(request: pytest.FixtureRequest) -> str:
+    """What the jobs run on."""
+    return str(request.param)
 
+
+@pytest.fixture(scope="session")
+def twin(ground: str) -> Iterator[Twin | None]:
+    """A twin of our own; None where the cluster is somebody else's."""
+    if os.environ.get("EVERSTEP_CONFORMANCE_KUBECONFIG"):
+        yield None
+        return
     twin = Twin.open(f"conformance-{uuid.uuid4().hex[:6]}")
     try:
         twin.up([], Silent())
-        yield twin.kubeconfig
+        yield twin
     finally:
         twin.down(Silent())
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(twin: Twin | None) -> Path:
+    """The kubeconfig of an administrator of the cluster."""
+    return twin.kubeconfig if twin else Path(os.environ["EVERSTEP_CONFORMANCE_KUBECONFIG"])
 
 
 @pytest.fixture(scope="session")
@@ -133,15 +192,35 @@ def api(kubeconfig: Path) -> Iterator[client.ApiClient]:
 
 
 @pytest.fixture(scope="session")
+def machines(
+    ground: str, twin: Twin | None, api: client.ApiClient
+) -> Iterator[FakeKubelet | RealPods]:
+    """Whoever runs the pods, not yet at work."""
+    if ground == STAND_IN:
+        yield FakeKubelet(api, NAMESPACE, NODES)
+        return
+    assert twin is not None, "real pods need a twin of our own"
+    yield RealPods(twin, api, NAMESPACE)
+
+
+@pytest.fixture(scope="session")
 def controller(
-    api: client.ApiClient, kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory
+    api: client.ApiClient,
+    kubeconfig: Path,
+    machines: FakeKubelet | RealPods,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Controller]:
     """The controller under test, running."""
-    selector = os.environ.get("EVERSTEP_CONFORMANCE_CONTROLLER")
-    if selector:
+    if selector := os.environ.get("EVERSTEP_CONFORMANCE_CONTROLLER"):
         yield SomebodyElses(api, selector)
         return
-    _install(api)
+    upstream = bool(os.environ.get("EVERSTEP_CONFORMANCE_UPSTREAM"))
+    install(api, NAMESPACE, upstream=upstream)
+    if image := os.environ.get("EVERSTEP_CONFORMANCE_IMAGE"):
+        assert isinstance(machines, RealPods), "an image needs EVERSTEP_CONFORMANCE=pods"
+        machines.start()
+        yield from InCluster(api, NAMESPACE, image, upstream=upstream).running()
+        return
     folder = tmp_path_factory.mktemp("controller")
     process = OwnProcess(_as_service_account(api, kubeconfig, folder), folder / "log")
     process.start()
@@ -152,21 +231,24 @@ def controller(
 
 
 @pytest.fixture(scope="session")
-def kubelet(api: client.ApiClient, controller: Controller) -> Iterator[FakeKubelet]:
-    """The stand-in for all kubelets."""
-    kubelet = FakeKubelet(api, NAMESPACE, NODES)
-    kubelet.start()
+def kubelet(
+    api: client.ApiClient, controller: Controller, machines: FakeKubelet | RealPods
+) -> Iterator[FakeKubelet | RealPods]:
+    """Whoever runs the pods, at work."""
+    machines.start()
     core = client.CoreV1Api(api)
     _wait(
         lambda: all(not node.spec.taints for node in core.list_node().items), "the nodes take pods"
     )
-    yield kubelet
-    kubelet.stop()
+    yield machines
+    machines.stop()
 
 
 @pytest.fixture
-def bench(api: client.ApiClient, kubelet: FakeKubelet) -> Bench:
+def bench(api: client.ApiClient, kubelet: FakeKubelet | RealPods) -> Bench:
     """The namespace to make jobs in."""
+    if isinstance(kubelet, RealPods):
+        return Bench(api, NAMESPACE, real_pods.dressed, PATIENCE)
     return Bench(api, NAMESPACE)
 
 
@@ -180,22 +262,6 @@ def name(request: pytest.FixtureRequest, bench: Bench) -> Iterator[str]:
     job = Job(bench, name)
     if not job.gone():
         job.delete()
-
-
-def _install(api: client.ApiClient) -> None:
-    core = client.CoreV1Api(api)
-    core.create_namespace({"metadata": {"name": NAMESPACE}})
-    for name in ("elasticjob-crd.yaml", "controller-rbac.yaml"):
-        for part in yaml.safe_load_all((ROOT / "manifests" / name).read_text()):
-            utils.create_from_dict(api, part)
-    crds = client.ApiextensionsV1Api(api)
-    served = "elasticjobs.elastic.pytorch.org"
-
-    def established() -> bool:
-        conditions = crds.read_custom_resource_definition(served).status.conditions or ()
-        return any(item.type == "Established" and item.status == "True" for item in conditions)
-
-    _wait(established, "the definition of ElasticJobs is served")
 
 
 def _as_service_account(api: client.ApiClient, kubeconfig: Path, folder: Path) -> Path:

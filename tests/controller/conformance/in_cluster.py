@@ -1,0 +1,116 @@
+"""A controller under test that runs in the cluster, from its image, on a machine of its own."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kubernetes import client, utils
+
+from components.cluster import Placement
+from components.config import ControllerConfig
+from components.platform.elastic_controller import (
+    ElasticControllerArgs,
+    Flavour,
+    definition,
+    flavour,
+)
+from components.platform.manifests import read
+
+NAME = "controller-under-test"
+LABELS = {"app": NAME}
+READY_SECONDS = 60.0
+
+
+def install(api: client.ApiClient, namespace: str, *, upstream: bool) -> None:
+    """Install the definition of ElasticJobs and what the controller may do."""
+    client.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
+    chosen = _flavour(namespace, upstream=upstream)
+    for part in [definition(status_subresource=chosen.status_subresource), *read(chosen.rbac)]:
+        utils.create_from_dict(api, part)
+    crds = client.ApiextensionsV1Api(api)
+    served = "elasticjobs.elastic.pytorch.org"
+
+    def established() -> bool:
+        conditions = crds.read_custom_resource_definition(served).status.conditions or ()
+        return any(item.type == "Established" and item.status == "True" for item in conditions)
+
+    _wait(established, "the definition of ElasticJobs is served")
+
+
+def _flavour(namespace: str, *, upstream: bool) -> Flavour:
+    kind = "upstream" if upstream else "maintained"
+    config = ControllerConfig(kind=kind, image="any")
+    placement = Placement(selector={}, tolerations=())
+    return flavour(ElasticControllerArgs(config=config, namespace=namespace, placement=placement))
+
+
+@dataclass(frozen=True)
+class InCluster:
+    """A Deployment of one pod, scaled to nothing to stop it."""
+
+    api: client.ApiClient
+    namespace: str
+    image: str
+    upstream: bool
+
+    def running(self) -> Iterator["InCluster"]:
+        """Give the controller while it is there."""
+        apps = client.AppsV1Api(self.api)
+        apps.create_namespaced_deployment(self.namespace, self.manifest())
+        self._settled(1)
+        yield self
+        apps.delete_namespaced_deployment(NAME, self.namespace)
+
+    def start(self) -> None:
+        self._scale(1)
+
+    def stop(self) -> None:
+        self._scale(0)
+
+    def manifest(self) -> dict:
+        chosen = _flavour(self.namespace, upstream=self.upstream)
+        (account,) = (part for part in read(chosen.rbac) if part["kind"] == "ServiceAccount")
+        command = ["/manager"] if self.upstream else ["python3", "-m", "controller"]
+        container = {
+            "name": "controller",
+            "image": self.image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": command,
+            "args": [] if self.upstream else [f"--namespace={self.namespace}"],
+        }
+        spec = {
+            "serviceAccountName": account["metadata"]["name"],
+            "terminationGracePeriodSeconds": 0,
+            "nodeSelector": {"everstep/pool": "gpu-spot"},
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [container],
+        }
+        return {
+            "metadata": {"name": NAME},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": LABELS},
+                "template": {"metadata": {"labels": LABELS}, "spec": spec},
+            },
+        }
+
+    def _scale(self, replicas: int) -> None:
+        body = {"spec": {"replicas": replicas}}
+        client.AppsV1Api(self.api).patch_namespaced_deployment_scale(NAME, self.namespace, body)
+        self._settled(replicas)
+
+    def _settled(self, replicas: int) -> None:
+        core = client.CoreV1Api(self.api)
+
+        def settled() -> bool:
+            pods = core.list_namespaced_pod(self.namespace, label_selector=f"app={NAME}").items
+            return [pod.status.phase for pod in pods] == ["Running"] * replicas
+
+        _wait(settled, f"{replicas} controllers run")
+
+
+def _wait(true: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + READY_SECONDS
+    while not true():
+        assert time.monotonic() < end, f"not within {READY_SECONDS:g} s: {what}"
+        time.sleep(0.1)
