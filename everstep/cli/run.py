@@ -14,8 +14,8 @@ from typing import Any
 
 from everstep.elastic import journal
 
-LOSSES = frozenset({"drain", "vanish", "cut", "freeze", "remove"})
-"""Kinds of event that take a machine's worker away."""
+LOSSES = frozenset({"drain", "vanish", "cut", "freeze", "remove", "notice", "reclaim"})
+"""Kinds of event that take a machine's worker away; with a spot notice it begins to leave."""
 
 ARRIVALS = frozenset({"return", "mend", "thaw", "add"})
 """Kinds of event that bring a machine back."""
@@ -104,11 +104,20 @@ class Run:
 
     @cached_property
     def training_events(self) -> tuple[Event, ...]:
-        """The events from the first worker's start until the training was done."""
+        """The events from the first worker's start until the training was done.
+
+        That a machine is reclaimed is no event of its own: it ends what its notice began.
+        """
         if not self.starts:
             return ()
         end = self.finished.at if self.finished else float("inf")
-        return tuple(event for event in self.events if self.starts[0].at <= event.at <= end)
+        noticed = {event.node for event in self.events if event.kind == "notice"}
+        return tuple(
+            event
+            for event in self.events
+            if self.starts[0].at <= event.at <= end
+            and not (event.kind == "reclaim" and event.node in noticed)
+        )
 
     @cached_property
     def pauses(self) -> tuple[tuple[Step, Step], ...]:
@@ -120,14 +129,22 @@ class Run:
         )
 
     @cached_property
-    def homes(self) -> Mapping[str, str]:
-        """The node that each worker last started on."""
-        return {line.worker: str(line.values.get("node", "")) for line in self.starts}
+    def _moves(self) -> Mapping[str, tuple[tuple[float, str], ...]]:
+        """When each worker started, and on which node; a spot machine's successor has another name."""
+        moves: dict[str, list[tuple[float, str]]] = {}
+        for line in self.starts:
+            moves.setdefault(line.worker, []).append((line.at, str(line.values.get("node", ""))))
+        return {worker: tuple(found) for worker, found in moves.items()}
+
+    def home(self, worker: str, at: float) -> str:
+        """The node that a worker was on at a time; empty before its first start."""
+        nodes = [node for since, node in self._moves.get(worker, ()) if since <= at]
+        return nodes[-1] if nodes else ""
 
     def members(self, generation: int) -> Mapping[int, str]:
         """The nodes of one generation's group, by rank."""
         return {
-            line.number("rank"): self.homes.get(line.worker, "")
+            line.number("rank"): self.home(line.worker, line.at)
             for line in self.lines
             if line.kind in ("start", "generation") and line.number("generation") == generation
         }

@@ -149,7 +149,7 @@ def _figures(report: Report) -> Table:
 def _events_table(events: Sequence[Recovery], began: float) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("at", justify="right")
-    table.add_column("event")
+    table.add_column("event", no_wrap=True)
     table.add_column("next step after", justify="right")
     table.add_column("steps lost", justify="right")
     table.add_column("joined after", justify="right")

@@ -1,5 +1,6 @@
 """`everstep node ...`: machines of the twin, one by one."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
 import typer
@@ -68,16 +69,22 @@ def mend(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
 
 @app.command()
 def reclaim(
-    node: NodeName,
+    nodes: Annotated[list[str], typer.Argument(metavar="NODE...", help="Spot machines' names.")],
     *,
     stack: Stack = DEFAULT_STACK,
     notice: Annotated[
         float, typer.Option(min=0, help="Seconds between the cloud's notice and the end.")
     ] = 30.0,
 ) -> None:
-    """Take a spot machine as its cloud does: a notice, and after so many seconds it is gone.
+    """Take spot machines as their cloud does: a notice, and after so many seconds they are gone.
 
-    Azure says so 30 seconds ahead, AWS 120; the pool's market or its autoscaler replaces it.
+    Azure says so 30 seconds ahead, AWS 120. Several are taken at the same moment.
     """
     here = place_to_look(stack)
-    here.twin().reclaim(here.node(node), notice, progress())
+    twin, known = here.twin(), [here.node(node) for node in nodes]
+    with (
+        progress().step(f"Reclaiming {', '.join(known)} within {notice:g} s"),
+        ThreadPoolExecutor(max_workers=len(known)) as hands,
+    ):
+        for done in [hands.submit(twin.reclaim, node, notice) for node in known]:
+            done.result()

@@ -110,10 +110,10 @@ def _condition(view: ClusterView) -> Text:
 def _nodes(view: ClusterView) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
     for column in ("node", "pool", "state", "pods"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column != "pods")
     for node in view.nodes:
         state = Text("Ready", style="green") if node.ready else Text("NotReady", style="red")
         if not node.schedulable:
             state.append(", cordoned", style="yellow")
-        table.add_row(node.name, node.pool, state, Text(", ".join(node.pods), style="bright_black"))
+        table.add_row(node.name, node.pool, state, Text(" ".join(node.pods), style="bright_black"))
     return table
