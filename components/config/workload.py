@@ -129,7 +129,7 @@ class JobConfig(Section):
         default=1, ge=0, description="GPUs and processes of a worker; 0 trains on the CPU."
     )
     mode: Literal["restart", "live", "exact"] = Field(
-        default="restart",
+        default="live",
         description="When the group changes: `restart`: worker processes restart; `live`: they go "
         "on; `exact`: they go on, with bit-identical results.",
     )
