@@ -190,9 +190,10 @@ def _delegate(parent: Path) -> None:
 def _folders(top: Path) -> Iterator[Path]:
     if top.is_dir():
         yield top
-        for child in top.iterdir():
-            if child.is_dir():
-                yield from _folders(child)
+        with contextlib.suppress(FileNotFoundError):  # removed while it was looked into
+            for child in top.iterdir():
+                if child.is_dir():
+                    yield from _folders(child)
 
 
 def _remove_folder(folder: Path) -> None:

@@ -114,8 +114,12 @@ def furnish(plan: Plan) -> None:
 
 def name_images(aliases: Mapping[str, str]) -> None:
     """Let local images answer for published ones; the machine lives without those that cannot."""
-    for command in image_aliases.commands(aliases):
-        subprocess.run(command, check=False, env=processes.ENVIRONMENT)
+    naming = [
+        subprocess.Popen(command, env=processes.ENVIRONMENT)
+        for command in image_aliases.commands(aliases)
+    ]
+    for process in naming:
+        process.wait()
 
 
 def commands(record: MachineRecord) -> dict[str, Sequence[str]]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -108,7 +109,10 @@ class Machine:
     def remove(self) -> None:
         """Take it away and forget it."""
         self.halt()
-        shutil.rmtree(self.folder.folder)
+        # Aside first: whoever waits for its lock may open that file anew while the folder is emptied.
+        aside = self.layout.state / f"gone-{self.name}-{secrets.token_hex(4)}"
+        self.folder.folder.rename(aside)
+        shutil.rmtree(aside)
 
     def freeze(self, *, frozen: bool) -> None:
         """Stop every process of it where it is, or continue them.
