@@ -131,7 +131,7 @@ class AksCluster(Part):
             support_plan="KubernetesOfficial",
             identity=containerservice.ManagedClusterIdentityArgs(
                 type=containerservice.ResourceIdentityType.USER_ASSIGNED,
-                user_assigned_identities=[self._identities.control_plane.id],
+                user_assigned_identities=[self._identities.control_plane.resource.id],
             ),
             identity_profile={"kubeletidentity": self._kubelet()},
             agent_pool_profiles=[
@@ -165,7 +165,9 @@ class AksCluster(Part):
         """Give the nodes' identity by all three names that it has."""
         kubelet = self._identities.kubelet
         return containerservice.UserAssignedIdentityArgs(
-            resource_id=kubelet.id, client_id=kubelet.client_id, object_id=kubelet.principal_id
+            resource_id=kubelet.resource.id,
+            client_id=kubelet.client_id,
+            object_id=kubelet.principal_id,
         )
 
     def _declare_calendars(self) -> None:

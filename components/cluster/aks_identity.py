@@ -5,6 +5,7 @@ given before the cluster needs them, a registry can let the nodes in while the c
 and a cluster that is replaced keeps them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
@@ -13,6 +14,59 @@ from pulumi_azure_native import managedidentity
 from components.cluster.aks_roles import Role, grant
 from components.config import AksConfig
 from components.part import Part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """An identity, and who it is.
+
+    Attributes:
+        resource: the identity.
+        client_id: the id by which a program asks for its tokens.
+        principal_id: its object id in Entra, to which roles are given.
+    """
+
+    resource: managedidentity.UserAssignedIdentity
+    client_id: pulumi.Output[str]
+    principal_id: pulumi.Output[str]
+
+
+def declare_identity(
+    name: str,
+    called: str,
+    *,
+    group: pulumi.Output[str],
+    location: str,
+    tags: Mapping[str, str],
+    opts: pulumi.ResourceOptions,
+) -> Identity:
+    """Declare an identity, and ask Azure who it is.
+
+    Its own outputs say so too, but a preview that changes no more than its tags holds them for
+    unknown; and with the client's id the volume, the claim and the job would seem to be replaced.
+
+    Args:
+        name: its name in the stack.
+        called: its name on Azure.
+        group: name of the resource group.
+        location: where.
+        tags: of the identity.
+        opts: its options; its parent's provider is asked.
+    """
+    made = managedidentity.UserAssignedIdentity(
+        name,
+        resource_name_=called,
+        resource_group_name=group,
+        location=location,
+        tags=tags,
+        opts=opts,
+    )
+    who = managedidentity.get_user_assigned_identity_output(
+        resource_group_name=group,
+        resource_name=made.name,
+        opts=pulumi.InvokeOutputOptions(parent=opts.parent, depends_on=[made]),
+    )
+    return Identity(resource=made, client_id=who.client_id, principal_id=who.principal_id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +95,8 @@ class AksIdentities(Part):
         ready: what must be there before the cluster, and outlive it.
     """
 
-    control_plane: managedidentity.UserAssignedIdentity
-    kubelet: managedidentity.UserAssignedIdentity
+    control_plane: Identity
+    kubelet: Identity
     ready: tuple[pulumi.Resource, ...]
 
     def __init__(
@@ -63,19 +117,19 @@ class AksIdentities(Part):
             grant(
                 f"{name}-identity-operator",
                 Role.MANAGED_IDENTITY_OPERATOR,  # to give the nodes theirs
-                scope=self.kubelet.id,
+                scope=self.kubelet.resource.id,
                 principal_id=self.control_plane.principal_id,
                 opts=self.child(delete_before_replace=True),
             ),
         )
-        self.register_outputs({"kubelet": self.kubelet.id})
+        self.register_outputs({"kubelet": self.kubelet.resource.id})
 
-    def _identity(self, role: str) -> managedidentity.UserAssignedIdentity:
-        """Declare an identity."""
-        return managedidentity.UserAssignedIdentity(
+    def _identity(self, role: str) -> Identity:
+        """Declare one of the two."""
+        return declare_identity(
             f"{self.name}-{role}",
-            resource_name_=f"{self._args.config.name}-{role}",
-            resource_group_name=self._args.group,
+            f"{self._args.config.name}-{role}",
+            group=self._args.group,
             location=self._args.config.location,
             tags=self._args.tags,
             opts=self.child(delete_before_replace=True),

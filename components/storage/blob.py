@@ -17,6 +17,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 from pulumi_azure_native import managedidentity, storage
 
+from components.cluster.aks_identity import Identity, declare_identity
 from components.cluster.aks_names import account_name
 from components.cluster.aks_roles import Role, grant
 from components.config import BlobConfig
@@ -210,10 +211,10 @@ class BlobStorage(Part):
 
     def _over_fuse(self, container: storage.BlobContainer) -> VolumeSource:
         """Give the volume over blobfuse2, and the identity that may mount it."""
-        identity = managedidentity.UserAssignedIdentity(
+        identity = declare_identity(
             f"{self.name}-identity",
-            resource_name_=f"{self._args.cluster_name}-{SERVICE_ACCOUNT}",
-            resource_group_name=self._args.group,
+            f"{self._args.cluster_name}-{SERVICE_ACCOUNT}",
+            group=self._args.group,
             location=self._args.location,
             tags=self._args.tags,
             opts=self.child(delete_before_replace=True),
@@ -233,7 +234,7 @@ class BlobStorage(Part):
         ready = [container, role, *self._trust(identity)]
         return self._source(container, attributes, BLOBFUSE_OPTIONS, ready, identity)
 
-    def _trust(self, identity: managedidentity.UserAssignedIdentity) -> list[pulumi.Resource]:
+    def _trust(self, identity: Identity) -> list[pulumi.Resource]:
         """Declare whose tokens stand for the identity, one after the other.
 
         Azure refuses two written at once for one identity.
@@ -244,7 +245,7 @@ class BlobStorage(Part):
             credential = managedidentity.FederatedIdentityCredential(
                 f"{self.name}-trust-{account}",
                 federated_identity_credential_resource_name=account,
-                resource_name_=identity.name,
+                resource_name_=identity.resource.name,
                 resource_group_name=self._args.group,
                 issuer=self._args.issuer,
                 subject=subject,
@@ -260,7 +261,7 @@ class BlobStorage(Part):
         attributes: dict[str, pulumi.Input[str]],
         options: Sequence[str],
         ready: Sequence[pulumi.Resource],
-        identity: managedidentity.UserAssignedIdentity | None = None,
+        identity: Identity | None = None,
     ) -> VolumeSource:
         """Give the volume over the container."""
         handle = pulumi.Output.concat(self._group, "#", self.account, "#", container.name)

@@ -34,6 +34,8 @@ class Answers(mocks.Mocks):
         return f"{args.name}-id", inputs
 
     def call(self, args: mocks.MockCallArgs) -> dict[str, Any]:
+        if args.token == "azure-native:managedidentity:getUserAssignedIdentity":
+            return dict(_identity(args.args["resourceName"], args.args))
         if args.token not in CALLS:
             raise AssertionError(f"the program must not call {args.token}")
         return dict(CALLS[args.token])

@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.cluster import aks_kubeconfig, aks_profiles
@@ -245,6 +245,7 @@ def test_a_program_never_waits_for_a_person_at_a_keyboard() -> None:
     ]
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(st.lists(st.sampled_from(["get-token", "--login", "-l", "spn", "--server-id"]), max_size=6))
 def test_the_rest_of_the_kubeconfig_is_left_as_it_is(arguments: list[str]) -> None:
     fitted = yaml.safe_load(aks_kubeconfig.fit(answered(arguments)))
