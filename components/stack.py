@@ -123,6 +123,7 @@ class TrainingStack(Part):
                 namespace=self._namespace_name,
                 placement=self._args.cluster.system_pool,
                 storage=self._storage.storage,
+                rejoin_image=self._args.config.platform.spot.image,
             ),
             self.child(after=[self._storage]),
         )

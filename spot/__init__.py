@@ -6,6 +6,7 @@ not. The well-known termination handlers do this for one cloud each and bring a 
 a chart along; here both clouds share one decision that is a pure function and tested as one.
 
 `aws` and `azure` turn answers into notices, `decide` says what to do about them, `watcher` does it.
+`rejoin` is for the other side of a loss: an etcd member whose node went, with its data, comes back.
 Only Python's own library is used: the image is small, and starts at once on a node that may not
 have long to live.
 """

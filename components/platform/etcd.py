@@ -7,9 +7,10 @@ before two of them are there. Where each keeps its data is the stack's choice:
   on a disk: an object store knows neither fsync nor locks.
 * `disk`: a disk of its own, provisioned with the StatefulSet and removed with it.
 * `memory`: nowhere that outlives the pod. A member that comes back empty under an identity that its
-  peers know refuses to start ("member has already been bootstrapped"), so that two losses, hours
-  apart, cost the quorum; deleting all members' pods then starts an empty etcd, from which training
-  goes on. Members therefore keep apart as far as they can.
+  peers know refuses to start ("member has already been bootstrapped"), so that it is first taken out
+  of the membership and let in anew (`spot.rejoin`). A majority lost at once is lost for good:
+  deleting all members' pods then starts an empty etcd, from which training goes on. Members
+  therefore keep apart as far as they can.
 """
 
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ CLIENT_SERVICE = "etcd-client"
 CLIENT_PORT = 2379
 PEER_PORT = 2380
 DATA = "/var/lib/etcd"
+CONFIG_FILE = f"{DATA}/etcd.json"  # JSON is YAML, which etcd reads
 LABELS = labels(NAME)
 
 # The least lease that etcd grants is 3/2 of the election time, rounded up: workers ask for 2 s, so
@@ -58,12 +60,14 @@ class EtcdArgs:
         namespace: where.
         placement: on which nodes.
         storage: the shared volume, for members that keep their data there.
+        rejoin_image: image with `spot.rejoin`, for members that keep their data in memory.
     """
 
     config: EtcdConfig
     namespace: pulumi.Input[str]
     placement: Placement
     storage: Storage
+    rejoin_image: str
 
 
 class Etcd(Part):
@@ -183,6 +187,7 @@ def _pod(args: EtcdArgs) -> core.v1.PodSpecArgs:
                 label_selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
             )
         ],
+        init_containers=[_rejoin(args)] if _comes_back_empty(args.config) else None,
         containers=[_container(args)],
         volumes=_volumes(args),
     )
@@ -226,6 +231,28 @@ def _mount(args: EtcdArgs) -> core.v1.VolumeMountArgs:
     return core.v1.VolumeMountArgs(name=NAME, mount_path=DATA)
 
 
+def _comes_back_empty(config: EtcdConfig) -> bool:
+    """Say whether a member comes back without its data to peers that remember it."""
+    return config.persistence == "memory" and config.members > 1
+
+
+def _rejoin(args: EtcdArgs) -> core.v1.ContainerArgs:
+    """Give the container that settles the membership and writes down how etcd is to start."""
+    command = ["python3", "-m", "spot.rejoin", f"--config={CONFIG_FILE}", "--"]
+    return core.v1.ContainerArgs(
+        name="rejoin",
+        image=args.rejoin_image,
+        image_pull_policy=PULL_POLICY,
+        command=[*command, *_flags(args)],
+        env=[field_env("POD_NAME", "metadata.name")],
+        security_context=container_security(),
+        resources=core.v1.ResourceRequirementsArgs(
+            requests={"cpu": "10m", "memory": "32Mi"}, limits={"memory": "96Mi"}
+        ),
+        volume_mounts=[_mount(args)],
+    )
+
+
 def _container(args: EtcdArgs) -> core.v1.ContainerArgs:
     """Give a member's container."""
     return core.v1.ContainerArgs(
@@ -233,7 +260,7 @@ def _container(args: EtcdArgs) -> core.v1.ContainerArgs:
         image=args.config.image,
         image_pull_policy=PULL_POLICY,
         command=["etcd"],
-        args=_flags(args),
+        args=[f"--config-file={CONFIG_FILE}"] if _comes_back_empty(args.config) else _flags(args),
         env=[field_env("POD_NAME", "metadata.name")],
         ports=[
             core.v1.ContainerPortArgs(name="client", container_port=CLIENT_PORT),

@@ -214,6 +214,30 @@ def test_etcd_in_memory_keeps_its_members_apart() -> None:
     assert spread["whenUnsatisfiable"] == "DoNotSchedule"
 
 
+def test_a_member_without_its_data_is_let_in_anew_before_etcd_starts() -> None:
+    pod = pod_of(usual()["training-etcd-members"])
+    (rejoin,), (member,) = pod["initContainers"], pod["containers"]
+
+    assert rejoin["command"][:4] == [
+        "python3",
+        "-m",
+        "spot.rejoin",
+        "--config=/var/lib/etcd/etcd.json",
+    ]
+    assert "--data-dir=/var/lib/etcd/member" in rejoin["command"]
+    assert member["args"] == ["--config-file=/var/lib/etcd/etcd.json"]
+    assert rejoin["volumeMounts"] == member["volumeMounts"]
+
+
+def test_a_member_alone_has_nobody_to_ask() -> None:
+    pod = pod_of(
+        on_some_cloud(etcd={"persistence": "memory", "members": 1})["training-etcd-members"]
+    )
+
+    assert "initContainers" not in pod
+    assert "--name=$(POD_NAME)" in pod["containers"][0]["args"]
+
+
 def test_etcd_on_disks_gets_one_for_each_member_and_leaves_none() -> None:
     graph = on_some_cloud(etcd={"persistence": "disk", "storageClass": "fast"})
     spec = graph["training-etcd-members"].inputs["spec"]
