@@ -78,7 +78,7 @@ class Rule:
     Attributes:
         name: unique among all rules; tests have a passing and a failing case under it.
         source: where the service says so.
-        broken: names the faults; must leave unknowns alone.
+        broken: names the faults. What it says after it met an unknown does not count.
     """
 
     name: str

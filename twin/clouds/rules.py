@@ -4,7 +4,8 @@ import ipaddress
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from twin.clouds.errors import CloudError
-from twin.clouds.model import Making, Reference, ResourceType
+from twin.clouds.model import Making, Reference, ResourceType, Rule
+from twin.clouds.watched import Watch
 from twin.clouds.wire.check import Mistake, one_of
 from twin.clouds.world import Resource, World, values_at
 from twin.pulumi.kubernetes.convert import Path, Plain, Unknown, parse_path
@@ -23,8 +24,15 @@ def faults(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator[Mistake]
             if not isinstance(value, Unknown):
                 yield from one_of(list(choices), value, parse_path(path))
     for rule in kind.rules:
-        for mistake in rule.broken(inputs):
+        for mistake in verdict(rule, inputs):
             yield Mistake(mistake.path, f"{mistake.reason} ({rule.source})")
+
+
+def verdict(rule: Rule, inputs: Mapping[str, Plain]) -> list[Mistake]:
+    """Return what a rule says; nothing where it would have to know what is not known yet."""
+    watch = Watch()
+    found = list(rule.broken(watch.over(inputs)))
+    return [] if watch.met_unknown else found
 
 
 def at(path: str, reason: str) -> Mistake:

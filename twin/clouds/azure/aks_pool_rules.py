@@ -5,7 +5,7 @@ API's errors; terraform-provider-azurerm #26465 and #31129 for surge on Spot. Re
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from twin.clouds.azure.machines import GPUS, RETIRED, SIZES
@@ -34,17 +34,33 @@ MOST_NODES = 1000
 ZONES = ("1", "2", "3")
 
 
-def inline(check: Any) -> Any:  # noqa: ANN401  a rule's function
+def inline(check: Callable[[Inputs], Iterable[Mistake]]) -> Callable[[Inputs], Iterable[Mistake]]:
     """Return the rule of a pool for the pools inline in a cluster."""
 
     def broken(inputs: Inputs) -> Iterable[Mistake]:
         pools = inputs.get("agentPoolProfiles")
         for position, pool in enumerate(pools if isinstance(pools, list) else []):
-            for mistake in check({**pool, "agentPoolName": pool.get("name")}):
+            for mistake in check(_Inline(pool)):
                 path = ("name",) if mistake.path == ("agentPoolName",) else mistake.path
                 yield Mistake(("agentPoolProfiles", position, *path), mistake.reason)
 
     return broken
+
+
+class _Inline(Mapping[str, Any]):
+    """An inline pool under the names of a pool apart; nothing is looked at before it is asked for."""
+
+    def __init__(self, pool: Mapping[str, Any]) -> None:
+        self._pool = pool
+
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401  inputs are of any type
+        return self._pool["name" if key == "agentPoolName" else key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pool)
+
+    def __len__(self) -> int:
+        return len(self._pool)
 
 
 def pool_name(inputs: Inputs) -> Iterable[Mistake]:
