@@ -4,7 +4,7 @@ Pure, and without an account: a pull request from a fork shows it too. A price t
 us stays unknown and is said to be; a guess would be believed. The table (prices.json) names its date
 and its sources; `everstep:cost.prices` overrides a machine's price.
 
-Not reckoned, because it goes by use: traffic, requests, logs, backups, what lies in S3 or in Blob.
+Not reckoned, because it goes by use: traffic, requests, logs, backups, keys, what lies in S3 or Blob.
 """
 
 import json
@@ -19,7 +19,7 @@ from components.config.aks import FALLBACK_POOL
 
 PRICES = Path(__file__).with_name("prices.json")
 HOURS_A_MONTH = 730  # as both clouds reckon
-BY_USE = "traffic, requests, logs, backups and what lies in S3 or Blob are charged by use"
+BY_USE = "traffic, requests, logs, backups, keys and what lies in S3 or Blob go by use"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +244,7 @@ def _table() -> dict[str, Any]:
 def as_text(cost: Cost) -> str:
     """Give the table for a terminal or a comment, sums and notes below it."""
     bought = [line for line in cost.lines if line.most]
-    rows = [("part", "what", "nodes", "on demand", "spot"), *map(_row, bought)]
+    rows = [("part", "what", "count", "on demand", "spot"), *map(_row, bought)]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     text = [_aligned(row, widths) for row in rows]
     if bought:
@@ -297,8 +297,8 @@ def as_json(cost: Cost) -> dict[str, Any]:
                 "what": line.what,
                 "count": line.count,
                 "most": line.most,
-                "onDemand": line.on_demand,
-                "spot": line.spot,
+                "onDemand": _rounded(line.on_demand),
+                "spot": _rounded(line.spot),
             }
             for line in cost.lines
         ],
@@ -314,3 +314,7 @@ def as_json(cost: Cost) -> dict[str, Any]:
         },
         "notes": list(cost.notes),
     }
+
+
+def _rounded(price: float | None) -> float | None:
+    return None if price is None else round(price, 6)

@@ -4,7 +4,7 @@ import ipaddress
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from components.config import catalog
 from components.config.section import (
@@ -35,6 +35,11 @@ def _has_gpus(vm_size: str) -> str:
     raise refused("is no known VM size with GPUs", nearest(vm_size, tuple(catalog.AZURE_GPUS)))
 
 
+def _as_text(zone: object) -> object:
+    """Take a zone that was written without quotes."""
+    return str(zone) if isinstance(zone, int) else zone
+
+
 PoolName = Annotated[
     str,
     shaped(
@@ -48,7 +53,7 @@ VmSize = Annotated[str, shaped(r"Standard_[A-Za-z0-9_]+", "VM size", "Standard_D
 GpuVmSize = Annotated[str, AfterValidator(_has_gpus)]
 Location = Annotated[str, known_or_nearest("Azure location", tuple(catalog.AZURE_LOCATIONS))]
 KubernetesVersion = Annotated[str, catalog.supported_version()]
-Zone = Literal["1", "2", "3"]
+Zone = Annotated[Literal["1", "2", "3"], BeforeValidator(_as_text)]
 ObjectId = Annotated[
     str,
     shaped(

@@ -123,6 +123,17 @@ def test_kube_proxy_follows_the_version_of_kubernetes(version: str) -> None:
     assert set(addons) == set(catalog.EKS_ADDONS)
 
 
+def test_what_yaml_reads_as_numbers_without_quotes_is_taken_as_meant() -> None:
+    pool = {"zones": [1, 3]}
+    cluster = AKS["cluster"] | {"kubernetesVersion": 1.36, "systemPool": pool}
+
+    config = from_mapping(AKS | {"tags": AKS["tags"] | {"costCenter": 4711}, "cluster": cluster})
+
+    assert as_kind(config.cluster, AksConfig).system_pool.zones == ("1", "3")
+    assert as_kind(config.cluster, AksConfig).kubernetes_version == "1.36"
+    assert config.tags["costCenter"] == "4711"
+
+
 def test_tags_say_whose_work_it_is() -> None:
     tags = from_mapping(EKS).tags_for("eks-dev")
 
