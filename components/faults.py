@@ -52,11 +52,17 @@ class ConfigurationError(ValueError):
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Say which known names `name` was probably meant to be, else which there are."""
+    close = close_to(name, known)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return "there are: " + ", ".join(known)
+
+
+def close_to(name: str, known: Sequence[str]) -> list[str]:
+    """Give up to three known names that `name` may be a misspelling of, the closest first."""
     lowered = {candidate.lower(): candidate for candidate in known}
     close = difflib.get_close_matches(name.lower(), list(lowered), n=3, cutoff=0.6)
-    if close:
-        return "did you mean " + " or ".join(lowered[match] for match in close) + "?"
-    return "there are: " + ", ".join(known)
+    return [lowered[match] for match in close]
 
 
 def refused(rule: str, cure: str) -> PydanticCustomError:

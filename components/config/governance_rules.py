@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
-from components.faults import Fault, nearest
+from components.config.platform import PriceConfig
+from components.faults import Fault, close_to
 from components.rules import Flag, Rule
 
 REQUIRED_TAGS = ("owner", "costCenter", "environment")
@@ -13,7 +13,7 @@ ENVIRONMENTS = ("dev", "prod")
 MOST_TAGS = 40  # both clouds take 50; some are our own and some the services'
 LONGEST_TAG_NAME = 128  # AWS, and Azure's storage accounts
 
-_TAG_NAME = re.compile(r"[\w .:/=+@-]+")
+_TAG_NAME = re.compile(r"[\w .:=+@-]+")  # Azure takes no slash
 _RESERVED = ("aws:", "microsoft", "azure", "windows")  # prefixes the clouds keep to themselves
 _ACR_NAME = re.compile(r"[a-z0-9]{5,50}")
 REGISTRY_OF = {"eks": "ecr", "aks": "acr"}
@@ -24,9 +24,8 @@ def _tags_complete(tags: Mapping[str, str]) -> list[Fault]:
     faults = []
     for name in REQUIRED_TAGS:
         if name not in tags:
-            near = nearest(name, tuple(tags)) if tags else ""
-            said = near.removeprefix("did you mean ").removesuffix("?")
-            cure = f"rename {said}" if near.startswith("did") else "add it"
+            close = close_to(name, tuple(tags))
+            cure = f"rename {close[0]}" if close else "add it"
             faults.append(Fault(f"tags.{name}", None, "is missing", cure))
     if len(tags) > MOST_TAGS:
         rule = f"has {len(tags)} tags, and {MOST_TAGS} are the most"
@@ -60,7 +59,7 @@ def _wrong_with(name: str) -> str:
         return "starts as only a cloud's own tags do"
     if len(name) > LONGEST_TAG_NAME:
         return f"has more than {LONGEST_TAG_NAME} characters"
-    return "" if _TAG_NAME.fullmatch(name) else "has characters that no cloud takes"
+    return "" if _TAG_NAME.fullmatch(name) else "has characters that not both clouds take"
 
 
 def _production_protected(tags: Mapping[str, str], protect: Flag) -> list[Fault]:
@@ -104,7 +103,7 @@ def _image_pulled(path: str, clouds: tuple[str, ...] = ("eks", "aks")) -> Rule:
     return Rule((path,), check, {"cluster": clouds})
 
 
-def _prices_plausible(prices: Mapping[str, Any]) -> list[Fault]:
+def _prices_plausible(prices: Mapping[str, PriceConfig]) -> list[Fault]:
     """Check that no spot price is above the price it is a discount on."""
     return [
         Fault(f"cost.prices.{machine}.spot", price.spot, rule, "exchange them, or correct one")

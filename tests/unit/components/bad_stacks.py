@@ -448,7 +448,8 @@ CASES = [
     one(AKS, "tags.owner", "vision <team>", "no value of a tag", "write it as vision-team"),
     one(EKS, "tags.aws:owner", "me", "only a cloud's own tags", "choose another name"),
     one(EKS, "tags.managed-by", "me", "Everstep sets itself", "choose another name"),
-    one(AKS, "tags.who?", "me", "no cloud takes", "choose another name"),
+    one(AKS, "tags.who?", "me", "not both clouds take", "choose another name"),
+    one(EKS, "tags.team/vision", "me", "not both clouds take", "choose another name"),
     Case(
         EKS,
         {"tags.environment": "prod"},
