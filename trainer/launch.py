@@ -170,7 +170,8 @@ class Launcher:
         quieten_torch()
         config, command, arguments = torchrun.config_from_args(options)
         if chosen := settings_of(self._arguments):
-            config.rdzv_configs.setdefault("workers", chosen.mode)
+            workers = "restart" if chosen.mode == "restart" else "live"
+            config.rdzv_configs.setdefault("workers", workers)
         if options.module and not options.no_python:
             config.start_method = "forkserver"
             return config, run_module, [options.training_script, *options.training_script_args]

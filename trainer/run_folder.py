@@ -35,7 +35,7 @@ def open_run(settings: Settings, samples: int) -> bool:
     return True
 
 
-def write_result(settings: Settings, steps: int, accuracy: float) -> dict[str, Any]:
+def write_result(settings: Settings, steps: int, accuracy: float, sha256: str) -> dict[str, Any]:
     """Write down that the run is complete; gives what was written."""
     began = json.loads((settings.run / RUN_FILE).read_text())["began"]
     summary = {
@@ -45,6 +45,7 @@ def write_result(settings: Settings, steps: int, accuracy: float) -> dict[str, A
         "steps": steps,
         "epochs": settings.epochs,
         "accuracy": accuracy,
+        "sha256": sha256,
         "seconds": round(time.time() - began, 2),
         "max_steps": settings.max_steps,
         "fingerprint": settings.fingerprint,

@@ -40,6 +40,7 @@ class Settings:
     keep_checkpoints: int = 3
     fresh: str = ""
     mode: str = "live"
+    shard_size: int = 32
 
     @property
     def job(self) -> str:
@@ -65,6 +66,8 @@ class Settings:
             "seed",
             "fresh",
         )
+        if self.mode == "exact":
+            names += ("mode", "shard_size")
         return {name: getattr(self, name) for name in names}
 
 
@@ -95,7 +98,14 @@ def any_result(run: Path) -> dict[str, Any] | None:
 
 
 def _faults(settings: Settings) -> list[str]:
-    positive = ("epochs", "global_batch", "learning_rate", "image_size", "keep_checkpoints")
+    positive = (
+        "epochs",
+        "global_batch",
+        "learning_rate",
+        "image_size",
+        "keep_checkpoints",
+        "shard_size",
+    )
     faults = [
         f"--{name.replace('_', '-')} must be above 0, got {getattr(settings, name)}"
         for name in positive
@@ -187,8 +197,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--keep-checkpoints", type=int, default=defaults.keep_checkpoints, help="how many to keep")
     add("--fresh", default=defaults.fresh, metavar="WORD", help="a new word moves an old run aside")
     add(
+        "--shard-size",
+        type=int,
+        default=defaults.shard_size,
+        help="samples that --mode exact computes at a time; its results depend on it",
+    )
+    add(
         "--mode",
-        choices=["restart", "live"],
+        choices=["restart", "live", "exact"],
         default=defaults.mode,
         help="how workers meet a change of the group",
     )

@@ -1,6 +1,7 @@
 """Everything one worker holds while it trains, and how it is saved, restored and given to others."""
 
 import functools
+import hashlib
 import logging
 import math
 import os
@@ -15,6 +16,7 @@ from torch import nn
 
 from everstep.elastic import checkpoint
 from everstep.elastic.checkpoint import Found, Manifest, Skipped, Writer
+from everstep.elastic.exact import ExactExchange
 from everstep.elastic.exchange import StepExchange
 from everstep.elastic.group import Seat
 from everstep.elastic.journal import Journal
@@ -50,7 +52,7 @@ class Trainer:
     schedule: Schedule
     precision: models.Precision
     prepare: data.Prepare
-    exchange: StepExchange
+    exchange: StepExchange | ExactExchange
     writer: Writer
     seat: Seat
     step: int = 0  # completed steps
@@ -85,6 +87,8 @@ class Trainer:
         self.seat = seat
         if self.device.type == "cpu":
             mine = len(os.sched_getaffinity(0)) // seat.neighbours
+            if self.settings.mode == "exact":
+                mine = 1  # how many threads share a sum decides its last bits
             torch.set_num_threads(max(1, mine))
         if not self._seated:
             self._note_start()
@@ -134,6 +138,14 @@ class Trainer:
     def roll_back(self) -> None:
         """Undo what a step in flight has touched."""
         self.exchange.roll_back()
+
+    def sha256(self) -> str:
+        """Of parameters, statistics and momentum."""
+        whole = hashlib.sha256()
+        for name, tensor in sorted(self.tensors().items()):
+            whole.update(name.encode())
+            whole.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return whole.hexdigest()
 
     # --- checkpoints ---
 
@@ -247,10 +259,16 @@ def assemble(settings: Settings, group: Group, seat: Seat, device: torch.device)
         schedule=Schedule(settings.learning_rate, plan.total_steps, settings.warmup_fraction),
         precision=precision,
         prepare=data.Prepare(train_set, device, precision.memory_format),
-        exchange=StepExchange(model, scalars=SCALARS),
+        exchange=_exchange(settings, model),
         writer=_writer(settings, group, journal),
         seat=seat,
     )
+
+
+def _exchange(settings: Settings, model: nn.Module) -> StepExchange | ExactExchange:
+    if settings.mode == "exact":
+        return ExactExchange(model, scalars=SCALARS)
+    return StepExchange(model, scalars=SCALARS)
 
 
 def _optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:

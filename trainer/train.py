@@ -4,6 +4,7 @@ Read `train_live` from top to bottom, then `steps`: join a generation, take step
 agree to regroup or a peer is lost, join the next, until the run is complete. Each step is over one
 global batch that the workers share, so nothing depends on how many there are.
 
+`--mode exact` does the same with sums that have no order (`everstep.elastic.exact`).
 `train_restart` is the older way, `--mode restart`: a process is in one generation, and where that
 ends it ends too and is started again, from rank 0's checkpoint.
 """
@@ -18,13 +19,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch
-from torch import nn
 
 from everstep.elastic.group import PeerLostError, Seat, agree, join, sum_in_default_group
-from everstep.elastic.ledger import digest, from_limbs, to_limbs
 from everstep.elastic.live_worker import LiveGroup, attach_live, interruptible
 from everstep.elastic.recovery import Standing
-from everstep.elastic.sampler import Ids, share
 from everstep.elastic.worker import FAILED, RESTART, Group, attach
 from everstep.errors import EverstepError
 from trainer import data, models
@@ -32,6 +30,7 @@ from trainer.evaluate import Score, evaluate
 from trainer.run_folder import open_run, write_result
 from trainer.settings import Settings, parse, result
 from trainer.state import Trainer, assemble, choose_device, read_chosen
+from trainer.step import exchange, forward_backward
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ def main() -> None:
         settings = parse(sys.argv[1:])
         models.check_name(settings.model)
         device = choose_device(int(os.environ.get("LOCAL_RANK", "0")))
-        if settings.mode == "live" and (live := attach_live(device)):
+        if settings.mode != "restart" and (live := attach_live(device)):
             group = live
             train_live(settings, live, device)
         else:
@@ -100,7 +99,7 @@ def warm_up(trainer: Trainer) -> None:
     trainer.exchange.clear()
     count = min(WARM_UP_IMAGES, len(trainer.train_set))
     ids = trainer.plan.batch(0)[:count]
-    _forward_backward(trainer, ids, len(ids))
+    forward_backward(trainer, ids, len(ids))
     trainer.exchange.roll_back()
     spare = torch.zeros(1, requires_grad=True)
     spare.grad = torch.zeros(1)
@@ -126,31 +125,24 @@ def train_step(trainer: Trainer) -> bool:
     """One optimizer step over this step's global batch; whether the workers regroup after it."""
     began = time.monotonic()
     ids = trainer.plan.batch(trainer.step)
-    mine = ids[share(len(ids), trainer.seat.rank, trainer.seat.world_size)]
     for parameters in trainer.optimizer.param_groups:
         parameters["lr"] = trainer.schedule.rate(trainer.step)
-    trainer.exchange.clear()
-    loss = _forward_backward(trainer, mine, len(ids)) if len(mine) else 0.0
-    wishes = [float(trainer.group.regroup_wanted), float(trainer.group.leaving)]
-    read = [float(len(mine)), *to_limbs(digest(trainer.step, mine))]
-    total, votes, leavers, samples, *limbs = trainer.exchange.sum(
-        len(mine) / len(ids), [loss, *wishes, *read], trainer.seat.sum
-    )
-    if not math.isfinite(total):
+    sums = exchange(trainer, ids)
+    if not math.isfinite(sums.loss):
         raise EverstepError(
-            f"the loss of step {trainer.step + 1} is {total}: training has diverged",
+            f"the loss of step {trainer.step + 1} is {sums.loss}: training has diverged",
             "Lower --learning-rate or raise --warmup-fraction; the checkpoints before this step are good.",
         )
 
     def apply() -> None:
         trainer.optimizer.step()
         trainer.step += 1
-        trainer.account = trainer.account.plus(round(samples), from_limbs(limbs))
-        _note_step(trainer, total, time.monotonic() - began, len(ids))
-        if votes > 0:
-            before_leaving(trainer, all_leave=leavers == trainer.seat.world_size)
+        trainer.account = trainer.account.plus(sums.samples, sums.digest)
+        _note_step(trainer, sums.loss, time.monotonic() - began, len(ids))
+        if sums.votes > 0:
+            before_leaving(trainer, all_leave=sums.leavers == trainer.seat.world_size)
 
-    return trainer.group.after_sum(votes, apply)
+    return trainer.group.after_sum(sums.votes, apply)
 
 
 def before_leaving(trainer: Trainer, *, all_leave: bool) -> None:
@@ -163,26 +155,6 @@ def before_leaving(trainer: Trainer, *, all_leave: bool) -> None:
         trainer.writer.wait()
     if trainer.group.leaving:
         trainer.journal.note("leave", step=trainer.step, reason=trainer.group.regroup_reason)
-
-
-def _forward_backward(trainer: Trainer, ids: Ids, global_batch: int) -> float:
-    """Add this worker's part of the step's gradients; its part of the mean loss over the global batch."""
-    settings, device = trainer.settings, trainer.device
-    epoch = trainer.plan.epoch_of(trainer.step)
-    images, labels = trainer.train_set.train_batch(ids, settings.seed, epoch)
-    # Over a single small image batch normalisation has nothing to take a variance of.
-    trainer.model.train(len(ids) > 1)
-    with torch.autocast(device.type, torch.bfloat16, enabled=trainer.precision.autocast):
-        outputs = trainer.model(trainer.prepare(images))
-    losses = nn.functional.cross_entropy(
-        outputs.float(),
-        torch.from_numpy(labels).to(device),
-        label_smoothing=settings.label_smoothing,
-        reduction="sum",
-    )
-    loss = losses / global_batch
-    loss.backward()  # type: ignore[no-untyped-call] # torch's own annotation is missing
-    return float(loss.detach())
 
 
 def evaluate_epoch(trainer: Trainer) -> Score | None:
@@ -225,7 +197,7 @@ def _write_result(trainer: Trainer) -> None:
     trainer.writer.wait()
     if not trainer.group.commit(trainer.group.generation, trainer.step):
         raise PeerLostError("another generation has taken over: the result is theirs to write")
-    summary = write_result(trainer.settings, trainer.step, trainer.accuracy)
+    summary = write_result(trainer.settings, trainer.step, trainer.accuracy, trainer.sha256())
     trainer.journal.note(
         "finish", step=trainer.step, accuracy=trainer.accuracy, seconds=summary["seconds"]
     )

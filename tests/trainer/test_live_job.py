@@ -1,0 +1,106 @@
+"""Three agents on this machine train one model with living workers, while workers die, leave and come back."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.trainer.nodes import REPOSITORY, Nodes, running_etcd, small_data
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
+
+NAMES = ("w0", "w1", "w2")
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts nodes of a job of its own folder, with these options of the trainer."""
+    data = small_data(tmp_path, samples=1200)
+    fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
+    clusters: list[Nodes] = []
+    with running_etcd(tmp_path) as etcd:
+
+        def begin(*options: str, names: tuple[str, ...] = NAMES, job: str = "job") -> Nodes:
+            nodes = Nodes(tmp_path, etcd, [*fixed, "--checkpoint-seconds", "2", *options])
+            nodes.run = tmp_path / "runs" / job
+            clusters.append(nodes)
+            for name in names:
+                nodes.start(name)
+            return nodes
+
+        yield begin
+        for nodes in clusters:
+            nodes.close()
+
+
+def processes_started(nodes: Nodes, name: str) -> int:
+    return sum(entry["file"] == name for entry in nodes.journal("start"))
+
+
+def steps_in_order(nodes: Nodes) -> list[int]:
+    return [entry["step"] for entry in nodes.journal("step") if not entry.get("again")]
+
+
+def test_workers_live_through_a_death_a_drain_a_return_and_a_freeze(start):
+    nodes = start("--global-batch", "12", "--epochs", "1000")
+    nodes.next_step(0, world_size=3, seconds=240)
+
+    killed = time.time()
+    os.kill(nodes.worker("w0"), signal.SIGKILL)  # rank 0's or not: the rules are the same
+    nodes.next_step(killed, world_size=2)
+    nodes.next_step(time.time(), world_size=3, seconds=240)
+
+    drained = time.time()
+    nodes.tell("w1", signal.SIGTERM)
+    assert nodes.exit_code("w1", 60) == 143, nodes.logs()
+    after_drain = nodes.next_step(drained, world_size=2)
+    before = max(e["step"] for e in nodes.journal("step") if e["at"] < after_drain["at"])
+    assert after_drain["step"] == before + 1, "an announced departure costs no step"
+
+    nodes.start("w1")
+    nodes.next_step(time.time(), world_size=3, seconds=240)
+    frozen = time.time()
+    nodes.signal_all("w1", signal.SIGSTOP)
+    nodes.next_step(frozen, world_size=2)
+    nodes.signal_all("w1", signal.SIGCONT)
+    nodes.next_step(time.time(), world_size=3, seconds=240)
+    assert processes_started(nodes, "w2") == 1, "w2's worker has lived through all of it"
+    assert processes_started(nodes, "w1") == 2, "a frozen worker goes on when it is thawed"
+
+    for name in NAMES:  # all at once: only what is on the disk is left
+        nodes.signal_all(name, signal.SIGKILL)
+    total = max(steps_in_order(nodes)) + 5
+    for name in NAMES:
+        nodes.start(name, "--max-steps", str(total))
+    assert [nodes.exit_code(name, 300) for name in NAMES] == [0, 0, 0], nodes.logs()
+
+    assert set(steps_in_order(nodes)) == set(range(1, total + 1)), "no step may be missing"
+    verified = subprocess.run(
+        [sys.executable, "-m", "trainer.verify", str(nodes.run)],
+        check=False,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert "every sample exactly once" in verified.stdout, verified
+
+
+def test_in_exact_mode_a_disturbed_run_has_the_very_bits_of_an_undisturbed_one(start):
+    options = ("--mode", "exact", "--global-batch", "40", "--shard-size", "8", "--max-steps", "14")
+    alone = start(*options, names=("w0",), job="alone")
+    assert alone.exit_code("w0", 300) == 0, alone.logs()
+
+    disturbed = start(*options, job="disturbed")
+    first = disturbed.next_step(0, world_size=3, seconds=240)
+    os.kill(disturbed.worker("w1"), signal.SIGKILL)
+    disturbed.next_step(first["at"], world_size=2)
+    assert [disturbed.exit_code(name, 300) for name in NAMES] == [0, 0, 0], disturbed.logs()
+
+    sizes = {entry["world_size"] for entry in disturbed.journal("step")}
+    assert sizes >= {2, 3}
+    results = [json.loads((n.run / "result.json").read_text()) for n in (alone, disturbed)]
+    assert results[0]["sha256"] == results[1]["sha256"]

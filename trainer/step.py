@@ -1,0 +1,83 @@
+"""One step up to its sum: forward, backward and the exchange, in floating point or exactly."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from everstep.elastic.exact import ExactExchange, cut
+from everstep.elastic.ledger import digest, from_limbs, to_limbs
+from everstep.elastic.sampler import Ids, share
+from trainer.state import Trainer
+
+LOSS_SCALE = 2**32
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a step's exchange gives besides gradients, over all workers.
+
+    Attributes:
+        loss: mean over the global batch.
+        votes: workers that want to regroup after the step.
+        leavers: workers whose nodes leave.
+        samples: that were really read.
+        digest: of those, for the ledger.
+    """
+
+    loss: float
+    votes: int
+    leavers: int
+    samples: int
+    digest: int
+
+
+def exchange(trainer: Trainer, ids: Ids) -> Sums:
+    """Train on this worker's part of a global batch, and sum over all; nothing is applied yet."""
+    trainer.exchange.clear()
+    if isinstance(trainer.exchange, ExactExchange):
+        return _exactly(trainer, trainer.exchange, ids)
+    mine = ids[share(len(ids), trainer.seat.rank, trainer.seat.world_size)]
+    loss = forward_backward(trainer, mine, len(ids)) if len(mine) else 0.0
+    wishes = [float(trainer.group.regroup_wanted), float(trainer.group.leaving)]
+    read = [float(len(mine)), *to_limbs(digest(trainer.step, mine))]
+    total, votes, leavers, samples, *limbs = trainer.exchange.sum(
+        len(mine) / len(ids), [loss, *wishes, *read], trainer.seat.sum
+    )
+    return Sums(total, round(votes), round(leavers), round(samples), from_limbs(limbs))
+
+
+def _exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums:
+    """As `exchange`, shard by shard."""
+    shards = cut(ids, trainer.settings.shard_size)
+    loss = samples = words = 0
+    for shard in shards[share(len(shards), trainer.seat.rank, trainer.seat.world_size)]:
+        loss += round(forward_backward(trainer, shard, len(ids)) * LOSS_SCALE)
+        exact.add_shard(len(shard))
+        samples, words = samples + len(shard), words + digest(trainer.step, shard)
+    wishes = [int(trainer.group.regroup_wanted), int(trainer.group.leaving)]
+    read = [samples, *map(round, to_limbs(words % 2**64))]
+    total, votes, leavers, samples, *limbs = exact.sum(
+        len(ids), [loss, *wishes, *read], trainer.seat.sum
+    )
+    return Sums(total / LOSS_SCALE, votes, leavers, samples, from_limbs(limbs))
+
+
+def forward_backward(trainer: Trainer, ids: Ids, global_batch: int) -> float:
+    """Add these samples' part of the step's gradients; their part of the mean loss over the global batch."""
+    settings, device = trainer.settings, trainer.device
+    epoch = trainer.plan.epoch_of(trainer.step)
+    images, labels = trainer.train_set.train_batch(ids, settings.seed, epoch)
+    # Over a single small image batch normalisation has nothing to take a variance of.
+    trainer.model.train(len(ids) > 1)
+    with torch.autocast(device.type, torch.bfloat16, enabled=trainer.precision.autocast):
+        outputs = trainer.model(trainer.prepare(images))
+    losses = nn.functional.cross_entropy(
+        outputs.float(),
+        torch.from_numpy(labels).to(device),
+        label_smoothing=settings.label_smoothing,
+        reduction="sum",
+    )
+    loss = losses / global_batch
+    loss.backward()  # type: ignore[no-untyped-call] # torch's own annotation is missing
+    return float(loss.detach())
