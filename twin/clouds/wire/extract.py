@@ -27,6 +27,11 @@ PRIMITIVES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 ABOUT_THE_ENGINE = {"urn", "pulumi_resource_name", "pulumi_resource_type"}
 
 
+def _known_only(enums: list[type]) -> bool:
+    """Tell whether the API says itself that it takes more: Azure names such enums `Known...`."""
+    return all(each.__name__.startswith("Known") for each in enums)
+
+
 class Extractor:
     """Reads types of one SDK; nested types are collected for the type that is being read."""
 
@@ -86,7 +91,7 @@ class Extractor:
     def _shape(self, hint: Any) -> Shape:  # noqa: ANN401  a type hint may be any object
         members = _members(hint)
         enums = [each for each in members if inspect.isclass(each) and issubclass(each, enum.Enum)]
-        if enums and str in members and self._open_enums:
+        if enums and str in members and (self._open_enums or _known_only(enums)):
             return "string"
         if enums:
             return {"enum": [member.value for each in enums for member in each]}
