@@ -8,6 +8,8 @@ from http import HTTPStatus
 
 import pytest
 
+from spot import metadata as watched
+from spot.notice import Effect
 from twin.nodes import files, instance, metadata, metadata_aws, metadata_azure
 from twin.nodes.metadata_answer import Request
 from twin.nodes.metadata_aws import Tokens
@@ -152,10 +154,10 @@ def test_azure_tells_what_a_machine_is():
     assert compute["vmScaleSetName"] == "aks-gpu-00000000-vmss"
 
 
-@pytest.fixture
-def served(tmp_path):
-    """A server with a notice file and a place for acknowledgements, as an Azure machine has them."""
-    facts = instance.facts(SPOT, "10.0.0.1") | {"cloud": "azure"}
+@pytest.fixture(params=["azure"])
+def served(tmp_path, request):
+    """A server with a notice file and a place for acknowledgements, as a machine has them."""
+    facts = instance.facts(SPOT, "10.0.0.1") | {"cloud": request.param}
     service = metadata.Service(facts, tmp_path / "notice.json", tmp_path / "acknowledged.json")
     server = metadata.server_of(service, "127.0.0.1", 0)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -175,6 +177,25 @@ def test_an_acknowledgement_over_the_wire_is_noted_on_disk(served):
     urllib.request.urlopen(urllib.request.Request(events, body, METADATA), timeout=5).close()
 
     assert files.read_json(service.acknowledgement) == {"event": "ID-9"}
+
+
+@pytest.mark.parametrize(
+    ("served", "reasons"),
+    [("aws", {"terminate", "rebalance"}), ("azure", {"Preempt"})],
+    indirect=["served"],
+)
+def test_the_watcher_that_runs_in_a_cloud_understands_what_is_said_here(served, reasons):
+    service, url = served
+    cloud = watched.find(url)
+    assert cloud.poll() == (), "it found the service, and nothing is announced"
+
+    notice = {"event": "ID-9", "at": 1000.0, "not_before": 2000.0, "take": True}
+    files.write_json(service.notice, notice)
+
+    notices = cloud.poll()
+    assert {one.reason for one in notices} == reasons
+    assert notices[0].deadline == 2000.0
+    assert notices[0].effect is Effect.LEAVE
 
 
 def test_a_device_plugin_is_there_for_as_long_as_its_connection_is(served):
