@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from twin.nodes import MachineSpec
 
 
+PROTECTED = "it is protected"
+"""What Pulumi says of a resource that must not be destroyed; the twin is no way around that."""
+
+
 def check_machine(place: Place) -> None:
     """Make sure that this machine can be what the stack asks of it, before anything is written.
 
@@ -98,7 +102,7 @@ def _destroy(place: Place, progress: Progress) -> bool:
         tally: Tally = engine.destroy(progress)
         say(f"   {tally.sentence()}", style="bright_black")
     except EverstepError as error:
-        if not place.on_twin:
+        if not place.on_twin or PROTECTED in error.remedy:
             raise
         warn(f"{error.what}; its machines go anyway, so the stack's state is removed instead")
         engine.remove_stack()

@@ -1,10 +1,16 @@
 """A cloud of the twin from the command line's side: what it is told, prepared with, and asked at the end."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from everstep.cli import stand_ins, toolbox
 from everstep.cli.access import Place
 from everstep.cli.clouds import CLOUDS
 from everstep.cli.console import people, say, warn
 from everstep.progress import Progress
+
+if TYPE_CHECKING:
+    from twin.nodes import Twin
 
 
 def show_banner(place: Place) -> None:
@@ -50,3 +56,14 @@ def left_in_accounts(place: Place) -> list[str]:
         for cloud in place.clouds
         for resource in Account(place.workspace.state, cloud).read().resources
     ]
+
+
+def withhold(twin: "Twin", taken: Sequence[str], seconds: float) -> None:
+    """Let the cloud have no room for as many machines as are taken, pool by pool, for so long."""
+    from twin.clouds.capacity.supply import Supply
+
+    machines = twin.status().machines
+    pools = {machine.spec.group for machine in machines if machine.spec.name in taken}
+    for pool in filter(None, pools):
+        left = [m for m in machines if m.spec.group == pool and m.spec.name not in taken]
+        Supply(twin.state).limit(pool, len(left), seconds)

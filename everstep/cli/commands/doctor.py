@@ -97,7 +97,7 @@ def _found(check: Check) -> Text:
 def _leftovers_table(left: "Sequence[Leftover]") -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
     for column in ("left over", "what", "how to remove it"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for one in left:
         table.add_row(Text(one.kind, style="red"), one.what, one.how_to_remove)
     return table

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from everstep.cli import twin_cloud
 from everstep.cli.access import machine_names, place_to_look
 from everstep.cli.commands.options import DEFAULT_STACK, NodeName, Stack
 from everstep.cli.commands.spot import act
@@ -75,16 +76,22 @@ def reclaim(
     notice: Annotated[
         float, typer.Option(min=0, help="Seconds between the cloud's notice and the end.")
     ] = 30.0,
+    return_after: Annotated[
+        float, typer.Option(min=0, help="Seconds until the cloud has machines like these again.")
+    ] = 0.0,
 ) -> None:
     """Take spot machines as their cloud does: a notice, and after so many seconds they are gone.
 
-    Azure says so 30 seconds ahead, AWS 120. Several are taken at the same moment.
+    Azure says so 30 seconds ahead, AWS 120. Several are taken at the same moment. Their pool makes
+    others, at once or when the cloud has room again.
     """
     here = place_to_look(stack)
-    twin, known = here.twin(), [here.node(node) for node in nodes]
+    twin, taken = here.twin(), [here.node(node) for node in nodes]
+    if return_after:
+        twin_cloud.withhold(twin, taken, notice + return_after)
     with (
-        progress().step(f"Reclaiming {', '.join(known)} within {notice:g} s"),
-        ThreadPoolExecutor(max_workers=len(known)) as hands,
+        progress().step(f"Reclaiming {', '.join(taken)} within {notice:g} s"),
+        ThreadPoolExecutor(max_workers=len(taken)) as hands,
     ):
-        for done in [hands.submit(twin.reclaim, node, notice) for node in known]:
+        for done in [hands.submit(twin.reclaim, node, notice) for node in taken]:
             done.result()

@@ -1,6 +1,7 @@
 """`everstep preview`: what `up` would do, shown by Pulumi itself."""
 
 import os
+import shutil
 import subprocess
 from typing import Annotated
 
@@ -31,6 +32,7 @@ def preview(
     here = place(stack, twin=twin)
     if here.ground is Ground.TWIN_CLOUD and not as_json:
         twin_cloud.show_banner(here)
+    new = here.ground is Ground.TWIN_CLOUD and not here.workspace.state.exists()
     engine = here.engine(progress())
     release_dead_locks(engine)
     quiet = as_json or not people.is_terminal
@@ -44,5 +46,7 @@ def preview(
     }
     command = engine.command(["preview", *(flag for flag, wanted in flags.items() if wanted)])
     done = subprocess.run([*dies_with_us(), *command], env=engine.environment, check=False)
+    if new:
+        shutil.rmtree(here.workspace.state, ignore_errors=True)  # a preview leaves nothing behind
     if done.returncode:
         raise typer.Exit(FAILED)
