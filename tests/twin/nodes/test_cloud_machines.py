@@ -82,6 +82,7 @@ def twin(nodes_twin):
     api_of(nodes_twin).apply("/api/v1/namespaces/default/serviceaccounts/trainer", account)
     volumes = {
         "fs-0123": {"folder": "lustre", "allowed": True, "attributes": {"mountname": "abcd"}},
+        "fs-root": {"folder": "rooted", "allowed": True, "mode": "0755"},
         "rg#account#container": {"folder": "blob", "allowed": {CLIENT: [SUBJECT]}},
     }
     files.write_json(nodes_twin.layout.volumes, volumes)
@@ -174,6 +175,22 @@ def test_what_a_pod_writes_into_a_volume_lies_on_the_shared_disk(twin, api):
 
     eventually(lambda: phase(api, "writes") == "Succeeded", 60, "the pod has written")
     assert (twin.shared / "lustre" / "file").read_text() == "by a pod"
+
+
+def test_the_group_of_a_pod_is_not_given_a_file_system_that_belongs_to_root(twin, api):
+    """The driver of FSx leaves `fsGroup` to volumes of a single node, as AWS's own does."""
+    wanted = pod(
+        "asks-group",
+        AWS.name,
+        "import os; print(os.access('/data', os.W_OK))",
+        volumes=claim(api, "rooted", drivers.FSX, "fs-root"),
+    )
+    wanted["spec"]["securityContext"] = {"fsGroup": 1000}
+
+    start(api, wanted)
+
+    eventually(lambda: phase(api, "asks-group") == "Succeeded", 60, "the pod has looked")
+    assert said(twin, AWS.name, "asks-group") == ["False"]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class Daemon:
             try:
                 with self.store.undisturbed():
                     self.tick()
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError, KeyError, TypeError) as error:
                 # A file that is being removed, or one of another version: the next look may fare better.
                 say(f"cannot look: {error!r}")
                 time.sleep(RETRY_SECONDS)
