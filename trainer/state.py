@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from everstep.elastic import checkpoint
+from everstep.elastic.accounting import Accounting, Name
 from everstep.elastic.checkpoint import Found, Manifest, Skipped, Writer
 from everstep.elastic.exact import ExactExchange
 from everstep.elastic.exchange import StepExchange
@@ -55,6 +56,7 @@ class Trainer:
     exchange: StepExchange | ExactExchange
     writer: Writer
     seat: Seat
+    accounting: Accounting
     step: int = 0  # completed steps
     evaluated: int = 0  # completed epochs that have been evaluated
     accuracy: float = 0.0
@@ -92,6 +94,7 @@ class Trainer:
             torch.set_num_threads(max(1, mine))
         if not self._seated:
             self._note_start()
+        self.note_seconds()
         self.journal.note(
             "generation",
             generation=self.group.generation,
@@ -105,6 +108,10 @@ class Trainer:
             age = self.settings.checkpoint_seconds - PROMOTED_SAVES_AFTER if promoted else 0
             self.saved_at = time.monotonic() - age
         self._seated = True
+
+    def note_seconds(self) -> None:
+        """Write down where this process's seconds went, from its start on."""
+        self.journal.note("seconds", step=self.step, **self.accounting.spent())
 
     # --- the group's copying: see everstep.elastic.live_worker.State ---
 
@@ -164,6 +171,7 @@ class Trainer:
 
     def save(self) -> None:
         """Start a checkpoint of this very step."""
+        self.accounting.begin(Name.CHECKPOINT)
         self.saved_at = time.monotonic()
         manifest = Manifest(
             step=self.step,
@@ -234,7 +242,13 @@ class Trainer:
         )
 
 
-def assemble(settings: Settings, group: Group, seat: Seat, device: torch.device) -> Trainer:
+def assemble(
+    settings: Settings,
+    group: Group,
+    seat: Seat,
+    device: torch.device,
+    accounting: Accounting,
+) -> Trainer:
     """Data, model and optimizer, the same on every worker."""
     journal = Journal(settings.run / "journal" / f"{worker_name()}.jsonl")
     train_set = data.load(
@@ -262,6 +276,7 @@ def assemble(settings: Settings, group: Group, seat: Seat, device: torch.device)
         exchange=_exchange(settings, model),
         writer=_writer(settings, group, journal),
         seat=seat,
+        accounting=accounting,
     )
 
 

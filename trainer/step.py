@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from everstep.elastic.accounting import Name
 from everstep.elastic.exact import ExactExchange, cut
 from everstep.elastic.ledger import digest, from_limbs, to_limbs
 from everstep.elastic.sampler import Ids, share
@@ -34,6 +35,7 @@ class Sums:
 
 def exchange(trainer: Trainer, ids: Ids) -> Sums:
     """Train on this worker's part of a global batch, and sum over all; nothing is applied yet."""
+    trainer.accounting.begin_step()
     trainer.exchange.clear()
     if isinstance(trainer.exchange, ExactExchange):
         return _exactly(trainer, trainer.exchange, ids)
@@ -41,6 +43,7 @@ def exchange(trainer: Trainer, ids: Ids) -> Sums:
     loss = forward_backward(trainer, mine, len(ids)) if len(mine) else 0.0
     wishes = [float(trainer.group.regroup_wanted), float(trainer.group.leaving)]
     read = [float(len(mine)), *to_limbs(digest(trainer.step, mine))]
+    trainer.accounting.begin(Name.EXCHANGE)
     total, votes, leavers, samples, *limbs = trainer.exchange.sum(
         len(mine) / len(ids), [loss, *wishes, *read], trainer.seat.sum
     )
@@ -57,6 +60,7 @@ def _exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums:
         samples, words = samples + len(shard), words + digest(trainer.step, shard)
     wishes = [int(trainer.group.regroup_wanted), int(trainer.group.leaving)]
     read = [samples, *map(round, to_limbs(words % 2**64))]
+    trainer.accounting.begin(Name.EXCHANGE)
     total, votes, leavers, samples, *limbs = exact.sum(
         len(ids), [loss, *wishes, *read], trainer.seat.sum
     )
@@ -67,7 +71,9 @@ def forward_backward(trainer: Trainer, ids: Ids, global_batch: int) -> float:
     """Add these samples' part of the step's gradients; their part of the mean loss over the global batch."""
     settings, device = trainer.settings, trainer.device
     epoch = trainer.plan.epoch_of(trainer.step)
+    trainer.accounting.begin(Name.DATA)
     images, labels = trainer.train_set.train_batch(ids, settings.seed, epoch)
+    trainer.accounting.begin(Name.COMPUTE)
     # Over a single small image batch normalisation has nothing to take a variance of.
     trainer.model.train(len(ids) > 1)
     with torch.autocast(device.type, torch.bfloat16, enabled=trainer.precision.autocast):

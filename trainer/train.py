@@ -20,6 +20,7 @@ from typing import NoReturn
 
 import torch
 
+from everstep.elastic.accounting import Accounting, Name
 from everstep.elastic.group import PeerLostError, Seat, agree, join, sum_in_default_group
 from everstep.elastic.live_worker import LiveGroup, attach_live, interruptible
 from everstep.elastic.recovery import Standing
@@ -45,12 +46,13 @@ def main() -> None:
         settings = parse(sys.argv[1:])
         models.check_name(settings.model)
         device = choose_device(int(os.environ.get("LOCAL_RANK", "0")))
-        if settings.mode != "restart" and (live := attach_live(device)):
+        accounting = Accounting()
+        if settings.mode != "restart" and (live := attach_live(device, accounting)):
             group = live
-            train_live(settings, live, device)
+            train_live(settings, live, device, accounting)
         else:
             group = attach()
-            train_restart(settings, group, device)
+            train_restart(settings, group, device, accounting)
     except EverstepError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         if group:
@@ -63,9 +65,12 @@ def main() -> None:
         _exit(RESTART)
 
 
-def train_live(settings: Settings, group: LiveGroup, device: torch.device) -> None:
+def train_live(
+    settings: Settings, group: LiveGroup, device: torch.device, accounting: Accounting
+) -> None:
     """One worker's life through all generations of the run."""
-    trainer = assemble(settings, group, Seat(0, 1, 0, None, 1, sum_in_default_group), device)
+    alone = Seat(0, 1, 0, None, 1, sum_in_default_group)
+    trainer = assemble(settings, group, alone, device, accounting)
     warm_up(trainer)
     interruptible(trainer.model, group.check)
     while True:
@@ -78,14 +83,16 @@ def train_live(settings: Settings, group: LiveGroup, device: torch.device) -> No
             trainer.journal.note("lost", step=trainer.step, reason=group.regroup_reason)
 
 
-def train_restart(settings: Settings, group: Group, device: torch.device) -> None:
+def train_restart(
+    settings: Settings, group: Group, device: torch.device, accounting: Accounting
+) -> None:
     """One worker's life in one generation."""
     seat = join(group.generation)
     samples = len(data.load(settings.dataset, settings.data, "train", settings.image_size))
     unfinished = seat.rank != 0 or open_run(settings, samples)
     if agree(seat, "run", "open" if unfinished else "finished") == "finished":
         return
-    trainer = assemble(settings, group, seat, device)
+    trainer = assemble(settings, group, seat, device, accounting)
     restore(trainer)
     trainer.take(seat)
     if steps(trainer):
@@ -101,6 +108,7 @@ def warm_up(trainer: Trainer) -> None:
     ids = trainer.plan.batch(0)[:count]
     forward_backward(trainer, ids, len(ids))
     trainer.exchange.roll_back()
+    trainer.accounting.begin(Name.START_UP)
     spare = torch.zeros(1, requires_grad=True)
     spare.grad = torch.zeros(1)
     torch.optim.SGD([spare], lr=0.1, momentum=0.9).step()  # imports a second's worth of torch
@@ -128,6 +136,7 @@ def train_step(trainer: Trainer) -> bool:
     for parameters in trainer.optimizer.param_groups:
         parameters["lr"] = trainer.schedule.rate(trainer.step)
     sums = exchange(trainer, ids)
+    trainer.accounting.begin(Name.COMPUTE)
     if not math.isfinite(sums.loss):
         raise EverstepError(
             f"the loss of step {trainer.step + 1} is {sums.loss}: training has diverged",
@@ -154,6 +163,7 @@ def before_leaving(trainer: Trainer, *, all_leave: bool) -> None:
         trainer.save()
         trainer.writer.wait()
     if trainer.group.leaving:
+        trainer.note_seconds()
         trainer.journal.note("leave", step=trainer.step, reason=trainer.group.regroup_reason)
 
 
@@ -162,6 +172,7 @@ def evaluate_epoch(trainer: Trainer) -> Score | None:
     epoch = max(1, trainer.step // trainer.plan.steps_per_epoch)
     if trainer.evaluated >= epoch and trainer.step < trainer.total_steps:
         return Score(trainer.accuracy, math.nan, 0)
+    trainer.accounting.begin(Name.EVALUATION)
     outcome = evaluate(
         trainer.model,
         trainer.test_set,
@@ -183,6 +194,7 @@ def evaluate_epoch(trainer: Trainer) -> Score | None:
 
 def finish(trainer: Trainer) -> None:
     """Write the result, once; then tell everybody."""
+    trainer.note_seconds()
     if trainer.leads:
         if result(trainer.settings) is None:
             _write_result(trainer)

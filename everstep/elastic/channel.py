@@ -3,8 +3,8 @@
 Workers do not speak to etcd: eight of them on a node would be eight watches, and a worker that
 lives on while its agent is gone would be nobody's. So the agent tells them what matters, and a
 worker whose line breaks ends. Agent to worker: `welcome`, `stop`, `regroup`, `answer`, and in live
-mode `form` and `end`. Worker to agent: `hello`, `settling`, `progressed`, `commit`, `finished`,
-`failed`, and in live mode `out`.
+mode `form`, `end` and `ping`. Worker to agent: `hello`, `settling`, `progressed`, `commit`, `finished`,
+`failed`, and in live mode `out` and `pong`.
 """
 
 import contextlib

@@ -10,6 +10,7 @@ key is taken away in that moment, and the others do not wait for a lease to laps
 import functools
 import logging
 import threading
+import time
 
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.elastic.rendezvous.api import (
@@ -30,13 +31,15 @@ from everstep.elastic.rendezvous import (
 
 log = logging.getLogger(__name__)
 
+PING_SECONDS = 1.0
+FROZEN_SECONDS = 8.0  # a worker that answers no ping for so long is frozen: it holds all others up
 OBEY_SECONDS = 15.0  # a worker that has not left a broken group so long after `stop` hangs: killed
 
 
 class LiveHandler(EtcdV3Handler):
     """One node's agent whose workers stay."""
 
-    orderly_seconds = 1.0
+    living = True
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         super().__init__(parameters)
@@ -45,6 +48,7 @@ class LiveHandler(EtcdV3Handler):
         self._leaving = self._called = False
         self._broken: Exception | None = None
         self._starts = 0
+        self._answered: dict[int, float] = {}  # worker -> when it last answered
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Let the workers start: they meet the others when they are warm, not here."""
@@ -54,7 +58,8 @@ class LiveHandler(EtcdV3Handler):
             self._exchange.start()
             self._agent.start()
             self._started = True
-            threading.Thread(target=self._follow, name="everstep-follow", daemon=True).start()
+            for run in (self._follow, self._ping):
+                threading.Thread(target=run, name=f"everstep-{run.__name__}", daemon=True).start()
         if self.ended:
             raise RunOverError(self.ended.reason)
         if self._broken:
@@ -116,12 +121,29 @@ class LiveHandler(EtcdV3Handler):
             }
         )
 
+    def _ping(self) -> None:
+        """Ask each worker for a sign of life: one that is stopped holds a lease up by its living agent."""
+        before = time.monotonic()
+        while True:
+            time.sleep(PING_SECONDS)
+            began = time.monotonic()
+            if began - before > 2 * PING_SECONDS:  # this agent has itself been frozen, or starved
+                self._answered = dict.fromkeys(self._answered, began)
+            before = began
+            self._exchange.broadcast({"ping": began})
+            for pid, answered in list(self._answered.items()):
+                if began - answered > FROZEN_SECONDS:
+                    self._kill(pid)
+
     # --- what workers say, and what they are told ---
 
     def _hear(self, pid: int, message: channel.Message) -> channel.Message | None:
         if "hello" in message:
             self._expected = int(message.get("local_world_size", 1))
             return {"welcome": 0}
+        if "pong" in message:
+            self._answered[pid] = time.monotonic()
+            return None
         if "out" in message:
             self._note_out(pid, int(message["out"]))
             return None
@@ -142,6 +164,7 @@ class LiveHandler(EtcdV3Handler):
     def _forget(self, pid: int) -> None:
         with self._lock:
             known = self._inside.pop(pid, None)
+            self._answered.pop(pid, None)
         if known is not None and not self.ended:
             log.warning("worker %d is gone: this node leaves the group until it is replaced", pid)
             self._agent.withdraw()

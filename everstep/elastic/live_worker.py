@@ -28,6 +28,7 @@ import torch
 from torch import nn
 
 from everstep.elastic import channel, copying
+from everstep.elastic.accounting import Accounting, Name
 from everstep.elastic.group import PeerLostError, Seat, choose_interface
 from everstep.elastic.link import Link, Meeting
 from everstep.elastic.recovery import (
@@ -83,8 +84,11 @@ class State(Protocol):
 class LiveGroup:
     """The group of a worker in `live` mode."""
 
-    def __init__(self, line: channel.Line, device: torch.device) -> None:
+    def __init__(
+        self, line: channel.Line, device: torch.device, accounting: Accounting | None = None
+    ) -> None:
         self._line, self._device = line, device
+        self.accounting = accounting or Accounting()
         self._core = Recovery()
         self._calls: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -122,7 +126,9 @@ class LiveGroup:
     def join(self, state: State) -> Seat:
         """Wait for a generation, and be in it with the state that all its members have."""
         self._state = state
-        if not self._core.generation and not self._meeting:
+        first = not self._core.generation and not self._meeting
+        self.accounting.begin(Name.IDLE if first else Name.FORM)
+        if first:
             self._run(self._core.handle(Warm()))
         else:
             self._run([])
@@ -142,6 +148,7 @@ class LiveGroup:
         for action in self._core.handle(Summed(round(votes))):
             if isinstance(action, Apply):
                 apply()
+                self.accounting.end_step()
                 self._progressed()
             elif not isinstance(action, Train):
                 self._carry_out(action)
@@ -216,6 +223,7 @@ class LiveGroup:
             case Meet():
                 return self._meet()
             case Compare(report):
+                self.accounting.begin(Name.COPY)
                 parts = self._held().parts()
                 return Compared(copying.compare(self._joined(), report, parts))
             case Restore():
@@ -225,12 +233,14 @@ class LiveGroup:
                 self._held().adopt(plan.standing.step)
                 return Copied()
             case RollBack():
+                self.accounting.void_step()
                 self._held().roll_back()
             case Part():
                 self._part()
         return None
 
     def _meet(self) -> Event:
+        self.accounting.begin(Name.FORM)
         meeting = self._meeting
         assert meeting is not None  # noqa: S101 - Meet follows a call
         choose_interface()
@@ -293,6 +303,8 @@ class LiveGroup:
         end_process("the node's agent is gone")
 
     def _hear(self, message: dict[str, Any]) -> None:
+        if "ping" in message:
+            self._send({"pong": message["ping"]})
         if "form" in message:
             self._calls.put(message)
         if message.get("regroup"):
@@ -323,13 +335,13 @@ class LiveGroup:
         end_process(reason, code)
 
 
-def attach_live(device: torch.device) -> LiveGroup | None:
+def attach_live(device: torch.device, accounting: Accounting | None = None) -> LiveGroup | None:
     """The group of a worker whose agent works in `live` mode; None where no agent started this process."""
     path = os.environ.get(channel.SOCKET_VARIABLE)
     if not path:
         return None
     try:
-        return LiveGroup(channel.connect(path), device)
+        return LiveGroup(channel.connect(path), device, accounting)
     except OSError as error:
         log.warning("no agent at %s (%s): this worker trains alone", path, error)
         return None

@@ -92,12 +92,15 @@ class Rules:
         orderly_seconds: how long a peer that has left its group in order, after the step that all
             agreed on, may be ahead of this agent's workers before they are stopped. Where stopping
             ends a worker's process this is 0, since a process that settles is left alone anyway.
+        living: workers keep their state between two generations, so an agent that is told to leave
+            there takes part in one more, in which the state is handed on or saved.
     """
 
     min_members: int = 1
     max_members: int = 1
     settle_seconds: float = 8.0
     orderly_seconds: float = 0.0
+    living: bool = False
 
 
 # --- events: what an agent learned
@@ -349,10 +352,17 @@ class Membership:
         if self.leaving:
             return []
         self.leaving = True
+        if self.mine is None and self._holds_state():
+            return []
         if self.mine is None:  # nothing runs here: no step to wait for
             self.wants, self.identity = False, None
             return [Depart()]
         return [Announce(self._own_after(), leaving=True)] if self.identity else []
+
+    def _holds_state(self) -> bool:
+        """Whether workers that wait here were in the last generation, and may have what nobody else has."""
+        inside = self.current is not None and self.identity in self.current.members
+        return self.rules.living and self.wants and inside
 
     def _announce(self) -> Announce:
         """Say that this agent waits; also kept in the own view, since etcd's echo comes later."""
@@ -383,7 +393,8 @@ class Membership:
             self.mine, self.wants, self._complete_since = self.current, False, None
             self._ahead_since = None
             place = self.mine.members.index(self.identity)
-            return [Begin(self.mine, place), *self._decide(now)]
+            leave = [Announce(self._own_after(), leaving=True)] if self.leaving else []
+            return [Begin(self.mine, place), *leave, *self._decide(now)]
         return self._perhaps_propose(now)
 
     def _decide_in_group(self, group: Generation, now: float) -> list[Action]:

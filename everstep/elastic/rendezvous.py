@@ -42,6 +42,7 @@ BACKEND = "etcd-v3"
 STORE_SECONDS = 60.0
 CRASHES = 3  # starts in a row without a step before the run is given up
 OBEY_SECONDS = 2.0  # a worker that has not ended so long after `stop` is frozen: it is killed
+ORDERLY_SECONDS = 1.0  # how far one living worker may be ahead of another in leaving a group
 SETTLE_SECONDS = (
     60.0  # how long a settling worker may take to save before it is killed all the same
 )
@@ -54,7 +55,7 @@ class RunOverError(RendezvousClosedError):
 class EtcdV3Handler(RendezvousHandler):
     """One node's agent in the shape that torchrun wants."""
 
-    orderly_seconds = 0.0
+    living = False  # whether workers live through changes of the group
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         conf = parameters.config
@@ -86,7 +87,8 @@ class EtcdV3Handler(RendezvousHandler):
                 min_members=parameters.min_nodes,
                 max_members=parameters.max_nodes,
                 settle_seconds=float(conf.get("settle_seconds", Rules().settle_seconds)),
-                orderly_seconds=self.orderly_seconds,
+                orderly_seconds=ORDERLY_SECONDS if self.living else 0.0,
+                living=self.living,
             ),
             open_store=self._open_store,
             on_stop=self._stop,

@@ -104,3 +104,23 @@ def test_in_exact_mode_a_disturbed_run_has_the_very_bits_of_an_undisturbed_one(s
     assert sizes >= {2, 3}
     results = [json.loads((n.run / "result.json").read_text()) for n in (alone, disturbed)]
     assert results[0]["sha256"] == results[1]["sha256"]
+
+
+def test_a_stopped_worker_of_a_living_agent_is_replaced_and_a_job_told_to_go_saves_its_last_step(
+    start,
+):
+    nodes = start("--global-batch", "12", "--epochs", "1000", names=("w0", "w1"))
+    nodes.next_step(0, world_size=2, seconds=240)
+
+    stopped = time.time()
+    os.kill(nodes.worker("w1"), signal.SIGSTOP)
+
+    nodes.next_step(stopped + 1, world_size=1, seconds=60)
+    nodes.next_step(time.time(), world_size=2, seconds=240)
+    assert processes_started(nodes, "w1") == 2
+
+    for name in ("w0", "w1"):
+        nodes.tell(name, signal.SIGTERM)
+    assert [nodes.exit_code(name, 60) for name in ("w0", "w1")] == [143, 143], nodes.logs()
+    saved = max(entry["step"] for entry in nodes.journal("checkpoint"))
+    assert saved == max(steps_in_order(nodes)), "where nobody stays, the last one saves"

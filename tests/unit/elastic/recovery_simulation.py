@@ -97,7 +97,7 @@ class LiveWorld(World):
 
     def spawn(self) -> None:
         self.spawned += 1
-        rules = replace(self.rules, orderly_seconds=1.0)
+        rules = replace(self.rules, orderly_seconds=1.0, living=True)
         agent = LiveAgent(f"n{self.spawned}", self.etcd, Membership(rules), renewed=self.now)
         self.agents.append(agent)
         self.etcd.watchers.append(agent)

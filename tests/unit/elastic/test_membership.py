@@ -22,6 +22,8 @@ from everstep.elastic.membership import (
     Snapshot,
     Stop,
     Tick,
+    Withdraw,
+    Withdrawn,
 )
 from tests.unit.elastic.simulation import World
 
@@ -164,6 +166,43 @@ def test_a_node_told_to_leave_while_it_waits_departs_at_once():
     core.handle(Ready(), 0)
 
     assert core.handle(Leave(), 1) == [Depart()]
+
+
+def test_a_living_node_told_to_leave_between_two_groups_hands_its_state_on_in_one_more():
+    core = trains("a", "b")
+    core.rules = Rules(max_members=3, living=True)
+    core.handle(MemberGone("b"), 1)
+    assert core.handle(Ready(), 1) == [Announce(5, leaving=False), Propose(6, ("a",), 5)]
+
+    assert core.handle(Leave(), 1) == []
+    group = Generation(6, ("a",))
+    assert core.handle(GenerationPut(group, 6), 1) == [Begin(group, 0), Announce(5, leaving=True)]
+
+
+def test_living_workers_are_not_stopped_because_a_peer_is_ahead_of_them_in_parting():
+    core = trains("a", "b")
+    core.rules = Rules(max_members=3, living=True, orderly_seconds=1.0)
+
+    assert core.handle(MemberPut(member("b", after=5)), 10) == [Regroup("b joins")]
+    assert core.wake_at(10) == 11
+    assert core.handle(Tick(), 11) == [Stop("lost b")], "it may have died in parting, unseen"
+
+
+def test_a_leaver_s_end_stops_nobody_who_still_finishes_the_same_step():
+    core = trains("a", "b")
+    core.rules = Rules(max_members=3, living=True, orderly_seconds=1.0)
+    core.handle(MemberPut(member("b", 4, leaving=True)), 10)
+
+    assert core.handle(MemberGone("b"), 10) == []
+    assert core.handle(Tick(), 11.5) == [Stop("lost b")]
+
+
+def test_workers_that_died_take_their_member_away_at_once_and_come_back_under_a_new_name():
+    core = trains("a", "b")
+
+    assert core.handle(Withdrawn(), 1) == [Withdraw()]
+    assert core.handle(Tick(), 2) == [], "nothing is registered before they are ready"
+    assert core.handle(Ready(), 9) == [Register(5)]
 
 
 def test_a_worker_whose_generation_was_replaced_stops():

@@ -180,6 +180,8 @@ def test_under_any_schedule_no_step_is_lost_doubled_or_committed_twice(min_membe
         before = progress(world)
         world.calm()
         check(world, seed)
+        leaving = [agent.name for agent in world.alive() if agent.core.leaving]
+        assert not leaving, f"seed {seed}: {leaving} never left"
         assert progress(world) > before, f"seed {seed}: nobody trains\n{describe(world)}"
 
 
