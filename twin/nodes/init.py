@@ -115,7 +115,7 @@ def furnish(plan: Plan) -> None:
 def name_images(aliases: Mapping[str, str]) -> None:
     """Let local images answer for published ones; the machine lives without those that cannot."""
     naming = [
-        subprocess.Popen(command, env=processes.ENVIRONMENT)
+        subprocess.Popen(command, env=processes.ENVIRONMENT, stdout=subprocess.DEVNULL)
         for command in image_aliases.commands(aliases)
     ]
     for process in naming:
