@@ -4,16 +4,17 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from everstep.errors import EverstepError
 from twin.clouds import rules, volumes
 from twin.clouds.account import Account
 from twin.clouds.acting import Machines
+from twin.clouds.alone import Alone
 from twin.clouds.catalog import Cloud
+from twin.clouds.deeds import Deeds
 from twin.clouds.diff import Diff, compare
 from twin.clouds.errors import CloudError, HalfDoneError, ProviderError
 from twin.clouds.faults import Fault, Faults, Kind
@@ -27,11 +28,7 @@ from twin.clouds.wire.store import Wires
 from twin.clouds.world import Resource, World
 from twin.pulumi.kubernetes.convert import Object, plain, without_nulls
 
-if TYPE_CHECKING:
-    from twin.clouds.capacity import Pool
-
 THROTTLED_ATTEMPTS = 10
-ALONE_SECONDS = 0.3
 FIRST_PAUSE_SECONDS = 0.05  # a cloud's SDK begins with seconds; the twin's time is compressed
 
 
@@ -59,12 +56,11 @@ class Operations:
         self.account = Account(state, cloud.name)
         self.cancelled = threading.Event()
         self._state = state
-        self._machines = machines
+        self._deeds = Deeds(self.account, machines, cloud.types)
         self._faults = Faults(state)
         self._wires = Wires(cloud.name, cloud.types.keys())
         self._read: dict[str, Wire] = {}
-        self._lock = threading.Lock()
-        self._busy: set[str] = set()
+        self._alone = Alone()
 
     # -- about a type
 
@@ -128,7 +124,7 @@ class Operations:
         """
         kind, patience = self.kind(request.token), self._patience(request, seconds)
         fault = self._before(request, "create", patience)
-        with self._alone(kind, plain(inputs), patience):
+        with self._alone.held(kind, plain(inputs), patience):
             resource = self._made(kind, request, plain(inputs))
             resource = self._act(kind, resource, fault, patience)
         if fault and fault.kind is Kind.LOST:
@@ -143,14 +139,14 @@ class Operations:
             making = Making(
                 inputs=inputs,
                 settings=self.settings,
-                world=change.world,
+                world=change.world.ready,
                 entropy=secrets.token_hex(16),
             )
             if lost and not compare(kind, request.name, lost.inputs, inputs, []).replaces:
                 rules.require(kind, replace(making, id=lost.id))
                 return self._put(change, kind, replace(making, id=lost.id), request, lost)
             identity = kind.identify(making)
-            rules.require_unique(kind, making, identity)
+            rules.require_unique(kind, making, identity, change.world)
             self._require_parent(kind, making, identity)
             rules.require(kind, replace(making, id=identity))
             return self._put(change, kind, replace(making, id=identity), request, None)
@@ -175,12 +171,13 @@ class Operations:
             inputs=dict(making.inputs),
             outputs=complete(self.wire(kind.token), values),
             answered=bool(before and before.answered),
+            ready=bool(before and before.ready),
             made_at=making.made_at,
         )
         change.put(resource)
         for beside in kind.brings(resource, change.world) if kind.brings else ():
             if not change.world.find((beside.token,), beside.id):
-                change.put(beside)
+                change.put(replace(beside, ready=True))
         volumes.write(self._state, self.cloud.name, self.cloud.volumes(change.world))
         return resource
 
@@ -224,26 +221,13 @@ class Operations:
                 resource.id, [fault.message or self.cloud.says(fault.kind, resource)]
             )
         try:
-            if kind.cluster:
-                resource = self._reached(kind, resource)
-            for driver in kind.drivers(resource.inputs) if kind.drivers else ():
-                self._machines.driver(driver, wanted=True)
-            for pool in kind.pools(resource, self.account.read()) if kind.pools else ():
-                self._machines.put(self._sized(kind, pool, before))
-                self._machines.settle(pool.name, patience)
+            resource = self._reached(kind, resource)
+            self._deeds.do(kind, resource, before, patience)
         except (EverstepError, ProviderError) as error:
             self._keep(resource)
             raise HalfDoneError(resource.id, [str(error)]) from None
-        return resource
-
-    def _sized(self, kind: ResourceType, pool: "Pool", before: Resource | None) -> "Pool":
-        """Keep the size that an autoscaler chose, unless the program has just asked for another."""
-        old = kind.pools(before, self.account.read()) if before and kind.pools else ()
-        asked = next((each.desired for each in old if each.name == pool.name), None)
-        live = self._machines.size(pool.name)
-        if live is None or asked != pool.desired:
-            return pool
-        return replace(pool, desired=min(max(live, pool.minimum), pool.maximum))
+        with self.account.changing() as change:
+            return change.put(replace(resource, ready=True))
 
     def _keep(self, resource: Resource) -> None:
         """Note that the engine will know of a resource although it is not as wanted."""
@@ -251,12 +235,9 @@ class Operations:
             change.answered(resource)
 
     def _reached(self, kind: ResourceType, resource: Resource) -> Resource:
-        endpoint = self._machines.control_plane()
-        added = kind.cluster(resource, endpoint) if kind.cluster else {}
+        added, notes = self._deeds.reach(kind, resource)
         outputs = complete(self.wire(kind.token), {**resource.outputs, **added})
-        notes = {"address": endpoint.address, "authority": endpoint.authority}
-        with self.account.changing() as change:
-            return change.put(replace(resource, outputs=outputs, notes=notes))
+        return replace(resource, outputs=outputs, notes=notes)
 
     def update(self, request: Request, identity: str, inputs: Object, seconds: float) -> Object:
         """Change a resource in place.
@@ -276,7 +257,7 @@ class Operations:
             making = Making(
                 inputs=plain(inputs),
                 settings=self.settings,
-                world=change.world,
+                world=change.world.ready,
                 entropy=secrets.token_hex(16),
                 id=before.id,
             )
@@ -294,19 +275,9 @@ class Operations:
         resource = self.account.read().find((kind.token,), identity)
         if resource is None:
             return None
-        live = self._resized(kind, resource)
+        live = self._deeds.live(kind, resource)
         outputs = complete(self.wire(kind.token), {**resource.outputs, **_changed(resource, live)})
         return replace(resource, outputs=outputs), live
-
-    def _resized(self, kind: ResourceType, resource: Resource) -> Inputs:
-        if not kind.pools or not kind.resized:
-            return resource.inputs
-        sizes = {
-            pool.name: size
-            for pool in kind.pools(resource, self.account.read())
-            if (size := self._machines.size(pool.name)) is not None
-        }
-        return kind.resized(resource.inputs, sizes)
 
     def delete(self, request: Request, identity: str, seconds: float) -> None:
         """Let a resource go; one that is gone already is fine.
@@ -324,18 +295,13 @@ class Operations:
         if fault and fault.kind is Kind.TIMEOUT:
             raise ProviderError(fault.message or self.cloud.says(fault.kind, resource))
         self._wait_latency(resource.token, patience)
-        with self._alone(kind, resource.inputs, patience):
+        with self._alone.held(kind, resource.inputs, patience):
             self._gone(kind, resource, patience)
         if fault and fault.kind is Kind.LOST:
             raise CloudError("RequestTimeout", fault.message or "the answer never came")
 
     def _gone(self, kind: ResourceType, resource: Resource, patience: Patience) -> None:
-        world = self.account.read()
-        for pool in kind.pools(resource, world) if kind.pools else ():
-            self._machines.drop(pool.name)
-            self._machines.settle(pool.name, patience)
-        for driver in kind.drivers(resource.inputs) if kind.drivers else ():
-            self._machines.driver(driver, wanted=False)
+        self._deeds.undo(self._release(kind, resource, self.account.read()), patience)
         with self.account.changing() as change:
             for gone in self._release(kind, resource, change.world):
                 change.remove(gone)
@@ -359,30 +325,6 @@ class Operations:
             near = nearest(token, dict.fromkeys(self.cloud.functions))
             raise ProviderError(f"the twin's {self.cloud.name} has no function {token}{near}")
         return function(plain(arguments), self.settings, self.account.read())
-
-    @contextmanager
-    def _alone(self, kind: ResourceType, inputs: Inputs, patience: Patience) -> Iterator[None]:
-        """Refuse a write beside another one to what takes only one at a time.
-
-        The write is held for a moment, or two that the program did not order would often miss each
-        other, and pass here what fails in the cloud.
-        """
-        key = kind.alone(inputs) if kind.alone else ""
-        if not key:
-            yield
-            return
-        with self._lock:
-            if key in self._busy:
-                raise CloudError(
-                    kind.alone_code, f"{key} is being written already; chain the writes"
-                )
-            self._busy.add(key)
-        try:
-            patience.pause(ALONE_SECONDS)
-            yield
-        finally:
-            with self._lock:
-                self._busy.discard(key)
 
     # -- faults and time
 

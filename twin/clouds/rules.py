@@ -85,13 +85,19 @@ def _require_there(kind: ResourceType, reference: Reference, making: Making) -> 
             )
 
 
-def require_unique(kind: ResourceType, making: Making, identity: str) -> None:
+def require_unique(kind: ResourceType, making: Making, identity: str, world: World) -> None:
     """Refuse a second resource of one name, id or address.
+
+    Args:
+        kind: its record.
+        making: what is to be made.
+        identity: the id that it would have.
+        world: all of the account, also what is still being made.
 
     Raises:
         CloudError: the account has one already.
     """
-    for other in making.world.all(kind.token):
+    for other in world.all(kind.token):
         same_id = other.id.lower() == identity.lower()
         if same_id or (kind.unique and _key(kind, other.inputs) == _key(kind, making.inputs)):
             what = kind.token.rpartition(":")[2]

@@ -19,6 +19,8 @@ class Resource:
         outputs: what the provider answers.
         answered: whether the engine was told that it exists. One that it was not told of is taken
             up again by the next creation for the same URN, as a client token does in a real cloud.
+        ready: whether its creation is over. What is still being made, or failed, does not count for
+            what needs it: an add-on that is coming up makes no node Ready.
         made_at: seconds since the epoch.
         notes: what the cloud keeps to itself.
         owner: the id of the resource that it goes with; empty where it goes alone.
@@ -30,6 +32,7 @@ class Resource:
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Any]
     answered: bool = False
+    ready: bool = False
     made_at: float = 0.0
     notes: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
@@ -49,6 +52,11 @@ class World:
     """All resources of one cloud's account."""
 
     resources: tuple[Resource, ...] = field(default=())
+
+    @property
+    def ready(self) -> "World":
+        """What of it can be relied on."""
+        return World(tuple(each for each in self.resources if each.ready))
 
     def all(self, *tokens: str) -> Iterator[Resource]:
         """Yield the resources of these types; of all types where none is named."""

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from everstep.errors import EverstepError
@@ -26,6 +25,9 @@ def sdk_version(cloud: str) -> str:
     Raises:
         EverstepError: it is not installed.
     """
+    # Not at the top: fifty milliseconds of every command, for what a warm cache needs once.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(SDKS[cloud])
     except PackageNotFoundError:
