@@ -22,6 +22,7 @@ class Story:
     events: list[dict[str, object]] = field(default_factory=list)
     result: dict[str, object] = field(default_factory=dict)
     training: list[str] = field(default_factory=list)
+    moved: dict[str, str] = field(default_factory=dict)
 
     def wait(self, seconds: float) -> "Story":
         self.now += seconds
@@ -32,7 +33,12 @@ class Story:
         self.journals.setdefault(self.worker(home), []).append(line)
 
     def worker(self, node: str) -> str:
-        return f"fashion-worker-{self.nodes.index(node)}"
+        return f"fashion-worker-{self.nodes.index(self.moved.get(node, node))}"
+
+    def replace(self, node: str, successor: str) -> "Story":
+        """From now on the worker of a node that is gone runs on another machine."""
+        self.moved[successor] = self.moved.get(node, node)
+        return self
 
     def form(self, *nodes: str, resume_from: int | None = None) -> "Story":
         """All workers enter training anew, as they do when torchrun restarts them."""

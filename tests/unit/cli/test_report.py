@@ -79,6 +79,27 @@ def test_a_node_that_was_frozen_for_a_moment_is_not_blamed_for_a_later_change(st
     assert drain.seconds_to_next_step == pytest.approx(4.0 + STEP_SECONDS)
 
 
+def test_a_spot_machine_that_is_reclaimed_counts_once_from_its_notice(story):
+    story.form("gpu-0", "gpu-1", "gpu-2").train(20).event("notice", "gpu-1")
+    story.wait(1.5).form("gpu-0", "gpu-2").train(4).event("reclaim", "gpu-1").train(5)
+
+    (notice,) = build(story.run()).events
+
+    assert (notice.kind, notice.node, notice.steps_lost) == ("notice", "gpu-1", 0)
+    assert notice.seconds_to_next_step == pytest.approx(1.5 + STEP_SECONDS)
+
+
+def test_a_machine_in_a_reclaimed_ones_place_joins_as_one_that_came_back(story):
+    story.form("gpu-0", "gpu-1", "gpu-2").train(20).event("notice", "gpu-1")
+    story.event("add", "gpu-3").wait(1.0).form("gpu-0", "gpu-2").train(10).wait(2.0)
+    story.replace("gpu-1", "gpu-3").form("gpu-0", "gpu-3", "gpu-2").train(5)
+
+    added = build(story.run()).events[-1]
+
+    assert added.kind == "add"
+    assert added.seconds_to_next_step == pytest.approx(2.0 + STEP_SECONDS)
+
+
 def test_a_return_costs_the_others_the_pause_in_which_the_newcomer_is_taken_in(drilled):
     back = [event for event in build(drilled.run()).events if event.kind == "return"]
 

@@ -58,6 +58,14 @@ def test_a_thawed_node_that_kept_its_worker_goes_on_training(story):
     assert states(story, "gpu-1")[-2:] == [State.GONE, State.TRAINING]
 
 
+def test_a_machine_trained_until_its_notice_though_its_worker_is_on_another_one_now(story):
+    story.form(*ALL).train(10).event("notice", "gpu-1").wait(1.0).form("gpu-0", "gpu-2").train(5)
+    story.replace("gpu-1", "gpu-3").form("gpu-0", "gpu-3", "gpu-2").train(5)
+
+    assert states(story, "gpu-1") == [State.RESTARTING, State.TRAINING, State.GONE]
+    assert states(story, "gpu-3")[-1] is State.TRAINING
+
+
 def test_a_node_that_was_lost_without_anyone_saying_so_shows_as_gone(story):
     story.form(*ALL).train(10).wait(8.0).form("gpu-0", "gpu-2").train(10)
 
