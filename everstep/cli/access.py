@@ -5,6 +5,7 @@ and the reading commands start at once and work where the twin cannot.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from everstep.errors import EverstepError
 from everstep.progress import Progress
 
 if TYPE_CHECKING:
-    from components.config import StackConfig
+    from components.config import AksConfig, EksConfig, StackConfig
     from twin.nodes import Twin
 
 
@@ -102,6 +103,12 @@ class Place:
         if self.on_twin and path is not None and not path.exists():
             raise no_local_cluster()
         cluster = self.config.cluster
+        if cluster.kind != "existing" and path is None and not os.environ.get("KUBECONFIG"):
+            raise EverstepError(
+                f"stack {self.workspace.stack} runs in a real cloud, and $KUBECONFIG names no cluster",
+                f"Get a kubeconfig by {connect_command(cluster)}, then name it in KUBECONFIG.\n"
+                "If the stack stands on the twin's cloud: add --twin.",
+            )
         return Cluster.connect(path, cluster.context if cluster.kind == "existing" else None)
 
     def source(self) -> Source:
@@ -195,6 +202,13 @@ def place_to_leave(stack: str, *, twin: bool = False) -> Place:
             if not twin or ground.is_twins:
                 return Place(there, default_configuration(workspace), ground, fault)
         raise
+
+
+def connect_command(cluster: "EksConfig | AksConfig") -> str:
+    """The command by which the cloud gives a kubeconfig of the stack's cluster."""
+    if cluster.kind == "eks":
+        return f"`aws eks update-kubeconfig --name {cluster.name} --region {cluster.region}`"
+    return "`az aks get-credentials` with the stack's outputs `resourceGroup` and `clusterName`"
 
 
 def machine_names(twin: "Twin") -> list[str]:

@@ -147,3 +147,14 @@ def test_with_the_twin_asked_for_a_real_cloud_is_never_what_is_left(project):
 
     with pytest.raises(EverstepError, match="no stack named"):
         place_to_leave("eks-dev", twin=True)
+
+
+def test_to_look_at_a_real_cloud_a_kubeconfig_is_needed_and_the_command_for_it_is_said(
+    project, monkeypatch
+):
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+    with pytest.raises(EverstepError, match=r"\$KUBECONFIG names no cluster") as caught:
+        place("eks-dev").connect()
+    assert "aws eks update-kubeconfig --name everstep --region us-east-1" in caught.value.remedy
+    assert "--twin" in caught.value.remedy
