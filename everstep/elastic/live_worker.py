@@ -174,11 +174,11 @@ class LiveGroup:
         Refused where another generation is current, or where this worker's state has been another's
         since: the snapshot may be of a history that the group has left.
         """
-        if taken_in < self._core.unbroken_since:
+        number = self._core.fence(taken_in)
+        if not number:
             return False
         self._answered.clear()
         self._allowed = False
-        number = self._core.generation
         self._send({"commit": number, "taken_in": taken_in, "step": step})
         return self._answered.wait(ANSWER_SECONDS) and self._allowed
 

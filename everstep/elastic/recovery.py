@@ -270,6 +270,16 @@ class Recovery:
         """Completed steps."""
         return self.standing.step
 
+    def fence(self, taken_in: int) -> int:
+        """The generation under whose number a snapshot taken in `taken_in` may be committed; 0: under none.
+
+        Not the one this worker was last called to: while that is forming, the worker may yet turn out
+        to be of a history that the group has left. May be asked from another thread: what is read
+        first is what changes last.
+        """
+        agreed = self.standing.lineage
+        return agreed if taken_in >= self.unbroken_since else 0
+
     def handle(self, event: Event) -> list[Action]:
         """Learn what happened; an event that does not fit the phase is late, and changes nothing."""
         match event, self.phase:

@@ -1,4 +1,7 @@
-"""Three agents on this machine train one model while nodes go, vanish, freeze and come back."""
+"""Three agents on this machine train one model while nodes go, vanish, freeze and come back.
+
+What `restart` mode does then, and what does not depend on the mode.
+"""
 
 import json
 import shutil
@@ -40,8 +43,8 @@ def start(tmp_path, etcd):
         nodes.close()
 
 
-def test_a_job_outlives_a_drain_a_loss_a_freeze_and_the_loss_of_all_and_finishes(start):
-    nodes = start("--global-batch", "12", "--epochs", "1000")
+def test_in_restart_mode_a_job_outlives_a_drain_a_loss_a_freeze_and_the_loss_of_all_and_finishes(start):
+    nodes = start("--mode", "restart", "--global-batch", "12", "--epochs", "1000")
     nodes.next_step(0, world_size=3, seconds=240)
 
     drained = time.time()

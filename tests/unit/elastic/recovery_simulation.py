@@ -60,6 +60,7 @@ class Worker:
     in_flight: bool = False
     wish: int = 0  # the generation that somebody wants to change
     snapshot: tuple[int, Standing, History] | None = None
+    writes: float = 0.6  # chance that its writer is done at a move: some disks are slow
 
 
 class LiveAgent(Agent):
@@ -105,7 +106,7 @@ class LiveWorld(World):
         self.start_worker(agent)
 
     def start_worker(self, agent: LiveAgent) -> None:
-        agent.worker = Worker(agent)
+        agent.worker = Worker(agent, writes=self.random.choice([0.6, 0.05]))
         self.act(agent.worker, agent.worker.core.handle(Warm()))
 
     # --- what a worker does ---
@@ -230,16 +231,11 @@ class LiveWorld(World):
         if core.phase is Phase.TRAINING and core.rank == 0 and worker.snapshot is None:
             if self.random.random() < 0.6 and worker.state is not None:
                 worker.snapshot = (core.generation, core.standing, worker.state)
-        elif worker.snapshot and self.random.random() < 0.6:
+        elif worker.snapshot and self.random.random() < worker.writes:
             taken_in, standing, state = worker.snapshot
             worker.snapshot = None
             current = self.etcd.generation
-            if (
-                current
-                and current.number == core.generation
-                and taken_in >= core.unbroken_since
-                and core.rank == 0
-            ):
+            if current and current.number == core.fence(taken_in):
                 self.etcd.committed.append((standing, state))
 
     def crash(self, agent: LiveAgent) -> None:

@@ -155,6 +155,21 @@ def test_a_copied_state_forbids_older_snapshots():
     assert core.unbroken_since == 3
 
 
+def test_a_thawed_writer_commits_nothing_while_it_forms_the_generation_that_has_left_its_history():
+    core = trains(step=10, rank=0)
+    assert core.fence(taken_in=2) == 2
+    core.handle(Lost("its lease lapsed while it was frozen"))
+    core.handle(Called(4, 2, 3))
+    core.handle(Met())
+    assert core.fence(taken_in=2) == 2, "which is not the current one any more"
+
+    core.handle(Compared((report(3, 9, 1), report(3, 9, 1), report(2, 10, 2))))
+    assert core.fence(taken_in=2) == 0
+    core.handle(Copied())
+    assert core.fence(taken_in=2) == 0
+    assert core.fence(taken_in=4) == 4
+
+
 def test_what_comes_late_changes_nothing():
     core = trains()
     before = (core.phase, core.standing)
