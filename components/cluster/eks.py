@@ -15,12 +15,11 @@ import pulumi_aws as aws
 
 from components.cluster.eks_identity import Role, RoleArgs
 from components.config import EksConfig
+from components.encryption import key
 from components.part import Part
 
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
-KEY_DELETION_DAYS = 7  # KMS's shortest; a key is only ever scheduled for deletion
-KEY_DELETION_DAYS_PROTECTED = 30  # KMS's longest
 # Only read when the cluster is made; a change would make a new cluster.
 CREATOR_IS_ADMIN = "accessConfig.bootstrapClusterCreatorAdminPermissions"
 
@@ -79,21 +78,15 @@ class EksCluster(Part):
 
     def _key(self) -> aws.kms.Key:
         """Declare the key of Kubernetes' Secrets."""
-        protect = self._args.protect
-        key = aws.kms.Key(
-            f"{self.name}-key",
-            description=f"Secrets of the EKS cluster {self._config.name}",
-            enable_key_rotation=True,
-            deletion_window_in_days=KEY_DELETION_DAYS_PROTECTED if protect else KEY_DELETION_DAYS,
-            opts=self.child(protect=protect),
-        )
+        what = f"Secrets of the EKS cluster {self._config.name}"
+        made = key(self, "key", what, protect=self._args.protect)
         aws.kms.Alias(
             f"{self.name}-key-alias",
             name=f"alias/{self._config.name}-eks",
-            target_key_id=key.key_id,
+            target_key_id=made.key_id,
             opts=self.child(delete_before_replace=True),
         )
-        return key
+        return made
 
     def _logs(self) -> aws.cloudwatch.LogGroup:
         """Declare where the control plane logs to; EKS takes no other name."""
@@ -105,7 +98,7 @@ class EksCluster(Part):
         )
 
     def _control_plane(
-        self, role: Role, key: aws.kms.Key, logs: aws.cloudwatch.LogGroup
+        self, role: Role, secrets: aws.kms.Key, logs: aws.cloudwatch.LogGroup
     ) -> aws.eks.Cluster:
         """Declare the cluster; add-ons come separately, pinned."""
         config = self._config
@@ -124,7 +117,7 @@ class EksCluster(Part):
                 bootstrap_cluster_creator_admin_permissions=not config.administrators,
             ),
             encryption_config=aws.eks.ClusterEncryptionConfigArgs(
-                provider=aws.eks.ClusterEncryptionConfigProviderArgs(key_arn=key.arn),
+                provider=aws.eks.ClusterEncryptionConfigProviderArgs(key_arn=secrets.arn),
                 resources=["secrets"],
             ),
             kubernetes_network_config=aws.eks.ClusterKubernetesNetworkConfigArgs(

@@ -33,11 +33,11 @@ class Bucket(Part):
     """A bucket that is private, encrypted and versioned.
 
     Attributes:
-        name_of: its name.
+        bucket_name: its name.
         ready: what must be there before anything uses it.
     """
 
-    name_of: pulumi.Output[str]
+    bucket_name: pulumi.Output[str]
     ready: tuple[pulumi.Resource, ...]
 
     def __init__(
@@ -48,12 +48,12 @@ class Bucket(Part):
         guards = []
         if args.existing is None:
             made = self._make()
-            self.name_of = made.bucket
+            self.bucket_name = made.bucket
             guards = self._guards(made)
         else:
-            self.name_of = pulumi.Output.from_input(args.existing)
+            self.bucket_name = pulumi.Output.from_input(args.existing)
         self.ready = (*guards, *(self._folder(folder, guards) for folder in args.folders))
-        self.register_outputs({"name": self.name_of})
+        self.register_outputs({"name": self.bucket_name})
 
     def _options(self, after: "list[pulumi.Resource] | None" = None) -> pulumi.ResourceOptions:
         """Give options by which a bucket that is kept stays as guarded as it was."""
@@ -147,7 +147,7 @@ class Bucket(Part):
         """Declare an empty folder; whoever uses it may rewrite what is known about it."""
         return aws.s3.BucketObjectv2(
             f"{self.name}-{folder}",
-            bucket=self.name_of,
+            bucket=self.bucket_name,
             key=f"{folder}/",
             content_type="application/x-directory",
             metadata=dict(self._args.folders[folder]),

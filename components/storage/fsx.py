@@ -19,6 +19,7 @@ import pulumi_aws as aws
 from pulumi_kubernetes import core
 
 from components.config import FsxConfig, FsxFileSystemConfig
+from components.encryption import key
 from components.part import Part
 from components.platform.pods import USER
 from components.storage import VolumeSource, data_folder, run_folder
@@ -30,7 +31,6 @@ LUSTRE_PORTS = ((988, 988), (1018, 1023))  # FSx: "File system access control wi
 EVENTS = ("NEW", "CHANGED", "DELETED")
 MOUNT_OPTIONS = ("flock",)  # locks that hold between nodes, not only on one
 LEAST_THROUGHPUT = 125  # MB/s a TiB, of PERSISTENT_2
-KEY_DELETION_DAYS, KEY_DELETION_DAYS_PROTECTED = 7, 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +105,10 @@ class Fsx(Part):
         tie = self._association(system, bucket)
         node_rules = self._node_rules(group)
         self.arn = system.arn
-        where = pulumi.Output.concat("s3://", bucket.name_of)
+        where = pulumi.Output.concat("s3://", bucket.bucket_name)
         ready = (system, tie, *node_rules)
         self.volume = self._source(system.id, system.dns_name, system.mount_name, where, ready)
-        self.outputs = {"fileSystem": system.id, "bucket": bucket.name_of}
+        self.outputs = {"fileSystem": system.id, "bucket": bucket.bucket_name}
 
     def _bucket(self) -> Bucket:
         """Declare what keeps the data, or find the user's, with folders that workers may write."""
@@ -178,6 +178,8 @@ class Fsx(Part):
         """Declare the file system, in one zone."""
         config, protect = self._config, self._args.protect
         persistent = config.deployment_type == "PERSISTENT_2"
+        what = f"The file system of {self._args.cluster}"
+        own = key(self, "key", what, protect=protect) if persistent else None
         return aws.fsx.LustreFileSystem(
             f"{self.name}-system",
             subnet_ids=self._args.subnet_id,
@@ -190,23 +192,12 @@ class Fsx(Part):
             ),
             file_system_type_version=LUSTRE_VERSION,
             data_compression_type=config.compression,
-            kms_key_id=self._key().arn if persistent else None,  # SCRATCH_2: FSx's own key only
+            kms_key_id=own.arn if own else None,  # SCRATCH_2 knows FSx's own key only
             automatic_backup_retention_days=config.backup_days if persistent else None,
             copy_tags_to_backups=True if persistent and config.backup_days else None,
             skip_final_backup=not (persistent and protect),
             tags={"Name": self._args.cluster},
             opts=self.child(after=rules, protect=protect),
-        )
-
-    def _key(self) -> aws.kms.Key:
-        """Declare the key of a file system that lasts."""
-        protect = self._args.protect
-        return aws.kms.Key(
-            f"{self.name}-key",
-            description=f"The file system of {self._args.cluster}",
-            enable_key_rotation=True,
-            deletion_window_in_days=KEY_DELETION_DAYS_PROTECTED if protect else KEY_DELETION_DAYS,
-            opts=self.child(protect=protect),
         )
 
     def _association(
@@ -217,7 +208,7 @@ class Fsx(Part):
             f"{self.name}-association",
             file_system_id=system.id,
             file_system_path="/",
-            data_repository_path=pulumi.Output.concat("s3://", bucket.name_of),
+            data_repository_path=pulumi.Output.concat("s3://", bucket.bucket_name),
             batch_import_meta_data_on_create=True,
             delete_data_in_filesystem=False,
             s3=aws.fsx.DataRepositoryAssociationS3Args(
