@@ -1,6 +1,6 @@
 """A cloud of the twin from the command line's side: what it is told, prepared with, and asked at the end."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from everstep.cli import stand_ins, toolbox
@@ -62,8 +62,20 @@ def withhold(twin: "Twin", taken: Sequence[str], seconds: float) -> None:
     """Let the cloud have no room for as many machines as are taken, pool by pool, for so long."""
     from twin.clouds.capacity.supply import Supply
 
-    machines = twin.status().machines
-    pools = {machine.spec.group for machine in machines if machine.spec.name in taken}
-    for pool in filter(None, pools):
-        left = [m for m in machines if m.spec.group == pool and m.spec.name not in taken]
-        Supply(twin.state).limit(pool, len(left), seconds)
+    pools = {machine.spec.name: machine.spec.group for machine in twin.status().machines}
+    for pool, room in room_left(pools, taken).items():
+        Supply(twin.state).limit(pool, room, seconds)
+
+
+def room_left(pools: Mapping[str, str], taken: Collection[str]) -> dict[str, int]:
+    """How many machines each pool that loses some keeps.
+
+    Args:
+        pools: the pool of each machine; empty for a machine of none.
+        taken: machines' names.
+    """
+    losing = {pool for name, pool in pools.items() if name in taken and pool}
+    return {
+        pool: sum(each == pool and name not in taken for name, each in pools.items())
+        for pool in sorted(losing)
+    }
