@@ -17,7 +17,6 @@ from policy.rule import Level, Resource
 from tests.unit.components.recorder import Graph, Recorded, record
 from tests.unit.components.test_stacks import ON_CLOUDS
 
-
 PRODUCTION = [name for name in ON_CLOUDS if name.endswith("-prod")]
 
 
