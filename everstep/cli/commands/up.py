@@ -32,6 +32,13 @@ def up(
 ) -> None:
     """Bring the stack up, start the training and follow it to its end."""
     here = place(stack, twin=twin)
+    if drill and here.ground is not Ground.TWIN:
+        raise EverstepError(
+            f"--drill drains and vanishes the twin's own machines; this stack runs on {here.ground}",
+            "There, `everstep node reclaim NODE` takes a machine as a spot market does."
+            if here.on_twin
+            else "Leave it out.",
+        )
     check_machine(here)
     _confirm(here, yes=yes)
     if here.ground is Ground.TWIN_CLOUD:

@@ -114,6 +114,12 @@ def test_a_cluster_that_does_not_answer_is_reported_within_ten_seconds(project, 
     assert time.monotonic() - began < 10 + 5, "five of them for Python itself on a busy machine"
 
 
+def test_a_drill_on_a_cluster_of_ones_own_is_refused_before_anything_is_asked(project):
+    own_cluster(project, project.parent / "kubeconfig")
+
+    fails(everstep(project, "up", "--drill"), "--drill", "a cluster of your own")
+
+
 def test_a_kubeconfig_that_is_not_there_is_named(project):
     own_cluster(project, project / "nowhere")
 
