@@ -25,9 +25,7 @@ from spot.wire import NoAnswer, Refused, Request, ask
 
 ASK_SECONDS = 2.0
 PAUSE_SECONDS = 1.0
-TRIES_ALONE = (
-    3  # before silence means that there is no cluster yet: names take a moment to be known
-)
+TRIES_ALONE = 3  # only then there is no cluster yet: names take a moment to be known
 PATIENCE_SECONDS = 60.0  # for a quorum; after that, the pod's restart is a fresh try
 
 

@@ -202,6 +202,18 @@ def test_silence_is_no_all_clear() -> None:
     assert NOTICE in world.node_now.annotations
 
 
+def test_a_notice_heard_once_is_acted_on_though_the_service_has_fallen_silent() -> None:
+    world = World(announced=(notice(60),), running=pods(pod("worker")), api_answers=False)
+    watcher = world.watcher()
+    world.run(watcher, 1)
+
+    world.metadata_answers, world.api_answers = False, True
+    world.run(watcher, 1)
+
+    assert world.node_now.unschedulable
+    assert world.evictions, "a service stalls just when many machines are taken"
+
+
 def test_what_stood_on_the_node_before_a_restart_outlasts_a_silent_service() -> None:
     world = World(announced=(notice(60),))
     world.run(world.watcher(), 1)
