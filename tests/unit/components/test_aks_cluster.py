@@ -161,6 +161,23 @@ def test_it_upgrades_itself_on_a_quiet_day() -> None:
         assert (window["startTime"], window["durationHours"]) == ("02:00", 4)
 
 
+def test_control_plane_and_all_pools_have_one_version() -> None:
+    said = cluster().inputs
+    (system,) = said["agentPoolProfiles"]
+    versions = [system["orchestratorVersion"]]
+    versions += [one.inputs["orchestratorVersion"] for one in plain().of("AgentPool")]
+
+    assert {said["kubernetesVersion"], *versions} == {"1.36"}
+
+
+def test_system_nodes_are_in_the_same_subnet_as_gpu_nodes() -> None:
+    (system,) = cluster().inputs["agentPoolProfiles"]
+
+    assert {one.inputs["vnetSubnetID"] for one in plain().of("AgentPool")} == {
+        system["vnetSubnetID"]
+    }, "the storage account lets one subnet in"
+
+
 def test_what_aks_changes_is_left_to_it_and_nothing_wider() -> None:
     assert cluster().ignore_changes == ("agentPoolProfiles[0].count",), (
         "a pool that is ignored whole is a pool that AKS finds missing"
@@ -180,6 +197,7 @@ def test_the_autoscaler_prefers_the_first_pool_and_survives_the_loss_of_all_node
     assert said["expander"] == "priority"
     assert said["maxTotalUnreadyPercentage"] == "100"
     assert said["scaleDownUnneededTime"] == "10m"
+    assert said["skipNodesWithLocalStorage"] == "false", "a worker's /dev/shm would keep its node"
     assert all(isinstance(value, str) for value in said.values()), "the service takes text"
 
 
