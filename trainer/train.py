@@ -243,6 +243,7 @@ def leave_to_restart(trainer: Trainer) -> NoReturn:
 def _note_step(trainer: Trainer, loss: float, seconds: float, images: int) -> None:
     """Rank 0 writes the step down; the others remember it, should they have to write in its place."""
     trainer.last_step = {
+        "at": round(time.time(), 4),
         "step": trainer.step,
         "epoch": trainer.plan.epoch_of(trainer.step - 1) + 1,
         "seconds": round(seconds, 4),
