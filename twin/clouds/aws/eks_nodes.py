@@ -70,7 +70,6 @@ def _describe_nodes(making: Making) -> dict[str, Any]:
         "resources": [
             {"autoscalingGroups": [{"name": scaling}], "remoteAccessSecurityGroupId": ""}
         ],
-        "autoscalingGroup": scaling,
     }
 
 

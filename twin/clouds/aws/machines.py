@@ -10,7 +10,7 @@ from typing import Any
 
 from twin.clouds.aws.common import by, ec2, prefixed
 from twin.clouds.aws.network import in_groups, in_subnets
-from twin.clouds.model import Demand, Inputs, Making, Naming, Reference, ResourceType, Rule
+from twin.clouds.model import Demand, Inputs, Making, Naming, ResourceType, Rule
 from twin.clouds.rules import at, known
 from twin.clouds.wire.check import Mistake
 
@@ -233,13 +233,5 @@ TYPES = (
             f"{making.inputs['autoscalingGroupName']},{making.inputs['tag']['key']}"
         ),
         immutable=("autoscalingGroupName", "tag.key", "region"),
-        references=(
-            Reference(
-                path="autoscalingGroupName",
-                to=("aws:eks/nodeGroup:NodeGroup",),
-                by="autoscalingGroup",
-                code="ValidationError",
-            ),
-        ),
     ),
 )

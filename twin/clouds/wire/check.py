@@ -83,7 +83,8 @@ def _primitive(shape: str, value: Plain, here: Path) -> Iterator[Mistake]:
         shape == "boolean" or not isinstance(value, bool)  # to Python a bool is an int
     )
     if not fits:
-        yield Mistake(here, f"a {shape} is expected, not {_kind(value)}")
+        article = "an" if shape == "integer" else "a"
+        yield Mistake(here, f"{article} {shape} is expected, not {_kind(value)}")
 
 
 def one_of(choices: list[Plain], value: Plain, here: Path) -> Iterator[Mistake]:

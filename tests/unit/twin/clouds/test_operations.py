@@ -35,7 +35,7 @@ def test_a_wrong_type_and_a_missing_property_are_refused_with_their_paths(provid
         scalingConfig={"minSize": "0", "maxSize": 1},
     )  # fmt: skip
     assert mistakes == [
-        "('scalingConfig', 'minSize'): a integer is expected, not a string",
+        "('scalingConfig', 'minSize'): an integer is expected, not a string",
         "('scalingConfig', 'desiredSize'): it is required and missing",
     ]
 
