@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import json
 import logging
 import math
 import os
@@ -114,6 +115,11 @@ class Trainer:
         self.journal.note("seconds", step=self.step, **self.accounting.spent())
 
     # --- the group's copying: see everstep.elastic.live_worker.State ---
+
+    def identity(self) -> str:
+        """Settings and data that decide every step, and the parts' names and shapes."""
+        shapes = {name: list(tensor.shape) for name, tensor in self.tensors().items()}
+        return json.dumps([self.fingerprint, self.settings.max_steps, shapes], sort_keys=True)
 
     def parts(self) -> Sequence[torch.Tensor]:
         """Parameters, batch statistics, momentum, and the numbers of the loop's own."""

@@ -22,7 +22,7 @@ import torch
 
 from everstep.elastic.accounting import Accounting, Name
 from everstep.elastic.group import PeerLostError, Seat, agree, join, sum_in_default_group
-from everstep.elastic.live_worker import LiveGroup, attach_live, interruptible
+from everstep.elastic.live_worker import LiveGroup, UnfitError, attach_live, interruptible
 from everstep.elastic.recovery import Standing
 from everstep.elastic.worker import FAILED, RESTART, Group, attach
 from everstep.errors import EverstepError
@@ -53,6 +53,11 @@ def main() -> None:
         else:
             group = attach()
             train_restart(settings, group, device, accounting)
+    except UnfitError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        if isinstance(group, LiveGroup):
+            group.unfit(str(error))
+        _exit(FAILED)
     except EverstepError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         if group:

@@ -28,6 +28,7 @@ from everstep.elastic.rendezvous import (
     _later,
     _split,
 )
+from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +142,9 @@ class LiveHandler(EtcdV3Handler):
         if "hello" in message:
             self._expected = int(message.get("local_world_size", 1))
             return {"welcome": 0}
+        if "unfit" in message:
+            self._broken = EverstepError(str(message["unfit"]))
+            return None
         if "pong" in message:
             self._answered[pid] = time.monotonic()
             return None

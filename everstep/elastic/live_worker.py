@@ -56,14 +56,22 @@ from everstep.elastic.recovery import (
     Warm,
 )
 from everstep.elastic.worker import end_process
+from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 30.0
 
 
+class UnfitError(EverstepError):
+    """This worker runs another program, model, data set or other settings than its group."""
+
+
 class State(Protocol):
     """What a training loop holds, as recovery needs it."""
+
+    def identity(self) -> str:
+        """Equal on workers that may train together: program, model, data, settings, shapes of the parts."""
 
     def parts(self) -> Sequence[torch.Tensor]:
         """Every tensor that the next step depends on, in an order that is the same on all workers."""
@@ -98,6 +106,7 @@ class LiveGroup:
         self._stopped = 0  # the newest generation that the agent has called off
         self._wish: tuple[int, str] = (0, "")  # generation that somebody wants to change, and why
         self._why = ""
+        self._neighbours = 1
         self._waiting = False
         self._end: tuple[str, int | None] | None = None
         self._answered, self._allowed = threading.Event(), False
@@ -135,8 +144,7 @@ class LiveGroup:
         link = self._link
         assert link is not None  # noqa: S101 - the machine trains only in a group
         local = int(os.environ.get("LOCAL_RANK", "0"))
-        neighbours = _count_neighbours(link)
-        return Seat(link.rank, link.world_size, local, link.store, neighbours, link.sum)
+        return Seat(link.rank, link.world_size, local, link.store, self._neighbours, link.sum)
 
     def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
         """The sum of a step has arrived: apply it; whether the workers regroup now.
@@ -189,6 +197,10 @@ class LiveGroup:
     def failed(self, reason: str) -> None:
         """Tell everybody that the run has failed and that another try would fail too."""
         self._send({"failed": reason})
+
+    def unfit(self, reason: str) -> None:
+        """Tell the agent that this node cannot train with the others; their run goes on."""
+        self._send({"unfit": reason})
 
     def settle(self) -> None:
         """Nothing: a living worker has nothing to save before it regroups."""
@@ -251,6 +263,7 @@ class LiveGroup:
         if stale:
             link.abort()
         link.meet()
+        self._neighbours = introduce(link, self._held().identity())
         return Met()
 
     def _part(self) -> None:
@@ -366,14 +379,30 @@ def _local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def _count_neighbours(link: Link) -> int:
-    """Workers that share this machine's processors: containers of one kernel have one boot id."""
+def introduce(link: Link, identity: str) -> int:
+    """Exchange who and where this worker is: how many of the group share this machine's processors.
+
+    Containers of one kernel have one boot id. The survivors of a group come first in rank, so it is
+    a newcomer that finds itself to be another.
+
+    Raises:
+        UnfitError: rank 0's identity is not this worker's.
+    """
     if link.world_size == 1:
         return 1
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
-        boot = str(link.rank).encode()
-    number = int.from_bytes(hashlib.blake2b(boot, digest_size=7).digest(), "big")
-    mine = torch.tensor([number], dtype=torch.int64)
-    return [int(other.item()) for other in link.gather(mine)].count(number)
+        boot = str(link.rank)
+    mine = torch.tensor([_number(boot), _number(identity)], dtype=torch.int64)
+    boots, identities = zip(*(told.tolist() for told in link.gather(mine)), strict=True)
+    if identities[0] != identities[link.rank]:
+        raise UnfitError(
+            "this worker is not like the others of its run: program, model, data set or settings differ",
+            "Give all workers one image and one command line; this worker's are in its log.",
+        )
+    return boots.count(boots[link.rank])
+
+
+def _number(words: str) -> int:
+    return int.from_bytes(hashlib.blake2b(words.encode(), digest_size=7).digest(), "big")

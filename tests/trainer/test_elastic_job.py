@@ -43,7 +43,9 @@ def start(tmp_path, etcd):
         nodes.close()
 
 
-def test_in_restart_mode_a_job_outlives_a_drain_a_loss_a_freeze_and_the_loss_of_all_and_finishes(start):
+def test_in_restart_mode_a_job_outlives_a_drain_a_loss_a_freeze_and_the_loss_of_all_and_finishes(
+    start,
+):
     nodes = start("--mode", "restart", "--global-batch", "12", "--epochs", "1000")
     nodes.next_step(0, world_size=3, seconds=240)
 

@@ -124,3 +124,15 @@ def test_a_stopped_worker_of_a_living_agent_is_replaced_and_a_job_told_to_go_sav
     assert [nodes.exit_code(name, 60) for name in ("w0", "w1")] == [143, 143], nodes.logs()
     saved = max(entry["step"] for entry in nodes.journal("checkpoint"))
     assert saved == max(steps_in_order(nodes)), "where nobody stays, the last one saves"
+
+
+def test_a_worker_of_another_model_is_turned_away_and_the_others_train_on(start):
+    nodes = start("--global-batch", "12", "--epochs", "1000", names=("w0",))
+    nodes.next_step(0, world_size=1, seconds=240)
+
+    nodes.start("w1", "--model", "resnet34")
+
+    assert nodes.exit_code("w1", 240) == 1, nodes.logs()
+    assert "is not like the others" in nodes.logs()
+    nodes.next_step(time.time(), world_size=1)
+    assert processes_started(nodes, "w0") == 1

@@ -13,6 +13,7 @@ from torch._C._distributed_c10d import TCPStore
 from everstep.elastic import copying
 from everstep.elastic.group import PeerLostError
 from everstep.elastic.link import Link, Meeting
+from everstep.elastic.live_worker import UnfitError, introduce
 from everstep.elastic.recovery import Report, Standing, plan
 
 CPU = torch.device("cpu")
@@ -122,6 +123,19 @@ def test_what_a_worker_lacks_is_copied_to_the_bit_and_nothing_else(port):
     for parts in run(port, 3, work):
         assert isinstance(parts, list), parts
         assert all(torch.equal(mine, due) for mine, due in zip(parts, expected, strict=True))
+
+
+def test_a_newcomer_with_other_settings_finds_itself_unfit_and_the_others_do_not(port):
+    def work(link: Link) -> object:
+        try:
+            return introduce(link, "resnet50" if link.rank == 2 else "resnet18")
+        except UnfitError as error:
+            return error
+
+    first, second, newcomer = run(port, 3, work)
+
+    assert (first, second) == (3, 3), "all three are on this machine"
+    assert isinstance(newcomer, UnfitError)
 
 
 def test_a_flipped_bit_changes_a_checksum():

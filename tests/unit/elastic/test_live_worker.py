@@ -25,6 +25,9 @@ class State:
         self.tensor = torch.zeros(10)
         self.asked: list[object] = []
 
+    def identity(self) -> str:
+        return "a"
+
     def parts(self) -> list[torch.Tensor]:
         return [self.tensor]
 
