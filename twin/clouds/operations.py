@@ -10,7 +10,7 @@ from typing import Any
 
 from everstep.errors import EverstepError
 from twin.clouds import rules, volumes
-from twin.clouds.account import Account
+from twin.clouds.account import Account, Change
 from twin.clouds.acting import Machines
 from twin.clouds.alone import Alone
 from twin.clouds.catalog import Cloud
@@ -153,7 +153,7 @@ class Operations:
 
     def _put(
         self,
-        change: Any,  # noqa: ANN401  an account's Change; see there
+        change: Change,
         kind: ResourceType,
         making: Making,
         request: Request,

@@ -54,6 +54,18 @@ def is_private(block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
     return isinstance(block, ipaddress.IPv4Network) and any(block.subnet_of(p) for p in PRIVATE)
 
 
+def lies_in(inner: object, outer: object) -> bool:
+    """Tell whether one block of addresses is part of another; what is no block is part of none."""
+    try:
+        one, other = ipaddress.ip_network(str(inner)), ipaddress.ip_network(str(outer))
+    except ValueError:
+        return False
+    if isinstance(one, ipaddress.IPv4Network) and isinstance(other, ipaddress.IPv4Network):
+        return one.subnet_of(other)
+    both = isinstance(one, ipaddress.IPv6Network) and isinstance(other, ipaddress.IPv6Network)
+    return both and one.network_address in other and one.prefixlen >= other.prefixlen
+
+
 def known(value: Plain) -> bool:
     """Tell whether a value is there and not yet to come."""
     return value is not None and not isinstance(value, Unknown)

@@ -88,7 +88,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def _partial(self, request: Message, error: HalfDoneError) -> bytes:
         """Pack a resource that is there but not as wanted; the next update goes on from there."""
         token = _token(request)
-        given = from_struct(getattr(request, "properties", None) or request.news)  # type: ignore[attr-defined]
+        made = isinstance(request, pb.CreateRequest)
+        given = from_struct(getattr(request, "properties" if made else "news"))
         found = self._operations.account.read().find((token,), error.identity)
         outputs = dict(found.outputs) if found else plain(given)
         detail = pb.ErrorResourceInitFailed(
@@ -251,11 +252,15 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
 def _token(request: Message) -> str:
     token = str(getattr(request, "type", ""))
-    return token or str(request.urn).split("::")[2].rpartition("$")[2]  # type: ignore[attr-defined]
+    return token or _urn(request).split("::")[2].rpartition("$")[2]
+
+
+def _urn(request: Message) -> str:
+    return str(getattr(request, "urn", ""))
 
 
 def _request(request: Message) -> Request:
-    return Request(urn=str(request.urn), token=_token(request))  # type: ignore[attr-defined]
+    return Request(urn=_urn(request), token=_token(request))
 
 
 def _arguments(given: Object) -> Object:

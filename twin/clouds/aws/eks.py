@@ -1,5 +1,7 @@
 """Amazon EKS: clusters, node groups, add-ons, who may do what. The records; rules in eks_rules. Pure."""
 
+# ruff: noqa: S106  (a token is the name of a type here, and no password)
+
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -269,7 +271,7 @@ TYPES = (
         unique_code=IN_USE,
     ),
     ResourceType(
-        token="aws:eks/accessPolicyAssociation:AccessPolicyAssociation",  # noqa: S106
+        token="aws:eks/accessPolicyAssociation:AccessPolicyAssociation",
         identify=lambda making: "#".join(
             str(making.inputs[key]) for key in ("clusterName", "principalArn", "policyArn")
         ),

@@ -7,8 +7,7 @@ managed node group", "Amazon EKS add-ons", "pod identity"), read 2026-11.
 import ipaddress
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 from twin.clouds.aws.machines import TEMPLATE, type_faults
 from twin.clouds.aws.network import ASSOCIATION, ROUTE, SUBNET, TABLE
@@ -108,14 +107,16 @@ def scaling(inputs: Inputs) -> Iterable[Mistake]:
     sizes = inputs.get("scalingConfig")
     if not isinstance(sizes, Mapping):
         return
-    least, wanted, most = (sizes.get(each) for each in ("minSize", "desiredSize", "maxSize"))
-    if not all(isinstance(each, int) for each in (least, wanted, most)):
+    given = [sizes.get(each) for each in ("minSize", "desiredSize", "maxSize")]
+    numbers = [each for each in given if isinstance(each, int)]
+    if len(numbers) < len(given):
         return
-    if not 0 <= least <= wanted <= most:  # type: ignore[operator]  # they are numbers by now
+    least, wanted, most = numbers
+    if not 0 <= least <= wanted <= most:
         yield at(
             "scalingConfig", f"minSize {least} <= desiredSize {wanted} <= maxSize {most} must hold"
         )
-    if not 1 <= most <= LARGEST_GROUP:  # type: ignore[operator]
+    if not 1 <= most <= LARGEST_GROUP:
         yield at("scalingConfig.maxSize", f"{most}: a group has 1 to {LARGEST_GROUP} nodes")
 
 
@@ -193,7 +194,7 @@ def access_policy(inputs: Inputs) -> Iterable[Mistake]:
 # -- the account too
 
 
-def rights(path: str, needed: frozenset[str]) -> Any:  # noqa: ANN401  a demand's function
+def rights(path: str, needed: frozenset[str]) -> Callable[[Making], Iterable[str]]:
     """Return a demand: a role has policies attached, all of a set or its equivalents."""
 
     def broken(making: Making) -> Iterable[str]:

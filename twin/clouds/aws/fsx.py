@@ -4,7 +4,6 @@ Sources: FSx for Lustre User Guide ("Deployment options", "File system access co
 FSx API Reference. Read 2026-11.
 """
 
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from twin.clouds.aws.identity import KEY
 from twin.clouds.aws.network import GROUP, INGRESS, SUBNET, in_groups, in_subnets
 from twin.clouds.aws.s3 import BUCKET, OBJECT
 from twin.clouds.model import Demand, Inputs, Making, Reference, ResourceType, Rule
-from twin.clouds.rules import at, known
+from twin.clouds.rules import at, known, lies_in
 from twin.clouds.wire.check import Mistake
 from twin.clouds.world import Resource, World
 
@@ -116,7 +115,7 @@ def opens(world: World, group: str, sources: Iterable[str], cidr: str, low: int,
     )
     return any(
         _covers(rule, low, high)
-        and (rule.get("referencedSecurityGroupId") in wanted or _holds(rule.get("cidrIpv4"), cidr))
+        and (rule.get("referencedSecurityGroupId") in wanted or lies_in(cidr, rule.get("cidrIpv4")))
         for rule in (*rules, *inline)
     )  # fmt: skip
 
@@ -127,12 +126,6 @@ def _covers(rule: Mapping[str, Any], low: int, high: int) -> bool:
     first, last = rule.get("fromPort"), rule.get("toPort")
     whole = isinstance(first, int) and isinstance(last, int) and first <= low and high <= last
     return rule.get("ipProtocol") == "tcp" and whole
-
-
-def _holds(block: object, cidr: str) -> bool:
-    if not isinstance(block, str) or not cidr:
-        return False
-    return ipaddress.ip_network(cidr).subnet_of(ipaddress.ip_network(block))  # type: ignore[arg-type]
 
 
 def _describe_system(making: Making) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 Sources: IAM User Guide ("IAM and STS quotas"), IAM API Reference (DeleteConflict), KMS API Reference.
 """
 
+# ruff: noqa: S106  (a token is the name of a type here, and no password)
+
 import re
 from collections.abc import Iterable
 from functools import partial
@@ -145,7 +147,7 @@ TYPES = (
         unique_code="EntityAlreadyExists",
     ),
     ResourceType(
-        token="aws:iam/rolePolicy:RolePolicy",  # noqa: S106
+        token="aws:iam/rolePolicy:RolePolicy",
         identify=lambda making: f"{making.inputs['role']}:{making.inputs['name']}",
         naming=Naming(longest=LONGEST_POLICY),
         immutable=("role", "namePrefix"),
@@ -160,7 +162,7 @@ TYPES = (
         unique_code="EntityAlreadyExists",
     ),
     ResourceType(
-        token="aws:iam/instanceProfile:InstanceProfile",  # noqa: S106
+        token="aws:iam/instanceProfile:InstanceProfile",
         identify=by("name"),
         describe=lambda making: {
             "arn": arn("iam", f"instance-profile/{making.id}"),
@@ -172,7 +174,7 @@ TYPES = (
         unique_code="EntityAlreadyExists",
     ),
     ResourceType(
-        token="aws:iam/openIdConnectProvider:OpenIdConnectProvider",  # noqa: S106
+        token="aws:iam/openIdConnectProvider:OpenIdConnectProvider",
         identify=lambda making: arn(
             "iam", f"oidc-provider/{str(making.inputs['url']).removeprefix('https://')}"
         ),
@@ -203,7 +205,7 @@ TYPES = (
         ),
     ),
     ResourceType(
-        token="aws:kms/alias:Alias",  # noqa: S106
+        token="aws:kms/alias:Alias",
         identify=by("name"),
         describe=lambda making: {
             "arn": arn("kms", making.id, making.region),

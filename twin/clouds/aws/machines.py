@@ -4,6 +4,8 @@ Sources: EC2 User Guide ("Elastic Fabric Adapter", "Specifications for instance 
 2026-11; EC2 API Reference, CreateLaunchTemplate.
 """
 
+# ruff: noqa: S106  (a token is the name of a type here, and no password)
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -228,7 +230,7 @@ TYPES = (
         unique_code="InvalidPlacementGroup.Duplicate",
     ),
     ResourceType(
-        token="aws:autoscaling/tag:Tag",  # noqa: S106
+        token="aws:autoscaling/tag:Tag",
         identify=lambda making: (
             f"{making.inputs['autoscalingGroupName']},{making.inputs['tag']['key']}"
         ),

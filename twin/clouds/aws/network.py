@@ -4,6 +4,8 @@ Sources: EC2 API Reference (error codes of the Delete* actions), VPC User Guide 
 sizing").
 """
 
+# ruff: noqa: S106  (a token is the name of a type here, and no password)
+
 import ipaddress
 from collections.abc import Iterable
 from typing import Any
@@ -18,7 +20,7 @@ from twin.clouds.model import (
     ResourceType,
     Rule,
 )
-from twin.clouds.rules import at
+from twin.clouds.rules import at, lies_in
 from twin.clouds.wire.check import Mistake
 from twin.clouds.world import Resource, World
 
@@ -55,7 +57,7 @@ def in_groups(path: str) -> Reference:
     return Reference(path=path, to=(GROUP,), code="InvalidGroup.NotFound", holds=DEPENDENCY)
 
 
-def cidr_faults(path: str, value: Any, source_range: bool = False) -> Iterable[Mistake]:  # noqa: ANN401, FBT001, FBT002
+def cidr_faults(path: str, value: object, *, source_range: bool = False) -> Iterable[Mistake]:
     """Refuse what is no IPv4 block, or none that a VPC or subnet may have."""
     if not isinstance(value, str):
         return
@@ -70,9 +72,8 @@ def cidr_faults(path: str, value: Any, source_range: bool = False) -> Iterable[M
 
 def _subnet_fits(making: Making) -> Iterable[str]:
     vpc = making.world.find((VPC,), str(making.inputs["vpcId"]))
-    mine = ipaddress.ip_network(str(making.inputs.get("cidrBlock") or "0.0.0.0/32"))
-    whole = ipaddress.ip_network(str(vpc.inputs["cidrBlock"])) if vpc else None
-    if whole and not (mine.version == whole.version and mine.subnet_of(whole)):  # type: ignore[arg-type]
+    mine, whole = making.inputs.get("cidrBlock"), vpc.inputs.get("cidrBlock") if vpc else None
+    if mine and whole and not lies_in(mine, whole):
         yield f"{mine} is not in {whole}, the block of {making.inputs['vpcId']}"
 
 
@@ -359,7 +360,7 @@ TYPES = (
         ),
     ),
     ResourceType(
-        token="aws:ec2/vpcEndpointRouteTableAssociation:VpcEndpointRouteTableAssociation",  # noqa: S106
+        token="aws:ec2/vpcEndpointRouteTableAssociation:VpcEndpointRouteTableAssociation",
         identify=lambda making: f"a-{making.inputs['vpcEndpointId']}{making.entropy[:10]}",
         immutable=("routeTableId", "vpcEndpointId", "region"),
         references=(

@@ -1,5 +1,7 @@
 """AWS logs and budgets. Pure."""
 
+# ruff: noqa: S106  (a token is the name of a type here, and no password)
+
 import re
 from collections.abc import Iterable
 
@@ -43,7 +45,7 @@ def _amount(inputs: Inputs) -> Iterable[Mistake]:
 
 TYPES = (
     ResourceType(
-        token="aws:cloudwatch/logGroup:LogGroup",  # noqa: S106
+        token="aws:cloudwatch/logGroup:LogGroup",
         identify=by("name"),
         describe=lambda making: {"arn": arn("logs", f"log-group:{making.id}", making.region)},
         defaults={"retentionInDays": 0, "logGroupClass": "STANDARD", "skipDestroy": False},
@@ -68,7 +70,7 @@ TYPES = (
         unique_code="ResourceAlreadyExistsException",
     ),
     ResourceType(
-        token="aws:budgets/budget:Budget",  # noqa: S106
+        token="aws:budgets/budget:Budget",
         identify=lambda making: f"{ACCOUNT}:{making.inputs['name']}",
         describe=lambda making: {
             "arn": f"arn:aws:budgets::{ACCOUNT}:budget/{making.inputs['name']}",

@@ -3,6 +3,8 @@
 Sources: S3 User Guide ("Bucket naming rules"), S3 and ECR API References. Read 2026-11.
 """
 
+# ruff: noqa: S106  (a token is the name of a type here, and no password)
+
 import re
 from collections.abc import Iterable
 from functools import partial
@@ -174,14 +176,14 @@ TYPES = (
         unique_code="RepositoryAlreadyExistsException",
     ),
     ResourceType(
-        token="aws:ecr/lifecyclePolicy:LifecyclePolicy",  # noqa: S106
+        token="aws:ecr/lifecyclePolicy:LifecyclePolicy",
         identify=by("repository"),
         describe=lambda _making: {"registryId": ACCOUNT},
         immutable=("repository", "region"),
         references=(OF_REPOSITORY,),
     ),
     ResourceType(
-        token="aws:ecr/repositoryPolicy:RepositoryPolicy",  # noqa: S106
+        token="aws:ecr/repositoryPolicy:RepositoryPolicy",
         identify=by("repository"),
         describe=lambda _making: {"registryId": ACCOUNT},
         immutable=("repository", "region"),

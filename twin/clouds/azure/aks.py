@@ -1,5 +1,7 @@
 """Azure Kubernetes Service: the records; the rules are in aks_rules. Pure."""
 
+# ruff: noqa: S106  (a token is the name of a type here, and no password)
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -223,7 +225,7 @@ TYPES = (
         unique_code="Conflict",
     ),
     ResourceType(
-        token="azure-native:containerservice:MaintenanceConfiguration",  # noqa: S106
+        token="azure-native:containerservice:MaintenanceConfiguration",
         identify=arm(CALENDAR_PATH),
         naming=Naming(property="configName", longest=63, automatic=False),
         immutable=named(CALENDAR_PATH),

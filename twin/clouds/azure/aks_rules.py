@@ -7,7 +7,7 @@ pools", "Azure CNI Overlay", "Azure CNI powered by Cilium", "workload identity",
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from twin.clouds.azure.common import ZONAL, location_of, parent_of
@@ -42,7 +42,7 @@ def minor(version: object) -> str:
     return ".".join(str(version).split(".")[:2])
 
 
-def version_known(name: str) -> Any:  # noqa: ANN401  a rule's function
+def version_known(name: str) -> Callable[[Inputs], Iterable[Mistake]]:
     """Return a rule: the version at a property is offered."""
 
     def broken(inputs: Inputs) -> Iterable[Mistake]:

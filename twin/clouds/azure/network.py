@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from twin.clouds.azure.common import GROUP, ROOT, arm, named, parent_of, text_is
 from twin.clouds.model import Demand, Inputs, Making, Naming, Reference, ResourceType, Rule
-from twin.clouds.rules import at
+from twin.clouds.rules import at, lies_in
 from twin.clouds.wire.check import Mistake
 
 NETWORK = "azure-native:network:VirtualNetwork"
@@ -72,7 +72,7 @@ def _in_network(making: Making) -> Iterable[str]:
     vnet = making.world.find((NETWORK,), parent_of(making.id))
     mine = ipaddress.ip_network(str(making.inputs.get("addressPrefix") or "0.0.0.0/32"))
     space = (vnet.inputs.get("addressSpace") or {}).get("addressPrefixes") or () if vnet else ()
-    if space and not any(mine.subnet_of(ipaddress.ip_network(str(each))) for each in space):  # type: ignore[arg-type]
+    if space and not any(lies_in(mine, each) for each in space):
         yield f"{mine} is not in the address space of {vnet.name if vnet else ''}: {', '.join(space)}"
     for other in making.world.all(SUBNET):
         beside = parent_of(other.id).lower() == parent_of(making.id).lower()

@@ -4,6 +4,8 @@ Sources: Azure Monitor documentation ("Data collection rules", "Azure Monitor wo
 Analytics workspace REST API, Consumption REST API. Read 2026-11.
 """
 
+# ruff: noqa: S106  (a token is the name of a type here, and no password)
+
 import re
 from collections.abc import Iterable, Mapping
 
@@ -168,7 +170,7 @@ TYPES = (
         unique_code="Conflict",
     ),
     ResourceType(
-        token="azure-native:monitor:DataCollectionRuleAssociation",  # noqa: S106
+        token="azure-native:monitor:DataCollectionRuleAssociation",
         identify=arm(TIE_PATH),
         naming=Naming(property="associationName", longest=64),
         immutable=named(TIE_PATH),
@@ -198,7 +200,7 @@ TYPES = (
         unique_code="Conflict",
     ),
     ResourceType(
-        token="azure-native:consumption:Budget",  # noqa: S106
+        token="azure-native:consumption:Budget",
         identify=arm(BUDGET_PATH),
         describe=lambda _making: {"currentSpend": {"amount": 0, "unit": "USD"}},
         naming=Naming(property="budgetName", longest=63),

@@ -4,6 +4,8 @@ Sources: Azure Storage documentation ("Storage account overview", "NFS 3.0 proto
 network security"), Container Registry documentation; Resource Manager, naming rules. Read 2026-11.
 """
 
+# ruff: noqa: S106  (a token is the name of a type here, and no password)
+
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
@@ -176,7 +178,7 @@ TYPES = (
         unique_code="ContainerAlreadyExists",
     ),
     ResourceType(
-        token="azure-native:storage:BlobServiceProperties",  # noqa: S106
+        token="azure-native:storage:BlobServiceProperties",
         identify=arm(SERVICE_PATH),
         naming=Naming(property="blobServicesName", longest=63, automatic=False),
         immutable=named(SERVICE_PATH),
@@ -196,7 +198,7 @@ TYPES = (
         unique_code="Conflict",
     ),
     ResourceType(
-        token="azure-native:storage:ManagementPolicy",  # noqa: S106
+        token="azure-native:storage:ManagementPolicy",
         identify=arm(POLICY_PATH),
         naming=Naming(property="managementPolicyName", longest=63, automatic=False),
         immutable=named(POLICY_PATH),
@@ -232,7 +234,7 @@ TYPES = (
         unique_code="AlreadyInUse",
     ),
     ResourceType(
-        token="azure-native:containerregistry:Task",  # noqa: S106
+        token="azure-native:containerregistry:Task",
         identify=arm(TASK_PATH),
         naming=Naming(property="taskName", longest=50),
         immutable=named(TASK_PATH, "location"),
