@@ -1,5 +1,6 @@
 """What the stack writes on command lines is what the programs behind them take."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from components.config import DATASETS, MODELS
 from tests.unit.components.declared import declared, pod_of
+from tests.unit.components.some_cloud import usual
 
 
 def words_of_worker(**job: Any) -> list[str]:
@@ -49,6 +51,37 @@ def test_the_controller_takes_its_flags() -> None:
 
     assert container["command"][:3] == ["python3", "-m", "controller"]
     assert (said.namespace, said.metrics_port, said.leader_elect) == ("elastic-job", 8080, True)
+
+
+def test_the_watcher_takes_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    from spot.__main__ import parse
+
+    (container,) = pod_of(usual()["training-nodes-spot-watcher"])["containers"]
+    for variable in container["env"]:
+        monkeypatch.setenv(variable["name"], "gpu-0")
+
+    said = parse([*container["args"], "--api", "https://api"])
+
+    assert container["command"] == ["python3", "-m", "spot"]
+    assert (said.node, said.cloud) == ("gpu-0", "auto")
+
+
+def test_a_member_that_comes_back_takes_etcds_flags(tmp_path: Path) -> None:
+    from spot import rejoin
+
+    (container,) = pod_of(usual()["training-etcd-members"])["initContainers"]
+    written = tmp_path / "etcd.json"
+    (tmp_path / "member" / "member").mkdir(parents=True)  # it has its data: nobody is asked
+    words = [
+        word.replace("$(POD_NAME)", "etcd-0").replace("/var/lib/etcd", str(tmp_path))
+        for word in container["command"][3:]
+    ]
+
+    rejoin.main(words)
+
+    said = json.loads(written.read_text(encoding="utf-8"))
+    assert (said["name"], said["enable-v2"], said["heartbeat-interval"]) == ("etcd-0", True, 200)
+    assert said["initial-cluster"].count("=http://etcd-") == 3
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
