@@ -13,7 +13,7 @@ from everstep.progress import Lines
 from twin.clouds import install
 from twin.pulumi import install_plugins
 
-COMMAND_SECONDS = 110
+COMMAND_SECONDS = 200
 
 
 class Project:
