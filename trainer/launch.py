@@ -153,6 +153,7 @@ class Launcher:
         from torch.distributed import run as torchrun
 
         from everstep.elastic import rendezvous
+        from everstep.elastic.torchrun import register
 
         parser = torchrun.get_args_parser()
         parser.allow_abbrev = (
@@ -166,7 +167,7 @@ class Launcher:
         if not any(part.replace("_", "-").startswith("--max-restarts") for part in self._arguments):
             options.max_restarts = 1_000_000  # each change of the group costs one
         options.local_addr = options.local_addr or os.environ.get("POD_IP")
-        rendezvous.register(self._create_handler)
+        register(self._create_handler)
         quieten_torch()
         config, command, arguments = torchrun.config_from_args(options)
         if chosen := settings_of(self._arguments):
@@ -178,7 +179,7 @@ class Launcher:
         return config, command, arguments
 
     def _create_handler(self, parameters: "RendezvousParameters") -> "EtcdV3Handler":
-        from everstep.elastic.rendezvous import create
+        from everstep.elastic.torchrun import create
 
         self._handler = create(parameters)
         if self._noticed.is_set():

@@ -2,8 +2,8 @@
 
 torch's own etcd backends speak the v2 API, which etcd 3.6 no longer has; they wait ten seconds for
 a lost node's lease, thirty for latecomers, have no word for leaving, and one drained node ends the
-job for good. This one forms groups by `everstep.elastic.membership`. torchrun finds it by the
-entry-point group `torchrun.handlers`; a program that starts agents itself calls `register()`.
+job for good. This one forms groups by `everstep.elastic.membership`. `everstep.elastic.torchrun`
+makes it known.
 
 `--rdzv_conf` takes: etcd_prefix, protocol, cacert, cert, key (as torch's `etcd`), user,
 password_file, settle_seconds, lease_seconds, patience_seconds, and workers (`live`: they live through
@@ -28,7 +28,6 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousInfo,
     RendezvousParameters,
     RendezvousStoreInfo,
-    rendezvous_handler_registry,
 )
 
 from everstep.elastic import channel
@@ -292,31 +291,6 @@ class EtcdV3Handler(RendezvousHandler):
         with self._lock:
             self._regroup_reason = reason
         self._exchange.broadcast({"regroup": reason})
-
-
-def create(parameters: RendezvousParameters) -> EtcdV3Handler:
-    """Make a handler; torchrun calls this by its registry."""
-    if parameters.config.get("workers") == "live":
-        from everstep.elastic.live_agent import LiveHandler
-
-        return LiveHandler(parameters)
-    return EtcdV3Handler(parameters)
-
-
-def entry_point() -> Callable[[RendezvousParameters], RendezvousHandler]:
-    """What the entry-point group `torchrun.handlers` loads: a function that gives the creator."""
-    return create
-
-
-def register(creator: Callable[[RendezvousParameters], RendezvousHandler] = create) -> None:
-    """Register `etcd-v3` in this process, in the place of the one an installed distribution announces.
-
-    The caller's creator must win: a launcher that never meets its handler could not tell it to leave.
-    """
-    rendezvous_handler_registry._registry.pop(
-        BACKEND, None
-    )  # the registry itself refuses a second one
-    rendezvous_handler_registry.register(BACKEND, creator)
 
 
 def _options(parameters: RendezvousParameters) -> EtcdOptions:
