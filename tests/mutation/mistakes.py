@@ -150,7 +150,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         "a key that is never rotated",
-        "components/cluster/eks.py",
+        "components/encryption.py",
         "enable_key_rotation=True",
         "enable_key_rotation=False",
     ),
