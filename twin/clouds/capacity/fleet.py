@@ -71,10 +71,12 @@ def decide(pools: Sequence[Pool], machines: Sequence[Seen], limits: Mapping[str,
         active = [m for m in mine if not m.noticed]
         taken = active[limit:] if limit is not None and pool.capacity == "spot" else []
         counted = [m for m in (active if pool.cloud == "aws" else mine) if m not in taken]
-        surplus = len(counted) - pool.desired
+        # A machine that is going anyway is no reason to take another one, which may be at work.
+        staying = [m.name for m in active if m not in taken]
+        surplus = len(staying) - pool.desired
         if surplus > 0:
-            stop += [m.name for m in active if m not in taken][-surplus:]
-        lacking = max(-surplus, 0)
+            stop += staying[-surplus:]
+        lacking = max(pool.desired - len(counted), 0)
         room = lacking if limit is None else max(limit - len(active), 0)
         reclaim += [m.name for m in taken]
         if lacking and room:

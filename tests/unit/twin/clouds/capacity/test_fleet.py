@@ -24,6 +24,13 @@ def test_of_too_many_machines_the_newest_go():
     assert plan.stop == ("spot-1", "spot-2")
 
 
+@pytest.mark.parametrize("cloud", ["aws", "azure"])
+def test_a_machine_that_is_announced_to_go_never_costs_another_its_place(cloud):
+    machines = [*seen("spot-0", noticed=True), *seen("spot-1", "spot-2", "spot-3")]
+
+    assert not fleet.decide([pool(desired=3, cloud=cloud)], machines, {}).stop
+
+
 def test_machines_of_a_deleted_pool_go():
     assert fleet.decide([], seen("spot-0", "spot-1"), {}).stop == ("spot-0", "spot-1")
 
