@@ -152,6 +152,10 @@ class Trainer:
         """Undo what a step in flight has touched."""
         self.exchange.roll_back()
 
+    def flush(self) -> None:
+        """Return once nothing is being written; asked from another thread than the training's."""
+        self.writer.wait()
+
     def sha256(self) -> str:
         """Of parameters, statistics and momentum."""
         whole = hashlib.sha256()

@@ -154,19 +154,20 @@ def train_step(trainer: Trainer) -> bool:
         trainer.account = trainer.account.plus(sums.samples, sums.digest)
         _note_step(trainer, sums.loss, time.monotonic() - began, len(ids))
         if sums.votes > 0:
-            before_leaving(trainer, all_leave=sums.leavers == trainer.seat.world_size)
+            before_leaving(trainer, sums.leavers)
 
     return trainer.group.after_sum(sums.votes, apply)
 
 
-def before_leaving(trainer: Trainer, *, all_leave: bool) -> None:
+def before_leaving(trainer: Trainer, leavers: int) -> None:
     """The workers regroup now: what must be done before anybody goes.
 
-    The state lives on in those who stay. Where nobody stays, only a checkpoint is left of it.
+    The state lives on in those who stay. But whoever stays now may be told to go before the next
+    group stands, and where nobody stays only a checkpoint is left of it. So rank 0 writes one in the
+    background whenever somebody leaves; a node that departs waits for what it is writing.
     """
-    if all_leave and trainer.leads:
+    if leavers and trainer.leads:
         trainer.save()
-        trainer.writer.wait()
     if trainer.group.leaving:
         trainer.note_seconds()
         trainer.journal.note("leave", step=trainer.step, reason=trainer.group.regroup_reason)
@@ -187,7 +188,7 @@ def evaluate_epoch(trainer: Trainer) -> Score | None:
         trainer.group,
     )
     if not isinstance(outcome, Score):
-        before_leaving(trainer, all_leave=outcome == trainer.seat.world_size)
+        before_leaving(trainer, outcome)
         trainer.group.agreed()
         return None
     trainer.evaluated, trainer.accuracy = epoch, outcome.accuracy

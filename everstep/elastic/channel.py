@@ -42,7 +42,7 @@ class Line:
         """The next message, or None when the other end is gone."""
         try:
             line = self._reader.readline()
-        except OSError:
+        except (OSError, ValueError):  # ValueError: another thread has closed this end
             return None
         return json.loads(line) if line.endswith(b"\n") else None
 

@@ -233,10 +233,9 @@ class Writer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until nothing is being written."""
-        if self._thread:
-            self._thread.join()
-            self._thread = None
+        """Until nothing is being written; any thread may wait."""
+        if thread := self._thread:
+            thread.join()
 
     def _snapshot(self, state: Mapping[str, torch.Tensor]) -> None:
         for name, tensor in state.items():

@@ -33,6 +33,7 @@ from everstep.errors import EverstepError
 log = logging.getLogger(__name__)
 
 PING_SECONDS = 1.0
+FLUSH_POLL_SECONDS = 0.02
 FROZEN_SECONDS = 8.0  # a worker that answers no ping for so long is frozen: it holds all others up
 OBEY_SECONDS = 15.0  # a worker that has not left a broken group so long after `stop` hangs: killed
 
@@ -46,6 +47,7 @@ class LiveHandler(EtcdV3Handler):
         super().__init__(parameters)
         self._expected = 0  # workers on this node
         self._inside: dict[int, int] = {}  # worker -> generation it is in, 0: in none, and ready
+        self._writing: set[int] = set()  # workers that a departing node still waits for
         self._leaving = self._called = False
         self._broken: Exception | None = None
         self._starts = 0
@@ -79,6 +81,17 @@ class LiveHandler(EtcdV3Handler):
         """The node has been told to go: workers leave after a step all agree on, then this agent departs."""
         self._leaving = True
         super().leave()
+
+    def wait_departed(self, seconds: float) -> bool:
+        """Whether the departure is complete, and its workers write nothing any more, in so many seconds."""
+        deadline = time.monotonic() + seconds
+        departed = super().wait_departed(seconds)
+        with self._lock:
+            self._writing = set(self._inside)
+        self._exchange.broadcast({"flush": True})
+        while self._writing and time.monotonic() < deadline:
+            time.sleep(FLUSH_POLL_SECONDS)
+        return departed and not self._writing
 
     def _crashed(self) -> bool:
         return self._called and not self._progressed
@@ -148,6 +161,9 @@ class LiveHandler(EtcdV3Handler):
         if "pong" in message:
             self._answered[pid] = time.monotonic()
             return None
+        if "flushed" in message:
+            self._writing.discard(pid)
+            return None
         if "out" in message:
             self._note_out(pid, int(message["out"]))
             return None
@@ -169,6 +185,7 @@ class LiveHandler(EtcdV3Handler):
         with self._lock:
             known = self._inside.pop(pid, None)
             self._answered.pop(pid, None)
+            self._writing.discard(pid)
         if known is not None and not self.ended:
             log.warning("worker %d is gone: this node leaves the group until it is replaced", pid)
             self._agent.withdraw()

@@ -88,6 +88,9 @@ class State(Protocol):
     def roll_back(self) -> None:
         """Undo what a step that was not applied has touched besides gradients."""
 
+    def flush(self) -> None:
+        """Return once nothing is being written any more. Asked from a thread of its own."""
+
 
 class LiveGroup:
     """The group of a worker in `live` mode."""
@@ -318,6 +321,8 @@ class LiveGroup:
     def _hear(self, message: dict[str, Any]) -> None:
         if "ping" in message:
             self._send({"pong": message["ping"]})
+        if "flush" in message:  # in a thread: what is being written asks this one for its commit
+            threading.Thread(target=self._flush, name="everstep-flush", daemon=True).start()
         if "form" in message:
             self._calls.put(message)
         if message.get("regroup"):
@@ -332,6 +337,12 @@ class LiveGroup:
             self._end = (str(message["end"]), message.get("code"))
             if self._waiting or message.get("code") is None:
                 self._die(*self._end)
+
+    def _flush(self) -> None:
+        """The node departs: tell its agent when nothing is being written any more."""
+        if self._state is not None:
+            self._state.flush()
+        self._send({"flushed": True})
 
     def _call_off(self, generation: int, why: str) -> None:
         with self._lock:

@@ -121,6 +121,7 @@ def test_a_stopped_worker_of_a_living_agent_is_replaced_and_a_job_told_to_go_sav
 
     for name in ("w0", "w1"):
         nodes.tell(name, signal.SIGTERM)
+        time.sleep(0.15)  # the second while the first's departure is under way: nobody stays
     assert [nodes.exit_code(name, 60) for name in ("w0", "w1")] == [143, 143], nodes.logs()
     saved = max(entry["step"] for entry in nodes.journal("checkpoint"))
     assert saved == max(steps_in_order(nodes)), "where nobody stays, the last one saves"
