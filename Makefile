@@ -17,7 +17,7 @@ down: .venv/.runtime  ## Destroy the stack and leave nothing on this machine
 test: test-unit test-twin test-e2e  ## Run every test but those of the cloud stacks
 
 test-unit: .venv/.development  ## Run the tests that need neither root nor network (under a minute)
-	.venv/bin/pytest -m "not twin and not e2e" --numprocesses=2 --dist=loadfile
+	OMP_NUM_THREADS=1 .venv/bin/pytest -m "not twin and not e2e" --numprocesses=2 --dist=loadfile
 
 test-twin: built  ## Run the tests against real nodes, etcd and the real Pulumi engine
 	@$(MAKE) --no-print-directory --jobs=2 test-engine test-nodes  # the first mostly waits
