@@ -182,8 +182,10 @@ def test_a_vanished_node_is_noticed_when_its_lease_lapses(group):
         peer.wait()
     places = [peer.places.get(timeout=10) for peer in group[:2]]
     assert {place.generation.number for place in places} == {2}
-    assert not group[0].agent.may_commit(1), "the lost node may still run: its commits are refused"
-    assert group[0].agent.may_commit(2)
+    assert not group[0].agent.commit(1, 1, 5), (
+        "the lost node may still run: its commits are refused"
+    )
+    assert group[0].agent.commit(2, 1, 5)
 
 
 def test_a_leaving_node_is_known_to_all_within_a_moment(group):

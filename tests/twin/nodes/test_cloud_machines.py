@@ -143,14 +143,15 @@ def test_a_node_has_the_labels_and_taints_of_its_pool_and_what_its_cloud_says_of
 
 @pytest.mark.parametrize("host_network", [False, True], ids=["of its own", "of the machine"])
 def test_a_pod_on_aws_reads_its_notice_in_a_network(twin, api, host_network):
+    name = "reads-host" if host_network else "reads-own"  # the log of another would say READY too
     twin.layout.machine(AWS.name).notice.unlink(missing_ok=True)
-    start(api, pod("reads", AWS.name, AWS_NOTICE, host_network=host_network))
-    eventually(lambda: "READY" in said(twin, AWS.name, "reads"), 60, "the pod runs")
+    start(api, pod(name, AWS.name, AWS_NOTICE, host_network=host_network))
+    eventually(lambda: "READY" in said(twin, AWS.name, name), 60, "the pod runs")
 
     twin.notice(AWS.name, 120)
 
-    eventually(lambda: phase(api, "reads") == "Succeeded", 20, "the pod has seen it")
-    told = json.loads(said(twin, AWS.name, "reads")[-1])
+    eventually(lambda: phase(api, name) == "Succeeded", 20, "the pod has seen it")
+    told = json.loads(said(twin, AWS.name, name)[-1])
     assert told == [401, 404, "terminate", "g5.xlarge"]
 
 
