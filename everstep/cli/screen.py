@@ -17,7 +17,7 @@ from everstep.cli.timeline import State, cells, span, stalled_since, strips
 
 GLYPHS = {
     State.TRAINING: ("█", "green"),
-    State.RESTARTING: ("▒", "yellow"),
+    State.REGROUPING: ("▒", "yellow"),
     State.GONE: ("╌", "red"),
     State.WAITING: ("·", "bright_black"),
     State.DONE: ("█", "bright_black"),

@@ -19,7 +19,7 @@ class State(StrEnum):
 
     WAITING = "waiting"
     """No worker has entered training there yet."""
-    RESTARTING = "restarting"
+    REGROUPING = "regrouping"
     """A worker is there, or coming, and the group is forming anew."""
     TRAINING = "training"
     """Its worker takes part in steps."""
@@ -29,7 +29,7 @@ class State(StrEnum):
     """The training has ended."""
 
 
-_BY_WEIGHT = (State.GONE, State.RESTARTING, State.TRAINING, State.DONE, State.WAITING)
+_BY_WEIGHT = (State.GONE, State.REGROUPING, State.TRAINING, State.DONE, State.WAITING)
 """Of several states in a cell the first of these shows: a short outage is not painted over."""
 
 
@@ -150,13 +150,13 @@ class _Judge:
             return State.GONE
         entered = bisect_right(self._entries, at) - 1
         if event is not None and event.kind in ARRIVALS and self._not_back(event, entered):
-            return State.RESTARTING
+            return State.REGROUPING
         if entered < 0:
             return State.WAITING
         if at < self._firsts[entered] and not self._trained_before(entered, event, at):
-            return State.RESTARTING
+            return State.REGROUPING
         if self._in_pause(at):
-            return State.RESTARTING
+            return State.REGROUPING
         return State.GONE if self._left_out(at) else State.TRAINING
 
     def _left_out(self, at: float) -> bool:

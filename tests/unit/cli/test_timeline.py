@@ -28,12 +28,12 @@ def printed(renderable, width: int = 100, *, colour: bool = False) -> str:
     return out.getvalue()
 
 
-def test_a_drained_node_is_gone_until_it_is_back_and_restarting_until_its_worker_trains(drilled):
+def test_a_drained_node_is_gone_until_it_is_back_and_regrouping_until_its_worker_trains(drilled):
     assert states(drilled, "gpu-1")[:5] == [
-        State.RESTARTING,
+        State.REGROUPING,
         State.TRAINING,
         State.GONE,
-        State.RESTARTING,
+        State.REGROUPING,
         State.TRAINING,
     ]
 
@@ -42,13 +42,13 @@ def test_a_survivor_restarts_while_the_group_forms_anew_and_was_never_gone(drill
     seen = states(drilled, "gpu-2")
 
     assert State.GONE not in seen
-    assert seen.count(State.RESTARTING) == 5, "the start, two losses and two arrivals"
+    assert seen.count(State.REGROUPING) == 5, "the start, two losses and two arrivals"
 
 
-def test_survivors_show_as_restarting_from_the_loss_on_not_only_once_they_have_recovered(story):
+def test_survivors_show_as_regrouping_from_the_loss_on_not_only_once_they_have_recovered(story):
     story.form(*ALL).train(10).event("vanish", "gpu-0").wait(5.0)
 
-    assert states(story, "gpu-1")[-1] is State.RESTARTING
+    assert states(story, "gpu-1")[-1] is State.REGROUPING
     assert states(story, "gpu-0")[-1] is State.GONE
 
 
@@ -62,14 +62,14 @@ def test_a_machine_trained_until_its_notice_though_its_worker_is_on_another_one_
     story.form(*ALL).train(10).event("notice", "gpu-1").wait(1.0).form("gpu-0", "gpu-2").train(5)
     story.replace("gpu-1", "gpu-3").form("gpu-0", "gpu-3", "gpu-2").train(5)
 
-    assert states(story, "gpu-1") == [State.RESTARTING, State.TRAINING, State.GONE]
+    assert states(story, "gpu-1") == [State.REGROUPING, State.TRAINING, State.GONE]
     assert states(story, "gpu-3")[-1] is State.TRAINING
 
 
 def test_a_node_that_was_lost_without_anyone_saying_so_shows_as_gone(story):
     story.form(*ALL).train(10).wait(8.0).form("gpu-0", "gpu-2").train(10)
 
-    assert states(story, "gpu-1")[-2:] == [State.RESTARTING, State.GONE]
+    assert states(story, "gpu-1")[-2:] == [State.REGROUPING, State.GONE]
     assert states(story, "gpu-0")[-1] is State.TRAINING
 
 
