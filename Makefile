@@ -2,6 +2,9 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 EVERSTEP := .venv/bin/everstep
+# Tests that take minutes and have targets of their own, apart from `make test`.
+ELASTIC := tests/trainer/test_live_job.py
+CLOUDS := tests/twin/clouds tests/twin/spot tests/twin/nodes/test_cloud_machines.py
 
 aws azure: %: .venv/.%  ## Add what the stacks of one cloud need
 
@@ -14,7 +17,7 @@ up: .venv/.runtime  ## Build what is missing, start real Kubernetes, train throu
 down: .venv/.runtime  ## Destroy the stack and leave nothing on this machine
 	$(EVERSTEP) down
 
-test: test-unit test-twin test-e2e  ## Run every test but those of the clouds, which have two targets of their own
+test: test-unit test-twin test-e2e  ## Run every test but those of test-elastic, test-clouds and test-stacks
 
 test-unit: .venv/.development  ## Run the tests that need neither root nor network (under a minute)
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m "not twin and not e2e" --numprocesses=2 --dist=loadfile
@@ -26,13 +29,16 @@ test-engine: built  ## Of these, the ones of the engine, its plugins and the pro
 	.venv/bin/pytest -m twin tests/twin/pulumi tests/twin/program
 
 test-nodes: built  ## Of these, all others: machines, images, controller, trainer
-	.venv/bin/pytest -m twin --ignore=tests/twin/pulumi --ignore=tests/twin/program --ignore=tests/twin/clouds
+	.venv/bin/pytest -m twin --ignore=tests/twin/pulumi --ignore=tests/twin/program $(addprefix --ignore=,$(ELASTIC) $(CLOUDS))
 
 test-e2e: built  ## Run the whole path: up, train, evict, report, down
 	.venv/bin/pytest -m e2e --ignore=tests/e2e/test_clouds.py
 
-test-clouds: built  ## Run the tests of the twin's clouds against the real engine and real machines
-	.venv/bin/pytest -m twin tests/twin/clouds
+test-elastic: built  ## Run the tests of living workers: deaths, drains, returns, freezes, the same bits
+	.venv/bin/pytest -m twin $(ELASTIC)
+
+test-clouds: built  ## Run the tests of the twin's clouds, their machines and their notices
+	.venv/bin/pytest -m twin $(CLOUDS)
 
 test-stacks: built  ## Take each cloud stack through preview, up, evictions, change and down on the twin
 	.venv/bin/pytest -m e2e tests/e2e/test_clouds.py
@@ -78,4 +84,4 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/development.txt
 	@touch $@
 
-.PHONY: help aws azure up down test test-unit test-twin test-engine test-nodes test-e2e test-clouds test-stacks built lint format lock clean
+.PHONY: help aws azure up down test test-unit test-twin test-engine test-nodes test-e2e test-elastic test-clouds test-stacks built lint format lock clean
