@@ -209,7 +209,7 @@ def test_a_pod_waits_and_its_events_say_why_where_there_is_no_such_volume(
 
     start(api, pod(name, AWS.name, "", volumes=mounted))
 
-    eventually(lambda: why in events_of(api, name), 30, "the kubelet says why")
+    eventually(lambda: why in events_of(api, name), 90, "the kubelet says why")
     assert phase(api, name) == "Pending"
 
 
@@ -242,7 +242,7 @@ def test_another_identity_is_refused_and_the_events_of_the_pod_say_so(
 
     start(api, pod(name, AZURE.name, "", volumes=mounted, account=account))
 
-    eventually(lambda: why in events_of(api, name), 30, "the kubelet says why")
+    eventually(lambda: why in events_of(api, name), 90, "the kubelet says why")
     assert phase(api, name) == "Pending"
 
 
