@@ -75,13 +75,15 @@ class Daemon:
 
     def tick(self) -> None:
         """Look once, and set going what is to be done."""
-        pools = {pool.name: pool for pool in self.store.all()}
-        settings = Settings.load(self.twin.state)
         machines = self.machines()
+        self.decay(machines)
+        pools = {
+            pool.name: pool for pool in self.store.all()
+        }  # after that: it changes what they want
+        settings = Settings.load(self.twin.state)
         for machine, notice in machines:
             if notice and notice.take and notices.is_due(machine.folder, notice, OVERDUE_SECONDS):
                 self.go(machine.name, self.twin.take, machine.name, notice)
-        self.decay(pools, machines)
         plan = fleet.decide(list(pools.values()), self.seen(machines), self.limits(pools, settings))
         self.act(plan, pools)
         for name in plan.reclaim:
@@ -98,11 +100,11 @@ class Daemon:
                 limits[name] = min(room, limits.get(name, room))
         return limits
 
-    def decay(self, pools: dict[str, Pool], machines: list[tuple[Machine, Notice | None]]) -> None:
+    def decay(self, machines: list[tuple[Machine, Notice | None]]) -> None:
         """Want one machine fewer of an Azure pool for each that was evicted: a scale set does not replace it."""
         there = {machine.name for machine, _ in machines}
         for name in [name for name in self.announced if name not in there]:
-            pool = pools.get(self.announced.pop(name))
+            pool = self.store.get(self.announced.pop(name))
             if pool and pool.cloud == "azure":
                 least = pool.minimum if pool.autoscaled else 0
                 self.store.resize(pool.name, max(pool.desired - 1, least))
@@ -137,9 +139,10 @@ class Daemon:
             self.store.resize(pool.name, (self.store.get(pool.name) or pool).desired - 1)
 
     def machines(self) -> list[tuple[Machine, Notice | None]]:
-        """Return every machine of a pool, with what was announced to it."""
+        """Return every machine of a pool, with what was announced to it, in the order in which they came."""
         tree, layout = Tree.here(), self.twin.layout
         found = [Machine(layout, tree, record) for record in records.all_of(layout)]
+        found.sort(key=lambda machine: fleet.number_of(machine.name))  # records go by address
         return [(m, Notice.load(m.folder.notice)) for m in found if m.record.spec.group]
 
     def seen(self, machines: list[tuple[Machine, Notice | None]]) -> list[Seen]:

@@ -99,3 +99,9 @@ def next_name(pool: str, number: int) -> str:
     """
     kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in pool.lower()).strip("-")
     return f"{kept[:30].rstrip('-') or 'pool'}-{number}"
+
+
+def number_of(name: str) -> int:
+    """Return the number that `next_name` gave a machine; 0 for a name of another origin."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdigit() else 0

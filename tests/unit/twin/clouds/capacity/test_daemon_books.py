@@ -58,12 +58,11 @@ def test_of_the_market_and_what_was_set_by_hand_the_lesser_holds(keeper):
 def test_a_scale_set_of_azure_is_smaller_by_each_machine_that_was_evicted(keeper, fields, left):
     evicted = pool(desired=3, **fields)
     PoolStore(keeper.twin.state).put(evicted)
-    pools = {"spot": evicted}
 
-    keeper.decay(pools, [(machine(keeper, evicted), NOTICE)])
+    keeper.decay([(machine(keeper, evicted), NOTICE)])
     assert keeper.store.get("spot").desired == 3, "it is still there"
-    keeper.decay(pools, [])
-    keeper.decay(pools, [])
+    keeper.decay([])
+    keeper.decay([])
 
     assert keeper.store.get("spot").desired == left
 

@@ -116,3 +116,10 @@ def test_after_what_was_decided_a_pool_has_what_it_wants_or_is_short(desired, li
 def test_any_name_of_a_pool_gives_names_that_machines_may_have(name):
     assert NAME.fullmatch(fleet.next_name(name, 17))
     assert fleet.next_name(name, 17).endswith("-17")
+
+
+def test_machines_come_in_the_order_of_their_numbers_not_of_their_letters():
+    names = [fleet.next_name("spot", number) for number in (10, 2, 9)]
+
+    assert sorted(names, key=fleet.number_of) == ["spot-2", "spot-9", "spot-10"]
+    assert fleet.number_of("somebodys-own") == 0
