@@ -46,7 +46,7 @@ ARROWS = (
     Arrow(Phase.MEETING, Phase.COMPARING, "met"),
     Arrow(Phase.COMPARING, Phase.COPYING, "a plan"),
     Arrow(Phase.COMPARING, Phase.RESTORING, "only the disk has it"),
-    Arrow(Phase.COPYING, Phase.TRAINING, "all have one state"),
+    Arrow(Phase.COPYING, Phase.TRAINING, "copied"),
     Arrow(Phase.TRAINING, Phase.APART, "summed, with a vote: apply, part, ask in", 95, GOOD),
     Arrow(Phase.TRAINING, Phase.APART, "lost: roll back, part, ask in", 150, BAD),
 )
