@@ -103,9 +103,9 @@ def test_a_group_that_was_given_up_takes_no_part_in_anything(port):
 
 def test_what_a_worker_lacks_is_copied_to_the_bit_and_nothing_else(port):
     def state(seed: int) -> list[torch.Tensor]:
-        torch.manual_seed(seed)
-        kernel = torch.randn(4, 3, 3, 3).to(memory_format=torch.channels_last)
-        return [kernel, torch.randn(7), torch.tensor(5), torch.ones(2)]
+        drawn = torch.Generator().manual_seed(seed)  # of its own: the workers here are threads
+        kernel = torch.randn(4, 3, 3, 3, generator=drawn).to(memory_format=torch.channels_last)
+        return [kernel, torch.randn(7, generator=drawn), torch.tensor(5), torch.ones(2)]
 
     expected = state(1)
 
