@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from everstep.errors import EverstepError
-from twin.clouds.errors import ProviderError
 from twin.clouds.patience import Patience
+from twin.pulumi.provider.errors import ProviderError
 
 if TYPE_CHECKING:
     from twin.clouds.capacity import Pool

@@ -9,7 +9,7 @@ from twin.clouds.model import Inputs, Making, Outputs, ResourceType, Settings
 from twin.clouds.wire.check import Mistake
 from twin.clouds.wire.model import Wire
 from twin.clouds.world import Resource, World
-from twin.pulumi.kubernetes.convert import Object
+from twin.pulumi.provider.convert import Object
 
 Function = Callable[[Inputs, Settings, World], Object]
 

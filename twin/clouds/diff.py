@@ -1,42 +1,11 @@
 """What changed between a resource's last inputs and its new ones, and what that needs. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 
 from twin.clouds.model import ResourceType
-from twin.pulumi.kubernetes.convert import Path, Plain, has_unknown, path_text, plain, without_nulls
-
-
-class Change(StrEnum):
-    """How a field differs; the names are the engine's."""
-
-    ADD = "ADD"
-    DELETE = "DELETE"
-    UPDATE = "UPDATE"
-
-
-@dataclass(frozen=True)
-class FieldDiff:
-    """One field that differs, and whether that needs a new resource."""
-
-    path: Path
-    change: Change
-    replaces: bool
-
-
-@dataclass(frozen=True)
-class Diff:
-    """All that differs; delete_first where old and new would bear the same name."""
-
-    fields: tuple[FieldDiff, ...]
-    delete_first: bool
-
-    @property
-    def replaces(self) -> tuple[str, ...]:
-        """The properties that need a new resource."""
-        return tuple(path_text(each.path) for each in self.fields if each.replaces)
+from twin.pulumi.provider.changes import Diff, FieldDiff, changes
+from twin.pulumi.provider.convert import Path, Plain, has_unknown, plain, without_nulls
 
 
 def compare(
@@ -58,8 +27,7 @@ def compare(
     before, after = without_nulls(plain(old)), without_nulls(plain(new))
     fields = tuple(
         FieldDiff(path, change, needs_new(kind, path))
-        for path, change in _changes(before, after, ())
-        if not _is_ignored(path_text(path), ignored)
+        for path, change in changes(before, after, ignored)
     )
     replaced = any(field.replaces for field in fields)
     return Diff(fields, delete_first=replaced and _same_name(kind, name, before, after))
@@ -75,33 +43,6 @@ def _starts(path: Path, prefix: list[str]) -> bool:
     return len(path) >= len(prefix) and all(
         want in ("*", step) for step, want in zip(path, prefix, strict=False)
     )
-
-
-def _changes(old: Plain, new: Plain, here: Path) -> Iterator[tuple[Path, Change]]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in sorted({*old, *new}):
-            yield from _member(old, new, key, (*here, key))
-    elif isinstance(old, list) and isinstance(new, list):
-        befores, afters = dict(enumerate(old)), dict(enumerate(new))
-        for at in sorted({*befores, *afters}):
-            yield from _member(befores, afters, at, (*here, at))
-    elif has_unknown(new) or old != new or isinstance(old, bool) != isinstance(new, bool):
-        yield here, Change.UPDATE
-
-
-def _member(
-    old: Mapping[Plain, Plain], new: Mapping[Plain, Plain], key: Plain, path: Path
-) -> Iterator[tuple[Path, Change]]:
-    if key not in old:
-        yield path, Change.ADD
-    elif key not in new:
-        yield path, Change.DELETE
-    else:
-        yield from _changes(old[key], new[key], path)
-
-
-def _is_ignored(path: str, ignored: Sequence[str]) -> bool:
-    return any(path == each or path.startswith((f"{each}.", f"{each}[")) for each in ignored)
 
 
 def _same_name(

@@ -3,9 +3,7 @@
 Both are the engine's ProviderError, so that one shell turns them into answers.
 """
 
-from twin.pulumi.kubernetes.errors import ProviderError
-
-__all__ = ["CloudError", "HalfDoneError", "ProviderError"]
+from twin.pulumi.provider.errors import ProviderError
 
 
 class CloudError(ProviderError):

@@ -15,8 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from twin.clouds.errors import ProviderError
 from twin.nodes import files
+from twin.pulumi.provider.errors import ProviderError
 
 
 class Kind(StrEnum):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from twin.clouds.acting import Endpoint
 from twin.clouds.wire.check import Mistake
 from twin.clouds.world import Resource, World
-from twin.pulumi.kubernetes.convert import Plain
+from twin.pulumi.provider.convert import Plain
 
 if TYPE_CHECKING:
     from twin.clouds.capacity import Pool

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 
 from twin.clouds.model import ResourceType
-from twin.pulumi.kubernetes.convert import Object, Plain
+from twin.pulumi.provider.convert import Object, Plain
 
 DIGITS = {"aws": ("-", 7), "azure-native": ("", 8)}  # before the digits, and how many
 

@@ -15,8 +15,8 @@ from twin.clouds.acting import Machines
 from twin.clouds.alone import Alone
 from twin.clouds.catalog import Cloud
 from twin.clouds.deeds import Deeds
-from twin.clouds.diff import Diff, compare
-from twin.clouds.errors import CloudError, HalfDoneError, ProviderError
+from twin.clouds.diff import compare
+from twin.clouds.errors import CloudError, HalfDoneError
 from twin.clouds.faults import Fault, Faults, Kind
 from twin.clouds.model import Inputs, Making, ResourceType, Settings
 from twin.clouds.naming import with_name
@@ -26,7 +26,9 @@ from twin.clouds.wire.check import Mistake, check, nearest
 from twin.clouds.wire.model import Wire
 from twin.clouds.wire.store import Wires
 from twin.clouds.world import Resource, World
-from twin.pulumi.kubernetes.convert import Object, plain, without_nulls
+from twin.pulumi.provider.changes import Diff
+from twin.pulumi.provider.convert import Object, plain, without_nulls
+from twin.pulumi.provider.errors import ProviderError
 
 THROTTLED_ATTEMPTS = 10
 FIRST_PAUSE_SECONDS = 0.05  # a cloud's SDK begins with seconds; the twin's time is compressed

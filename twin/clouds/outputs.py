@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from twin.clouds.wire.model import Fields, Shape, Wire
-from twin.pulumi.kubernetes.convert import UNKNOWN, Plain, Unknown
+from twin.pulumi.provider.convert import UNKNOWN, Plain, Unknown
 
 ZEROS: Mapping[str, Plain] = {"string": "", "integer": 0, "number": 0, "boolean": False}
 

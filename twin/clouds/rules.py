@@ -8,7 +8,7 @@ from twin.clouds.model import Making, Reference, ResourceType, Rule
 from twin.clouds.watched import Watch
 from twin.clouds.wire.check import Mistake, one_of
 from twin.clouds.world import Resource, World, values_at
-from twin.pulumi.kubernetes.convert import Path, Plain, Unknown, parse_path
+from twin.pulumi.provider.convert import Path, Plain, Unknown, parse_path
 
 
 def faults(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator[Mistake]:

@@ -4,31 +4,26 @@
 
 import json
 import logging
-import traceback
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import NoReturn, TypeVar
+from collections.abc import Sequence
 
 import grpc
-from google.protobuf import any_pb2
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from grpc import ServicerContext
-from pulumi.runtime.proto import plugin_pb2, provider_pb2_grpc, status_pb2
+from pulumi.runtime.proto import plugin_pb2, provider_pb2_grpc
 from pulumi.runtime.proto import provider_pb2 as pb
 
-from everstep.errors import EverstepError
 from twin.clouds.acting import machines
 from twin.clouds.banner import BANNER
 from twin.clouds.catalog import Cloud
-from twin.clouds.diff import FieldDiff
-from twin.clouds.errors import HalfDoneError, ProviderError
+from twin.clouds.errors import HalfDoneError
 from twin.clouds.operations import Operations, Request
 from twin.clouds.wire.check import Mistake
 from twin.clouds.wire.store import sdk_version
 from twin.paths import state_directory
 from twin.pulumi import plugin
-from twin.pulumi.kubernetes.convert import (
+from twin.pulumi.provider.answers import Partial, answering
+from twin.pulumi.provider.convert import (
     Object,
     Secret,
     from_struct,
@@ -39,24 +34,8 @@ from twin.pulumi.kubernetes.convert import (
     to_struct,
     with_secrets,
 )
-from twin.pulumi.kubernetes.engine import Engine
-
-Answer = TypeVar("Answer")
-
-
-def answering(method: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Turn the errors of an operation into the engine's: one for the user, or a fault of ours."""
-
-    @wraps(method)
-    def answer(self: "Provider", request: Message, context: ServicerContext) -> Answer:
-        try:
-            return method(self, request, context)
-        except Exception as error:
-            failure = error
-        # Outside the except block: abort ends the call by an exception of its own.
-        return self.abort(context, request, failure)
-
-    return answer
+from twin.pulumi.provider.engine import Engine
+from twin.pulumi.provider.errors import ProviderError
 
 
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
@@ -69,40 +48,20 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self._operations = Operations(cloud, state, machines(state))
         self._operations.tell = self._engine.status
 
-    def abort(self, context: ServicerContext, request: Message, error: Exception) -> NoReturn:
-        """End a call with an error that the engine understands."""
-        if isinstance(error, HalfDoneError):
-            details = self._partial(request, error)
-            context.set_trailing_metadata((("grpc-status-details-bin", details),))
-            context.abort(grpc.StatusCode.UNKNOWN, str(error))
-        if isinstance(error, ProviderError | EverstepError):
-            # Not UNKNOWN or INTERNAL: the engine would believe that the resource may exist.
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        what = "".join(traceback.format_exception(error))
-        context.abort(
-            grpc.StatusCode.INTERNAL,
-            f"a fault of the twin's {self._cloud.name}, please report it:\n{what}",
-        )
-        raise AssertionError("abort raises")
+    @property
+    def title(self) -> str:
+        """What the user calls it."""
+        return f"the twin's {self._cloud.name}"
 
-    def _partial(self, request: Message, error: HalfDoneError) -> bytes:
-        """Pack a resource that is there but not as wanted; the next update goes on from there."""
-        token = _token(request)
+    def partial(self, request: Message, error: Exception) -> Partial | None:
+        """Return a resource that is there but not as wanted."""
+        if not isinstance(error, HalfDoneError):
+            return None
         made = isinstance(request, pb.CreateRequest)
         given = from_struct(getattr(request, "properties" if made else "news"))
-        found = self._operations.account.read().find((token,), error.identity)
+        found = self._operations.account.read().find((_token(request),), error.identity)
         outputs = dict(found.outputs) if found else plain(given)
-        detail = pb.ErrorResourceInitFailed(
-            id=error.identity,
-            properties=to_struct(_marked(outputs, given)),
-            reasons=error.reasons,
-            inputs=to_struct(given),
-        )
-        packed = any_pb2.Any()
-        packed.Pack(detail)
-        code = grpc.StatusCode.UNKNOWN.value[0]
-        status = status_pb2.Status(code=code, message=str(error), details=[packed])
-        return bytes(status.SerializeToString())
+        return Partial(error.identity, _marked(outputs, given), given, error.reasons)
 
     # -- about the provider itself
 
@@ -190,15 +149,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             from_struct(request.news),
             list(request.ignoreChanges),
         )
-        response = pb.DiffResponse
-        return response(
-            changes=response.DIFF_SOME if found.fields else response.DIFF_NONE,
-            diffs=sorted({str(field.path[0]) for field in found.fields}),
-            replaces=found.replaces,
-            deleteBeforeReplace=found.delete_first,
-            hasDetailedDiff=True,
-            detailedDiff={path_text(field.path): _property_diff(field) for field in found.fields},
-        )
+        return found.response()
 
     @answering
     def Create(self, request: pb.CreateRequest, context: ServicerContext) -> pb.CreateResponse:
@@ -283,11 +234,6 @@ def _marked(outputs: Object, inputs: Object) -> Object:
 
 def _failure(mistake: Mistake) -> pb.CheckFailure:
     return pb.CheckFailure(property=path_text(mistake.path), reason=mistake.reason)
-
-
-def _property_diff(field: FieldDiff) -> pb.PropertyDiff:
-    name = f"{field.change}_REPLACE" if field.replaces else str(field.change)
-    return pb.PropertyDiff(kind=pb.PropertyDiff.Kind.Value(name), inputDiff=True)
 
 
 def serve(cloud: Cloud, arguments: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ alternative, each rule minding unknowns at every step, was forgotten in one rule
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from twin.pulumi.kubernetes.convert import Plain, Unknown
+from twin.pulumi.provider.convert import Plain, Unknown
 
 
 class Watch:

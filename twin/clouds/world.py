@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from twin.pulumi.kubernetes.convert import Plain
+from twin.pulumi.provider.convert import Plain
 
 
 @dataclass(frozen=True, kw_only=True)

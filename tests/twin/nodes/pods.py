@@ -39,8 +39,13 @@ def pod(name, machine, script, *, volumes=None, account="default", host_network=
 
 
 def start(api, wanted):
-    api.delete(f"{PODS}/{wanted['metadata']['name']}?gracePeriodSeconds=0")
+    remove(api, wanted["metadata"]["name"])
     api.post(PODS, wanted)
+
+
+def remove(api, name):
+    """Take a pod away at once; one that is not there is fine."""
+    api.delete(f"{PODS}/{name}?gracePeriodSeconds=0")
 
 
 def phase(api, name):

@@ -8,7 +8,7 @@ import pytest
 from everstep.errors import EverstepError
 from everstep.progress import Lines
 from tests.twin.nodes.conftest import api_of, eventually
-from tests.twin.nodes.pods import events_of, phase, pod, said, start
+from tests.twin.nodes.pods import events_of, phase, pod, remove, said, start
 from twin.images.recipes import stand_in_for
 from twin.nodes import MachineSpec, Role, Taint, drivers, files
 
@@ -211,6 +211,8 @@ def test_a_pod_waits_and_its_events_say_why_where_there_is_no_such_volume(
 
     eventually(lambda: why in events_of(api, name), 90, "the kubelet says why")
     assert phase(api, name) == "Pending"
+    # A kubelet tries one volume for one pod at a time, with growing pauses: the next pod must not wait behind this one.
+    remove(api, name)
 
 
 def test_the_identity_that_was_allowed_gets_its_volume(twin, api):
@@ -244,6 +246,8 @@ def test_another_identity_is_refused_and_the_events_of_the_pod_say_so(
 
     eventually(lambda: why in events_of(api, name), 90, "the kubelet says why")
     assert phase(api, name) == "Pending"
+    # A kubelet tries one volume for one pod at a time, with growing pauses: the next pod must not wait behind this one.
+    remove(api, name)
 
 
 def test_gpus_and_their_load_show_while_the_published_plugins_run_there(twin, api):

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from twin.pulumi.kubernetes.convert import UNKNOWN, Secret
-from twin.pulumi.kubernetes.diff import Change, compare
+from twin.pulumi.kubernetes.diff import compare
 from twin.pulumi.kubernetes.immutable import Mutable
+from twin.pulumi.provider.changes import Change
+from twin.pulumi.provider.convert import UNKNOWN, Secret
 
 DEFAULT = Mutable()
 

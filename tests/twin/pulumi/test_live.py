@@ -3,7 +3,7 @@
 import copy
 
 from twin.pulumi.kubernetes import live
-from twin.pulumi.kubernetes.convert import UNKNOWN, Secret, has_unknown, plain
+from twin.pulumi.provider.convert import UNKNOWN, Secret, has_unknown, plain
 
 INPUTS = {
     "apiVersion": "apps/v1",

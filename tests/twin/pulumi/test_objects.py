@@ -5,10 +5,10 @@ import json
 import pytest
 
 from twin.pulumi.kubernetes import objects
-from twin.pulumi.kubernetes.convert import UNKNOWN
-from twin.pulumi.kubernetes.errors import ProviderError
 from twin.pulumi.kubernetes.manifests import decode
 from twin.pulumi.kubernetes.settings import Settings, must_replace, parse
+from twin.pulumi.provider.convert import UNKNOWN
+from twin.pulumi.provider.errors import ProviderError
 
 
 def test_an_object_without_a_name_gets_one_and_keeps_it():

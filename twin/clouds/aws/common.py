@@ -4,12 +4,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from twin.clouds.errors import ProviderError
 from twin.clouds.model import Inputs, Making, Settings
 from twin.clouds.rules import at, known
 from twin.clouds.wire.check import Mistake, nearest
 from twin.clouds.wire.model import Wire
-from twin.pulumi.kubernetes.convert import Object, Unknown, plain
+from twin.pulumi.provider.convert import Object, Unknown, plain
+from twin.pulumi.provider.errors import ProviderError
 
 ACCOUNT = "123456789012"  # the one that AWS's own examples use: nobody's
 CALLER = f"arn:aws:iam::{ACCOUNT}:user/everstep"

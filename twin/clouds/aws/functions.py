@@ -9,7 +9,7 @@ from twin.clouds.catalog import Function
 from twin.clouds.errors import CloudError
 from twin.clouds.model import Inputs, Settings
 from twin.clouds.world import World
-from twin.pulumi.kubernetes.convert import Object
+from twin.pulumi.provider.convert import Object
 
 
 def _region(arguments: Inputs, settings: Settings) -> str:

@@ -5,13 +5,13 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from twin.clouds.errors import ProviderError
 from twin.clouds.model import Inputs, Making, ResourceType, Settings
 from twin.clouds.rules import at, known
 from twin.clouds.wire.check import Mistake, nearest
 from twin.clouds.wire.model import Wire
 from twin.clouds.world import Resource, World
-from twin.pulumi.kubernetes.convert import Object
+from twin.pulumi.provider.convert import Object
+from twin.pulumi.provider.errors import ProviderError
 
 SUBSCRIPTION = "00000000-0000-4000-8000-000000000000"
 TENANT = "00000000-0000-4000-8000-000000000001"

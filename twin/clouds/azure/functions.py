@@ -10,7 +10,7 @@ from twin.clouds.catalog import Function
 from twin.clouds.errors import CloudError
 from twin.clouds.model import Inputs, ResourceType, Settings
 from twin.clouds.world import World
-from twin.pulumi.kubernetes.convert import Object, Secret
+from twin.pulumi.provider.convert import Object, Secret
 
 SERVER_APPLICATION = "6dae42f8-4368-4678-94ff-3960e28e3630"  # AKS's own, the same in every tenant
 CLIENT_APPLICATION = "80faf920-1908-4b52-b5ef-a8e7bedfc67a"

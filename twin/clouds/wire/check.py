@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from twin.clouds.wire.model import Fields, Shape, Wire
-from twin.pulumi.kubernetes.convert import Path, Plain, Secret, Unknown
+from twin.pulumi.provider.convert import Path, Plain, Secret, Unknown
 
 SHOWN_CHOICES = 12
 TYPES: Mapping[str, tuple[type, ...]] = {

@@ -18,7 +18,6 @@ from urllib.parse import urlencode
 import urllib3
 
 from twin.pulumi.kubernetes.connection import connect
-from twin.pulumi.kubernetes.convert import Object
 from twin.pulumi.kubernetes.errors import (
     ConflictError,
     RefusedError,
@@ -27,6 +26,7 @@ from twin.pulumi.kubernetes.errors import (
 )
 from twin.pulumi.kubernetes.objects import DEFAULT_NAMESPACE, PATCH_FORCE, Reference
 from twin.pulumi.kubernetes.settings import Settings
+from twin.pulumi.provider.convert import Object
 
 MANAGER = "pulumi"
 # Together they bound how long an unreachable cluster keeps the user waiting: under 10 s.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twin.pulumi.kubernetes.errors import ProviderError
 from twin.pulumi.kubernetes.settings import Settings, content
+from twin.pulumi.provider.errors import ProviderError
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -5,43 +5,12 @@ difference; what others changed in the cluster becomes one only by a refresh, wh
 last inputs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 
-from twin.pulumi.kubernetes.convert import Path, Plain, has_unknown, path_text, plain, without_nulls
 from twin.pulumi.kubernetes.immutable import Mutable, needs_new_object
 from twin.pulumi.kubernetes.objects import AUTO_NAMED, flag, metadata
-
-
-class Change(StrEnum):
-    """How a field differs."""
-
-    ADD = "ADD"
-    DELETE = "DELETE"
-    UPDATE = "UPDATE"
-
-
-@dataclass(frozen=True)
-class FieldDiff:
-    """One field that differs, and whether that needs a new object."""
-
-    path: Path
-    change: Change
-    replaces: bool
-
-
-@dataclass(frozen=True)
-class Diff:
-    """All that differs; delete_first where old and new object would bear the same name."""
-
-    fields: tuple[FieldDiff, ...]
-    delete_first: bool
-
-    @property
-    def replaces(self) -> tuple[str, ...]:
-        """The fields that need a new object, as Pulumi writes them."""
-        return tuple(path_text(field.path) for field in self.fields if field.replaces)
+from twin.pulumi.provider.changes import Diff, FieldDiff, changes
+from twin.pulumi.provider.convert import Plain, has_unknown, plain, without_nulls
 
 
 def compare(
@@ -58,38 +27,10 @@ def compare(
     before, after = without_nulls(plain(old)), without_nulls(plain(new))
     fields = tuple(
         FieldDiff(path, change, needs_new_object(before, path, mutable))
-        for path, change in _changes(before, after, ())
-        if not _is_ignored(path_text(path), ignored)
+        for path, change in changes(before, after, ignored)
     )
     replaced = any(field.replaces for field in fields)
     return Diff(fields, delete_first=replaced and _same_name(before, after))
-
-
-def _changes(old: Plain, new: Plain, here: Path) -> Iterator[tuple[Path, Change]]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in sorted({*old, *new}):
-            yield from _member(old, new, key, (*here, key))
-    elif isinstance(old, list) and isinstance(new, list):
-        befores, afters = dict(enumerate(old)), dict(enumerate(new))
-        for at in sorted({*befores, *afters}):
-            yield from _member(befores, afters, at, (*here, at))
-    elif has_unknown(new) or old != new or isinstance(old, bool) != isinstance(new, bool):
-        yield here, Change.UPDATE
-
-
-def _member(
-    old: Mapping[Plain, Plain], new: Mapping[Plain, Plain], key: Plain, path: Path
-) -> Iterator[tuple[Path, Change]]:
-    if key not in old:
-        yield path, Change.ADD
-    elif key not in new:
-        yield path, Change.DELETE
-    else:
-        yield from _changes(old[key], new[key], path)
-
-
-def _is_ignored(path: str, ignored: Sequence[str]) -> bool:
-    return any(path == each or path.startswith((f"{each}.", f"{each}[")) for each in ignored)
 
 
 def _same_name(old: Mapping[str, Plain], new: Mapping[str, Plain]) -> bool:

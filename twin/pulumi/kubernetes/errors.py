@@ -10,9 +10,7 @@ ProviderError: the operation failed; its text is for the user.
 
 from typing import Any
 
-
-class ProviderError(Exception):
-    """An operation failed. The text says what, where and what to do."""
+from twin.pulumi.provider.errors import ProviderError
 
 
 class UnreachableError(ProviderError):

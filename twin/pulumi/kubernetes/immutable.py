@@ -8,7 +8,7 @@ uses them is rolled.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from twin.pulumi.kubernetes.convert import Path, Plain
+from twin.pulumi.provider.convert import Path, Plain
 
 
 @dataclass(frozen=True)

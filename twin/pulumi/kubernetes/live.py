@@ -4,7 +4,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
-from twin.pulumi.kubernetes.convert import (
+from twin.pulumi.provider.convert import (
     UNKNOWN,
     Object,
     Path,

@@ -2,8 +2,8 @@
 
 import yaml
 
-from twin.pulumi.kubernetes.convert import Object, Plain
-from twin.pulumi.kubernetes.errors import ProviderError
+from twin.pulumi.provider.convert import Object, Plain
+from twin.pulumi.provider.errors import ProviderError
 
 
 def decode(text: str) -> list[Object]:

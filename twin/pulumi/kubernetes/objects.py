@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 
-from twin.pulumi.kubernetes.convert import Object, Plain, Unknown, plain
+from twin.pulumi.provider.convert import Object, Plain, Unknown, plain
 
 SKIP_AWAIT = "pulumi.com/skipAwait"
 TIMEOUT_SECONDS = "pulumi.com/timeoutSeconds"

@@ -12,12 +12,9 @@ from functools import partial
 from twin.pulumi.kubernetes import live as lives
 from twin.pulumi.kubernetes import objects
 from twin.pulumi.kubernetes.cluster import CONFLICT, MANAGER, NOT_FOUND, Cluster
-from twin.pulumi.kubernetes.convert import Object, Plain, has_unknown, plain
-from twin.pulumi.kubernetes.engine import Engine
 from twin.pulumi.kubernetes.errors import (
     ConflictError,
     NotReadyError,
-    ProviderError,
     RefusedError,
     UnknownKindError,
     UnreachableError,
@@ -26,6 +23,9 @@ from twin.pulumi.kubernetes.objects import Reference
 from twin.pulumi.kubernetes.readiness import Failed, assess
 from twin.pulumi.kubernetes.settings import Settings
 from twin.pulumi.kubernetes.wait import Wait, events, related_to, until_gone, until_ready
+from twin.pulumi.provider.convert import Object, Plain, has_unknown, plain
+from twin.pulumi.provider.engine import Engine
+from twin.pulumi.provider.errors import ProviderError
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
 # A definition is established a moment before its kind is served.

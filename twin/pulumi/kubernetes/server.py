@@ -7,17 +7,13 @@ Turns the engine's requests into operations and their errors into its answers.
 
 import json
 import logging
-import traceback
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import NoReturn, TypeVar
+from collections.abc import Sequence
 
 import grpc
-from google.protobuf import any_pb2
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from grpc import ServicerContext
-from pulumi.runtime.proto import plugin_pb2, provider_pb2_grpc, status_pb2
+from pulumi.runtime.proto import plugin_pb2, provider_pb2_grpc
 from pulumi.runtime.proto import provider_pb2 as pb
 
 from twin.pulumi import plugin
@@ -25,17 +21,18 @@ from twin.pulumi.install import KUBERNETES_VERSION
 from twin.pulumi.kubernetes import diff as diffs
 from twin.pulumi.kubernetes import manifests, objects
 from twin.pulumi.kubernetes import settings as wishes
-from twin.pulumi.kubernetes.convert import (
+from twin.pulumi.kubernetes.errors import NotReadyError
+from twin.pulumi.kubernetes.operations import Operations
+from twin.pulumi.provider.answers import Partial, answering
+from twin.pulumi.provider.convert import (
     Object,
     from_struct,
     has_unknown,
-    path_text,
     plain,
     to_struct,
 )
-from twin.pulumi.kubernetes.engine import Engine
-from twin.pulumi.kubernetes.errors import NotReadyError, ProviderError
-from twin.pulumi.kubernetes.operations import Operations
+from twin.pulumi.provider.engine import Engine
+from twin.pulumi.provider.errors import ProviderError
 
 BANNER = (
     f"kubernetes provider {KUBERNETES_VERSION}: the stand-in of everstep's twin, not the official "
@@ -43,60 +40,6 @@ BANNER = (
     "Kustomize resources."
 )
 OFFICIAL_ONLY = "is not supported by the stand-in kubernetes provider; install the official plugin"
-Answer = TypeVar("Answer")
-
-
-def answering(method: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Turn the errors of an operation into the engine's.
-
-    One for the user, or a fault of ours that says so.
-    """
-
-    @wraps(method)
-    def answer(self: "Provider", request: Message, context: ServicerContext) -> Answer:
-        try:
-            return method(self, request, context)
-        except Exception as error:
-            failure = error
-        # Outside the except block: abort ends the call by an exception of its own.
-        _abort(context, failure)
-
-    return answer
-
-
-def _abort(context: ServicerContext, error: Exception) -> NoReturn:
-    if isinstance(error, NotReadyError):
-        context.set_trailing_metadata((("grpc-status-details-bin", _partial_state(error)),))
-        context.abort(grpc.StatusCode.UNKNOWN, str(error))
-    if isinstance(error, ProviderError):
-        # Not UNKNOWN or INTERNAL: the engine would then believe that the object may exist after
-        # all.
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-    what = "".join(traceback.format_exception(error))
-    context.abort(
-        grpc.StatusCode.INTERNAL,
-        f"a fault of the stand-in kubernetes provider, please report it:\n{what}",
-    )
-    raise AssertionError("abort raises")
-
-
-def _partial_state(error: NotReadyError) -> bytes:
-    """Pack an object that exists but is not ready, with its state.
-
-    The next update goes on from there.
-    """
-    detail = pb.ErrorResourceInitFailed(
-        id=_identity(error.live),
-        properties=to_struct(error.live),
-        reasons=error.reasons,
-        inputs=to_struct(error.inputs),
-    )
-    packed = any_pb2.Any()
-    packed.Pack(detail)
-    status = status_pb2.Status(
-        code=grpc.StatusCode.UNKNOWN.value[0], message=str(error), details=[packed]
-    )
-    return bytes(status.SerializeToString())
 
 
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
@@ -105,6 +48,14 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def __init__(self, engine: str) -> None:
         self._engine = Engine(engine)
         self._operations = Operations(wishes.Settings(), self._engine)
+
+    title = "the stand-in kubernetes provider"
+
+    def partial(self, request: Message, error: Exception) -> Partial | None:
+        """Return an object that exists but is not ready."""
+        if not isinstance(error, NotReadyError):
+            return None
+        return Partial(_identity(error.live), error.live, error.inputs, error.reasons)
 
     # -- about the provider itself
 
@@ -202,15 +153,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             request.ignoreChanges,
             self._operations.settings.mutable,
         )
-        response = pb.DiffResponse
-        return response(
-            changes=response.DIFF_SOME if found.fields else response.DIFF_NONE,
-            diffs=sorted({str(field.path[0]) for field in found.fields}),
-            replaces=found.replaces,
-            deleteBeforeReplace=found.delete_first,
-            hasDetailedDiff=True,
-            detailedDiff={path_text(field.path): _property_diff(field) for field in found.fields},
-        )
+        return found.response()
 
     @answering
     def Create(self, request: pb.CreateRequest, context: ServicerContext) -> pb.CreateResponse:
@@ -284,11 +227,6 @@ def _has_group(token: str) -> bool:
 def _identity(live: Object) -> str:
     given = plain(live["metadata"])
     return f"{given['namespace']}/{given['name']}" if given.get("namespace") else str(given["name"])
-
-
-def _property_diff(field: diffs.FieldDiff) -> pb.PropertyDiff:
-    name = f"{field.change}_REPLACE" if field.replaces else str(field.change)
-    return pb.PropertyDiff(kind=pb.PropertyDiff.Kind.Value(name), inputDiff=True)
 
 
 def serve(arguments: Sequence[str]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from twin.pulumi.kubernetes.convert import Plain, plain
-from twin.pulumi.kubernetes.errors import ProviderError
 from twin.pulumi.kubernetes.immutable import Mutable
+from twin.pulumi.provider.convert import Plain, plain
+from twin.pulumi.provider.errors import ProviderError
 
 WITHOUT_EFFECT = {
     "version", "pluginDownloadURL", "suppressDeprecationWarnings", "suppressHelmHookWarnings",

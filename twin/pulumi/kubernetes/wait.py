@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twin.pulumi.kubernetes.cluster import Cluster
-from twin.pulumi.kubernetes.convert import Object
 from twin.pulumi.kubernetes.errors import (
     NotReadyError,
-    ProviderError,
     RefusedError,
     UnknownKindError,
     UnreachableError,
 )
 from twin.pulumi.kubernetes.objects import Reference
 from twin.pulumi.kubernetes.readiness import Failed, Ready, Related, Waiting, assess
+from twin.pulumi.provider.convert import Object
+from twin.pulumi.provider.errors import ProviderError
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 2.0, 1.5
 # An image may yet appear, a crashed container may find what it needs: then the object counts as

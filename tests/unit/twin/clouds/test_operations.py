@@ -9,7 +9,7 @@ from tests.unit.twin.clouds.conftest import request
 from twin.clouds.aws.network import GROUP, INGRESS, SUBNET, VPC
 from twin.clouds.aws.s3 import BUCKET, OBJECT
 from twin.clouds.errors import CloudError, HalfDoneError
-from twin.pulumi.kubernetes.convert import UNKNOWN, Unknown
+from twin.pulumi.provider.convert import UNKNOWN, Unknown
 
 BLOCK = "10.0.0.0/16"
 ROLE = "aws:iam/role:Role"
@@ -41,7 +41,7 @@ def test_a_wrong_type_and_a_missing_property_are_refused_with_their_paths(provid
 
 
 def test_a_secret_is_never_shown_in_a_refusal(provider):
-    from twin.pulumi.kubernetes.convert import Secret
+    from twin.pulumi.provider.convert import Secret
 
     _, mistakes = provider.checked(VPC, "v", cidrBlock=BLOCK, enableDnsSupport=Secret("hunter2"))
     assert mistakes

@@ -14,7 +14,7 @@ from twin.clouds.watched import Watch
 from twin.clouds.wire.check import check
 from twin.clouds.wire.model import Field, Wire, from_json, to_json
 from twin.clouds.world import World, values_at
-from twin.pulumi.kubernetes.convert import UNKNOWN, Unknown
+from twin.pulumi.provider.convert import UNKNOWN, Unknown
 
 PLACE = {"name": Field(shape="string", required=True), "size": Field(shape="integer")}
 INPUTS = {

@@ -9,7 +9,7 @@ from twin.clouds import aws, azure
 from twin.clouds.model import Demand, Making, Rule, Settings
 from twin.clouds.rules import verdict
 from twin.clouds.world import World
-from twin.pulumi.kubernetes.convert import UNKNOWN
+from twin.pulumi.provider.convert import UNKNOWN
 
 CLOUDS = {"aws": (aws.CLOUD, cases_aws), "azure-native": (azure.CLOUD, cases_azure)}
 

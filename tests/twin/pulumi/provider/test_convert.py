@@ -4,7 +4,7 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as some
 
-from twin.pulumi.kubernetes.convert import (
+from twin.pulumi.provider.convert import (
     SECRET,
     SIGNATURE,
     UNKNOWN,

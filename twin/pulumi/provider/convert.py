@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
 
-from twin.pulumi.kubernetes.errors import ProviderError
+from twin.pulumi.provider.errors import ProviderError
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105  the wire format's marker, not a secret
