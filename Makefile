@@ -5,6 +5,8 @@ EVERSTEP := .venv/bin/everstep
 # Tests that take minutes and have targets of their own, apart from `make test`.
 ELASTIC := tests/trainer/test_live_job.py
 CLOUDS := tests/twin/clouds tests/twin/spot tests/twin/nodes/test_cloud_machines.py
+# One of the two halves of `make test-twin`: what mostly waits for the engine.
+ENGINE := tests/twin/pulumi tests/twin/program tests/e2e/test_images_that_are_nowhere.py
 
 aws azure: %: .venv/.%  ## Add what the stacks of one cloud need
 
@@ -26,10 +28,10 @@ test-twin: built  ## Run the tests against real nodes, etcd and the real Pulumi 
 	@$(MAKE) --no-print-directory --jobs=2 test-engine test-nodes  # the first mostly waits
 
 test-engine: built  ## Of these, the ones of the engine, its plugins and the program
-	.venv/bin/pytest -m twin tests/twin/pulumi tests/twin/program
+	.venv/bin/pytest -m twin $(ENGINE)
 
 test-nodes: built  ## Of these, all others: machines, images, controller, trainer
-	.venv/bin/pytest -m twin --ignore=tests/twin/pulumi --ignore=tests/twin/program $(addprefix --ignore=,$(ELASTIC) $(CLOUDS))
+	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE) $(ELASTIC) $(CLOUDS))
 
 test-e2e: built  ## Run the whole path: up, train, evict, report, down
 	.venv/bin/pytest -m e2e --ignore=tests/e2e/test_clouds.py

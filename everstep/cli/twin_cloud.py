@@ -1,16 +1,10 @@
 """A cloud of the twin from the command line's side: what it is told, prepared with, and asked at the end."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
-
 from everstep.cli import stand_ins, toolbox
 from everstep.cli.access import Place
 from everstep.cli.clouds import CLOUDS
 from everstep.cli.console import people, say, warn
 from everstep.progress import Progress
-
-if TYPE_CHECKING:
-    from twin.nodes import Twin
 
 
 def show_banner(place: Place) -> None:
@@ -56,26 +50,3 @@ def left_in_accounts(place: Place) -> list[str]:
         for cloud in place.clouds
         for resource in Account(place.workspace.state, cloud).read().resources
     ]
-
-
-def withhold(twin: "Twin", taken: Sequence[str], seconds: float) -> None:
-    """Let the cloud have no room for as many machines as are taken, pool by pool, for so long."""
-    from twin.clouds.capacity.supply import Supply
-
-    pools = {machine.spec.name: machine.spec.group for machine in twin.status().machines}
-    for pool, room in room_left(pools, taken).items():
-        Supply(twin.state).limit(pool, room, seconds)
-
-
-def room_left(pools: Mapping[str, str], taken: Collection[str]) -> dict[str, int]:
-    """How many machines each pool that loses some keeps.
-
-    Args:
-        pools: the pool of each machine; empty for a machine of none.
-        taken: machines' names.
-    """
-    losing = {pool for name, pool in pools.items() if name in taken and pool}
-    return {
-        pool: sum(each == pool and name not in taken for name, each in pools.items())
-        for pool in sorted(losing)
-    }

@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import twin
-from twin.nodes import image_aliases, machine_config, machine_images, processes, root_folder
+from twin.nodes import (
+    image_aliases,
+    machine_config,
+    machine_images,
+    network,
+    processes,
+    root_folder,
+)
 from twin.nodes.cgroups import Tree
 from twin.nodes.layout import MachineLayout
 from twin.nodes.machine_config import INSIDE
@@ -110,6 +117,7 @@ def furnish(plan: Plan) -> None:
     root_folder.hide_sysctls()
     LOGS.mkdir(exist_ok=True)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    network.refuse_lost_packets()
 
 
 def name_images(aliases: Mapping[str, str]) -> None:

@@ -70,6 +70,17 @@ def add_metadata_address() -> None:
     _ip([f"address replace {addressing.METADATA}/32 dev lo"])
 
 
+def refuse_lost_packets() -> None:
+    """Let the calling process's machine refuse what is for a service that kube-proxy does not know, or not yet.
+
+    Without this such a packet vanishes on its way, and what sent it hangs for half a minute, as the connection is
+    remembered as one that nobody turned round: a DNS that started a moment before the rules were there did.
+    """
+    for chain in ("OUTPUT", "FORWARD"):
+        services = ["--destination", str(addressing.SERVICES_NETWORK)]
+        _run(["iptables", "--wait", "--append", chain, *services, "--jump", "REJECT"])
+
+
 def unplug(switch_pid: int, address: Address) -> None:
     """Pull the cable: both its ends are gone when this returns. Nothing happens where there is none."""
     _delete_link(switch_pid, address.port)
@@ -110,9 +121,16 @@ def _ip(lines: Iterable[str], inside_pid: int | None = None) -> None:
         OSError: one was refused; it says which and why.
     """
     command = ["ip", "-batch", "-"]
-    done = subprocess.run(
+    _run(
         command if inside_pid is None else _inside(inside_pid, command),
-        input="\n".join(lines) + "\n",
+        "\n".join(lines) + "\n",
+    )
+
+
+def _run(command: list[str], said: str = "") -> None:
+    done = subprocess.run(
+        command,
+        input=said,
         text=True,
         capture_output=True,
         check=False,

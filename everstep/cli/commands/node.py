@@ -1,11 +1,9 @@
 """`everstep node ...`: machines of the twin, one by one."""
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
 import typer
 
-from everstep.cli import twin_cloud
 from everstep.cli.access import machine_names, place_to_look
 from everstep.cli.commands.options import DEFAULT_STACK, NodeName, Stack
 from everstep.cli.commands.spot import act
@@ -85,13 +83,10 @@ def reclaim(
     Azure says so 30 seconds ahead, AWS 120. Several are taken at the same moment. Their pool makes
     others, at once or when the cloud has room again.
     """
+    from twin.clouds import capacity
+
     here = place_to_look(stack)
-    twin, taken = here.twin(), [here.node(node) for node in nodes]
-    if return_after:
-        twin_cloud.withhold(twin, taken, notice + return_after)
-    with (
-        progress().step(f"Reclaiming {', '.join(taken)} within {notice:g} s"),
-        ThreadPoolExecutor(max_workers=len(taken)) as hands,
-    ):
-        for done in [hands.submit(twin.reclaim, node, notice) for node in taken]:
-            done.result()
+    taken = [here.node(node) for node in nodes]
+    room_in = notice + return_after if return_after else None
+    with progress().step(f"Reclaiming {', '.join(taken)} within {notice:g} s"):
+        capacity.reclaim(here.workspace.state, taken, notice, room_in)

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -156,6 +157,20 @@ def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api):
 
     api.request("GET", f"/api/v1/namespaces/kube-system/pods/{dns['metadata']['name']}/log")
     assert dns["spec"]["nodeName"] == "system-0"
+
+
+def test_a_service_that_nobody_serves_refuses_at_once(twin):
+    """A packet that vanished would let a program hang for half a minute that only came too early."""
+    asked = "import socket; socket.create_connection(('10.96.200.200', 443), timeout=20)"
+    inside = f"--net=/proc/{kubelet(twin, 'gpu-0')}/ns/net"
+    done = subprocess.run(
+        ["nsenter", inside, sys.executable, "-c", asked],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "ConnectionRefusedError" in done.stderr
 
 
 def test_the_host_is_as_it_was(twin, host_before):

@@ -1,10 +1,6 @@
 """A Pulumi project on a cluster of its own: the real engine, our plugins, a real API server without machines."""
 
-import json
 import os
-import signal
-import subprocess
-import textwrap
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,73 +10,22 @@ import pytest
 from kubernetes import client, config
 
 from everstep.progress import Lines
+from tests.twin.project import Project, pulumi_program
 from twin.pulumi import install_plugins
 
-COMMAND_SECONDS = 110
+__all__ = ["pulumi_program"]
 
 
-class Project:
-    """One Pulumi project with one stack and a state of its own."""
+class ClusterProject(Project):
+    """A project about the objects of a cluster."""
 
-    def __init__(self, folder: Path, pulumi: Path, environment: dict[str, str]) -> None:
-        self.folder, self._pulumi = folder, pulumi
-        self.environment = environment
-        (folder / "Pulumi.yaml").write_text("name: probe\nruntime: python\n")
-        self.program("")
-        self.pulumi("stack", "init", "test")
-
-    def program(self, text: str) -> None:
-        """Write the program; what every one of them needs is imported already."""
-        head = """
+    head = """
 import os
 import pulumi
 import pulumi_kubernetes as k8s
 from pulumi import ResourceOptions as Opts
 namespace = os.environ["NAMESPACE"]
 """
-        (self.folder / "__main__.py").write_text(head + textwrap.dedent(text))
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start `pulumi`, in a process group of its own as a terminal would."""
-        return subprocess.Popen(
-            [self._pulumi, *arguments, "--non-interactive", "--color=never"],
-            cwd=self.folder,
-            env={**os.environ, **self.environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def pulumi(self, *arguments: str, fails: bool = False) -> str:
-        """Run `pulumi`; return what it prints."""
-        running = self.start(*arguments)
-        try:
-            output, _ = running.communicate(timeout=COMMAND_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(running.pid, signal.SIGKILL)
-            raise
-        assert (running.returncode != 0) == fails, f"pulumi {' '.join(arguments)}:\n{output}"
-        return output
-
-    def up(self, *arguments: str, fails: bool = False) -> str:
-        return self.pulumi("up", "--yes", "--skip-preview", *arguments, fails=fails)
-
-    def preview(self) -> dict[str, str]:
-        """Return what a preview would do to each resource, by name."""
-        steps = json.loads(self.pulumi("preview", "--json"))["steps"]
-        found: dict[str, str] = {}
-        for step in steps:
-            found.setdefault(step["urn"].rpartition("::")[2], step["op"])
-        return found
-
-    def resources(self) -> dict[str, dict]:
-        """Return the resources of the state, by name."""
-        state = json.loads(self.pulumi("stack", "export"))
-        return {
-            each["urn"].rpartition("::")[2]: each
-            for each in state["deployment"].get("resources", [])
-        }
 
 
 @pytest.fixture(scope="session")
@@ -100,28 +45,18 @@ def kubeconfig(tmp_path_factory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def pulumi_program() -> Path:
-    """The Pulumi engine; EVERSTEP_TEST_PULUMI names one that is built already."""
-    if given := os.environ.get("EVERSTEP_TEST_PULUMI"):
-        return Path(given)
-    from twin.toolchain import ensure_tools
-
-    return ensure_tools(["pulumi"], Lines())["pulumi"]
-
-
-@pytest.fixture(scope="session")
 def plugins(pulumi_program, tmp_path_factory) -> dict[str, str]:
     return install_plugins(tmp_path_factory.mktemp("pulumi-home"), pulumi_program)
 
 
 @pytest.fixture
-def project(tmp_path, pulumi_program, plugins, kubeconfig, namespace) -> Project:
+def project(tmp_path, pulumi_program, plugins, kubeconfig, namespace) -> ClusterProject:
     """A project whose default provider is the cluster, in the test's own namespace."""
     state = tmp_path / "state"
     state.mkdir()
     folder = tmp_path / "project"
     folder.mkdir()
-    return Project(
+    return ClusterProject(
         folder,
         pulumi_program,
         {

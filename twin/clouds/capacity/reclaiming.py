@@ -1,7 +1,6 @@
 """Takes machines back as a spot market does, at somebody's word: for drills, demonstrations and tests."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -53,9 +52,21 @@ def reclaim(
 
 
 def _keep_room_closed(twin: Twin, names: Sequence[str], seconds: float) -> None:
-    """Let there be room for the machines that stay in each pool, and for no others."""
     there = [m for m in twin.status().machines if m.power is not Power.GONE]
-    groups = {m.spec.name: m.spec.group for m in there if m.spec.group}
-    staying = Counter(group for name, group in groups.items() if name not in names)
-    for group in {groups[name] for name in names if name in groups}:
-        Supply(twin.state).limit(group, staying[group], seconds)
+    pools = {m.spec.name: m.spec.group for m in there}
+    for pool, room in room_left(pools, names).items():
+        Supply(twin.state).limit(pool, room, seconds)
+
+
+def room_left(pools: Mapping[str, str], taken: Collection[str]) -> dict[str, int]:
+    """Return how many machines each pool that loses some keeps: there is room for those, and for no others.
+
+    Args:
+        pools: the pool of each machine; empty for a machine of none.
+        taken: machines' names.
+    """
+    losing = {pool for name, pool in pools.items() if name in taken and pool}
+    return {
+        pool: sum(each == pool and name not in taken for name, each in pools.items())
+        for pool in sorted(losing)
+    }

@@ -1,6 +1,6 @@
-"""A cloud of the twin from the command line's side."""
+"""Machines taken back: what room their pools keep."""
 
-from everstep.cli.twin_cloud import room_left
+from twin.clouds.capacity.reclaiming import room_left
 
 POOLS = {"t4-0": "t4", "t4-1": "t4", "a10-0": "a10", "system-0": "system", "mine": ""}
 
