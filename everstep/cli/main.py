@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from everstep.cli.commands import cost, doctor, engine, node, preview, spot, status, up, watch
+from everstep.cli.commands import (
+    cost,
+    doctor,
+    engine,
+    market,
+    node,
+    preview,
+    spot,
+    status,
+    up,
+    watch,
+)
 from everstep.cli.console import results
 from everstep.cli.failures import guarded
 
@@ -53,6 +64,7 @@ app.command(rich_help_panel=MACHINES)(spot.drain)
 app.command(rich_help_panel=MACHINES)(spot.vanish)
 app.command("return", rich_help_panel=MACHINES)(spot.come_back)
 app.add_typer(node.app, name="node", rich_help_panel=MACHINES)
+app.add_typer(market.app, name="market", rich_help_panel=MACHINES)
 app.command(rich_help_panel=BY_HAND)(doctor.doctor)
 app.command(
     rich_help_panel=BY_HAND,

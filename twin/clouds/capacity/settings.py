@@ -4,13 +4,14 @@ Both are off until somebody asks: time passes as it does, and the cloud has room
 """
 
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from everstep.errors import EverstepError
 from twin.clouds.capacity import market
-from twin.clouds.capacity.market import Parameters
+from twin.clouds.capacity.market import Change, Parameters
 from twin.clouds.capacity.pools import Pool
 from twin.nodes import files
 from twin.nodes.model import Cloud
@@ -50,12 +51,28 @@ class Settings:
         """Return how long a notice is here."""
         return NOTICE_SECONDS[cloud] / self.factor
 
+    def rules(self, pool: Pool) -> bool:
+        """Return whether the market has a say in a pool."""
+        return bool(self.seed) and pool.capacity == "spot" and pool.maximum > 0
+
     def room(self, pool: Pool, now: float) -> int | None:
         """Return how many machines of a pool the market has room for; None where it has no say."""
-        if not self.seed or pool.capacity != "spot" or not pool.maximum:
+        if not self.rules(pool):
             return None
         seconds = (now - self.began) * self.factor
-        return market.room(f"{self.seed}/{pool.name}", pool.maximum, seconds, self.parameters)
+        return market.room(self._seed_of(pool), pool.maximum, seconds, self.parameters)
+
+    def coming(self, pool: Pool, now: float) -> Iterator[Change]:
+        """Yield what the market will do to a pool, without end; `at` in seconds of ours from now on."""
+        if not self.rules(pool):
+            return
+        for change in market.changes(self._seed_of(pool), pool.maximum, self.parameters):
+            seconds = self.began + change.at / self.factor - now
+            if seconds > 0:
+                yield Change(seconds, change.machines)
+
+    def _seed_of(self, pool: Pool) -> str:
+        return f"{self.seed}/{pool.name}"
 
 
 def compress_time(state: Path, factor: float) -> None:

@@ -1,6 +1,7 @@
 """Pools on disk, and the machines they describe."""
 
 import threading
+from itertools import islice
 
 import pytest
 
@@ -169,3 +170,14 @@ def test_time_neither_stands_still_nor_runs_backwards(tmp_path, factor):
 def test_a_market_needs_a_seed(tmp_path):
     with pytest.raises(EverstepError, match="needs a seed"):
         open_market(tmp_path, "")
+
+
+def test_what_a_market_will_do_is_told_ahead_and_comes_true():
+    opened = Settings(factor=3600, seed="s", began=1000.0)
+
+    coming = list(islice(opened.coming(pool(), 1010.0), 20))
+
+    assert all(change.at > 0 for change in coming), "what has been is not told"
+    for change in coming:
+        assert opened.room(pool(), 1010.0 + change.at + 1e-6) == change.machines
+    assert list(Settings().coming(pool(), 1010.0)) == []
