@@ -24,7 +24,7 @@ from mistakes import MISTAKES, Mistake
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("components", "everstep", "manifests", "policy", "stacks", "tests/policy", "tests/unit")
-FILES = ("pyproject.toml", "Pulumi.yaml", "__main__.py")
+FILES = ("pyproject.toml", "Pulumi.yaml", "__main__.py", "docs/configuration.md")
 SUITE = ("tests/unit/components", "tests/policy")
 LIMIT_SECONDS = 300
 FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -74,6 +74,7 @@ def _copy(tree: Path) -> Path:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tree / name, ignore=ignored, dirs_exist_ok=True)
     for name in FILES:
+        (tree / name).parent.mkdir(exist_ok=True)
         shutil.copy2(ROOT / name, tree / name)
     return tree
 
