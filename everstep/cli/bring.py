@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from twin.nodes import MachineSpec
 
 
-PROTECTED = "it is protected"
-"""What Pulumi says of a resource that must not be destroyed; the twin is no way around that."""
-
-
 def check_machine(place: Place) -> None:
     """Make sure that this machine can be what the stack asks of it, before anything is written.
 
@@ -72,8 +68,9 @@ def take_down(place: Place, progress: Progress) -> None:
     """Destroy the stack, then the twin under it; afterwards nothing of either is left.
 
     Raises:
-        EverstepError: on a cluster of the user's own or in a real cloud, something could not be
-            destroyed. On the twin that is only a warning: the machines it ran on go anyway.
+        EverstepError: something is protected, so nothing was touched; or, on a cluster of the
+            user's own or in a real cloud, something could not be destroyed. On the twin that is
+            only a warning: the machines it ran on go anyway.
     """
     left: list[str] = []
     if state_file(place.workspace).exists() or place.ground is Ground.CLOUD:
@@ -96,19 +93,33 @@ def _destroy(place: Place, progress: Progress) -> bool:
     """Destroy the stack; whether all of it could be."""
     engine = place.engine(progress)
     release_dead_locks(engine)
+    _refuse_protected(engine)
     try:
         if place.on_twin:
             place.connect().check()
         tally: Tally = engine.destroy(progress)
         say(f"   {tally.sentence()}", style="bright_black")
     except EverstepError as error:
-        if not place.on_twin or PROTECTED in error.remedy:
+        if not place.on_twin:
             raise
         warn(f"{error.what}; its machines go anyway, so the stack's state is removed instead")
         engine.remove_stack()
         return False
     engine.remove_stack()
     return True
+
+
+def _refuse_protected(engine: Engine) -> None:
+    """Leave a protected stack alone: Pulumi itself would destroy all of it that is not protected first."""
+    if not (names := engine.protected()):
+        return
+    stack = engine.workspace.stack
+    raise EverstepError(
+        f"the stack {stack} is protected; nothing was destroyed: {', '.join(names)}",
+        f"Where it really is to go: set everstep:protect to false in {engine.workspace.stack_file} (and "
+        f"environment in everstep:tags to another word than prod, which asks for protection), "
+        "run `everstep up`, then `everstep down`.",
+    )
 
 
 def describe_run(folder: Path) -> str | None:

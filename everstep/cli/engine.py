@@ -99,6 +99,12 @@ class Engine:
                 raise failure(verb, self.workspace, events, output)
             return events.tally()
 
+    def protected(self) -> list[str]:
+        """The names of the resources that the state says must not be destroyed."""
+        state = json.loads(self.aside("stack", "export", "--stack", self.workspace.stack))
+        resources = (state.get("deployment") or {}).get("resources") or ()
+        return [str(one["urn"]).rpartition("::")[2] for one in resources if one.get("protect")]
+
     def remove_stack(self) -> None:
         """Forget the stack and its state, whatever it still lists; stack files stay."""
         if state_file(self.workspace).exists():

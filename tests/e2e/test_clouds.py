@@ -245,7 +245,9 @@ def test_a_changed_field_updates_or_replaces_as_it_must(walk):
 
 def test_down_leaves_the_cloud_and_the_machine_empty(walk):
     if walk.stack.endswith("-prod"):
-        assert walk.said["protected"].returncode, "what is protected must not go unasked"
+        refused = walk.said["protected"]
+        assert refused.returncode, "what is protected must not go unasked"
+        assert "is protected; nothing was destroyed" in refused.stderr
         walk.change(tags={"environment": "dev"})
         content = yaml.safe_load(walk.stack_file.read_text())
         content["config"]["everstep:protect"] = False

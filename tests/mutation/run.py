@@ -23,7 +23,18 @@ from queue import SimpleQueue
 from mistakes import MISTAKES, Mistake
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("components", "everstep", "manifests", "policy", "stacks", "tests/policy", "tests/unit")
+COPIED = (
+    "components",
+    "controller",
+    "everstep",
+    "manifests",
+    "policy",
+    "spot",
+    "stacks",
+    "trainer",
+    "tests/policy",
+    "tests/unit",
+)
 FILES = ("pyproject.toml", "Pulumi.yaml", "__main__.py", "docs/configuration.md")
 SUITE = ("tests/unit/components", "tests/policy")
 LIMIT_SECONDS = 300
