@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from everstep.elastic.etcd import Entry, Etcd, EtcdRefusedError, EtcdUnreachableError
@@ -241,8 +241,8 @@ class Agent:
     def _decide(self) -> None:
         try:
             while not self._closed.is_set():
-                event = self._next_event()
-                for action in self._core.handle(event, time.monotonic()):
+                events = [self._next_event(), *self._more_events()]
+                for action in self._core.handle_all(events, time.monotonic()):
                     self._carry_out(action)
         except Exception as error:  # whoever waits in rendezvous must hear of any end
             log.debug("the membership thread ends", exc_info=True)
@@ -257,6 +257,12 @@ class Agent:
             return self._events.get(timeout=max(0.0, wake_at - time.monotonic()) + 0.001)
         except queue.Empty:
             return Tick()
+
+    def _more_events(self) -> Iterator[Event]:
+        """What has come in the meantime."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._events.get_nowait()
 
     def _carry_out(self, action: Action) -> None:
         match action:

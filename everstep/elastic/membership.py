@@ -18,8 +18,9 @@ learns of a change.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,11 @@ class Generation:
     number: int
     members: tuple[str, ...]
     store: str = ""
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Rank by identity."""
+        return {identity: place for place, identity in enumerate(self.members)}
 
     def to_json(self) -> str:
         """The value of the generation's key."""
@@ -278,7 +284,16 @@ class Membership:
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Learn one thing; `now` is any clock that only goes forward, in seconds."""
-        return [*self._learn(event), *self._decide(now)]
+        return self.handle_all([event], now)
+
+    def handle_all(self, events: Iterable[Event], now: float) -> list[Action]:
+        """Learn things in their order, then decide once.
+
+        Deciding looks at every member. In a large group news comes by the hundred, so an agent that
+        decided on each piece of it would fall behind.
+        """
+        actions = [action for event in events for action in self._learn(event)]
+        return [*actions, *self._decide(now)]
 
     def wake_at(self, now: float) -> float | None:
         """When a `Tick` could change something, or None: then only an event can."""
@@ -361,7 +376,7 @@ class Membership:
 
     def _holds_state(self) -> bool:
         """Whether workers that wait here were in the last generation, and may have what nobody else has."""
-        inside = self.current is not None and self.identity in self.current.members
+        inside = self.current is not None and self.identity in self.current.places
         return self.rules.living and self.wants and inside
 
     def _announce(self) -> Announce:
@@ -392,7 +407,7 @@ class Membership:
         if self.current and self._begun(self.current):
             self.mine, self.wants, self._complete_since = self.current, False, None
             self._ahead_since = None
-            place = self.mine.members.index(self.identity)
+            place = self.mine.places[self.identity]
             leave = [Announce(self._own_after(), leaving=True)] if self.leaving else []
             return [Begin(self.mine, place), *leave, *self._decide(now)]
         return self._perhaps_propose(now)
@@ -440,7 +455,7 @@ class Membership:
         return [Register(self._number())]
 
     def _begun(self, generation: Generation) -> bool:
-        return self.identity in generation.members and generation.number > self._own_after()
+        return self.identity in generation.places and generation.number > self._own_after()
 
     def _perhaps_propose(self, now: float) -> list[Action]:
         ranked = rank(waiting(self.members, self.current), self.current)
@@ -463,7 +478,7 @@ class Membership:
         """A group that trained before goes on at once; a first one gives the others time to arrive."""
         full = len(ranked) >= self.rules.max_members
         continued = self.current is not None and any(
-            m.identity in self.current.members for m in ranked
+            m.identity in self.current.places for m in ranked
         )
         since = self._complete_since if self._complete_since is not None else now
         return full or continued or now - since >= self.rules.settle_seconds
@@ -503,7 +518,7 @@ def waiting(members: Mapping[str, Member], current: Generation | None) -> list[M
         member
         for member in members.values()
         if not member.leaving
-        and not (current and member.identity in current.members and _trains(member, current))
+        and not (current and member.identity in current.places and _trains(member, current))
     ]
 
 
@@ -511,12 +526,12 @@ def busy(members: Mapping[str, Member], current: Generation | None) -> list[Memb
     """Live members of the current generation that have not stopped, leaving ones included."""
     if current is None:
         return []
-    return [m for m in members.values() if m.identity in current.members and _trains(m, current)]
+    return [m for m in members.values() if m.identity in current.places and _trains(m, current)]
 
 
 def rank(candidates: list[Member], current: Generation | None) -> list[Member]:
     """In rank order: those who trained before keep theirs (their caches are warm), then by registration."""
-    before = {identity: place for place, identity in enumerate(current.members)} if current else {}
+    before = current.places if current else {}
     return sorted(
         candidates, key=lambda m: (before.get(m.identity, len(before)), m.order, m.identity)
     )

@@ -99,7 +99,10 @@ class Agent:
     gone: bool = False
 
     def handle(self, event: Event, now: float) -> None:
-        for action in self.core.handle(event, now):
+        self.handle_all([event], now)
+
+    def handle_all(self, events: list[Event], now: float) -> None:
+        for action in self.core.handle_all(events, now):
             self.carry_out(action)
 
     def carry_out(self, action: object) -> None:
@@ -177,9 +180,13 @@ class World:
                 self.etcd.remove(agent.lease_of)
 
     def deliver(self, agent: Agent, count: int) -> None:
-        for _ in range(min(count, len(agent.inbox))):
-            agent.handle(agent.inbox.popleft(), self.now)
-        agent.handle(Tick(), self.now)
+        """News reaches an agent: piece by piece, or at once where it was busy meanwhile."""
+        news = [agent.inbox.popleft() for _ in range(min(count, len(agent.inbox)))]
+        if self.random.random() < 0.5:
+            agent.handle_all([*news, Tick()], self.now)
+            return
+        for event in [*news, Tick()]:
+            agent.handle(event, self.now)
 
     def train(self) -> None:
         """One step of the current group, if every worker of it runs and none has been told to stop."""
