@@ -4,6 +4,7 @@ from everstep.cli import stand_ins, toolbox
 from everstep.cli.access import Place
 from everstep.cli.clouds import CLOUDS
 from everstep.cli.console import people, say, warn
+from everstep.errors import EverstepError
 from everstep.progress import Progress
 
 
@@ -27,8 +28,13 @@ def prepare(place: Place, progress: Progress) -> None:
     """Build what is missing, start the control plane, let local images answer for published ones.
 
     Raises:
-        EverstepError: the stack names a local image that there is not.
+        EverstepError: the stack names a local image that there is not, or disks.
     """
+    if place.config.etcd.persistence == "disk":
+        raise EverstepError(
+            "the twin's clouds have no disks that a pod could claim, and everstep:etcd.persistence is disk",
+            f"Say memory in {place.workspace.stack_file} for as long as you try it here.",
+        )
     from twin.clouds.capacity import ensure_control_plane
 
     present = toolbox.build(progress).references
