@@ -20,6 +20,10 @@ from typing import Any
 import pytest
 import yaml
 
+from everstep.progress import Silent
+from twin.nodes import Twin
+from twin.nodes.layout import Layout
+
 REPOSITORY = Path(__file__).parents[2]
 EVERSTEP = str(Path(sys.executable).parent / "everstep")
 STACKS = ("eks-dev", "aks-dev", "eks-prod", "aks-prod")
@@ -182,6 +186,8 @@ def walk(
         yield walk
     finally:
         walk.run("down", "--yes", *place, seconds=DOWN_SECONDS)
+        if (state := walk.folder / "state" / walk.stack).exists():  # protected, or half taken down
+            Twin(Layout(state)).down(Silent())
 
 
 def said(walk: Walk, name: str) -> str:
