@@ -20,6 +20,7 @@ from typing import NoReturn
 
 import torch
 
+from everstep.elastic import metrics
 from everstep.elastic.accounting import Accounting, Name
 from everstep.elastic.group import PeerLostError, Seat, agree, join, sum_in_default_group
 from everstep.elastic.live_worker import LiveGroup, UnfitError, attach_live, interruptible
@@ -76,6 +77,7 @@ def train_live(
     """One worker's life through all generations of the run."""
     alone = Seat(0, 1, 0, None, 1, sum_in_default_group)
     trainer = assemble(settings, group, alone, device, accounting)
+    metrics.offer(trainer.reading)
     warm_up(trainer)
     interruptible(trainer.model, group.check)
     while True:
@@ -98,6 +100,7 @@ def train_restart(
     if agree(seat, "run", "open" if unfinished else "finished") == "finished":
         return
     trainer = assemble(settings, group, seat, device, accounting)
+    metrics.offer(trainer.reading)
     restore(trainer)
     trainer.take(seat)
     if steps(trainer):

@@ -10,6 +10,14 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from everstep.cli.goodput import (
+    Goodput,
+    RestartEstimate,
+    WorkerSeconds,
+    goodput,
+    restart_estimate,
+    seconds,
+)
 from everstep.cli.run import ARRIVALS, LOSSES, Event, Run, Step
 
 VERSION = 1
@@ -54,6 +62,9 @@ class Report:
     images_per_second: float | None
     images_per_second_overall: float | None
     accuracy: float | None
+    goodput: Goodput | None
+    seconds: tuple[WorkerSeconds, ...]
+    restart_estimate: RestartEstimate | None
     events: tuple[Recovery, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -78,6 +89,9 @@ def build(run: Run) -> Report:
         images_per_second=median_throughput(run.steps),
         images_per_second_overall=overall_throughput(run),
         accuracy=accuracy(run),
+        goodput=goodput(run),
+        seconds=seconds(run),
+        restart_estimate=restart_estimate(run),
         events=tuple(recovery(run, event) for event in run.training_events),
     )
 

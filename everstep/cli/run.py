@@ -52,6 +52,7 @@ class Step:
     images: int
     epoch: int
     loss: float | None
+    again: bool = False  # written once more by the one that leads since; not done again
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,7 @@ def _step(line: Line) -> Step:
         images=line.number("images"),
         epoch=line.number("epoch"),
         loss=line.measure("loss"),
+        again=bool(line.values.get("again")),
     )
 
 
