@@ -1,6 +1,6 @@
 """Where a run's time went, what of it was good for something, and what another design would have lost.
 
-Pure functions of a `Run`; `report.build` puts them together, `seconds_screen` draws them.
+Pure functions of a `Run`; `report.build` puts them together, `everstep.cli.seconds_screen` draws them.
 
 *Goodput* is what the field means by it (Google's runtime goodput, Meta's effective training time
 ratio): productive time as a share of elapsed time. Productive is the time of steps that counted, each
@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from everstep import goodput as model
 from everstep.cli.run import Run, Step
-from everstep.cli.timeline import State, span, strips
+from everstep.cli.timeline import State, Strip, span, strips
 from everstep.elastic.accounting import Name
 from everstep.goodput import Cause, Change
 
@@ -143,22 +143,20 @@ def _worker_share(run: Run, redone: Sequence[Step]) -> float | None:
 def absent_seconds(run: Run) -> float:
     """How long no machine was there, as far as the machines' events tell."""
     lives = strips(run, run.lines[-1].at) if run.lines else ()
-    if not lives:
-        return 0.0
     cuts = sorted({at for life in lives for piece in life.segments for at in (piece.start, piece.end)})
-    away = (State.GONE, State.WAITING)
     return sum(
         right - left
         for left, right in pairwise(cuts)
-        if {piece.state for life in lives for piece in life.segments if piece.start <= left < piece.end}
-        <= {*away}
-        and any(
-            piece.state is State.GONE
-            for life in lives
-            for piece in life.segments
-            if piece.start <= left < piece.end
-        )
+        if _nobody({_state(life, left) for life in lives})
     )
+
+
+def _state(life: Strip, at: float) -> State:
+    return next(piece.state for piece in reversed(life.segments) if piece.start <= at)
+
+
+def _nobody(states: set[State]) -> bool:
+    return State.GONE in states and states <= {State.GONE, State.WAITING}
 
 
 # --- what restarting would have cost --------------------------------------------------------------

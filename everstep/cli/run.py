@@ -14,8 +14,11 @@ from typing import Any
 
 from everstep.elastic import journal
 
-LOSSES = frozenset({"drain", "vanish", "cut", "freeze", "remove", "notice", "reclaim"})
-"""Kinds of event that take a machine's worker away; with a spot notice it begins to leave."""
+ABSENCES = frozenset({"drain", "vanish", "cut", "freeze", "remove", "notice", "reclaim"})
+"""Kinds of event that take a machine away; with a spot notice it begins to leave."""
+
+LOSSES = ABSENCES | {"kill"}
+"""Kinds of event that take a worker away: also the death of its process alone."""
 
 ARRIVALS = frozenset({"return", "mend", "thaw", "add"})
 """Kinds of event that bring a machine back."""
