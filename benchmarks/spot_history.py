@@ -111,6 +111,8 @@ class History:
 
     def _happen(self, one: Planned) -> None:
         nodes, name = self._nodes, one.node
+        if one.kind == "kill":  # a node that has just come back may have no worker yet
+            name = next(iter(sorted(self._training(), key=lambda other: other != name)))
         acts: dict[str, Callable[[], None]] = {
             "kill": lambda: os.kill(nodes.worker(name), signal.SIGKILL),
             "vanish": lambda: nodes.signal_all(name, signal.SIGKILL),
@@ -124,6 +126,12 @@ class History:
         with self._events.open("a") as file:
             file.write(json.dumps(said) + "\n")
         print(f"{one.at:6.1f} s  {one.kind:7} {name}", file=sys.stderr, flush=True)
+
+    def _training(self) -> set[str]:
+        """The nodes whose workers took the last step."""
+        newest = self._nodes.journal("step")[-1]["generation"]
+        groups = self._nodes.journal("generation")
+        return {str(entry["file"]) for entry in groups if entry["generation"] == newest}
 
 
 def window(run: Run, began: float, ended: float) -> float:
