@@ -120,7 +120,7 @@ class Trainer:
         """What this worker shows to Prometheus; may be asked from another thread."""
         return Reading(
             labels={"job": self.settings.job, "worker": worker_name()},
-            seconds=self.accounting.spent(),
+            seconds=self.accounting.settled(),
             step=self.step,
             samples=self.account.samples,
             generation=self.group.generation,

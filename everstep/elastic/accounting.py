@@ -30,6 +30,7 @@ class Name(StrEnum):
     REDO = "redo"  # worked on a step that has to be done again
 
 
+_OF_A_STEP = (Name.DATA, Name.COMPUTE, Name.EXCHANGE)
 _BEFORE_A_STEP = (Name.START_UP, Name.IDLE, Name.FORM, Name.COPY)
 
 WORD_SECONDS = 5.0
@@ -105,6 +106,13 @@ class Accounting:
         self._spent[name] -= in_vain
         self._spent[became] += in_vain
         return in_vain
+
+    def settled(self) -> Mapping[str, float]:
+        """As `spent`, without the step in flight, which may yet be renamed: no name's seconds ever fall."""
+        before = {name.value: self._before_step[name] for name in _OF_A_STEP}
+        return {
+            name: round(before.get(name, seconds), 4) for name, seconds in self.spent().items()
+        }
 
     def spent(self) -> Mapping[str, float]:
         """Seconds under each name since the beginning, up to this moment; they add up to the wall clock."""

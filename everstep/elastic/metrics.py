@@ -29,7 +29,7 @@ class Reading:
 
     Attributes:
         labels: on every sample: the job and the worker.
-        seconds: since the process began, by `accounting.Name`; with what is going on now.
+        seconds: since the process began, by `accounting.Name`; none of them ever falls.
         step: completed steps of the run.
         samples: that made the state, counted by the ledger.
         generation: that the worker is in, or was in last.

@@ -98,24 +98,42 @@ def test_a_worker_says_what_it_spent_now_and_then_and_only_after_a_step():
     assert said == [161, 169], "after the first step's end, and when the word was 5 s old again"
 
 
-@given(
-    moves=lists(
-        tuples(sampled_from([*Name, "step", "void"]), floats(0, 100, allow_nan=False)), max_size=40
-    )
+MOVES = lists(
+    tuples(sampled_from([*Name, "step", "void"]), floats(0, 100, allow_nan=False)), max_size=40
 )
+
+
+def make(accounting, what):
+    if what == "step":
+        accounting.begin_step()
+    elif what == "void":
+        accounting.void_step()
+    else:
+        accounting.begin(what)
+
+
+@given(moves=MOVES)
 def test_the_names_add_up_to_the_wall_clock_whatever_happens(moves):
     clock = Clock()
     accounting = Accounting(clock)
     for what, seconds in moves:
-        if what == "step":
-            accounting.begin_step()
-        elif what == "void":
-            accounting.void_step()
-        else:
-            accounting.begin(what)
+        make(accounting, what)
         clock.now += seconds
 
     spent = accounting.spent()
 
     assert abs(sum(spent.values()) - (clock.now - 100)) < 0.01
     assert all(seconds >= 0 for seconds in spent.values())
+
+
+@given(moves=MOVES)
+def test_what_prometheus_counts_never_falls(moves):
+    clock = Clock()
+    accounting = Accounting(clock)
+    before = {}
+    for what, seconds in moves:
+        make(accounting, what)
+        clock.now += seconds
+        after = accounting.settled()
+        assert all(after[name] >= counted for name, counted in before.items())
+        before = after
