@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from everstep.cli.goodput import (
+from everstep.cli.seconds import (
     Goodput,
     RestartEstimate,
     WorkerSeconds,

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everstep.cli.goodput import Goodput, RestartEstimate, WorkerSeconds, total
+from everstep.cli.seconds import Goodput, RestartEstimate, WorkerSeconds, total
 from everstep.elastic.accounting import Name
 
 TRAINING, WORK, CHANGE, BEFORE = (
