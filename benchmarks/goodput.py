@@ -16,7 +16,17 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise, takewhile
 from statistics import median
 
-from everstep.goodput import Cause, Change, Cost, Design, Outcome, assumptions, live, replay, restart
+from everstep.goodput import (
+    Cause,
+    Change,
+    Cost,
+    Design,
+    Outcome,
+    assumptions,
+    live,
+    replay,
+    restart,
+)
 from twin.clouds.capacity import market
 
 HOURS = 350  # the published traces last 271 to 428
@@ -102,7 +112,9 @@ def history(seed: int, machines: int, per_hour: float, hours: float) -> Iterator
         yield Change(after.at, Cause.JOIN if moved > 0 else Cause.LOSS, abs(moved))
 
 
-def simulate(workload: Workload, machines: int, options: argparse.Namespace) -> list[dict[str, object]]:
+def simulate(
+    workload: Workload, machines: int, options: argparse.Namespace
+) -> list[dict[str, object]]:
     """All designs over the same markets, from the calmest to the roughest."""
     least, most = CHANGES_PER_HOUR
     rates = [least + (most - least) * i / max(options.seeds - 1, 1) for i in range(options.seeds)]
@@ -138,12 +150,12 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 GENERAL = (
     "a simulation: no machine was lost for it",
-    f"changes of a market fitted to published statistics (skypilot-org/spot-traces), {CHANGES_PER_HOUR[0]} to "
-    f"{CHANGES_PER_HOUR[1]} an hour; churn faster than their 5 minutes is not in them",
+    f"{CHANGES_PER_HOUR[0]} to {CHANGES_PER_HOUR[1]} changes an hour, of a market fitted to skypilot-org/spot-traces",
+    "churn faster than the five minutes between those traces' looks is not in them",
     "no notice is given: every loss has to be detected",
     "time in which the market has no machine counts for nobody; goodput is of the rest",
-    "costs of changes as measured with 3 workers on CPUs, the worst seen for `live`; a larger group's, and "
-    "the start-up of a GPU, may be more",
+    "costs of changes as measured with 3 workers on CPUs, the worst seen for `live`",
+    "a larger group's costs, and the start-up of a GPU, may be more",
     "work grows with the number of machines; checkpoints lie outside of the spot machines",
 )
 

@@ -37,6 +37,7 @@ from rich.console import Console
 from everstep.cli.report import Report, build
 from everstep.cli.run import Run
 from everstep.cli.screen import report_screen
+from everstep.cli.seconds import counted_steps
 from everstep.cli.sources import Folder
 from tests.trainer.nodes import REPOSITORY, Nodes, running_etcd, small_data
 
@@ -136,8 +137,7 @@ class History:
 
 def window(run: Run, began: float, ended: float) -> float:
     """Goodput of the history alone: steps that counted over its seconds, the first start-up left out."""
-    counted = {step.step: step for step in run.steps}
-    good = sum(step.seconds for step in counted.values() if began < step.at <= ended)
+    good = sum(s.seconds for s in counted_steps(run.steps).values() if began < s.at <= ended)
     return good / (ended - began)
 
 
@@ -229,7 +229,9 @@ def show(
         print(json.dumps({**figures, "report": report.to_json()}, indent=1))
         return
     Console(width=110).print(report_screen(report, run, ended, 110))
-    print(f"\n{sentence(report, figures)}\nload {loads[0]:.1f} before; {loads[1]:.1f} over the last 15 minutes")
+    print(
+        f"\n{sentence(report, figures)}\nload {loads[0]:.1f} before; {loads[1]:.1f} over the last 15 minutes"
+    )
 
 
 def sentence(report: Report, figures: dict[str, object]) -> str:

@@ -262,10 +262,12 @@ TORCHRUN_JOIN = Cost(
     11.0, f"a node joins under torchrun's etcd backend, the others' pause: {MEASURED}"
 )
 TORCHRUN_NOTICE = Cost(
-    42.5, "as a loss: torchrun's backend has no leave, the lease runs out; in fact one drain ended the job"
+    42.5,
+    "as a loss: torchrun's backend has no leave, the lease runs out; in fact one drain ended the job",
 )
 TORCHRUN_BEGIN = Cost(
-    32.5, "30 s last call, waited out whenever a node is lacking, and 2.5 s of process start on a CPU"
+    32.5,
+    "30 s last call, waited out whenever a node is lacking, and 2.5 s of process start on a CPU",
 )
 START_UP = Cost(11.9, f"a vanished node's return until it trains, on the twin: {MEASURED}")
 NOTHING = Cost(0.0, "none")

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from everstep.cli.run import ARRIVALS, LOSSES, Event, Run, Step
 from everstep.cli.seconds import (
     Goodput,
     RestartEstimate,
@@ -18,7 +19,6 @@ from everstep.cli.seconds import (
     restart_estimate,
     seconds,
 )
-from everstep.cli.run import ARRIVALS, LOSSES, Event, Run, Step
 
 VERSION = 1
 """Raised when the meaning of a key changes or a key goes; a new key does not raise it."""

@@ -103,9 +103,9 @@ def goodput(run: Run) -> Goodput | None:
     _, end = span(run, run.lines[-1].at)
     absent = absent_seconds(run)
     elapsed = max(end - _began(run) - absent, 0.0)
-    counted = {step.step: step for step in run.steps}  # one that was done again: its last time
+    counted = counted_steps(run.steps)
     productive = sum(step.seconds for step in counted.values())
-    redone = [step for step in _repeated(run.steps, counted) if not step.again]
+    redone = [step for step in run.steps if not step.again and counted[step.step] is not step]
     return Goodput(
         share=min(productive / elapsed, 1.0) if elapsed else 0.0,
         worker_share=_worker_share(run, redone),
@@ -116,8 +116,13 @@ def goodput(run: Run) -> Goodput | None:
     )
 
 
-def _repeated(steps: Sequence[Step], counted: Mapping[int, Step]) -> list[Step]:
-    return [step for step in steps if counted[step.step] is not step]
+def counted_steps(steps: Sequence[Step]) -> dict[int, Step]:
+    """The steps that counted, by number: one that was done again with its last time."""
+    counted: dict[int, Step] = {}
+    for step in steps:
+        if not (step.again and step.step in counted):
+            counted[step.step] = step
+    return counted
 
 
 def _began(run: Run) -> float:
@@ -143,7 +148,9 @@ def _worker_share(run: Run, redone: Sequence[Step]) -> float | None:
 def absent_seconds(run: Run) -> float:
     """How long no machine was there, as far as the machines' events tell."""
     lives = strips(run, run.lines[-1].at) if run.lines else ()
-    cuts = sorted({at for life in lives for piece in life.segments for at in (piece.start, piece.end)})
+    cuts = sorted(
+        {at for life in lives for piece in life.segments for at in (piece.start, piece.end)}
+    )
     return sum(
         right - left
         for left, right in pairwise(cuts)
@@ -197,7 +204,9 @@ def _changes(run: Run, last: Step, first: Step, began: float) -> list[Change]:
 
 
 def _workers(run: Run, generation: int) -> set[str]:
-    return {line.worker for line in run.of_kind("generation") if line.number("generation") == generation}
+    return {
+        line.worker for line in run.of_kind("generation") if line.number("generation") == generation
+    }
 
 
 def restart_estimate(run: Run) -> RestartEstimate | None:

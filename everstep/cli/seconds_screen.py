@@ -39,9 +39,11 @@ WORDS = {
 }
 """What each name of the accounting is called, and the part it belongs to; in the order shown."""
 
+ESTIMATED = "the estimate is a model's, from costs of torchrun's etcd backend: `--json` lists them"
+
 BAR_COLUMNS = 40
 WORKERS_SHOWN = 8
-"""More workers than these are summed up by their best and worst."""
+"""Of more workers than these only so many have a bar."""
 
 
 def seconds_screen(
@@ -53,7 +55,7 @@ def seconds_screen(
     """All that is known of a run's time."""
     parts: list[RenderableType] = [_goodput_lines(goodput, estimate)]
     if estimate:
-        parts.append(_assumed(estimate))
+        parts.append(Text(ESTIMATED, style="bright_black"))
     if workers:
         parts += [Text(), _names_table(workers, width), Text(), *_lives(workers, width)]
     return Group(*parts)
@@ -77,13 +79,6 @@ def _goodput_lines(goodput: Goodput, estimate: RestartEstimate | None) -> Table:
             f"{estimate.changes} change{'s' if estimate.changes != 1 else ''}",
         )
     return table
-
-
-def _assumed(estimate: RestartEstimate) -> Text:
-    return Text(
-        "estimated by a model, from torchrun's etcd backend as measured: `--json` has the figures",
-        style="bright_black",
-    )
 
 
 def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
@@ -113,9 +108,7 @@ def _lives(workers: Sequence[WorkerSeconds], width: int) -> Iterable[RenderableT
         parts = _by_part(worker.seconds)
         whole = sum(worker.seconds.values())
         row = Text(f"{worker.worker:<{label}}  ", no_wrap=True)
-        for (glyph, colour, _), cells in zip(
-            PARTS, _cells(parts, columns / longest), strict=True
-        ):
+        for (glyph, colour, _), cells in zip(PARTS, _cells(parts, columns / longest), strict=True):
             row.append(glyph * cells, style=colour)
         row.append(f"  {whole:,.0f} s", style="bright_black")
         row.append(f"  {parts[0] / whole:.1%}" if whole else "")

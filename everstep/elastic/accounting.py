@@ -108,11 +108,10 @@ class Accounting:
         return in_vain
 
     def settled(self) -> Mapping[str, float]:
-        """As `spent`, without the step in flight, which may yet be renamed: no name's seconds ever fall."""
+        """As `spent`, all names, without the step in flight, which may yet be renamed: nothing ever falls."""
         before = {name.value: self._before_step[name] for name in _OF_A_STEP}
-        return {
-            name: round(before.get(name, seconds), 4) for name, seconds in self.spent().items()
-        }
+        found = {**self.spent(), **before}
+        return {name.value: round(found.get(name.value, 0.0), 4) for name in Name}
 
     def spent(self) -> Mapping[str, float]:
         """Seconds under each name since the beginning, up to this moment; they add up to the wall clock."""

@@ -102,7 +102,7 @@ def serve(port: int, read: Callable[[], Reading]) -> ThreadingHTTPServer:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             """Say nothing: a scrape every few seconds is no news."""
 
     server = ThreadingHTTPServer(("", port), Scrape)

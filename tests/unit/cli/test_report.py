@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep.cli.seconds import Goodput, RestartEstimate, WorkerSeconds
 from everstep.cli.report import Recovery, Report, WorldSize, build
 from everstep.cli.run import Run, assemble, parse_journal
+from everstep.cli.seconds import Goodput, RestartEstimate, WorkerSeconds
 from tests.unit.cli.story import GLOBAL_BATCH, STEP_SECONDS, Story
 
 ALL = ("gpu-0", "gpu-1", "gpu-2")

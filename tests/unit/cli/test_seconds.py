@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from everstep.cli.seconds import absent_seconds, goodput, history, restart_estimate, seconds
 from everstep.cli.report import build
 from everstep.cli.run import Run
 from everstep.cli.screen import report_screen
+from everstep.cli.seconds import absent_seconds, goodput, history, restart_estimate, seconds
 from everstep.elastic.accounting import Name
 from everstep.goodput import Cause
 from tests.unit.cli.story import STEP_SECONDS, Story
@@ -61,7 +61,14 @@ def test_a_pause_and_a_step_done_again_are_time_that_did_not_count():
 def test_a_step_that_a_new_rank_0_writes_once_more_was_not_done_again():
     story = Living().begin(*ALL).train(5)
     story.write(
-        "gpu-1", "step", step=5, seconds=STEP_SECONDS, generation=1, world_size=3, images=1, again=True
+        "gpu-1",
+        "step",
+        step=5,
+        seconds=STEP_SECONDS,
+        generation=1,
+        world_size=3,
+        images=1,
+        again=True,
     )
 
     assert goodput(story.train(5).run()).redone_seconds == 0
@@ -134,7 +141,9 @@ def test_restarting_would_have_cost_more_and_ended_at_the_first_drain():
     estimate = restart_estimate(run)
 
     assert estimate.live_lost_seconds == pytest.approx(0.1)
-    assert estimate.lost_seconds == pytest.approx(42.5), "and 50 s are five whole checkpoints of 10 s"
+    assert estimate.lost_seconds == pytest.approx(42.5), (
+        "and 50 s are five whole checkpoints of 10 s"
+    )
     assert estimate.ended_at == pytest.approx(drained_at)
     assert estimate.goodput < goodput(run).share
     assert any("42.5 s" in said for said in estimate.assumptions)
