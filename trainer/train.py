@@ -114,9 +114,9 @@ def warm_up(trainer: Trainer) -> None:
     trainer.exchange.clear()
     count = min(WARM_UP_IMAGES, len(trainer.train_set))
     ids = trainer.plan.batch(0)[:count]
-    forward_backward(trainer, ids, len(ids))
+    with trainer.accounting.all_as(Name.START_UP):
+        forward_backward(trainer, ids, len(ids))
     trainer.exchange.roll_back()
-    trainer.accounting.begin(Name.START_UP)
     spare = torch.zeros(1, requires_grad=True)
     spare.grad = torch.zeros(1)
     torch.optim.SGD([spare], lr=0.1, momentum=0.9).step()  # imports a second's worth of torch

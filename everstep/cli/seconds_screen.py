@@ -42,6 +42,12 @@ WORDS = {
 ESTIMATED = "the estimate is a model's, from costs of torchrun's etcd backend: `--json` lists them"
 
 BAR_COLUMNS = 40
+COLUMNS_SHOWN = 4
+"""With more workers than these the table has none of their own columns."""
+
+NAME_COLUMNS = 10
+"""Of a worker's name its end is shown, which tells workers apart."""
+
 WORKERS_SHOWN = 8
 """Of more workers than these only so many have a bar."""
 
@@ -75,27 +81,27 @@ def _goodput_lines(goodput: Goodput, estimate: RestartEstimate | None) -> Table:
             Text(f"{estimate.goodput:.3f}", style="yellow"),
             "",
             f"{estimate.lost_seconds:,.1f} s",
-            "estimated, had its workers restarted at each of "
-            f"{estimate.changes} change{'s' if estimate.changes != 1 else ''}",
+            f"estimated: workers restart at each of {estimate.changes} changes",
         )
     return table
 
 
 def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
-    """One row a name; its bar is its share of all."""
+    """One row a name: seconds of all, each worker's where there are few, and the bar of its share."""
     spent = total(workers)
     whole = sum(spent.values()) or 1.0
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
-    table.add_column("all workers", no_wrap=True)
-    table.add_column("seconds", justify="right")
-    table.add_column("share", justify="right")
+    each = workers if len(workers) <= COLUMNS_SHOWN else ()
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", pad_edge=False)
+    table.add_column("seconds", no_wrap=True)
+    for header in ("all", *(worker.worker[-NAME_COLUMNS:] for worker in each), "share"):
+        table.add_column(header, justify="right", no_wrap=True)
     table.add_column("")
-    columns = max(min(BAR_COLUMNS, width - 50), 5)
+    columns = min(BAR_COLUMNS, max(width - 42 - (NAME_COLUMNS + 2) * len(each), 5))
     for name, (words, (glyph, colour, _)) in WORDS.items():
         if seconds := spent.get(name, 0.0):
-            share = seconds / whole
-            bar = glyph * max(round(columns * share), 1)
-            table.add_row(words, f"{seconds:,.1f}", f"{share:.1%}", Text(bar, style=colour))
+            bar = Text(glyph * max(round(columns * seconds / whole), 1), style=colour)
+            own = (f"{worker.seconds.get(name, 0.0):,.1f}" for worker in each)
+            table.add_row(words, f"{seconds:,.1f}", *own, f"{seconds / whole:.1%}", bar)
     return table
 
 

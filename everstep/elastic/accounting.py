@@ -10,7 +10,8 @@ The training loop's thread says what begins; others may ask at any time what was
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 
 
@@ -58,6 +59,7 @@ class Accounting:
         self._lock = threading.Lock()
         self._write: Callable[[], None] = lambda: None
         self._written = self._since
+        self._held = False
         self._broke_at: float | None = None
         self.last_recovery: float | None = None
 
@@ -65,8 +67,20 @@ class Accounting:
         """From now on call `write` after a step, now and then, so that a killed worker has said almost all."""
         self._write = write
 
+    @contextmanager
+    def all_as(self, name: Name) -> Iterator[None]:
+        """Whatever begins inside, its seconds have this one name: a warm-up's forward pass is start-up."""
+        self.begin(name)
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
     def begin(self, name: Name) -> None:
         """From now on it is this."""
+        if self._held:
+            return
         now = self._clock()
         with self._lock:
             self._spent[self._name] += now - self._since

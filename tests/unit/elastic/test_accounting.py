@@ -85,6 +85,20 @@ def test_a_group_that_was_given_up_after_a_step_recovers_from_there_on():
     assert accounting.last_recovery == 0.5
 
 
+def test_a_warm_up_is_start_up_whatever_it_does():
+    clock = Clock()
+    accounting = Accounting(clock)
+    with accounting.all_as(Name.START_UP):
+        accounting.begin(Name.DATA)
+        clock.now += 2
+        accounting.begin(Name.COMPUTE)
+        clock.now += 3
+    accounting.begin(Name.IDLE)
+    clock.now += 1
+
+    assert accounting.spent() == {"start_up": 5, "idle": 1}
+
+
 def test_a_worker_says_what_it_spent_now_and_then_and_only_after_a_step():
     clock, said = Clock(), []
     accounting = Accounting(clock)
