@@ -87,9 +87,9 @@ def _goodput_lines(goodput: Goodput, estimate: RestartEstimate | None) -> Table:
 
 
 def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
-    """One row a name: seconds of all, each worker's where there are few, and the bar of its share."""
+    """One row a name: seconds of all, each worker's where there are few, and a bar, the longest as long as may be."""
     spent = total(workers)
-    whole = sum(spent.values()) or 1.0
+    whole, most = sum(spent.values()) or 1.0, max(spent.values(), default=1.0) or 1.0
     each = workers if len(workers) <= COLUMNS_SHOWN else ()
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("seconds", no_wrap=True)
@@ -99,7 +99,7 @@ def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
     columns = min(BAR_COLUMNS, max(width - 42 - (NAME_COLUMNS + 2) * len(each), 5))
     for name, (words, (glyph, colour, _)) in WORDS.items():
         if seconds := spent.get(name, 0.0):
-            bar = Text(glyph * max(round(columns * seconds / whole), 1), style=colour)
+            bar = Text(glyph * max(round(columns * seconds / most), 1), style=colour)
             own = (f"{worker.seconds.get(name, 0.0):,.1f}" for worker in each)
             table.add_row(words, f"{seconds:,.1f}", *own, f"{seconds / whole:.1%}", bar)
     return table
