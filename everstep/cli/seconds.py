@@ -127,12 +127,9 @@ def counted_steps(steps: Sequence[Step]) -> dict[int, Step]:
 
 def _began(run: Run) -> float:
     """When the first worker process started, where the journals tell; else when it entered training."""
-    ages = (
-        line.at - sum(_named(line.values).values())
-        for line in run.of_kind("seconds")
-        if line.at >= run.starts[0].at
-    )
-    return min(next(ages, run.starts[0].at), run.starts[0].at)
+    entered = run.starts[0].at
+    ages = (line.at - sum(_named(line.values).values()) for line in run.of_kind("seconds"))
+    return min((entered, *ages))
 
 
 def _worker_share(run: Run, redone: Sequence[Step]) -> float | None:
@@ -179,34 +176,41 @@ def history(run: Run) -> tuple[Change, ...]:
     if not run.steps:
         return ()
     began = run.steps[0].at - run.steps[0].seconds
+    groups: dict[int, set[str]] = {}
+    for line in run.of_kind("generation"):
+        groups.setdefault(line.number("generation"), set()).add(line.worker)
+    said = {kind: run.of_kind(kind) for kind in ("start", "leave", "lost")}
     found: list[Change] = []
     for last, first in run.pauses:
-        found += _changes(run, last, first, began)
+        between = {
+            kind: {line.worker for line in lines if last.at <= line.at <= first.at}
+            for kind, lines in said.items()
+        }
+        before, after = (groups.get(step.generation, set()) for step in (last, first))
+        found += _changes(last.at - began, first.at - began, before, after, between)
     return tuple(found)
 
 
-def _changes(run: Run, last: Step, first: Step, began: float) -> list[Change]:
-    started = {line.worker for line in run.starts if last.at < line.at <= first.at}
-    before, after = _workers(run, last.generation), _workers(run, first.generation)
-    came = (after - before) | (after & started)
-    gone = (before - after) | (before & started)
-    left = {line.worker for line in run.of_kind("leave") if last.at <= line.at <= first.at} & gone
-    lost = gone - left
-    at, found = last.at - began, []
-    if lost or any(last.at <= line.at <= first.at for line in run.of_kind("lost")):
+def _changes(
+    at: float,
+    until: float,
+    before: set[str],
+    after: set[str],
+    between: Mapping[str, set[str]],
+) -> list[Change]:
+    """What made one group into the next; `between` holds who wrote which kind of line meanwhile."""
+    came = (after - before) | (after & between["start"])
+    gone = (before - after) | (before & between["start"])
+    left = gone & between["leave"]
+    lost, found = gone - left, []
+    if lost or between["lost"]:
         found.append(Change(at, Cause.LOSS, len(lost)))
     if left:
         found.append(Change(at, Cause.NOTICE, len(left)))
     if came:
-        back = first.at - began if gone >= before else at
-        found.append(Change(back, Cause.JOIN, len(came)))
+        nobody_stayed = gone >= before
+        found.append(Change(until if nobody_stayed else at, Cause.JOIN, len(came)))
     return found
-
-
-def _workers(run: Run, generation: int) -> set[str]:
-    return {
-        line.worker for line in run.of_kind("generation") if line.number("generation") == generation
-    }
 
 
 def restart_estimate(run: Run) -> RestartEstimate | None:
