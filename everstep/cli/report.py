@@ -1,4 +1,4 @@
-"""The report of a training run: what was trained, how fast, and what each eviction cost.
+"""The report of a training run: what was trained, how fast, what each eviction cost, where the time went.
 
 `build` is a pure function of a `Run`. Its values, as JSON, are a stable interface that programs
 read; every key is defined in docs/report.md, and a test holds the two together. It is computed
