@@ -156,6 +156,7 @@ def train_step(trainer: Trainer) -> bool:
         trainer.step += 1
         trainer.account = trainer.account.plus(sums.samples, sums.digest)
         _note_step(trainer, sums.loss, time.monotonic() - began, len(ids))
+        trainer.accounting.end_step()
         if sums.votes > 0:
             before_leaving(trainer, sums.leavers)
 
@@ -244,6 +245,7 @@ def leave_to_restart(trainer: Trainer) -> NoReturn:
     if trainer.leads:
         trainer.save()
         trainer.writer.wait()
+    trainer.note_seconds()
     trainer.journal.note("leave", step=trainer.step, reason=reason)
     log.info("step %d is done; the group forms anew: %s", trainer.step, reason)
     _exit(RESTART)
