@@ -23,6 +23,7 @@ from everstep.elastic.exchange import StepExchange
 from everstep.elastic.group import Seat
 from everstep.elastic.journal import Journal
 from everstep.elastic.ledger import LIMBS, Account
+from everstep.elastic.metrics import Reading
 from everstep.elastic.recovery import Standing
 from everstep.elastic.sampler import Plan
 from everstep.elastic.worker import Group
@@ -95,6 +96,7 @@ class Trainer:
             torch.set_num_threads(max(1, mine))
         if not self._seated:
             self._note_start()
+            self.accounting.tell(self.note_seconds)
         self.note_seconds()
         self.journal.note(
             "generation",
@@ -113,6 +115,18 @@ class Trainer:
     def note_seconds(self) -> None:
         """Write down where this process's seconds went, from its start on."""
         self.journal.note("seconds", step=self.step, **self.accounting.spent())
+
+    def reading(self) -> Reading:
+        """What this worker shows to Prometheus; may be asked from another thread."""
+        return Reading(
+            labels={"job": self.settings.job, "worker": worker_name()},
+            seconds=self.accounting.settled(),
+            step=self.step,
+            samples=self.account.samples,
+            generation=self.group.generation,
+            members=self.seat.world_size,
+            last_recovery=self.accounting.last_recovery,
+        )
 
     # --- the group's copying: see everstep.elastic.live_worker.State ---
 
@@ -249,6 +263,7 @@ class Trainer:
             global_batch=self.settings.global_batch,
             dataset_size=len(self.train_set),
             mode=self.settings.mode,
+            checkpoint_seconds=self.settings.checkpoint_seconds,
         )
 
 

@@ -20,6 +20,7 @@ from typing import NoReturn
 
 import torch
 
+from everstep.elastic import metrics
 from everstep.elastic.accounting import Accounting, Name
 from everstep.elastic.group import PeerLostError, Seat, agree, join, sum_in_default_group
 from everstep.elastic.live_worker import LiveGroup, UnfitError, attach_live, interruptible
@@ -76,6 +77,7 @@ def train_live(
     """One worker's life through all generations of the run."""
     alone = Seat(0, 1, 0, None, 1, sum_in_default_group)
     trainer = assemble(settings, group, alone, device, accounting)
+    metrics.offer(trainer.reading)
     warm_up(trainer)
     interruptible(trainer.model, group.check)
     while True:
@@ -98,6 +100,7 @@ def train_restart(
     if agree(seat, "run", "open" if unfinished else "finished") == "finished":
         return
     trainer = assemble(settings, group, seat, device, accounting)
+    metrics.offer(trainer.reading)
     restore(trainer)
     trainer.take(seat)
     if steps(trainer):
@@ -111,9 +114,9 @@ def warm_up(trainer: Trainer) -> None:
     trainer.exchange.clear()
     count = min(WARM_UP_IMAGES, len(trainer.train_set))
     ids = trainer.plan.batch(0)[:count]
-    forward_backward(trainer, ids, len(ids))
+    with trainer.accounting.all_as(Name.START_UP):
+        forward_backward(trainer, ids, len(ids))
     trainer.exchange.roll_back()
-    trainer.accounting.begin(Name.START_UP)
     spare = torch.zeros(1, requires_grad=True)
     spare.grad = torch.zeros(1)
     torch.optim.SGD([spare], lr=0.1, momentum=0.9).step()  # imports a second's worth of torch
@@ -153,6 +156,7 @@ def train_step(trainer: Trainer) -> bool:
         trainer.step += 1
         trainer.account = trainer.account.plus(sums.samples, sums.digest)
         _note_step(trainer, sums.loss, time.monotonic() - began, len(ids))
+        trainer.accounting.end_step()
         if sums.votes > 0:
             before_leaving(trainer, sums.leavers)
 
@@ -241,6 +245,7 @@ def leave_to_restart(trainer: Trainer) -> NoReturn:
     if trainer.leads:
         trainer.save()
         trainer.writer.wait()
+    trainer.note_seconds()
     trainer.journal.note("leave", step=trainer.step, reason=reason)
     log.info("step %d is done; the group forms anew: %s", trainer.step, reason)
     _exit(RESTART)

@@ -1,4 +1,4 @@
-"""The report of a training run: what was trained, how fast, and what each eviction cost.
+"""The report of a training run: what was trained, how fast, what each eviction cost, where the time went.
 
 `build` is a pure function of a `Run`. Its values, as JSON, are a stable interface that programs
 read; every key is defined in docs/report.md, and a test holds the two together. It is computed
@@ -11,6 +11,14 @@ from statistics import median
 from typing import Any
 
 from everstep.cli.run import ARRIVALS, LOSSES, Event, Run, Step
+from everstep.cli.seconds import (
+    Goodput,
+    RestartEstimate,
+    WorkerSeconds,
+    goodput,
+    restart_estimate,
+    seconds,
+)
 
 VERSION = 1
 """Raised when the meaning of a key changes or a key goes; a new key does not raise it."""
@@ -54,6 +62,9 @@ class Report:
     images_per_second: float | None
     images_per_second_overall: float | None
     accuracy: float | None
+    goodput: Goodput | None
+    seconds: tuple[WorkerSeconds, ...]
+    restart_estimate: RestartEstimate | None
     events: tuple[Recovery, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -78,6 +89,9 @@ def build(run: Run) -> Report:
         images_per_second=median_throughput(run.steps),
         images_per_second_overall=overall_throughput(run),
         accuracy=accuracy(run),
+        goodput=goodput(run),
+        seconds=seconds(run),
+        restart_estimate=restart_estimate(run),
         events=tuple(recovery(run, event) for event in run.training_events),
     )
 

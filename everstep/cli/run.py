@@ -14,8 +14,11 @@ from typing import Any
 
 from everstep.elastic import journal
 
-LOSSES = frozenset({"drain", "vanish", "cut", "freeze", "remove", "notice", "reclaim"})
-"""Kinds of event that take a machine's worker away; with a spot notice it begins to leave."""
+ABSENCES = frozenset({"drain", "vanish", "cut", "freeze", "remove", "notice", "reclaim"})
+"""Kinds of event that take a machine away; with a spot notice it begins to leave."""
+
+LOSSES = ABSENCES | {"kill"}
+"""Kinds of event that take a worker away: also the death of its process alone."""
 
 ARRIVALS = frozenset({"return", "mend", "thaw", "add"})
 """Kinds of event that bring a machine back."""
@@ -52,6 +55,7 @@ class Step:
     images: int
     epoch: int
     loss: float | None
+    again: bool = False  # written once more by the one that leads since; not done again
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,7 @@ def _step(line: Line) -> Step:
         images=line.number("images"),
         epoch=line.number("epoch"),
         loss=line.measure("loss"),
+        again=bool(line.values.get("again")),
     )
 
 

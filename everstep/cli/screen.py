@@ -11,8 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from everstep.cli.report import Recovery, Report
+from everstep.cli.report import Recovery, Report, WorldSize
 from everstep.cli.run import ARRIVALS, Run, Step
+from everstep.cli.seconds_screen import seconds_screen
 from everstep.cli.timeline import State, cells, span, stalled_since, strips
 
 GLYPHS = {
@@ -26,6 +27,9 @@ GLYPHS = {
 
 RECENT_STEPS = 20
 """Steps over which the live view averages, so that the figure is steady and still current."""
+
+SIZES_SHOWN = 8
+"""Sizes of the group that fit beside the other figures."""
 
 _LADDER = "▁▂▃▄▅▆▇█"
 _AXIS_MARKS = 4
@@ -116,6 +120,9 @@ def report_screen(report: Report, run: Run, now: float, width: int) -> Renderabl
     if report.events:
         parts += [_events_table(report.events, report.started_at or 0.0), Text()]
     parts.append(timeline(run, now, width))
+    if report.goodput:
+        screen = seconds_screen(report.goodput, report.seconds, report.restart_estimate, width)
+        parts += [Text(), screen]
     return Group(*parts)
 
 
@@ -141,9 +148,17 @@ def _figures(report: Report) -> Table:
         clock(report.duration_seconds),
         _rate(report.images_per_second),
         _rate(report.images_per_second_overall),
-        " → ".join(str(size.world_size) for size in report.world_sizes) or "none",
+        _sizes(report.world_sizes),
     )
     return table
+
+
+def _sizes(sizes: Sequence[WorldSize]) -> str:
+    """The group's sizes in turn; of many only the first and the last."""
+    said = [str(size.world_size) for size in sizes]
+    if len(said) > SIZES_SHOWN:
+        said = [*said[: SIZES_SHOWN // 2], "…", *said[-(SIZES_SHOWN // 2) :]]
+    return " → ".join(said) or "none"
 
 
 def _events_table(events: Sequence[Recovery], began: float) -> Table:

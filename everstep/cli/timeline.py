@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from everstep.cli.run import ARRIVALS, LOSSES, Event, Run
+from everstep.cli.run import ABSENCES, ARRIVALS, Event, Run
 
 
 class State(StrEnum):
@@ -146,7 +146,7 @@ class _Judge:
         if at >= self._done:
             return State.DONE
         event = self._last_event(at)
-        if event is not None and event.kind in LOSSES:
+        if event is not None and event.kind in ABSENCES:
             return State.GONE
         entered = bisect_right(self._entries, at) - 1
         if event is not None and event.kind in ARRIVALS and self._not_back(event, entered):

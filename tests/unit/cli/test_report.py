@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from everstep.cli.report import Recovery, Report, WorldSize, build
 from everstep.cli.run import Run, assemble, parse_journal
+from everstep.cli.seconds import Goodput, RestartEstimate, WorkerSeconds
 from tests.unit.cli.story import GLOBAL_BATCH, STEP_SECONDS, Story
 
 ALL = ("gpu-0", "gpu-1", "gpu-2")
@@ -193,7 +194,9 @@ def test_whatever_happens_recoveries_are_never_negative_and_no_more_is_lost_than
         assert event.joined_at is None or event.joined_at > event.at
 
 
-@pytest.mark.parametrize("kind", [Report, Recovery, WorldSize])
+@pytest.mark.parametrize(
+    "kind", [Report, Recovery, WorldSize, Goodput, WorkerSeconds, RestartEstimate]
+)
 def test_every_key_of_the_report_is_documented(kind):
     documented = Path("docs/report.md").read_text()
 
