@@ -152,7 +152,9 @@ def show(figures: Mapping[str, Mapping[str, object]], load: float) -> None:
             if isinstance(value, dict)
         }
         line = ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in shown.items())
-        print(f"{stack}: {line}; imports are {each['program_imports_share']:.0%} of the processor time")
+        print(
+            f"{stack}: {line}; imports are {each['program_imports_share']:.0%} of the processor time"
+        )
 
 
 if __name__ == "__main__":
