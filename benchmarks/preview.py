@@ -5,8 +5,8 @@
 Each round previews every stack once, in turn, so that what else the machine does falls on all of
 them alike; a first round, which fills caches, is not counted. Beside the time on the clock stands
 the processor time of all processes of the preview, which tells more where the machine is busy, and
-what the program's imports alone take in a process of their own: the modules that the program of a
-stack of that kind has imported when it ends. State is kept in a folder that goes at the end.
+what the program's imports take in a process of their own, without the modules that it loads later,
+when it names their resources. State is kept in a folder that goes at the end.
 """
 
 import argparse
@@ -22,6 +22,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from twin.pulumi.run_program import NEW_OBJECTS_PER_COLLECTION
 
 PROJECT = Path(__file__).parents[1]
 EVERSTEP = Path(sys.executable).with_name("everstep")
@@ -74,10 +76,11 @@ def measure(
 
 
 def program_imports(stack: str) -> str:
-    """A program that imports what the Pulumi program of a stack does, and declares nothing."""
+    """A program that imports what the Pulumi program of a stack does, as the twin runs it."""
     kind = stack.partition("-")[0]
     return (
-        f"import sys; sys.path.insert(0, {str(PROJECT)!r}); "
+        f"import gc, sys; sys.path.insert(0, {str(PROJECT)!r}); "
+        f"gc.set_threshold({NEW_OBJECTS_PER_COLLECTION}); "
         "from everstep.cli import bytecode; bytecode.keep(); "
         f"import pulumi, components.cost, components.stack, components.environment.{kind}"
     )
