@@ -112,9 +112,18 @@ def _homes(folder: Path, whole: Sequence[str], parts: Sequence[str]) -> Mapping[
     """
     homes = {(module, module) for module in (*whole, *parts)}
     for module in whole:
-        listed = PUBLIC_NAMES.search((folder / f"{module}.py").read_bytes())
-        if listed is None:
+        names = _public_names(folder / f"{module}.py")
+        if names is None:
             return None
-        homes |= {(name, module) for name in ast.literal_eval(f"[{listed[1].decode()}]")}
+        homes |= {(name, module) for name in names}
     found = dict(homes)
     return found if len(found) == len(homes) else None
+
+
+def _public_names(module: Path) -> Sequence[str] | None:
+    """Read what a module lists in `__all__`, without importing it; None where it lists nothing."""
+    try:
+        listed = PUBLIC_NAMES.search(module.read_bytes())
+        return ast.literal_eval(f"[{listed[1].decode()}]") if listed else None
+    except (OSError, ValueError, SyntaxError):  # a folder, or a list that is computed
+        return None

@@ -69,10 +69,16 @@ def test_what_a_module_keeps_to_itself_is_not_the_packages(service):
     "changed",
     [
         {"get_thing": "def get_thing(): ...\n"},
+        {"get_thing": "__all__ = [*('some', 'thing')]\nsome = thing = 1\n"},
         {"get_thing": "__all__ = ['Thing']\nclass Thing: ...\n"},
         {"get_thing": "__all__ = ['thing']\ndef thing(): ...\n"},
     ],
-    ids=["a module lists no names", "two have one name", "a name hides another module"],
+    ids=[
+        "a module lists no names",
+        "it computes them",
+        "two have one name",
+        "a name hides another module",
+    ],
 )
 def test_a_package_of_another_shape_is_imported_as_python_does(service, changed):
     service(**changed)
