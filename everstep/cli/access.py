@@ -88,10 +88,16 @@ class Place:
     def kubeconfig(self) -> Path | None:
         """The kubeconfig to use; None stands for $KUBECONFIG."""
         if self.on_twin:
-            return self.twin().kubeconfig
+            return self._twins_kubeconfig
         cluster = self.config.cluster
         named = cluster.kubeconfig if cluster.kind == "existing" else None
         return Path(named).expanduser() if named else None
+
+    @property
+    def _twins_kubeconfig(self) -> Path:
+        from twin.nodes.layout import Layout  # all of the twin would take a tenth of a second
+
+        return Layout(self.workspace.state).kubeconfig
 
     def connect(self) -> Cluster:
         """A connection to the cluster.
@@ -134,7 +140,7 @@ class Place:
         home.mkdir(parents=True, exist_ok=True)
         added = dict(install_plugins(home, program))
         if self.ground is Ground.TWIN_CLOUD:
-            added |= clouds.of_twin(self.workspace, self.twin().kubeconfig, self.clouds)
+            added |= clouds.of_twin(self.workspace, self._twins_kubeconfig, self.clouds)
             return open_engine(self.workspace, program, None, added)
         return open_engine(self.workspace, program, self.kubeconfig(), added)
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from everstep.cli import bytecode
 from everstep.cli.engine_events import EventLog, Tally
 from everstep.cli.workspace import Workspace, copy_stack_file, passphrase_file, write_whole
 from everstep.errors import EverstepError
@@ -24,6 +25,9 @@ from everstep.progress import Progress, Step
 
 TAKES_CONFIG_FILE = frozenset({"up", "update", "preview", "refresh", "destroy"})
 """Commands of Pulumi that evaluate the stack, and so read the stack file's copy."""
+
+PASSPHRASE = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
+"""Variables by which a user gives a passphrase of their own."""
 
 _NOT_PULLED = re.compile(r"ErrImagePull|ImagePullBackOff|ErrImageNeverPull|InvalidImageName")
 _IMAGE = re.compile(r"""image \\?"([^"\\]+)\\?\"""")
@@ -205,6 +209,7 @@ def settings(workspace: Workspace, kubeconfig: Path | None) -> dict[str, str]:
         "PULUMI_BACKEND_URL": f"file://{backend}",
         "PULUMI_STACK": workspace.stack,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
+        **bytecode.settings(),
     }
     if "PULUMI_CONFIG_PASSPHRASE" not in os.environ:
         variables["PULUMI_CONFIG_PASSPHRASE_FILE"] = os.environ.get(

@@ -6,13 +6,15 @@ and its twin, for one command at a time, so that nobody reaches an account who d
 away from it, or the other way round.
 """
 
+import hashlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from everstep.cli.engine import state_file
+from everstep.cli.engine import PASSPHRASE, state_file
 from everstep.cli.workspace import DEFAULT_STACK, Workspace, aside
 from everstep.errors import EverstepError
 
@@ -76,6 +78,23 @@ def on(ground: Ground, workspace: Workspace) -> Workspace:
 
     name = workspace.twin if workspace.twin_is_chosen else twin_name(workspace.stack)
     return replace(workspace, twin=name, state=state_directory(name))
+
+
+def only_previewed(workspace: Workspace) -> Workspace:
+    """The workspace of a stack that is to be previewed, on a cloud of the twin.
+
+    Of a stack that is not there, nothing may be left where twins are. Its empty state lies in the
+    cache and serves the next preview too: creating it costs the engine half a second, most of it
+    for stretching the passphrase, which is the state's own. Under a passphrase of the user's, who
+    may change it, it lies with the twin, and has to be removed.
+    """
+    if workspace.state.exists() or any(name in os.environ for name in PASSPHRASE):
+        return workspace
+    from twin.paths import cache_directory
+
+    clone = hashlib.sha256(str(workspace.project).encode()).hexdigest()[:8]
+    folder = cache_directory().absolute() / "previews" / f"{workspace.stack}-{clone}"
+    return replace(workspace, keep=folder)
 
 
 def is_on_twins_cloud(workspace: Workspace) -> bool:

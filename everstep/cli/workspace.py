@@ -42,7 +42,8 @@ class Workspace:
         twin: the twin's name.
         state: the twin's folder; gone when the twin is taken down.
         keep: the state's folder instead, where the stack runs on what is not the twin's: what it
-            declared there must not be forgotten because a twin of this machine is taken down.
+            declared there must not be forgotten because a twin of this machine is taken down. Also
+            where a stack that is not there is only previewed.
         twin_is_chosen: whether the user named the twin.
         instead: sections of the configuration, as JSON by name, that are used in the place of the
             stack file's.

@@ -8,6 +8,7 @@ answers come from that interpreter, asked once, and not from our own metadata.
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ def interpreter(info: ProgramInfo) -> str:
 
 def version(python: str) -> str:
     """Return the version of an interpreter, such as 3.11.2."""
+    if python == sys.executable:  # the engine asks in every command: walk no distributions for it
+        return platform.python_version()
     return str(_ask(python)["version"])
 
 

@@ -3,11 +3,12 @@
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from everstep.cli import twin_cloud
+from everstep.cli import grounds, twin_cloud
 from everstep.cli.access import place
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
 from everstep.cli.console import people, progress
@@ -33,6 +34,8 @@ def preview(
     if here.ground is Ground.TWIN_CLOUD and not as_json:
         twin_cloud.show_banner(here)
     new = here.ground is Ground.TWIN_CLOUD and not here.workspace.state.exists()
+    if new:
+        here = replace(here, workspace=grounds.only_previewed(here.workspace))
     engine = here.engine(progress())
     release_dead_locks(engine)
     quiet = as_json or not people.is_terminal

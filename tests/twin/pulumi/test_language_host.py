@@ -38,6 +38,20 @@ def test_a_run_error_is_shown_as_its_message_alone(project):
     assert "Traceback" not in shown
 
 
+def test_debug_messages_are_shown_to_whoever_asks_for_them_and_to_nobody_else(project):
+    project.program(
+        """
+        pulumi.log.debug("the first detail")
+        pulumi.log.debug("the last detail")
+        """
+    )
+
+    shown = project.pulumi("preview", "--debug")
+    assert "the first detail" in shown
+    assert "the last detail" in shown
+    assert "detail" not in project.pulumi("preview")
+
+
 def test_a_program_that_leaves_by_itself_fails_with_its_code(project):
     project.program("import os\nos._exit(7)")
 

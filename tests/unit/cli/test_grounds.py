@@ -6,7 +6,7 @@ import pytest
 
 from everstep.cli import grounds
 from everstep.cli.access import place, place_to_leave, place_to_look
-from everstep.cli.engine import state_file
+from everstep.cli.engine import PASSPHRASE, state_file
 from everstep.cli.grounds import Ground
 from everstep.cli.workspace import copy_stack_file, open_workspace
 from everstep.errors import EverstepError
@@ -158,3 +158,36 @@ def test_to_look_at_a_real_cloud_a_kubeconfig_is_needed_and_the_command_for_it_i
         place("eks-dev").connect()
     assert "aws eks update-kubeconfig --name everstep --region us-east-1" in caught.value.remedy
     assert "--twin" in caught.value.remedy
+
+
+@pytest.fixture
+def own_passphrase(monkeypatch, tmp_path):
+    """A cache of the test's own, and no passphrase of the user's; gives what sets one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in PASSPHRASE:
+        monkeypatch.delenv(name, raising=False)
+    return lambda: monkeypatch.setenv(PASSPHRASE[0], "mine")
+
+
+def test_a_preview_of_a_stack_that_is_not_there_leaves_nothing_among_the_twins(
+    project, own_passphrase, tmp_path
+):
+    found = grounds.only_previewed(on(Ground.TWIN_CLOUD, "eks-dev"))
+
+    assert found.engine.is_relative_to(tmp_path / "cache")
+    assert found == grounds.only_previewed(on(Ground.TWIN_CLOUD, "eks-dev")), "the next one's too"
+    assert found.engine != grounds.only_previewed(on(Ground.TWIN_CLOUD, "mine")).engine
+
+
+def test_a_preview_of_a_stack_that_stands_reads_its_state(project, own_passphrase):
+    stands = on(Ground.TWIN_CLOUD, "eks-dev")
+    declare(stands, "pulumi:providers:aws")
+
+    assert grounds.only_previewed(stands) == stands
+
+
+def test_a_passphrase_of_the_users_own_seals_no_state_in_the_cache(project, own_passphrase):
+    own_passphrase()
+    here = on(Ground.TWIN_CLOUD, "eks-dev")
+
+    assert grounds.only_previewed(here) == here, "the next preview may come with another one"

@@ -1,0 +1,164 @@
+"""Measure `everstep preview --stack X --twin` of the cloud stacks, warm.
+
+    .venv/bin/python benchmarks/preview.py [--rounds 5] [--stacks eks-dev,aks-dev] [--json]
+
+Each round previews every stack once, in turn, so that what else the machine does falls on all of
+them alike; a first round, which fills caches, is not counted. Beside the time on the clock stands
+the processor time of all processes of the preview, which tells more where the machine is busy, and
+what the program's imports take in a process of their own, without the modules that it loads later,
+when it names their resources. State is kept in a folder that goes at the end.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from twin.pulumi.run_program import NEW_OBJECTS_PER_COLLECTION
+
+PROJECT = Path(__file__).parents[1]
+EVERSTEP = Path(sys.executable).with_name("everstep")
+STACKS = ("eks-dev", "aks-dev", "eks-prod", "aks-prod")
+PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run took, in seconds: on the clock, and of processors in all of its processes."""
+
+    wall: float
+    processor: float
+
+
+def main() -> None:
+    """Print the figures, as a table or as JSON."""
+    parser = argparse.ArgumentParser(description="Measure previews of the cloud stacks.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--stacks", default=",".join(STACKS))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    stacks = options.stacks.split(",")
+    adopt_orphans()
+    load = os.getloadavg()[0]
+    previews, imports = measure(stacks, options.rounds)
+    figures = {stack: described(previews[stack], imports[stack]) for stack in stacks}
+    if options.json:
+        print(json.dumps({"load_before": round(load, 2), "stacks": figures}, indent=1))
+    else:
+        show(figures, load)
+
+
+def measure(
+    stacks: Sequence[str], rounds: int
+) -> tuple[Mapping[str, list[Run]], Mapping[str, list[Run]]]:
+    """Preview every stack in every round; return the runs of the previews and of the imports."""
+    previews: dict[str, list[Run]] = {stack: [] for stack in stacks}
+    imports: dict[str, list[Run]] = {stack: [] for stack in stacks}
+    with tempfile.TemporaryDirectory(prefix="everstep-preview-") as state:
+        environment = {**os.environ, "EVERSTEP_STATE": state}
+        for number in range(rounds + 1):
+            for stack in stacks:
+                previewed = run([str(EVERSTEP), "preview", "--stack", stack, "--twin"], environment)
+                imported = run([sys.executable, "-c", program_imports(stack)], environment)
+                if number:
+                    previews[stack].append(previewed)
+                    imports[stack].append(imported)
+    return previews, imports
+
+
+def program_imports(stack: str) -> str:
+    """A program that imports what the Pulumi program of a stack does, as the twin runs it."""
+    kind = stack.partition("-")[0]
+    return (
+        f"import gc, sys; sys.path.insert(0, {str(PROJECT)!r}); "
+        f"gc.set_threshold({NEW_OBJECTS_PER_COLLECTION}); "
+        "from everstep.cli import bytecode; bytecode.keep(); "
+        f"import pulumi, components.cost, components.stack, components.environment.{kind}"
+    )
+
+
+def run(command: Sequence[str], environment: Mapping[str, str]) -> Run:
+    """Run a command to its end and measure it, with every process that it leaves for a moment.
+
+    Raises:
+        SystemExit: it failed; with what it said.
+    """
+    before, began = spent(), time.monotonic()
+    done = subprocess.run(
+        command, env=environment, cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    wall = time.monotonic() - began
+    reap()
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return Run(wall, spent() - before)
+
+
+def spent() -> float:
+    """The processor time, user and system, of all children that ended, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def adopt_orphans() -> None:
+    """Become the parent of plugins that outlive the engine by a moment, so that they count too."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def reap() -> None:
+    """Wait for every child that is left."""
+    try:
+        while True:
+            os.wait()
+    except ChildProcessError:
+        return
+
+
+def described(previews: Sequence[Run], imports: Sequence[Run]) -> dict[str, object]:
+    """The figures of one stack."""
+    share = [one.processor / whole.processor for one, whole in zip(imports, previews, strict=True)]
+    return {
+        "wall_seconds": spread(each.wall for each in previews),
+        "processor_seconds": spread(each.processor for each in previews),
+        "program_imports_processor_seconds": spread(each.processor for each in imports),
+        "program_imports_share": round(statistics.median(share), 2),
+    }
+
+
+def spread(values: Iterable[float]) -> dict[str, float]:
+    """The median and the range."""
+    known = sorted(values)
+    return {
+        "median": round(statistics.median(known), 2),
+        "least": round(known[0], 2),
+        "most": round(known[-1], 2),
+    }
+
+
+def show(figures: Mapping[str, Mapping[str, object]], load: float) -> None:
+    """Print a table."""
+    print(f"load before: {load:.2f}; seconds, median (range)")
+    for stack, each in figures.items():
+        shown = {
+            key.removesuffix("_seconds"): f"{value['median']} ({value['least']} to {value['most']})"
+            for key, value in each.items()
+            if isinstance(value, dict)
+        }
+        line = ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in shown.items())
+        print(
+            f"{stack}: {line}; imports are {each['program_imports_share']:.0%} of the processor time"
+        )
+
+
+if __name__ == "__main__":
+    main()
