@@ -14,7 +14,7 @@ from typing import Any
 from controller.api import ElasticJob
 from controller.clock import format_time
 from controller.cluster import CONFLICT, Refused
-from controller.observed import Node
+from controller.observed import BOUNDS_ANNOTATION, Node, Pod
 from controller.situation import Deletion, Event
 
 NAME, NAMESPACE = "job", "ns"
@@ -117,6 +117,12 @@ class ModelCluster:
             del self.pods[deletion.pod.name]
         elif "deletionTimestamp" not in pod["metadata"]:
             self.ask_to_go(deletion.pod.name)
+
+    def tell_bounds(self, job: ElasticJob, pod: Pod) -> None:
+        self._write()
+        held = self.pods.get(pod.name)
+        if held is not None and held["metadata"]["uid"] == pod.uid and job.spec is not None:
+            held["metadata"]["annotations"][BOUNDS_ANNOTATION] = job.spec.bounds
 
     def delete_service(self, _namespace: str, name: str) -> None:
         self._write()
