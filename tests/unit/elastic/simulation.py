@@ -107,6 +107,7 @@ class Agent:
     gone: bool = False
     blocked: deque[object] = field(default_factory=deque)  # what waits for etcd to answer
     sees_outage: bool = False
+    told_to_go: bool = False
 
     def handle(self, event: Event, now: float) -> None:
         if self.blocked:  # the thread that decides is in a call that etcd has not answered
@@ -285,6 +286,7 @@ class World:
             case 0:
                 self.kill(agent)
             case 1:
+                agent.told_to_go = True
                 agent.handle(Leave(), self.now)
             case 2:
                 agent.frozen = True

@@ -346,7 +346,7 @@ def test_random_schedules_keep_the_invariants_and_end_in_progress(min_members):
         for _ in range(MOVES):
             world.move()
             check_invariants(world, seed)
-        while sum(not agent.core.leaving for agent in world.alive()) < min_members:
+        while sum(not agent.told_to_go for agent in world.alive()) < min_members:
             world.spawn()
         before = world.step
         world.calm()
