@@ -6,7 +6,6 @@ rest are not: the scheduler's answer to the pod itself decides (`scaling`). So n
 to read anything beyond the nodes and this namespace's pods.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -46,14 +45,13 @@ def _room_on(node: Node, pod: Json, there: Sequence[Json]) -> int:
     if any(_matches(labels, other) for labels in apart for other in there):
         return 0
     asked = requests(pod["spec"]) | {"pods": Decimal(1)}
-    used = Counter[str]({"pods": len(there)})
-    for other in there:
-        used.update(requests(other["spec"]))  # type: ignore[arg-type]  # Counter adds any numbers
-    fits = min(
-        int((parse_quantity(node.allocatable.get(name, "0")) - used[name]) // amount)
-        for name, amount in asked.items()
-        if amount > 0
-    )
+    used = [requests(other["spec"]) | {"pods": Decimal(1)} for other in there]
+    free = {
+        name: _number(node.allocatable.get(name, "0"))
+        - sum(amounts.get(name, Decimal(0)) for amounts in used)
+        for name in asked
+    }
+    fits = min(int(free[name] // amount) for name, amount in asked.items() if amount > 0)
     alone = any(_matches(labels, pod) for labels in apart)
     return max(min(fits, 1) if alone else fits, 0)
 
@@ -78,7 +76,11 @@ def _of_container(container: Json) -> Amounts:
 
 
 def _amounts(source: Json | None) -> dict[str, Decimal]:
-    return {name: parse_quantity(text) for name, text in (source or {}).items()}
+    return {name: _number(text) for name, text in (source or {}).items()}
+
+
+def _number(quantity: str) -> Decimal:
+    return Decimal(parse_quantity(quantity))  # type: ignore[no-untyped-call]  # the package has no types
 
 
 def _selected(node: Node, spec: Json) -> bool:

@@ -103,7 +103,7 @@ class ModelCluster:
             "creationTimestamp": format_time(self.now),
         }
         if kind == "pods":
-            assert len(self.pods) < self.replicas, "never more pods than workers asked for"
+            assert len(self.pods) < self.followed, "never more pods than workers asked for"
             made["status"] = {"phase": "Pending"}
             self.created.append(made["metadata"]["uid"])
         held[name] = made
@@ -142,6 +142,15 @@ class ModelCluster:
     @property
     def replicas(self) -> int:
         replicas: int = self.source["spec"]["replicaSpecs"]["Worker"]["replicas"]
+        return replicas
+
+    @property
+    def followed(self) -> int:
+        """Workers asked for by the newest spec without faults: 0 is no valid bound."""
+        spec = self.source["spec"]
+        if not spec["maxReplicas"]:
+            spec = self.source["status"]["lastValidSpec"]
+        replicas: int = spec["replicaSpecs"]["Worker"]["replicas"]
         return replicas
 
     def scale(self, replicas: int) -> None:
