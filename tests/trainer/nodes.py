@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from everstep.elastic.etcd import Etcd, EtcdOptions
 from everstep.elastic.journal import read_all
 from everstep.progress import Silent
 from twin.toolchain import ensure_tools
@@ -150,6 +151,11 @@ class Nodes:
         for name, agent in self._agents.items():
             self.signal_all(name, signal.SIGKILL)
             agent.wait()
+
+    def members(self) -> int:
+        """How many agents are registered, those included that train in no group."""
+        with contextlib.closing(Etcd(EtcdOptions(endpoints=(self._etcd,)))) as etcd:
+            return len(etcd.get("/everstep/job/members/")[0])
 
     def journal(self, kind: str) -> list[Entry]:
         return [entry for entry in read_all(self.run / "journal") if entry["kind"] == kind]

@@ -1,5 +1,6 @@
 """Living workers and what is around them: an etcd that is away, several workers a node, bounds that change."""
 
+import os
 import signal
 import time
 
@@ -63,3 +64,38 @@ def test_half_a_minute_without_etcd_costs_no_step_and_commits_go_through_after_i
     taken = [(entry["file"], entry["step"]) for entry in steps]
     assert len(taken) == len(set(taken)), "no step is repeated"
     assert [workers_started(nodes, name) for name in ("w0", "w1", "w2")] == [1, 1, 1]
+
+
+def test_a_worker_that_dies_takes_its_neighbour_on_the_node_and_no_other_node(cluster):
+    nodes, _ = cluster("w0", "w1", workers=2)
+    nodes.next_step(0, world_size=4, seconds=400)
+
+    killed = time.time()
+    os.kill(nodes.worker("w1"), signal.SIGKILL)
+    after = nodes.next_step(killed, world_size=2)
+    again = nodes.next_step(after["at"], world_size=4, seconds=300)
+
+    assert after["at"] - killed < 30
+    assert again["generation"] > after["generation"]
+    assert workers_started(nodes, "w0") == 2, "the other node's workers have lived through it"
+    assert workers_started(nodes, "w1") == 4
+    done = sorted({e["step"] for e in nodes.journal("step") if not e.get("again")})
+    assert done == list(range(1, done[-1] + 1)), "no step may be missing"
+
+
+def test_bounds_that_are_raised_while_they_train_let_a_spare_in_and_restart_nobody(
+    cluster, tmp_path
+):
+    bounds = tmp_path / "nnodes"
+    bounds.write_text("1:1")
+    nodes, _ = cluster("w0", bounds_file=bounds)
+    nodes.next_step(0, world_size=1, seconds=300)
+    nodes.start("w1")
+    until(lambda: nodes.members() == 2, 300, f"w1 is warm and waits\n{nodes.logs()}")
+    spare = time.time() + 2
+    nodes.next_step(spare, world_size=1)
+
+    bounds.write_text("1:2")
+
+    nodes.next_step(spare, world_size=2, seconds=200)
+    assert [workers_started(nodes, name) for name in ("w0", "w1")] == [1, 1]

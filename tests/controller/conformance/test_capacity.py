@@ -33,7 +33,7 @@ def test_a_job_follows_its_machines_down_and_up_and_leaves_the_others_alone(foll
     try:
         job.until("two are wanted", lambda: job.wanted() == 2, 30)
         job.until_running({0, 2})
-        assert job.holds("Running")
+        job.until("it runs on", lambda: job.holds("Running"))
         assert {index: job.uids()[index] for index in (0, 2)} == {0: before[0], 2: before[2]}
         assert job.read()["spec"]["replicaSpecs"]["Worker"]["replicas"] == 3, (
             "the spec is the user's"
@@ -75,8 +75,7 @@ def test_without_machines_it_is_set_aside_and_goes_on_when_they_come(follower, k
             kubelet.bring(machine)
 
     job.until("it goes on", lambda: len(job.running()) == 3, 30)
-    assert job.holds("Running")
-    assert not job.holds("Suspended")
+    job.until("it says so", lambda: job.holds("Running") and not job.holds("Suspended"))
 
 
 def test_edits_of_all_three_numbers_count_at_once_and_cost_no_worker_that_stays(follower):
