@@ -213,18 +213,21 @@ class Agent:
         """
         key = f"{self._prefix}generation"
         said = json.dumps({"lineage": taken_in, "step": step, "generation": number})
-        with contextlib.suppress(EverstepError), contextlib.closing(self._etcd):
-            entries, _ = self._etcd.get(key, patience_seconds=COMMIT_PATIENCE_SECONDS)
-            if not entries or Generation.from_json(entries[0].value).number != number:
-                return False
-            return self._etcd.put_while_unchanged(
-                f"{self._prefix}committed",
-                said,
-                witness=key,
-                modified=entries[0].modified,
-                patience_seconds=COMMIT_PATIENCE_SECONDS,
-            )
-        return False
+        try:
+            with contextlib.closing(self._etcd):
+                entries, _ = self._etcd.get(key, patience_seconds=COMMIT_PATIENCE_SECONDS)
+                if not entries or Generation.from_json(entries[0].value).number != number:
+                    return False
+                return self._etcd.put_while_unchanged(
+                    f"{self._prefix}committed",
+                    said,
+                    witness=key,
+                    modified=entries[0].modified,
+                    patience_seconds=COMMIT_PATIENCE_SECONDS,
+                )
+        except EverstepError as error:
+            log.warning("step %d is not committed, a later one will be: %s", step, error)
+            return False
 
     @property
     def committed(self) -> tuple[int, int]:
