@@ -40,7 +40,8 @@ FOOT = """
 | change | effect on the running job |
 | --- | --- |
 | `job.replicas` | scales in place |
-| `job.minReplicas`, `job.maxReplicas` | in place; pods created from then on use them |
+| `job.minReplicas`, `job.maxReplicas` | in place, within seconds; `upstream`: for pods made from then on |
+| `job.scaling` | in place; no worker that runs is touched by it |
 | `job.image`, `job.model`, anything else about the workers | the job is deleted and created anew |
 | `job.name` | a new job with a run folder of its own; the old one is deleted |
 | `data.dataset` | the new set is prepared, then the job is deleted and created anew |

@@ -19,6 +19,7 @@ from controller.leader import Candidate, keep_leading, wait_to_lead
 from controller.metrics import Metrics, serve
 from controller.operator import Operator
 from controller.reconcile import Reconciler
+from controller.scaling import Patience
 
 log = logging.getLogger("controller")
 
@@ -56,6 +57,20 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--kubeconfig",
         help="how to reach the cluster (default: the pod's own account, else $KUBECONFIG)",
     )
+    patience = Patience()
+    for name, seconds, what in (
+        (
+            "--scale-down-after",
+            patience.down_seconds,
+            "a worker that waits for a machine is given up",
+        ),
+        ("--scale-up-after", patience.up_seconds, "room for another worker is believed in"),
+        ("--ask-after", patience.ask_seconds, "a job with fewer workers than may be asks for one"),
+    ):
+        parser.add_argument(
+            name, type=float, default=seconds, metavar="SECONDS",
+            help=f"for jobs that follow capacity: when {what} (default: %(default)g)",
+        )  # fmt: skip
     parser.add_argument("--verbose", action="store_true", help="log more")
     return parser.parse_args(arguments)
 
@@ -82,7 +97,12 @@ class Process:
         self.metrics = Metrics()
         settings = partial(settings_for, options.kubeconfig)
         self.cluster = Cluster(client.ApiClient(settings()))
-        reconciler = Reconciler(self.cluster, self.metrics)
+        patience = Patience(
+            down_seconds=options.scale_down_after,
+            up_seconds=options.scale_up_after,
+            ask_seconds=options.ask_after,
+        )
+        reconciler = Reconciler(self.cluster, self.metrics, patience=patience)
         namespace = None if options.all_namespaces else options.namespace
         self.operator = Operator(reconciler, namespace, settings)
         identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"

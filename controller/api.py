@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from controller.observed import WORKER_CONTAINER
+from controller.scaling import ANNOTATION, Scaling
 from controller.status import Status
 
 GROUP = "elastic.pytorch.org"
@@ -71,6 +72,16 @@ class Spec:
         """Failures in a row that a worker is allowed; `Never` allows none, whatever the run policy says."""
         return 0 if self.restart_policy is RestartPolicy.NEVER else self.run_policy.backoff_limit
 
+    @property
+    def bounds(self) -> str:
+        """How few and how many workers train together, as torchrun's --nnodes takes it."""
+        return f"{self.min_replicas}:{self.max_replicas}"
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the job is to have no workers for now."""
+        return self.run_policy.suspend or self.replicas == 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticJob:
@@ -81,6 +92,7 @@ class ElasticJob:
             None where there was never one.
         faults: what is wrong with the object's spec now, each with its remedy; empty for a good
             one.
+        scaling: who decides how many workers it has.
     """
 
     name: str
@@ -91,6 +103,7 @@ class ElasticJob:
     faults: tuple[str, ...]
     status: Status
     deleting: bool = False
+    scaling: Scaling = Scaling.FIXED
 
     def worker_name(self, index: int) -> str:
         """Return the name of a worker's pod and of its Service."""
@@ -107,6 +120,10 @@ def read_job(source: Mapping[str, Any], refusal: str | None = None) -> ElasticJo
     metadata = source["metadata"]
     status = Status.read(source.get("status") or {})
     spec, faults = read_spec(source.get("spec") or {}, metadata["name"])
+    scaling = (metadata.get("annotations") or {}).get(ANNOTATION, Scaling.FIXED)
+    if scaling not in list(Scaling):
+        faults = (*faults, _fault_of_scaling(scaling))
+        spec, scaling = None, Scaling.FIXED
     if refusal:
         spec, faults = None, (*faults, refusal)
     if spec is None and status.last_valid_spec:
@@ -120,6 +137,7 @@ def read_job(source: Mapping[str, Any], refusal: str | None = None) -> ElasticJo
         faults=faults,
         status=status,
         deleting="deletionTimestamp" in metadata,
+        scaling=Scaling(scaling),
     )
 
 
@@ -240,6 +258,10 @@ def _faults_of_name(name: str, most: int) -> list[str]:
             "anew under such a name"
         )
     ]
+
+
+def _fault_of_scaling(said: str) -> str:
+    return f"metadata.annotations[{ANNOTATION}] is {said!r}; use one of {', '.join(Scaling)}, or leave it out"
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

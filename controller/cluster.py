@@ -18,7 +18,8 @@ from kubernetes import client, config
 from controller import pods
 from controller.api import GROUP, KIND, PLURAL, VERSION, ElasticJob
 from controller.clock import format_time
-from controller.observed import Node, read_node
+from controller.observed import BOUNDS_ANNOTATION, Node, Pod, read_node
+from controller.room import room
 from controller.situation import Deletion, Event
 
 CONFLICT, NOT_FOUND, INVALID, BAD_REQUEST = 409, 404, 422, 400
@@ -67,7 +68,12 @@ class Cluster:
     _refusals: dict[tuple[str, int], str | None] = field(default_factory=dict)
 
     def request(
-        self, method: str, path: str, body: object = None, query: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+        content: str = "application/json",
     ) -> Json:
         """Make one call and return the JSON it answers with.
 
@@ -78,7 +84,7 @@ class Cluster:
             method=method,
             resource_path=path,
             query_params=list((query or {}).items()),
-            header_params={"Accept": "application/json", "Content-Type": "application/json"},
+            header_params={"Accept": "application/json", "Content-Type": content},
             body=body,
             auth_settings=["BearerToken"],
         )
@@ -114,6 +120,19 @@ class Cluster:
         found = {name: self._find(f"/api/v1/nodes/{quote(name)}") for name in sorted(set(names))}
         return {name: read_node(source) if source else None for name, source in found.items()}
 
+    def room(self, job: ElasticJob) -> int:
+        """Count the further workers of a job that the machines could take (see `room`)."""
+        assert job.spec is not None, "asked only about a readable spec"  # noqa: S101
+        pod = pods.render_pod(job, job.spec, 0)
+        wanted = pod["spec"].get("nodeSelector") or {}
+        chosen = {"labelSelector": ",".join(f"{key}={value}" for key, value in wanted.items())}
+        alive = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+        # The nodes first: a pod that takes their room in between is seen, and room that one leaves
+        # in between is found by the next pass.
+        nodes = [read_node(item) for item in self._list("/api/v1/nodes", chosen)]
+        others = self._list(f"/api/v1/namespaces/{job.namespace}/pods", alive)
+        return room(pod, nodes, others)
+
     def refusal(self, job: ElasticJob) -> str | None:
         """Ask the API server whether it would take this job's pods; return why not.
 
@@ -148,6 +167,18 @@ class Cluster:
     def create(self, kind: str, namespace: str, body: Mapping[str, Any]) -> None:
         """Create a pod or a Service."""
         self.request("POST", f"/api/v1/namespaces/{namespace}/{kind}", body)
+
+    def tell_bounds(self, job: ElasticJob, pod: Pod) -> None:
+        """Tell exactly this pod the bounds of its group; one that is gone needs no telling."""
+        assert job.spec is not None, "pods are told only of a good spec"  # noqa: S101
+        annotations = {BOUNDS_ANNOTATION: job.spec.bounds}
+        change = {"metadata": {"uid": pod.uid, "annotations": annotations}}
+        path = f"/api/v1/namespaces/{job.namespace}/pods/{pod.name}"
+        try:
+            self.request("PATCH", path, change, content="application/merge-patch+json")
+        except Refused as refused:
+            if refused.code not in (NOT_FOUND, CONFLICT):  # 409: another pod has that name now
+                raise
 
     def delete_pod(self, namespace: str, deletion: Deletion) -> None:
         """Delete exactly this pod, not one that has taken its name meanwhile; already gone is well."""
@@ -186,6 +217,10 @@ class Cluster:
             "count": 1,
         }  # fmt: skip
         self.request("POST", f"/api/v1/namespaces/{job.namespace}/events", body)
+
+    def _list(self, path: str, query: Mapping[str, str]) -> list[Any]:
+        found: list[Any] = self.request("GET", path, query=query)["items"]
+        return found
 
     def _find(self, path: str) -> Json:
         try:

@@ -1,15 +1,17 @@
 """What is seen of a job's pods and of the nodes they are on, read from their JSON."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.clock import parse_time
 
 WORKER_CONTAINER = (
     "elasticjob-worker"  # the container whose exit code counts; upstream fixed its name
 )
+BOUNDS_ANNOTATION = "everstep.dev/nnodes"
+"""On a worker's pod: the job's bounds as they are now, for an agent that reads them while it runs."""
 
 # A pod that one of these ended did nothing wrong: its machine was taken or would not have it.
 DISRUPTIONS = frozenset(
@@ -32,6 +34,7 @@ class Pod:
         disrupted: whether its end was its machine's doing.
         waiting: why it does not run yet, where Kubernetes says so.
         crash_looping: whether its kubelet restarts it again and again.
+        bounds: the `min:max` of the group that it was last told; empty where it never was.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Pod:
     waiting: str = ""
     restarts: int = 0
     crash_looping: bool = False
+    bounds: str = ""
 
     @property
     def over(self) -> bool:
@@ -57,27 +61,59 @@ class Pod:
         return self.phase in ("Succeeded", "Failed")
 
 
+class Taint(NamedTuple):
+    """What keeps pods off a machine that do not tolerate it."""
+
+    key: str
+    value: str
+    effect: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One machine: `unready_since` is None while it is Ready."""
+    """One machine.
+
+    Attributes:
+        unready_since: None while it is Ready.
+        cordoned: whether it takes no new pods, as while it is drained.
+        taints: key, value and effect of each.
+        allocatable: what its pods may ask for in all, in Kubernetes' own words ("500m", "2Gi").
+    """
 
     name: str
     unready_since: datetime | None = None
     out_of_service: bool = False
+    cordoned: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def takes_pods(self) -> bool:
+        """Whether it is well and open to new pods."""
+        return self.unready_since is None and not self.out_of_service and not self.cordoned
 
 
 def read_node(source: Mapping[str, Any]) -> Node:
     """Read a node from its JSON."""
     conditions = source.get("status", {}).get("conditions") or ()
     ready = next((item for item in conditions if item["type"] == "Ready"), None)
-    taints = source.get("spec", {}).get("taints") or ()
+    spec = source.get("spec") or {}
+    taints = tuple(
+        Taint(taint["key"], taint.get("value", ""), taint["effect"])
+        for taint in spec.get("taints") or ()
+    )
     unready_since = None
     if ready is not None and ready["status"] != "True":
         unready_since = parse_time(ready.get("lastTransitionTime"))
     return Node(
         name=source["metadata"]["name"],
         unready_since=unready_since,
-        out_of_service=any(taint["key"] == OUT_OF_SERVICE for taint in taints),
+        out_of_service=any(taint.key == OUT_OF_SERVICE for taint in taints),
+        cordoned=bool(spec.get("unschedulable")),
+        labels=source["metadata"].get("labels") or {},
+        taints=taints,
+        allocatable=source.get("status", {}).get("allocatable") or {},
     )
 
 
@@ -107,6 +143,7 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
         waiting=_why_waiting(status, state),
         restarts=container.get("restartCount", 0),
         crash_looping=crash_looping,
+        bounds=(metadata.get("annotations") or {}).get(BOUNDS_ANNOTATION, ""),
     )
 
 

@@ -2,8 +2,7 @@
 
 kopf is used for what is hard and dull, watching without missing anything, and only its plain
 events: its other handlers would write annotations and finalizers into the user's objects. Every
-event about a job, one of its pods or a node that turned bad does the same thing: it makes the job
-due for a pass.
+event about a job, one of its pods or a node does the same thing: it makes the job due for a pass.
 """
 
 import asyncio
@@ -120,12 +119,12 @@ class Operator:
         type: str | None,  # noqa: A002  (kopf's name for it)
         **_: object,
     ) -> None:
-        """Look at every job again when a node is gone or its health changed; a heartbeat is no news."""
+        """Look at every job again when a node came, went or changed; a heartbeat is no news."""
         gone = type == "DELETED"
         before = self.nodes.pop(name or "", None)
         if not gone:
             self.nodes[name or ""] = read_node(body)
-        if gone or (before is not None and before != self.nodes[name or ""]):
+        if gone or before != self.nodes[name or ""]:
             for key in self.jobs:
                 self.queue.add(key)
 

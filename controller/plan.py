@@ -12,11 +12,13 @@ from datetime import datetime, timedelta
 from controller.api import CleanPodPolicy, RestartPolicy, Spec
 from controller.ledger import WorkerRecord, how_it_ended
 from controller.observed import Pod
+from controller.scaling import Trial
 from controller.situation import Deletion, Event, Plan, Situation
 from controller.status import ConditionType, Status
 
 LATECOMER_SECONDS = 30  # for a worker that is starting when the training ends
 INVALID_SPEC = "InvalidSpec"
+NO_CAPACITY = "NoCapacity"
 SENT_AWAY = "sent_away"  # the cause in the record of a worker that we deleted for good
 
 
@@ -113,7 +115,7 @@ def stop_at_the_deadline(seen: Situation) -> Plan | None:
     """A job that may run so long and no longer fails then, and its workers stop."""
     spec = _spec(seen)
     deadline = _deadline(seen, spec)
-    if deadline is None or deadline > seen.now or _suspended(spec):
+    if deadline is None or deadline > seen.now or spec.suspended:
         return None
     message = (
         f"the job has run for RunPolicy.activeDeadlineSeconds ({spec.run_policy.active_deadline_seconds} s) without "
@@ -128,20 +130,14 @@ def stop_at_the_deadline(seen: Situation) -> Plan | None:
 def suspend(seen: Situation) -> Plan | None:
     """A suspended job, or one of 0 workers, has no pods; its workers begin with a clean record after it."""
     spec = _spec(seen)
-    if not _suspended(spec):
+    if not spec.suspended:
         return None
-    why = (
-        "RunPolicy.suspend is true"
-        if spec.run_policy.suspend
-        else "replicaSpecs.Worker.replicas is 0"
-    )
+    reason, why = _why_suspended(seen, spec)
     seen = _accepted(_created(seen), spec)
-    seen = seen.said(
-        ConditionType.RUNNING, holds=False, reason="ElasticJobSuspended", message=_also(seen, why)
-    )
+    seen = seen.said(ConditionType.RUNNING, holds=False, reason=reason, message=_also(seen, why))
     seen = seen.ceased(ConditionType.FAILED, "SpecMended", "the spec is good now")
-    seen = seen.ceased(ConditionType.RESTARTING, "ElasticJobSuspended", why)
-    seen = seen.said(ConditionType.SUSPENDED, holds=True, reason="ElasticJobSuspended", message=why)
+    seen = seen.ceased(ConditionType.RESTARTING, reason, why)
+    seen = seen.said(ConditionType.SUSPENDED, holds=True, reason=reason, message=why)
     doomed = [
         Deletion(pod=pod, why="the job is suspended") for pod in seen.present if not pod.deleting
     ]
@@ -182,6 +178,7 @@ def staff(seen: Situation) -> Plan | None:
     replaced, seen = _to_be_replaced(seen, leaving)
     created, seen = _missing(seen, spec)
     seen = _told(seen.waking(_deadline(seen, spec)), spec, leaving)
+    outdated = [pod for pod in seen.starting if pod not in leaving and pod.bounds != spec.bounds]
     named = {seen.job.worker_name(pod.index): pod.index for pod in seen.pods if pod not in leaving}
     named |= {seen.job.worker_name(index): index for index in created}
     return _plan(
@@ -196,6 +193,7 @@ def staff(seen: Situation) -> Plan | None:
             sorted(index for name, index in named.items() if name not in seen.services)
         ),
         delete_services=tuple(sorted(seen.services - set(named))),
+        tell_bounds=tuple(outdated),
     )
 
 
@@ -273,6 +271,8 @@ def _told(seen: Situation, spec: Spec, leaving: list[Pod]) -> Situation:
     """Say in the conditions how the workers are."""
     running = [pod for pod in seen.running if pod not in leaving]
     message = f"{len(running)} of {_count(spec.replicas, 'worker')} running, at least {spec.min_replicas} needed"
+    if (scaling := seen.status.scaling) and scaling.wanted < spec.max_replicas:
+        message += f"; up to {spec.max_replicas} as machines come ({scaling.reason})"
     if len(running) < spec.replicas:
         message = "; ".join(filter(None, (message, seen.trouble or _why_not_all(seen))))
     enough = len(running) >= spec.min_replicas
@@ -282,7 +282,8 @@ def _told(seen: Situation, spec: Spec, leaving: list[Pod]) -> Situation:
         reason="ElasticJobRunning" if enough else "TooFewWorkers",
         message=_also(seen, message),
     )
-    seen = seen.ceased(ConditionType.SUSPENDED, "ElasticJobResumed", "the job may run")
+    if not _still_set_aside(seen):
+        seen = seen.ceased(ConditionType.SUSPENDED, "ElasticJobResumed", "the job may run")
     seen = seen.ceased(ConditionType.FAILED, "SpecMended", "the spec is good now")
     indices = {pod.index for pod in running}
     back = [
@@ -301,6 +302,23 @@ def _told(seen: Situation, spec: Spec, leaving: list[Pod]) -> Situation:
         reason="ElasticJobRestarting",
         message=f"being replaced: {causes}",
     )
+
+
+def _why_suspended(seen: Situation, spec: Spec) -> tuple[str, str]:
+    """Return the reason and the message of the condition Suspended."""
+    if spec.run_policy.suspend:
+        return "ElasticJobSuspended", "RunPolicy.suspend is true"
+    if seen.status.scaling is None:
+        return "ElasticJobSuspended", "replicaSpecs.Worker.replicas is 0"
+    why = f"waiting for machines: {seen.status.scaling.reason}; it goes on by itself when they come"
+    return NO_CAPACITY, why
+
+
+def _still_set_aside(seen: Situation) -> bool:
+    """Whether a job without machines only asks for some, which is no news."""
+    scaling = seen.status.scaling
+    asks = scaling is not None and scaling.trial is Trial.ASK
+    return asks and not any(pod.node for pod in seen.starting)
 
 
 def _why_not_all(seen: Situation) -> str:
@@ -378,6 +396,7 @@ def _plan(
     delete_pods: tuple[Deletion, ...] = (),
     create_services: tuple[int, ...] = (),
     delete_services: tuple[str, ...] = (),
+    tell_bounds: tuple[Pod, ...] = (),
 ) -> Plan:
     """Make the plan of a job that has a spec, with its workers counted in its status."""
     records = seen.status.workers.values()
@@ -393,6 +412,7 @@ def _plan(
         delete_pods=delete_pods,
         create_services=create_services,
         delete_services=delete_services,
+        tell_bounds=tell_bounds,
         ends=seen.ends,
         wake=seen.next_wake(),
     )
@@ -408,6 +428,13 @@ def _news(seen: Situation, status: Status) -> tuple[Event, ...]:
     ]
     if seen.job.faults and seen.job.generation != old.observed_generation:
         news.append(Event(reason=INVALID_SPEC, message="; ".join(seen.job.faults), warning=True))
+    if (scaling := status.scaling) and scaling != old.scaling:
+        before = old.scaling.wanted if old.scaling else scaling.replicas
+        if scaling.wanted != before:
+            message = (
+                f"{_count(scaling.wanted, 'worker')} wanted instead of {before}: {scaling.reason}"
+            )
+            news.append(Event(reason="Scaled", message=message))
     for condition in status.conditions:
         kind = ConditionType(condition.type)
         if condition.holds and not old.holds(kind):
@@ -419,10 +446,6 @@ def _news(seen: Situation, status: Status) -> tuple[Event, ...]:
 def _deadline(seen: Situation, spec: Spec) -> datetime | None:
     seconds, start = spec.run_policy.active_deadline_seconds, seen.status.start
     return None if seconds is None or start is None else start + timedelta(seconds=seconds)
-
-
-def _suspended(spec: Spec) -> bool:
-    return spec.run_policy.suspend or spec.replicas == 0
 
 
 def _spec(seen: Situation) -> Spec:

@@ -5,6 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 from controller.api import GROUP, KIND, VERSION, ElasticJob, RestartPolicy, Spec
+from controller.observed import BOUNDS_ANNOTATION
 
 POD_RESTART_POLICY = {
     RestartPolicy.EXIT_CODE: "Never",  # the controller replaces the pod, so the kubelet must not restart it
@@ -28,14 +29,14 @@ def labels(job_name: str, index: int) -> dict[str, str]:
 def arguments(job_name: str, spec: Spec) -> list[str]:
     """Return what is put before every container's own arguments.
 
-    A change of the bounds reaches new pods only: running ones keep the bounds that they were
-    started with.
+    A change of the bounds reaches the arguments of new pods only; running ones are told by their
+    annotation, and those that cannot read it keep the bounds that they were started with.
     """
     return [
         "--rdzv_backend=etcd",
         f"--rdzv_endpoint={spec.rendezvous_endpoint}",
         f"--rdzv_id={job_name}",
-        f"--nnodes={spec.min_replicas}:{spec.max_replicas}",
+        f"--nnodes={spec.bounds}",
     ]
 
 
@@ -49,8 +50,7 @@ def render_pod(job: ElasticJob, spec: Spec, index: int) -> dict[str, Any]:
         container["args"] = arguments(job.name, spec) + list(container.get("args") or ())
     metadata = _metadata(job, index)
     metadata["labels"] = {**(own.get("labels") or {}), **metadata["labels"]}
-    if own.get("annotations"):
-        metadata["annotations"] = own["annotations"]
+    metadata["annotations"] = {**(own.get("annotations") or {}), BOUNDS_ANNOTATION: spec.bounds}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
 
 

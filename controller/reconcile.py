@@ -14,9 +14,10 @@ from controller.api import ElasticJob, read_job
 from controller.cluster import CONFLICT, NOT_FOUND, Cluster, Refused
 from controller.metrics import Metrics
 from controller.observed import read_pod
-from controller.plan import plan
+from controller.plan import is_over, plan
 from controller.pods import render_pod, render_service
-from controller.situation import Event, Plan, look
+from controller.scaling import Patience, Scaling
+from controller.situation import STANDARD_PATIENCE, Event, Plan, look
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Reconciler:
     metrics: Metrics
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     trouble: dict[Key, str] = field(default_factory=dict)
+    patience: Patience = STANDARD_PATIENCE
 
     def reconcile(self, key: Key) -> float | None:
         """Make one pass; return in how many seconds the next is due by itself.
@@ -81,7 +83,9 @@ class Reconciler:
         nodes = self.cluster.nodes(pod.node for pod in pods if pod.node)
         names = frozenset(item["metadata"]["name"] for item in services)
         trouble = self.trouble.get((job.namespace, job.name), "")
-        return plan(look(job, pods, names, nodes, now, trouble))
+        follows = job.scaling is Scaling.CAPACITY and job.spec and not is_over(job.status)
+        room = self.cluster.room(job) if follows else None
+        return plan(look(job, pods, names, nodes, now, trouble, room, self.patience))
 
     def _write(self, source: dict[str, object], status: dict[str, object]) -> None:
         try:
@@ -105,6 +109,8 @@ class Reconciler:
                 self.cluster.create("services", job.namespace, render_service(job, index))
             for index in planned.create_pods:
                 self._create_pod(job, index, now)
+            for pod in planned.tell_bounds:
+                self.cluster.tell_bounds(job, pod)
             if planned.delete_job:
                 self.cluster.delete_job(job)
         except Refused as refused:

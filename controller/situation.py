@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 from controller import ledger
 from controller.api import ElasticJob
 from controller.observed import Node, Pod
+from controller.scaling import Asked, Capacity, Patience, follow
 from controller.status import ConditionType, Status
 
+STANDARD_PATIENCE = Patience()
 NODE_GRACE_SECONDS = 30  # on top of the 40 s after which Kubernetes calls a silent node not Ready
 
 
@@ -42,6 +44,7 @@ class Plan:
     Attributes:
         status: to be written first: what it remembers must not be lost with a pod that is deleted
             after it.
+        tell_bounds: pods that are to be told the bounds of the group as they are now.
         ends: workers' ends that are new in this status.
         wake: when to look again though nothing happens; None: only the safety net's turn.
     """
@@ -51,6 +54,7 @@ class Plan:
     delete_pods: tuple[Deletion, ...] = ()
     create_services: tuple[int, ...] = ()
     delete_services: tuple[str, ...] = ()
+    tell_bounds: tuple[Pod, ...] = ()
     delete_job: bool = False
     events: tuple[Event, ...] = ()
     ends: tuple[ledger.End, ...] = ()
@@ -89,16 +93,36 @@ class Situation:
         """Pods whose trainer runs and that nobody asked to go."""
         return [pod for pod in self.present if pod.phase == "Running" and not pod.deleting]
 
+    @property
+    def starting(self) -> list[Pod]:
+        """Pods that run, or will once they have a machine; nobody asked them to go."""
+        return [pod for pod in self.present if not pod.over and not pod.deleting]
+
+    def following(self, room: int, patience: Patience) -> "Situation":
+        """Return the situation of a job whose spec asks for as many workers as there are machines.
+
+        All rules then do for this number what they do for one that somebody wrote into the spec.
+        """
+        spec = self.job.spec
+        if spec is None or spec.suspended or self.status.training_ended is not None:
+            return self
+        asked = Asked(replicas=spec.replicas, least=spec.min_replicas, most=spec.max_replicas)
+        waiting = tuple(pod.created for pod in self.starting if pod.node is None)
+        placed = len(self.starting) - len(waiting)
+        seen = Capacity(placed=placed, waiting=waiting, room=room)
+        memory, wake = follow(asked, seen, self.job.status.scaling, self.now, patience)
+        job = replace(self.job, spec=replace(spec, replicas=memory.wanted))
+        return replace(self, job=job, status=replace(self.status, scaling=memory)).waking(wake)
+
     def sweep(self) -> tuple[Deletion, ...]:
         """Return the removal of all pods whose machine is lost.
 
         Kubernetes waits for the kubelet's word that a pod's processes ended, and a lost machine's
         kubelet never gives it. Removing the object regardless is safe for certain where the Node is
         gone or tainted as out of service. Where the node is only silent its processes may live on;
-        a StatefulSet would have to
-        wait, but membership here is fenced in etcd: a worker whose lease has lapsed is no member,
-            and what it computes reaches nobody. So a silent node is given some seconds and then
-            held to be lost as well.
+        a StatefulSet would have to wait, but membership here is fenced in etcd: a worker whose
+        lease has lapsed is no member, and what it computes reaches nobody. So a silent node is
+        given some seconds and then held to be lost as well.
         """
         return tuple(
             Deletion(pod=pod, why=f"its node {pod.node} is lost", force=True) for pod in self.lost
@@ -130,6 +154,8 @@ def look(
     nodes: Mapping[str, Node | None],
     now: datetime,
     trouble: str = "",
+    room: int | None = None,
+    patience: Patience = STANDARD_PATIENCE,
 ) -> Situation:
     """Put together what was seen.
 
@@ -140,14 +166,17 @@ def look(
         nodes: every node that one of the pods is on; None for a node that does not exist any more.
         now: the time.
         trouble: why the last attempt to act failed.
+        room: further workers that the machines could take, for a job that follows capacity; None
+            for one that does not.
+        patience: how long the machines must have been so before the number of workers follows.
     """
     ordered = tuple(sorted(pods, key=lambda pod: pod.index))
     lost, wakes = _lost(ordered, nodes, now)
     records, ends = ledger.keep(
         job.status.workers, ordered, frozenset(pod.uid for pod in lost), now
     )
-    status = replace(job.status, workers=records, observed_generation=job.generation)
-    return Situation(
+    status = replace(job.status, workers=records, observed_generation=job.generation, scaling=None)
+    seen = Situation(
         job=job,
         pods=ordered,
         services=services,
@@ -158,6 +187,7 @@ def look(
         ends=tuple(ends),
         wakes=wakes,
     )
+    return seen if room is None else seen.following(room, patience)
 
 
 def _lost(

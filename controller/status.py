@@ -13,6 +13,7 @@ from typing import Any
 
 from controller.clock import format_time, parse_time
 from controller.ledger import WorkerRecord
+from controller.scaling import Memory
 
 
 class ConditionType(StrEnum):
@@ -74,6 +75,7 @@ class Status:
         training_ended: when the first worker succeeded.
         workers: what happened to each worker, by index.
         last_valid_spec: the JSON of the newest spec without faults.
+        scaling: how many workers are wanted, where the job follows capacity; else None.
     """
 
     conditions: tuple[Condition, ...] = ()
@@ -86,6 +88,7 @@ class Status:
     observed_generation: int = 0
     workers: Mapping[int, WorkerRecord] = field(default_factory=dict)
     last_valid_spec: Mapping[str, Any] | None = None
+    scaling: Memory | None = None
 
     @classmethod
     def read(cls, source: Mapping[str, Any]) -> "Status":
@@ -104,6 +107,7 @@ class Status:
                 item["index"]: WorkerRecord.read(item) for item in source.get("workers") or ()
             },
             last_valid_spec=source.get("lastValidSpec"),
+            scaling=Memory.read(source.get("scaling")),
         )
 
     def write(self) -> dict[str, Any]:
@@ -128,6 +132,8 @@ class Status:
         written |= {name: format_time(moment) for name, moment in times.items() if moment}
         if self.last_valid_spec is not None:
             written["lastValidSpec"] = dict(self.last_valid_spec)
+        if self.scaling is not None:
+            written["scaling"] = self.scaling.write()
         return written
 
     def condition(self, kind: ConditionType) -> Condition | None:

@@ -62,6 +62,15 @@ def _upstream_has_image(kind: str, image: str | None) -> list[Fault]:
     return [Fault("controller.image", image, "is missing, and `upstream` needs one", cure)]
 
 
+def _scaling_has_a_controller(scaling: str, kind: str) -> list[Fault]:
+    """Check that the controller knows the annotation: the published one would pass it over."""
+    if scaling == "fixed" or kind == "maintained":
+        return []
+    rule = f"is unknown to controller.kind {kind}, which keeps to replicas"
+    cure = "use controller.kind maintained, or scaling fixed"
+    return [Fault("job.scaling", scaling, rule, cure)]
+
+
 def _job_name_free(name: str, dataset: str) -> list[Fault]:
     """Check that the job's pods cannot be taken for those of data preparation."""
     if name != f"prepare-{dataset}":
@@ -93,5 +102,6 @@ RULES = (
     Rule(("job.resources.memory", "job.resources.sharedMemory"), _shared_memory_fits),
     Rule(("etcd.members",), _members_odd),
     Rule(("controller.kind", "controller.image"), _upstream_has_image),
+    Rule(("job.scaling", "controller.kind"), _scaling_has_a_controller),
     Rule(("job.name", "data.dataset"), _job_name_free),
 )

@@ -97,6 +97,11 @@ class JobConfig(Section):
     replicas: int = Field(default=3, ge=1, description="Workers to run, one a node.")
     min_replicas: int = Field(default=1, ge=1, description="Workers below which training waits.")
     max_replicas: int = Field(default=3, ge=1, description="Most workers that may train together.")
+    scaling: Literal["fixed", "capacity"] = Field(
+        default="fixed",
+        description="`capacity`: begins with `replicas` and goes between `minReplicas` and "
+        "`maxReplicas` as machines come and go, waiting at 0 without any; `maintained` only.",
+    )
     epochs: int = Field(default=3, ge=1, description="Passes over the data set.")
     global_batch: int = Field(
         default=384,

@@ -1,9 +1,10 @@
 """The elastic training job: an ElasticJob whose workers train together, however many there are.
 
 What may change while it trains and what may not is decided here. The numbers of workers change in
-place. The pod template does not: no controller touches pods that run, so a changed image would
-train beside the old one. It therefore replaces the job, the old one first, since both have one name
-and one run folder.
+place: the controller writes them on the pods, and each worker sees that annotation as a file, since
+its arguments are fixed when it is made. The pod template does not: no controller touches pods that
+run, so a changed image would train beside the old one. It therefore replaces the job, the old one
+first, since both have one name and one run folder.
 """
 
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ from components.storage import MOUNT, Storage, run_folder
 API_VERSION = "elastic.pytorch.org/v1alpha1"
 CONTAINER = "elasticjob-worker"  # the controllers look for the exit code under this name
 EXIT_SECONDS = 5
+SCALING = "everstep.dev/scaling"  # on the ElasticJob: who decides how many workers there are
+BOUNDS = "everstep.dev/nnodes"  # on a worker's pod, by the maintained controller: MIN:MAX
+ITSELF = "/etc/everstep"  # where a worker finds what Kubernetes knows of it
 EFA_HUGE_PAGES = "5120Mi"  # as in AWS's own examples; a node sets 5128 pages of 2 MiB aside
 
 # The upstream controller writes the whole object back with these filled in; they are not ours to
@@ -79,7 +83,11 @@ class ElasticTrainingJob(Part):
             f"{name}-{args.config.name}",
             api_version=API_VERSION,
             kind="ElasticJob",
-            metadata=meta.v1.ObjectMetaArgs(name=args.config.name, namespace=args.namespace),
+            metadata=meta.v1.ObjectMetaArgs(
+                name=args.config.name,
+                namespace=args.namespace,
+                annotations={SCALING: args.config.scaling},
+            ),
             spec=_spec(args),
             opts=self.child(
                 delete_before_replace=True,
@@ -125,12 +133,18 @@ def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
         "containers": [_container(args)],
         "volumes": [
             args.storage.volume(),
+            {"name": "itself", "downwardAPI": {"items": [_annotation("nnodes", BOUNDS)]}},
             {
                 "name": "shm",
                 "emptyDir": {"medium": "Memory", "sizeLimit": config.resources.shared_memory},
             },
         ],
     }
+
+
+def _annotation(path: str, name: str) -> dict[str, Any]:
+    """Give a file that follows one annotation of the pod; empty where there is none."""
+    return {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}
 
 
 def _placed(placement: Placement) -> dict[str, Any]:
@@ -171,6 +185,7 @@ def _container(args: ElasticTrainingJobArgs) -> dict[str, Any]:
         },
         "volumeMounts": [
             args.storage.mount(),
+            {"name": "itself", "mountPath": ITSELF, "readOnly": True},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the container's own
         ],
     }
@@ -232,5 +247,6 @@ def _environment(config: JobConfig) -> list[Any]:
     return [
         *(field_env(name, path) for name, path in itself.items()),
         {"name": "EVERSTEP_GRACE_SECONDS", "value": str(deadline)},
+        {"name": "EVERSTEP_NNODES_FILE", "value": f"{ITSELF}/nnodes"},
         *({"name": name, "value": value} for name, value in config.env.items()),
     ]

@@ -16,11 +16,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from everstep.elastic.bounds import read_bounds
 from everstep.elastic.etcd import Entry, Etcd, EtcdRefusedError, EtcdUnreachableError
 from everstep.elastic.membership import (
     Action,
     Announce,
     Begin,
+    Bounds,
     Depart,
     Ended,
     Event,
@@ -33,14 +35,18 @@ from everstep.elastic.membership import (
     MemberPut,
     Membership,
     Propose,
+    Reachable,
     Ready,
+    Reclaim,
     Register,
     Registered,
     Regroup,
     Rules,
     Snapshot,
     Stop,
+    Superseded,
     Tick,
+    Unreachable,
     Withdraw,
     Withdrawn,
 )
@@ -50,7 +56,8 @@ log = logging.getLogger(__name__)
 
 TTL_SECONDS = 2  # the shortest lease that etcd grants at its default heartbeat
 WATCH_IDLE_SECONDS = 5.0  # a watch silent for longer is read afresh
-COMMIT_PATIENCE_SECONDS = 5.0
+COMMIT_PATIENCE_SECONDS = 14.0  # for each of two requests; a worker waits 30 s for the answer
+BOUNDS_SECONDS = 1.0  # how often the file with the bounds is looked at
 OUTCOME_SECONDS = 60  # how long the word that a run is over stands in etcd
 
 
@@ -94,6 +101,8 @@ class Agent:
         on_stop: called with a reason when the workers must end at once.
         on_regroup: called with a reason when they should end after a step they agree on.
         on_ended: called when the run is over for everyone.
+        bounds_file: tells from how few to how many members train together, should that change while
+            this agent runs; see `bounds`.
     """
 
     def __init__(
@@ -108,8 +117,10 @@ class Agent:
         on_regroup: Callable[[str], None],
         on_ended: Callable[[Ended], None],
         ttl_seconds: int = TTL_SECONDS,
+        bounds_file: str | None = None,
     ) -> None:
         self._etcd, self._node = etcd, node
+        self._bounds_file = bounds_file
         self._prefix = f"/everstep/{run}/"
         self._ttl_seconds = ttl_seconds
         self._open_store, self._on_stop, self._on_regroup = open_store, on_stop, on_regroup
@@ -136,6 +147,7 @@ class Agent:
             ("decide", self._decide),
             ("watch", self._watch),
             ("lease", self._keep_lease),
+            ("bounds", self._follow_bounds),
         ):
             threading.Thread(
                 target=self._run_and_close, args=(run,), name=f"everstep-{name}", daemon=True
@@ -201,18 +213,21 @@ class Agent:
         """
         key = f"{self._prefix}generation"
         said = json.dumps({"lineage": taken_in, "step": step, "generation": number})
-        with contextlib.suppress(EverstepError), contextlib.closing(self._etcd):
-            entries, _ = self._etcd.get(key, patience_seconds=COMMIT_PATIENCE_SECONDS)
-            if not entries or Generation.from_json(entries[0].value).number != number:
-                return False
-            return self._etcd.put_while_unchanged(
-                f"{self._prefix}committed",
-                said,
-                witness=key,
-                modified=entries[0].modified,
-                patience_seconds=COMMIT_PATIENCE_SECONDS,
-            )
-        return False
+        try:
+            with contextlib.closing(self._etcd):
+                entries, _ = self._etcd.get(key, patience_seconds=COMMIT_PATIENCE_SECONDS)
+                if not entries or Generation.from_json(entries[0].value).number != number:
+                    return False
+                return self._etcd.put_while_unchanged(
+                    f"{self._prefix}committed",
+                    said,
+                    witness=key,
+                    modified=entries[0].modified,
+                    patience_seconds=COMMIT_PATIENCE_SECONDS,
+                )
+        except EverstepError as error:
+            log.warning("step %d is not committed, a later one will be: %s", step, error)
+            return False
 
     @property
     def committed(self) -> tuple[int, int]:
@@ -264,10 +279,12 @@ class Agent:
             while True:
                 yield self._events.get_nowait()
 
-    def _carry_out(self, action: Action) -> None:
+    def _carry_out(self, action: Action) -> None:  # noqa: C901 - one case an action
         match action:
             case Register(after):
                 self._register(after)
+            case Reclaim():
+                self._reclaim(action)
             case Announce(after, leaving):
                 self._announce(after, leaving=leaving)
             case Propose():
@@ -295,6 +312,23 @@ class Agent:
         self._etcd.put(f"{self._prefix}members/{identity}", member.to_json(), lease)
         self._lease = lease
         self._events.put(Registered(identity))
+
+    def _reclaim(self, claim: Reclaim) -> None:
+        """Put the key back that lapsed, in one transaction with the question whether that is right."""
+        lease = self._etcd.grant(self._ttl_seconds)
+        member = Member(
+            claim.identity, self._node.name, self._node.address, claim.after, claim.leaving
+        )
+        regained = self._etcd.put_while_unchanged(
+            f"{self._prefix}members/{claim.identity}",
+            member.to_json(),
+            witness=f"{self._prefix}generation",
+            modified=claim.revision,
+            lease=lease,
+        )
+        self._lease = lease if regained else 0
+        log.warning("the lease lapsed; %s", "it is renewed" if regained else "the others went on")
+        self._events.put(Registered(claim.identity) if regained else Superseded())
 
     def _announce(self, after: int, *, leaving: bool) -> None:
         identity = self._core.identity
@@ -334,23 +368,41 @@ class Agent:
     # --- the lease thread ---
 
     def _keep_lease(self) -> None:
+        away = False
         while not self._closed.wait(self._ttl_seconds / 4):
             lease = self._lease
             if not lease:
                 continue
-            with contextlib.suppress(EtcdUnreachableError):  # only etcd's own word ends a lease
-                alive = self._renew(lease)
-                if not alive and lease == self._lease:
-                    self._lease = 0
-                    self._events.put(LeaseLapsed())
+            alive = self._renew(lease)
+            if away != (alive is None):  # first of all: what follows is to be seen in its light
+                away = alive is None
+                log.warning("etcd %s", "does not answer" if away else "answers again")
+                self._events.put(Unreachable() if away else Reachable())
+            if alive is False and lease == self._lease:
+                self._lease = 0
+                self._events.put(LeaseLapsed())
 
-    def _renew(self, lease: int) -> bool:
+    def _renew(self, lease: int) -> bool | None:
+        """Whether a lease stands; None where etcd does not say, and only its own word ends a lease."""
         try:
             return self._etcd.keep_alive(
-                lease, request_seconds=self._ttl_seconds / 3, patience_seconds=self._ttl_seconds
+                lease, request_seconds=self._ttl_seconds / 3, patience_seconds=self._ttl_seconds / 2
             )
         except EtcdRefusedError:
             return False
+        except EtcdUnreachableError:
+            return None
+
+    # --- the thread that looks at the bounds ---
+
+    def _follow_bounds(self) -> None:
+        known = None
+        while self._bounds_file and not self._closed.wait(BOUNDS_SECONDS):
+            said = read_bounds(self._bounds_file)
+            if said and said != known:
+                known = said
+                log.info("from %d to %d nodes train together", *said)
+                self._events.put(Bounds(*said))
 
     # --- the watching thread ---
 

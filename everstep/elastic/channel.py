@@ -103,6 +103,14 @@ class Exchange:
             with contextlib.suppress(OSError):
                 line.send(message)
 
+    def send(self, pid: int, message: Message) -> None:
+        """Send to one worker; nothing where it is gone."""
+        with self._lock:
+            line = self._lines.get(pid)
+        if line:
+            with contextlib.suppress(OSError):
+                line.send(message)
+
     def close(self) -> None:
         """Stop listening; open lines break, and with them their workers end."""
         self._socket.close()

@@ -177,7 +177,14 @@ class Etcd:
         )
 
     def put_while_unchanged(
-        self, key: str, value: str, *, witness: str, modified: int, patience_seconds: float
+        self,
+        key: str,
+        value: str,
+        *,
+        witness: str,
+        modified: int,
+        lease: int = 0,
+        patience_seconds: float | None = None,
     ) -> bool:
         """Set a key only if another one's last change is still revision `modified`.
 
@@ -189,7 +196,7 @@ class Etcd:
             "result": "EQUAL",
             "mod_revision": str(modified),
         }
-        put = {"request_put": {"key": _text(key), "value": _text(value)}}
+        put = {"request_put": {"key": _text(key), "value": _text(value), "lease": str(lease)}}
         answer = self.call(
             "kv/txn", {"compare": [same], "success": [put]}, patience_seconds=patience_seconds
         )

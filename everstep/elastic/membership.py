@@ -13,6 +13,10 @@ proposer's transaction fails. The rule that keeps two groups from training at on
 proposed only when every live member of the current one has stopped*, which each does as soon as it
 learns of a change.
 
+An outage of etcd is no such change. Leases lapse in it, so members' keys go; each member puts its
+own back, by a transaction that holds only while its generation is still the current one. Until all
+have had time for that, a key that is missing says nothing of its member.
+
     register -> wait -> train -> (stop at once | stop after the step) -> wait ...
                   '-> leave, or ended
 """
@@ -100,6 +104,8 @@ class Rules:
             ends a worker's process this is 0, since a process that settles is left alone anyway.
         living: workers keep their state between two generations, so an agent that is told to leave
             there takes part in one more, in which the state is handed on or saved.
+        doubt_seconds: how long after an outage of etcd the missing keys of others prove nothing.
+            Longer than it takes every agent to find etcd again and to put its key back.
     """
 
     min_members: int = 1
@@ -107,6 +113,7 @@ class Rules:
     settle_seconds: float = 8.0
     orderly_seconds: float = 0.0
     living: bool = False
+    doubt_seconds: float = 3.0
 
 
 # --- events: what an agent learned
@@ -180,6 +187,29 @@ class LeaseLapsed:
 
 
 @dataclass(frozen=True)
+class Superseded:
+    """This agent's key could not be put back: another generation is the current one."""
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """etcd does not answer this agent."""
+
+
+@dataclass(frozen=True)
+class Reachable:
+    """etcd answers this agent again."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """From now on so few and so many members train together."""
+
+    min_members: int
+    max_members: int
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
@@ -195,6 +225,10 @@ Event = (
     | Leave
     | Withdrawn
     | LeaseLapsed
+    | Superseded
+    | Unreachable
+    | Reachable
+    | Bounds
     | Tick
 )
 
@@ -208,6 +242,19 @@ class Register:
     """Put a key under a fresh lease, waiting for a generation above `after`; answer with `Registered`."""
 
     after: int
+
+
+@dataclass(frozen=True)
+class Reclaim:
+    """Put this agent's own key back under a fresh lease, if the generation's key is still at `revision`.
+
+    Answer with `Registered`, or with `Superseded`.
+    """
+
+    identity: str
+    after: int
+    leaving: bool
+    revision: int
 
 
 @dataclass(frozen=True)
@@ -259,7 +306,9 @@ class Depart:
     """Take this agent's key away; nothing of it is needed any more."""
 
 
-Action = Register | Announce | Propose | Begin | Stop | Regroup | Withdraw | Depart | Ended
+Action = (
+    Register | Reclaim | Announce | Propose | Begin | Stop | Regroup | Withdraw | Depart | Ended
+)
 
 
 @dataclass
@@ -276,6 +325,10 @@ class Membership:
     wants: bool = False  # Ready, and not yet in a generation
     leaving: bool = False
     _registering: bool = False
+    _lapsed: str = ""  # identity under which this agent trains though its key is gone
+    _reclaiming: bool = False
+    _away: bool = False  # etcd does not answer
+    _doubt_until: float = float("-inf")
     _proposed: int = -1  # the revision that a running proposal replaces
     _complete_since: float | None = None  # since when enough members wait, unchanged
     _waiting_seen: frozenset[str] = frozenset()
@@ -292,18 +345,21 @@ class Membership:
         Deciding looks at every member. In a large group news comes by the hundred, so an agent that
         decided on each piece of it would fall behind.
         """
-        actions = [action for event in events for action in self._learn(event)]
+        actions: list[Action] = []
+        for event in events:
+            if isinstance(event, Reachable) and self._away:
+                self._away, self._doubt_until = False, now + self.rules.doubt_seconds
+            actions += self._learn(event)
         return [*actions, *self._decide(now)]
 
     def wake_at(self, now: float) -> float | None:
         """When a `Tick` could change something, or None: then only an event can."""
+        due = [self._doubt_until]
         if self.mine and self._ahead_since is not None:
-            due = self._ahead_since + self.rules.orderly_seconds
+            due.append(self._ahead_since + self.rules.orderly_seconds)
         elif self.wants and self._complete_since is not None:
-            due = self._complete_since + self.rules.settle_seconds
-        else:
-            return None
-        return due if due > now else None
+            due.append(self._complete_since + self.rules.settle_seconds)
+        return min((moment for moment in due if moment > now), default=None)
 
     # --- learning ---
 
@@ -316,9 +372,15 @@ class Membership:
             case Withdrawn():
                 return self._withdraw()
             case Registered(identity):
-                self.identity, self._registering = identity, False
+                return self._become_registered(identity)
             case LeaseLapsed():
-                self.identity = None
+                self._lapse()
+            case Superseded():
+                self._lapsed, self._reclaiming = "", False
+            case Unreachable():
+                self._away = True
+            case Bounds(least, most):
+                self.rules = replace(self.rules, min_members=least, max_members=most)
             case _:
                 self._see(event)
         return []
@@ -332,7 +394,7 @@ class Membership:
             case MemberGone(identity):
                 self.members.pop(identity, None)
                 if identity == self.identity:
-                    self.identity = None
+                    self._lapse()
             case GenerationPut(generation, revision):
                 self._see_generation(generation, revision)
             case Ended():
@@ -345,7 +407,13 @@ class Membership:
         elif self.current:  # etcd was wiped: its revisions begin anew, our numbers must not
             self.revision, self._proposed = 0, -1
         if self.identity and self.identity not in self.members:
-            self.identity = None  # lapsed while nobody watched
+            self._lapse()  # while nobody watched
+
+    def _lapse(self) -> None:
+        """Its key is gone. One that trains may put it back, as long as nobody has gone on without it."""
+        if self.mine and self.identity:
+            self._lapsed = self.identity
+        self.identity = None
 
     def _see_generation(self, generation: Generation, revision: int) -> None:
         if revision > self.revision:
@@ -357,6 +425,11 @@ class Membership:
             self.wants, self.identity = False, None
             return [Depart()]
         return [self._announce()] if self.identity else []
+
+    def _become_registered(self, identity: str) -> list[Action]:
+        reclaimed, self._reclaiming, self._lapsed = self._reclaiming, False, ""
+        self.identity, self._registering = identity, False
+        return [self._announce()] if reclaimed and self.wants else []
 
     def _withdraw(self) -> list[Action]:
         """Out of whatever group it was in or waited for; a node that leaves is then through with it."""
@@ -403,7 +476,7 @@ class Membership:
         if not self.wants:
             return []
         if not self.identity:
-            return self._register()
+            return [] if self._reclaiming else self._register()
         if self.current and self._begun(self.current):
             self.mine, self.wants, self._complete_since = self.current, False, None
             self._ahead_since = None
@@ -418,14 +491,26 @@ class Membership:
                 "stop", [Stop(f"generation {self._number()} has replaced {group.number}")]
             )
         if not self.identity:
-            return self._once(
-                "stop", [Stop("this node's lease has lapsed: the others go on without it")]
-            )
-        if (lost := self._lost(group)) and not self._may_be_ahead(group, now):
+            return self._reclaim(group)
+        if (lost := self._lost(group, now)) and not self._may_be_ahead(group, now):
             return self._once("stop", [Stop(f"lost {', '.join(lost)}")])
         if why := self._wants_change(group):
             return self._once("regroup", [Regroup(why)])
         return []
+
+    def _reclaim(self, group: Generation) -> list[Action]:
+        """Put the own key back; stop where that was refused, or where etcd has lost the generation too."""
+        if self._reclaiming:
+            return []
+        if not self._lapsed or not self.revision:
+            why = "this node's lease has lapsed: the others go on without it"
+            return self._once("stop", [Stop(why)])
+        self._reclaiming = True
+        return [Reclaim(self._lapsed, group.number - 1, self.leaving, self.revision)]
+
+    def _in_doubt(self, now: float) -> bool:
+        """Whether a key may be missing only because etcd was away."""
+        return self._away or now < self._doubt_until
 
     def _may_be_ahead(self, group: Generation, now: float) -> bool:
         """Whether those who are missing have left after the step that all agreed on, a moment ago.
@@ -459,7 +544,8 @@ class Membership:
 
     def _perhaps_propose(self, now: float) -> list[Action]:
         ranked = rank(waiting(self.members, self.current), self.current)
-        if busy(self.members, self.current) or len(ranked) < self.rules.min_members:
+        too_few = len(ranked) < self.rules.min_members
+        if too_few or busy(self.members, self.current) or self._in_doubt(now):
             self._complete_since = None
             return []
         names = frozenset(member.identity for member in ranked)
@@ -487,11 +573,13 @@ class Membership:
         """Let the next event propose again: the transaction could not be carried out."""
         self._proposed = -1
 
-    def _lost(self, group: Generation) -> list[str]:
+    def _lost(self, group: Generation, now: float) -> list[str]:
         """Names of those who trained with us and no longer do, without having waited for us."""
         gone = [
             identity for identity in group.members if not _trains(self.members.get(identity), group)
         ]
+        if self._in_doubt(now):  # then only a member's own word counts
+            gone = [identity for identity in gone if identity in self.members]
         return [self._node(name) for name in gone]
 
     def _node(self, identity: str) -> str:

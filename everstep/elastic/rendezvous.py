@@ -32,6 +32,7 @@ from torch.distributed.elastic.rendezvous.api import (
 
 from everstep.elastic import channel
 from everstep.elastic.agent import TTL_SECONDS, Agent, LeftError, Node, Place, RunEndedError
+from everstep.elastic.bounds import BOUNDS_VARIABLE
 from everstep.elastic.etcd import Etcd, EtcdOptions
 from everstep.elastic.membership import Ended, Rules
 
@@ -94,6 +95,7 @@ class EtcdV3Handler(RendezvousHandler):
             on_regroup=self._regroup,
             on_ended=self._note_end,
             ttl_seconds=int(conf.get("lease_seconds", TTL_SECONDS)),
+            bounds_file=os.environ.get(BOUNDS_VARIABLE),
         )
         self._started = False
 
@@ -249,13 +251,18 @@ class EtcdV3Handler(RendezvousHandler):
         if "progressed" in message:
             self._progressed = True
         if "commit" in message:
-            taken_in, step = int(message["taken_in"]), int(message["step"])
-            return {"answer": self._agent.commit(int(message["commit"]), taken_in, step)}
+            # In a thread: while etcd is away this lasts, and the worker's other words must be heard.
+            threading.Thread(target=self._commit, args=(pid, message), daemon=True).start()
         if "finished" in message:
             self._agent.end_run(Ended(finished=True, reason=str(message["finished"])))
         if "failed" in message:
             self._agent.end_run(Ended(finished=False, reason=str(message["failed"])))
         return None
+
+    def _commit(self, pid: int, message: channel.Message) -> None:
+        taken_in, step = int(message["taken_in"]), int(message["step"])
+        allowed = self._agent.commit(int(message["commit"]), taken_in, step)
+        self._exchange.send(pid, {"answer": allowed})
 
     def _forget(self, pid: int) -> None:
         """A worker's line broke: torchrun will see its end."""

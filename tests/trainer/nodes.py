@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from everstep.elastic.etcd import Etcd, EtcdOptions
 from everstep.elastic.journal import read_all
 from everstep.progress import Silent
 from twin.toolchain import ensure_tools
@@ -30,6 +31,13 @@ def free_port() -> int:
 @contextlib.contextmanager
 def running_etcd(folder: Path) -> Iterator[str]:
     """A real etcd of one member; its endpoint."""
+    with etcd_process(folder) as (endpoint, _):
+        yield endpoint
+
+
+@contextlib.contextmanager
+def etcd_process(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A real etcd of one member, to be stopped and continued; its endpoint and its process."""
     client, peer = free_port(), free_port()
     log = (folder / "etcd.log").open("wb")
     process = subprocess.Popen(
@@ -46,7 +54,7 @@ def running_etcd(folder: Path) -> Iterator[str]:
     )
     try:
         until(lambda: _answers(client), 20, "etcd answers")
-        yield f"127.0.0.1:{client}"
+        yield f"127.0.0.1:{client}", process
     finally:
         process.kill()
         process.wait()
@@ -72,7 +80,16 @@ def until(true: Callable[[], Any], seconds: float, what: str) -> Any:
 class Nodes:
     """Machines that each run one agent of a job."""
 
-    def __init__(self, folder: Path, etcd: str, options: list[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        etcd: str,
+        options: list[str],
+        *,
+        workers: int = 1,
+        bounds_file: Path | None = None,
+    ) -> None:
+        self._workers, self._bounds_file = workers, bounds_file
         self.run, self._folder, self._etcd, self._options = (
             folder / "runs" / "job",
             folder,
@@ -91,6 +108,7 @@ class Nodes:
             "POD_IP": address,
             "NODE_NAME": f"node-{name}",
             "TMPDIR": str(self._folder),
+            **({"EVERSTEP_NNODES_FILE": str(self._bounds_file)} if self._bounds_file else {}),
         }
         injected = [
             "--rdzv_backend=etcd",
@@ -98,12 +116,13 @@ class Nodes:
             "--rdzv_id=job",
             "--nnodes=1:3",
         ]
+        per_node = [f"--nproc_per_node={self._workers}"]
         program = ["-m", "trainer.train", "--run", str(self.run), *self._options, *more]
         if name in self._agents:
             self._agents[name].wait(30)  # the one before it has been killed: reap it
         with (self._folder / f"{name}.log").open("ab") as log:
             self._agents[name] = subprocess.Popen(
-                [sys.executable, "-m", "trainer.launch", *injected, "--nproc_per_node=1", *program],
+                [sys.executable, "-m", "trainer.launch", *injected, *per_node, *program],
                 cwd=self._folder,
                 env=environment,
                 stdout=log,
@@ -132,6 +151,11 @@ class Nodes:
         for name, agent in self._agents.items():
             self.signal_all(name, signal.SIGKILL)
             agent.wait()
+
+    def members(self) -> int:
+        """How many agents are registered, those included that train in no group."""
+        with contextlib.closing(Etcd(EtcdOptions(endpoints=(self._etcd,)))) as etcd:
+            return len(etcd.get("/everstep/job/members/")[0])
 
     def journal(self, kind: str) -> list[Entry]:
         return [entry for entry in read_all(self.run / "journal") if entry["kind"] == kind]

@@ -64,6 +64,7 @@ def manifest(
     restart_policy: str | None = "ExitCode",
     run_policy: dict | None = None,
     pod: dict | None = None,
+    annotations: dict | None = None,
 ) -> dict:
     """Return an ElasticJob's JSON."""
     container = {
@@ -81,7 +82,7 @@ def manifest(
     spec |= {key: value for key, value in (("minReplicas", least), ("maxReplicas", most)) if value}
     if run_policy is not None:
         spec["RunPolicy"] = run_policy
-    metadata = {"name": name, "namespace": namespace}
+    metadata = {"name": name, "namespace": namespace, "annotations": annotations or {}}
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "ElasticJob",
@@ -164,6 +165,17 @@ class Job:
 
     def holds(self, kind: str) -> bool:
         return self.conditions().get(kind, {}).get("status") == "True"
+
+    def bounds_told(self) -> dict[int, str]:
+        """Return the bounds that each worker's pod says, by index."""
+        return {
+            index: (pod.metadata.annotations or {}).get("everstep.dev/nnodes", "")
+            for index, pod in self.pods().items()
+        }
+
+    def wanted(self) -> int | None:
+        """Return how many workers the controller wants, where the job follows capacity."""
+        return ((self.read().get("status") or {}).get("scaling") or {}).get("wanted")
 
     def count(self, what: str) -> int:
         status = self.read().get("status") or {}

@@ -57,7 +57,12 @@ STAND_IN, PODS = "stand-in", "pods"
 PATIENCE = 4.0
 """Real containers start and end within seconds, and their disks are looked at every ten."""
 
+IMPATIENT = ("--scale-down-after=3", "--scale-up-after=1", "--ask-after=30")
+"""For jobs that follow capacity; the controller's own times would make tests of minutes."""
+
 ON_PODS = {
+    "test_a_job_follows_its_machines_down_and_up_and_leaves_the_others_alone",
+    "test_a_running_worker_reads_bounds_that_changed",
     "test_each_worker_has_a_pod_and_a_headless_service_of_one_name",
     "test_a_worker_that_a_signal_ended_is_replaced_and_the_others_stay[pods-137]",
     "test_a_worker_that_a_signal_ended_is_replaced_and_the_others_stay[pods-143]",
@@ -125,6 +130,7 @@ class OwnProcess:
             str(self.kubeconfig),
             "--metrics-port",
             "0",
+            *IMPATIENT,
         ]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(

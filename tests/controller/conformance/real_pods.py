@@ -124,7 +124,12 @@ class RealPods:
             self.twin.vanish(name)
         self.twin.come_back(name)
 
-    def _tell(self, pod: str, script: str) -> None:
+    def read(self, pod: str, path: str) -> str:
+        """What stands in a file as a worker sees it; empty where it is not there."""
+        return self._tell(pod, f"cat {path} 2>/dev/null || true").strip()
+
+    def _tell(self, pod: str, script: str) -> str:
+        """Run a script in a worker's container; what it prints."""
         connection = stream(
             self.core.connect_get_namespaced_pod_exec,
             pod,
@@ -139,6 +144,7 @@ class RealPods:
         )
         try:
             connection.run_forever(timeout=EXEC_SECONDS)
+            return str(connection.read_stdout(timeout=0)) if connection.peek_stdout() else ""
         finally:
             connection.sock.shutdown()  # close() leaves the socket of a connection that has ended
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.controller.conformance.fake_kubelet import FakeKubelet
+
 
 def test_scale_out_adds_the_next_indices_and_leaves_the_others_alone(bench, name):
     job = bench.job(name, replicas=1)
@@ -128,3 +130,57 @@ def test_wider_bounds_reach_new_workers_only(bench, name):
     pods = job.pods()
     assert "--nnodes=1:2" in pods[0].spec.containers[0].args
     assert "--nnodes=1:5" in pods[1].spec.containers[0].args
+
+
+@pytest.mark.upstream_known_wrong("it passes over changes of minReplicas and maxReplicas")
+def test_changed_bounds_are_told_to_workers_that_run_and_cost_none_of_them(bench, name):
+    job = bench.job(name, replicas=2, least=1, most=2)
+    job.until_running({0, 1})
+    before = job.uids()
+    assert set(job.bounds_told().values()) == {"1:2"}
+
+    job.patch({"maxReplicas": 4})
+    job.until("the workers know", lambda: set(job.bounds_told().values()) == {"1:4"})
+    job.patch({"minReplicas": 2})
+    job.until("the workers know", lambda: set(job.bounds_told().values()) == {"2:4"})
+
+    job.stays("the same workers run", lambda: job.uids() == before and job.running() == {0, 1})
+
+
+DOWNWARD = {
+    "volumes": [
+        {
+            "name": "itself",
+            "downwardAPI": {
+                "items": [
+                    {
+                        "path": "nnodes",
+                        "fieldRef": {"fieldPath": "metadata.annotations['everstep.dev/nnodes']"},
+                    }
+                ]
+            },
+        }
+    ],
+    "containers": [
+        {
+            "name": "elasticjob-worker",
+            "image": "x",
+            "volumeMounts": [{"name": "itself", "mountPath": "/etc/everstep"}],
+        }
+    ],
+}
+
+
+@pytest.mark.upstream_known_wrong("it passes over changes of minReplicas and maxReplicas")
+def test_a_running_worker_reads_bounds_that_changed(bench, kubelet, name):
+    if isinstance(kubelet, FakeKubelet):
+        pytest.skip("only a real kubelet shows a pod its annotations as a file")
+    job = bench.job(name, replicas=1, most=2, pod=DOWNWARD)
+    job.until_running({0})
+    before, path = job.uids(), "/etc/everstep/nnodes"
+    job.until("it reads its bounds", lambda: kubelet.read(f"{name}-worker-0", path) == "1:2")
+
+    job.patch({"maxReplicas": 4})
+
+    job.until("it reads the new ones", lambda: kubelet.read(f"{name}-worker-0", path) == "1:4", 30)
+    assert job.uids() == before

@@ -14,7 +14,7 @@ from typing import Any
 from controller.api import ElasticJob
 from controller.clock import format_time
 from controller.cluster import CONFLICT, Refused
-from controller.observed import Node
+from controller.observed import BOUNDS_ANNOTATION, Node, Pod
 from controller.situation import Deletion, Event
 
 NAME, NAMESPACE = "job", "ns"
@@ -103,7 +103,7 @@ class ModelCluster:
             "creationTimestamp": format_time(self.now),
         }
         if kind == "pods":
-            assert len(self.pods) < self.replicas, "never more pods than workers asked for"
+            assert len(self.pods) < self.followed, "never more pods than workers asked for"
             made["status"] = {"phase": "Pending"}
             self.created.append(made["metadata"]["uid"])
         held[name] = made
@@ -117,6 +117,12 @@ class ModelCluster:
             del self.pods[deletion.pod.name]
         elif "deletionTimestamp" not in pod["metadata"]:
             self.ask_to_go(deletion.pod.name)
+
+    def tell_bounds(self, job: ElasticJob, pod: Pod) -> None:
+        self._write()
+        held = self.pods.get(pod.name)
+        if held is not None and held["metadata"]["uid"] == pod.uid and job.spec is not None:
+            held["metadata"]["annotations"][BOUNDS_ANNOTATION] = job.spec.bounds
 
     def delete_service(self, _namespace: str, name: str) -> None:
         self._write()
@@ -136,6 +142,15 @@ class ModelCluster:
     @property
     def replicas(self) -> int:
         replicas: int = self.source["spec"]["replicaSpecs"]["Worker"]["replicas"]
+        return replicas
+
+    @property
+    def followed(self) -> int:
+        """Workers asked for by the newest spec without faults: 0 is no valid bound."""
+        spec = self.source["spec"]
+        if not spec["maxReplicas"]:
+            spec = self.source["status"]["lastValidSpec"]
+        replicas: int = spec["replicaSpecs"]["Worker"]["replicas"]
         return replicas
 
     def scale(self, replicas: int) -> None:

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from controller.cluster import Refused
 from controller.metrics import Metrics
+from controller.observed import BOUNDS_ANNOTATION
 from controller.reconcile import Reconciler, TryAgain
 from controller.status import ConditionType, Status
 from tests.controller.simulator.model import KEY, Crash, ModelCluster
@@ -93,8 +94,9 @@ class Schedule(RuleBasedStateMachine):
     def a_machine_changes(self, node: str, fate: str) -> None:
         getattr(self.cluster, fate)(node)
 
-    @rule(replicas=st.integers(0, 6), most=st.sampled_from([6, 6, 0]))
-    def somebody_edits_the_spec(self, replicas: int, most: int) -> None:
+    @rule(replicas=st.integers(0, 6), most=st.sampled_from([6, 7, 0]), least=st.integers(1, 3))
+    def somebody_edits_the_spec(self, replicas: int, most: int, least: int) -> None:
+        self.cluster.source["spec"]["minReplicas"] = min(least, max(replicas, 1))
         self.cluster.source["spec"]["maxReplicas"] = most  # 0 is no valid bound
         self.cluster.scale(replicas)
 
@@ -171,6 +173,9 @@ class Schedule(RuleBasedStateMachine):
             "every worker runs, and no other"
         )
         assert set(cluster.services) == set(cluster.pods), "each has its name"
+        bounds = f"{cluster.source['spec']['minReplicas']}:6"
+        told = {pod["metadata"]["annotations"][BOUNDS_ANNOTATION] for pod in cluster.pods.values()}
+        assert told <= {bounds}, "each knows the bounds as they are now"
         assert status.holds(ConditionType.RUNNING) == (cluster.replicas > 0)
         assert status.holds(ConditionType.SUSPENDED) == (cluster.replicas == 0)
         assert not status.holds(ConditionType.RESTARTING)

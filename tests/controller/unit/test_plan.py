@@ -218,3 +218,108 @@ def test_a_condition_keeps_its_transition_time_while_only_its_words_change():
     running = second.status.condition(ConditionType.RUNNING)
     assert running.last_transition == NOW
     assert running.last_update == NOW + timedelta(seconds=50)
+
+
+def test_changed_bounds_are_told_to_who_runs_and_touch_nobody():
+    asked = job(spec(2, least=2, most=4))
+    made = decide(asked, pod(0), pod(1, "Pending", bounds="2:4"))
+
+    assert [known.index for known in made.tell_bounds] == [0]
+    assert made.create_pods == made.delete_pods == ()
+
+
+def test_nobody_who_goes_is_told_of_bounds():
+    asked = job(spec(2, least=2, most=4))
+
+    assert decide(asked, pod(0, deleting=True), failed(1)).tell_bounds == ()
+
+
+def follower(replicas: int = 3, **more):
+    return job(spec(replicas, **more), scaling="capacity")
+
+
+def test_a_job_that_follows_capacity_lets_go_of_who_found_no_machine_and_of_nobody_else():
+    asked = follower()
+    first = decide(asked, pod(0), pod(1), pod(2, "Pending", node=None))
+    late = decide(then(asked, first), pod(0), pod(1), pod(2, "Pending", node=None), after=120)
+
+    assert first.delete_pods == ()
+    assert first.wake == NOW + timedelta(seconds=120)
+    assert deleted(late) == [2]
+    assert "Scaled" in [event.reason for event in late.events]
+    assert late.status.holds(ConditionType.RUNNING)
+    assert late.status.scaling.wanted == 2
+
+
+def test_it_grows_into_room_that_stays_and_leaves_the_others_alone():
+    asked = follower()
+    first = decide(asked, pod(0), pod(1), pod(2), room=1)
+    late = decide(then(asked, first), pod(0), pod(1), pod(2), room=1, after=10)
+
+    assert first.create_pods == ()
+    assert late.create_pods == (3,)
+    assert late.delete_pods == ()
+
+
+def without_machines(after: float = 120):
+    asked = follower(2)
+    waiting = [pod(index, "Pending", node=None) for index in range(2)]
+    first = decide(asked, *waiting)
+    return asked, decide(then(asked, first), *waiting, after=after)
+
+
+def test_without_any_machine_it_is_set_aside_and_has_not_failed():
+    _, made = without_machines()
+
+    suspended = made.status.condition(ConditionType.SUSPENDED)
+    assert (suspended.holds, suspended.reason) == (True, "NoCapacity")
+    assert "goes on by itself" in suspended.message
+    assert deleted(made) == [0, 1]
+    assert not made.status.holds(ConditionType.FAILED)
+    assert all(record.failures == 0 for record in made.status.workers.values())
+
+
+def test_it_goes_on_when_machines_come_back():
+    asked, aside = without_machines()
+    seen = decide(then(asked, aside), room=2, after=130)
+    made = decide(then(asked, seen), room=2, after=140)
+
+    assert made.create_pods == (0, 1)
+    assert not made.status.holds(ConditionType.SUSPENDED)
+
+
+def test_asking_for_machines_is_not_going_on():
+    asked, aside = without_machines()
+    asks = decide(then(asked, aside), after=420)
+    placed = decide(then(asked, asks), pod(0), after=425)
+
+    assert asks.create_pods == (0,)
+    assert asks.status.holds(ConditionType.SUSPENDED)
+    assert not placed.status.holds(ConditionType.SUSPENDED)
+
+
+@pytest.mark.parametrize("asleep", [{"replicas": 0}, {"suspend": True}])
+def test_a_job_that_somebody_suspended_stays_so_whatever_room_there_is(asleep):
+    made = decide(follower(**asleep), room=5, after=1000)
+
+    assert made.create_pods == ()
+    assert made.status.condition(ConditionType.SUSPENDED).reason == "ElasticJobSuspended"
+    assert made.status.scaling is None
+
+
+def test_a_job_that_no_longer_follows_goes_back_to_its_spec():
+    asked = follower()
+    fewer = decide(asked, pod(0), pod(1), pod(2, "Pending", node=None), after=120)
+    fixed = job(dict(asked.spec.source), fewer.status.write())
+
+    made = decide(fixed, pod(0), pod(1))
+
+    assert made.create_pods == (2,)
+    assert made.status.scaling is None
+
+
+def test_an_unknown_way_to_scale_is_a_fault_with_its_cure():
+    made = decide(job(scaling="always"))
+
+    failure = made.status.condition(ConditionType.FAILED)
+    assert "everstep.dev/scaling] is 'always'; use one of fixed, capacity" in failure.message

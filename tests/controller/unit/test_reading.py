@@ -123,7 +123,7 @@ def test_pauses_double_up_to_five_minutes():
 
 def test_a_nodes_health_is_read_from_its_condition_and_taints():
     ready = {"type": "Ready", "status": "False", "lastTransitionTime": CREATED}
-    taint = {"key": "node.kubernetes.io/out-of-service"}
+    taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
     node = {
         "metadata": {"name": "n"},
         "spec": {"taints": [taint]},

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from controller.api import ElasticJob, read_job
 from controller.observed import Node, Pod
 from controller.plan import plan
+from controller.scaling import Scaling
 from controller.situation import Plan, look
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -36,9 +37,16 @@ def spec(
 
 
 def job(
-    asked: dict | None = None, status: dict | None = None, *, name: str = "job", generation: int = 1
+    asked: dict | None = None,
+    status: dict | None = None,
+    *,
+    name: str = "job",
+    generation: int = 1,
+    scaling: str | None = None,
 ) -> ElasticJob:
     metadata = {"name": name, "namespace": "ns", "uid": "u", "generation": generation}
+    if scaling:
+        metadata["annotations"] = {"everstep.dev/scaling": scaling}
     return read_job({"metadata": metadata, "spec": asked or spec(), "status": status or {}})
 
 
@@ -49,6 +57,7 @@ def pod(index: int, phase: str = "Running", **more) -> Pod:
         "created": NOW,
         "node": "n0",
         "started": NOW,
+        "bounds": "1:5",
     }
     return Pod(**{**known, "index": index, "phase": phase, **more})
 
@@ -59,19 +68,34 @@ def failed(index: int, code: int | None = 1, *, ran: float = 1, **more) -> Pod:
 
 
 def decide(
-    asked: ElasticJob, *pods: Pod, nodes: dict | None = None, after: float = 0, trouble: str = ""
+    asked: ElasticJob,
+    *pods: Pod,
+    nodes: dict | None = None,
+    after: float = 0,
+    trouble: str = "",
+    room: int = 0,
 ) -> Plan:
-    """Make one pass so many seconds after NOW; all nodes are well where none are named."""
+    """Make one pass so many seconds after NOW; all nodes are well where none are named.
+
+    `room`: for how many more workers, where the job follows capacity.
+    """
     machines = (
         {known.node: Node(name=known.node) for known in pods if known.node}
         if nodes is None
         else nodes
     )
     services = frozenset(f"job-worker-{known.index}" for known in pods)
-    return plan(look(asked, pods, services, machines, NOW + timedelta(seconds=after), trouble))
+    moment = NOW + timedelta(seconds=after)
+    more = room if asked.scaling is Scaling.CAPACITY else None
+    return plan(look(asked, pods, services, machines, moment, trouble, more))
 
 
 def then(asked: ElasticJob, before: Plan) -> ElasticJob:
     """Return the job as it is read back after a pass: through the JSON of its status."""
     assert asked.spec is not None
-    return job(dict(asked.spec.source), before.status.write(), generation=asked.generation)
+    return job(
+        dict(asked.spec.source),
+        before.status.write(),
+        generation=asked.generation,
+        scaling=asked.scaling,
+    )

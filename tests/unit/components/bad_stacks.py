@@ -490,6 +490,17 @@ CASES = [
     ),
     # --- what the job needs
     Case(
+        LOCAL,
+        {
+            "job.scaling": "capacity",
+            "controller.kind": "upstream",
+            "controller.image": "torchelastic/kubernetes:0.1.0",
+        },
+        "job.scaling",
+        ("unknown to controller.kind upstream", "use controller.kind maintained, or scaling fixed"),
+    ),
+    one(LOCAL, "job.scaling", "auto", "must be 'fixed' or 'capacity'"),
+    Case(
         EKS,
         {"job.minReplicas": 3, "job.replicas": 2},
         "job.minReplicas",
@@ -671,6 +682,7 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (AKS, {"registry.kind": "acr", "registry.name": "abcde"}),
     (AKS, {"job.graceSeconds": 30}),
     (LOCAL, {"job.minReplicas": 3, "job.globalBatch": 3}),
+    (LOCAL, {"job.scaling": "capacity"}),
     (LOCAL, {"job.resources.sharedMemory": "2147M"}),
     (LOCAL, {"job.resources.sharedMemory": "2097151Ki"}),
     (LOCAL, {"job.resources.memory": "2G", "job.resources.sharedMemory": "1.8Gi"}),

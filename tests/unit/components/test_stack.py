@@ -188,6 +188,50 @@ def test_the_job_says_what_the_stack_file_says() -> None:
     assert {entry["name"] for entry in container["env"]} >= {"POD_NAME", "POD_IP", "NODE_NAME"}
 
 
+def test_a_job_says_who_decides_how_many_workers_it_has() -> None:
+    fixed = declared(job={"name": "fashion"})["training-job-fashion"]
+    follows = declared(job={"name": "fashion", "scaling": "capacity"})["training-job-fashion"]
+
+    said = [job.inputs["metadata"]["annotations"] for job in (fixed, follows)]
+    assert said == [{"everstep.dev/scaling": "fixed"}, {"everstep.dev/scaling": "capacity"}]
+    assert fixed.inputs["spec"] == follows.inputs["spec"], "or a change would replace the job"
+
+
+def test_a_worker_sees_bounds_that_change_as_a_file() -> None:
+    pod = pod_of(maintained()["training-job-fashion"])
+    (container,) = pod["containers"]
+    (volume,) = [found for found in pod["volumes"] if "downwardAPI" in found]
+    (mount,) = [found for found in container["volumeMounts"] if found["name"] == volume["name"]]
+    (item,) = volume["downwardAPI"]["items"]
+
+    path = f"{mount['mountPath']}/{item['path']}"
+    assert item["fieldRef"] == {"fieldPath": "metadata.annotations['everstep.dev/nnodes']"}
+    assert {"name": "EVERSTEP_NNODES_FILE", "value": path} in container["env"]
+
+
+def test_the_maintained_controller_may_do_what_it_does_and_no_more() -> None:
+    graph = maintained()
+    (of_cluster,) = graph.of("ClusterRole")
+    rules = {
+        resource: set(rule["verbs"])
+        for role in graph.of("Role")
+        if role.name.startswith("training-controller")
+        for rule in role.inputs["rules"]
+        for resource in rule["resources"]
+        if resource != "leases"
+    }
+
+    (nodes,) = of_cluster.inputs["rules"]
+    assert (nodes["resources"], set(nodes["verbs"])) == (["nodes"], {"get", "list", "watch"})
+    assert rules["elasticjobs"] == {"get", "list", "watch", "delete"}, "the spec is the user's"
+    assert rules["elasticjobs/status"] == {"update"}
+    assert rules["pods"] == {"get", "list", "watch", "create", "delete", "patch"}
+    assert rules["services"] == {"list", "create", "delete"}
+    assert set(rules) == {
+        "elasticjobs", "elasticjobs/status", "elasticjobs/finalizers", "pods", "services", "events",
+    }  # fmt: skip
+
+
 def test_a_worker_without_gpu_asks_for_none() -> None:
     (container,) = pod_of(declared(job={"gpusPerWorker": 0})["training-job-training"])["containers"]
 

@@ -7,6 +7,7 @@ when the schedule says so.
 
 import random
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,18 +25,24 @@ from everstep.elastic.membership import (
     MemberPut,
     Membership,
     Propose,
+    Reachable,
     Ready,
+    Reclaim,
     Register,
     Registered,
     Regroup,
     Rules,
     Snapshot,
     Stop,
+    Superseded,
     Tick,
+    Unreachable,
     Withdraw,
 )
 
 TTL = 2.0
+ASKING = (Register, Reclaim, Announce, Propose, Withdraw, Depart)
+"""What takes an answer of etcd's."""
 
 
 @dataclass
@@ -48,6 +55,7 @@ class Etcd:
     generation_revision: int = 0
     agreed: list[Generation] = field(default_factory=list)
     watchers: list["Agent"] = field(default_factory=list)
+    away: bool = False
     committed: list[Any] = field(default_factory=list)
 
     def tell(self, event: Event) -> None:
@@ -97,21 +105,44 @@ class Agent:
     asked_to_stop: bool = False
     regroup: bool = False
     gone: bool = False
+    blocked: deque[object] = field(default_factory=deque)  # what waits for etcd to answer
+    sees_outage: bool = False
+    told_to_go: bool = False
 
     def handle(self, event: Event, now: float) -> None:
         self.handle_all([event], now)
 
     def handle_all(self, events: list[Event], now: float) -> None:
-        for action in self.core.handle_all(events, now):
-            self.carry_out(action)
+        if self.blocked:  # the thread that decides is in a call that etcd has not answered
+            self.inbox.extend(events)
+            return
+        self.carry_out_all(self.core.handle_all(events, now))
 
-    def carry_out(self, action: object) -> None:
+    def carry_out_all(self, actions: Iterable[object]) -> None:
+        for action in actions:
+            if self.blocked or (self.etcd.away and isinstance(action, ASKING)):
+                self.blocked.append(action)
+            else:
+                self.carry_out(action)
+
+    def unblock(self) -> None:
+        waiting, self.blocked = self.blocked, deque()
+        self.carry_out_all(waiting)
+
+    def carry_out(self, action: object) -> None:  # noqa: C901 - one case an action
         match action:
             case Register(after):
                 self.count += 1
                 self.lease_of = f"{self.name}.{self.count}"
                 self.etcd.put(Member(self.lease_of, self.name, self.name, after))
                 self.inbox.append(Registered(self.lease_of))
+            case Reclaim(identity, after, leaving, revision):
+                if revision == self.etcd.generation_revision:
+                    self.lease_of = identity
+                    self.etcd.put(Member(identity, self.name, self.name, after, leaving))
+                    self.inbox.append(Registered(identity))
+                else:
+                    self.inbox.append(Superseded())
             case Announce(after, leaving):
                 if self.lease_of in self.etcd.members:
                     self.etcd.put(Member(self.lease_of, self.name, self.name, after, leaving))
@@ -169,24 +200,53 @@ class World:
     def awake(self) -> list[Agent]:
         return [agent for agent in self.alive() if not agent.frozen]
 
+    def go_away(self) -> None:
+        """An outage of etcd: it answers nobody any more."""
+        self.etcd.away = True
+
+    def come_back(self) -> None:
+        """It answers again, and first of all ends the leases that nobody renewed."""
+        if not self.etcd.away:
+            return
+        self.etcd.away = False
+        for agent in self.agents:
+            if agent.lease_of in self.etcd.members and self.now - agent.renewed > TTL:
+                self.etcd.remove(agent.lease_of)
+        for agent in self.alive():
+            agent.unblock()
+
     def advance(self, seconds: float) -> None:
         self.now += seconds
+        if self.etcd.away:
+            for agent in self.awake():
+                if not agent.sees_outage and self.now - agent.renewed > TTL / 2:
+                    agent.sees_outage = True
+                    agent.inbox.append(Unreachable())
+            return
         for agent in self.agents:
             if not agent.gone and not agent.frozen:
                 agent.renewed = self.now
+                if agent.sees_outage:
+                    agent.sees_outage = False
+                    agent.inbox.append(Reachable())
                 if agent.core.identity and agent.core.identity not in self.etcd.members:
                     agent.inbox.append(LeaseLapsed())
             elif self.now - agent.renewed > TTL and agent.lease_of in self.etcd.members:
                 self.etcd.remove(agent.lease_of)
 
     def deliver(self, agent: Agent, count: int) -> None:
-        """News reaches an agent: piece by piece, or at once where it was busy meanwhile."""
-        news = [agent.inbox.popleft() for _ in range(min(count, len(agent.inbox)))]
-        if self.random.random() < 0.5:
+        """News reaches an agent: at once where it was busy meanwhile, or piece by piece."""
+        count = min(count, len(agent.inbox))
+        if not agent.blocked and self.random.random() < 0.5:
+            news = [agent.inbox.popleft() for _ in range(count)]
             agent.handle_all([*news, Tick()], self.now)
             return
-        for event in [*news, Tick()]:
-            agent.handle(event, self.now)
+        for _ in range(count):
+            if agent.blocked:
+                return
+            agent.handle(agent.inbox.popleft(), self.now)
+        if not agent.blocked:
+            agent.handle(Tick(), self.now)
 
     def train(self) -> None:
         """One step of the current group, if every worker of it runs and none has been told to stop."""
@@ -204,6 +264,8 @@ class World:
 
     def commit(self, generation: int) -> None:
         """What the fence allows: etcd's own word, asked for at the commit."""
+        if self.etcd.away:
+            return  # a commit waits
         if self.etcd.generation and self.etcd.generation.number == generation:
             self.committed[self.step] = generation
 
@@ -229,10 +291,11 @@ class World:
             self.disturb(agent)
 
     def disturb(self, agent: Agent) -> None:
-        match self.random.randint(0, 5):
+        match self.random.randint(0, 7):
             case 0:
                 self.kill(agent)
             case 1:
+                agent.told_to_go = True
                 agent.handle(Leave(), self.now)
             case 2:
                 agent.frozen = True
@@ -241,11 +304,16 @@ class World:
                     other.frozen = False
             case 4 if agent.running:
                 agent.worker_ended(self.now)  # the worker process crashed
+            case 5:
+                self.go_away()
+            case 6:
+                self.come_back()
             case _ if len(self.alive()) < self.rules.max_members:
                 self.spawn()
 
     def calm(self) -> None:
-        """No more faults: all that live thaw and hear everything."""
+        """No more faults: etcd answers, and all that live thaw and hear everything."""
+        self.come_back()
         for agent in self.alive():
             agent.frozen = False
         for _ in range(60):

@@ -3,6 +3,7 @@ import pytest
 from everstep.elastic.membership import (
     Announce,
     Begin,
+    Bounds,
     Depart,
     Ended,
     Generation,
@@ -14,14 +15,18 @@ from everstep.elastic.membership import (
     MemberPut,
     Membership,
     Propose,
+    Reachable,
     Ready,
+    Reclaim,
     Register,
     Registered,
     Regroup,
     Rules,
     Snapshot,
     Stop,
+    Superseded,
     Tick,
+    Unreachable,
     Withdraw,
     Withdrawn,
 )
@@ -213,13 +218,23 @@ def test_a_worker_whose_generation_was_replaced_stops():
     assert actions == [Stop("generation 6 has replaced 5")]
 
 
-def test_a_lapsed_lease_stops_the_workers_and_the_agent_comes_back_under_a_new_name():
+def test_an_agent_whose_lease_lapsed_asks_for_its_key_back_and_trains_on_if_nobody_went_on():
     core = trains("a", "b")
 
-    assert core.handle(LeaseLapsed(), 1) == [
+    assert core.handle(LeaseLapsed(), 1) == [Reclaim("a", 4, leaving=False, revision=5)]
+    assert core.handle(Tick(), 1) == [], "it asks once"
+    assert core.handle(Registered("a"), 2) == []
+    assert core.mine is not None
+
+
+def test_an_agent_that_the_others_went_on_without_stops_and_comes_back_under_a_new_name():
+    core = trains("a", "b")
+    core.handle(LeaseLapsed(), 1)
+
+    assert core.handle(Superseded(), 2) == [
         Stop("this node's lease has lapsed: the others go on without it")
     ]
-    assert core.handle(Ready(), 1) == [Register(5)]
+    assert core.handle(Ready(), 3) == [Register(5)]
 
 
 def test_an_agent_that_finds_its_key_gone_in_a_fresh_view_treats_its_lease_as_lapsed():
@@ -227,7 +242,73 @@ def test_an_agent_that_finds_its_key_gone_in_a_fresh_view_treats_its_lease_as_la
 
     actions = core.handle(Snapshot((member("b", 4),), core.current, 5), 1)
 
-    assert [type(action) for action in actions] == [Stop]
+    assert [type(action) for action in actions] == [Reclaim]
+
+
+def test_a_worker_that_ends_while_its_key_is_put_back_waits_under_that_key():
+    core = trains("a", "b")
+    core.handle(LeaseLapsed(), 1)
+
+    assert core.handle(Ready(), 1) == []
+    assert core.handle(Registered("a"), 2) == [Announce(5, leaving=False)]
+
+
+def test_where_etcd_has_lost_the_generation_too_there_is_nothing_to_go_back_to():
+    core = trains("a", "b")
+
+    assert [type(action) for action in core.handle(Snapshot((), None, 0), 1)] == [Stop]
+
+
+def test_keys_that_an_outage_of_etcd_took_are_given_time_to_come_back():
+    core = trains("a", "b")
+    core.handle(Unreachable(), 1)
+    core.handle(Reachable(), 30)
+
+    assert core.handle(MemberGone("b"), 30) == []
+    assert core.wake_at(30) == 33
+    assert core.handle(MemberPut(member("b", 4)), 31) == []
+    assert core.handle(Tick(), 33) == []
+
+
+def test_a_key_that_does_not_come_back_after_an_outage_is_a_loss():
+    core = trains("a", "b")
+    core.handle(Unreachable(), 1)
+    core.handle(Reachable(), 30)
+    core.handle(MemberGone("b"), 30)
+
+    assert core.handle(Tick(), 33) == [Stop("lost b")]
+
+
+def test_a_peer_that_says_itself_that_it_has_stopped_is_believed_during_an_outage():
+    core = trains("a", "b")
+    core.handle(Unreachable(), 1)
+
+    assert core.handle(MemberPut(member("b", 5)), 2) == [Stop("lost b")]
+
+
+def test_nobody_proposes_while_others_may_still_put_their_keys_back():
+    core = trains("a", "b")
+    core.handle(Unreachable(), 1)
+    core.handle(MemberGone("b"), 30)
+    core.handle(Reachable(), 30)
+
+    assert core.handle(Ready(), 30) == [Announce(5, leaving=False)]
+    assert core.handle(Tick(), 33) == [Propose(6, ("a",), 5)]
+
+
+def test_bounds_that_changed_count_from_the_next_look_on():
+    core = agent(member("a"), member("b", order=2), most=1, generation=Generation(4, ()))
+    core.handle(Ready(), 0)
+    alone = Generation(5, ("a",))
+    assert core.handle(GenerationPut(alone, 5), 0) == [Begin(alone, 0)], "b is a spare"
+
+    assert core.handle(Bounds(1, 2), 2) == [Regroup("b joins")]
+
+
+def test_a_raised_minimum_lets_those_who_train_go_on():
+    core = trains("a", "b")
+
+    assert core.handle(Bounds(3, 3), 1) == []
 
 
 def test_an_old_view_never_brings_an_old_generation_back():
@@ -265,7 +346,7 @@ def test_random_schedules_keep_the_invariants_and_end_in_progress(min_members):
         for _ in range(MOVES):
             world.move()
             check_invariants(world, seed)
-        while sum(not agent.core.leaving for agent in world.alive()) < min_members:
+        while sum(not agent.told_to_go for agent in world.alive()) < min_members:
             world.spawn()
         before = world.step
         world.calm()
@@ -275,6 +356,28 @@ def test_random_schedules_keep_the_invariants_and_end_in_progress(min_members):
         assert world.step > before, (
             f"seed {seed}: nobody trains although {len(world.alive())} nodes live"
         )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_an_outage_of_etcd_alone_changes_no_group(seed):
+    world = World(seed, nodes=4, min_members=1)
+    world.calm()
+    agreed, step = len(world.etcd.agreed), world.step
+    for _ in range(3):
+        world.go_away()
+        for _ in range(world.random.randint(1, 60)):
+            world.advance(0.5)
+            world.train()
+        assert world.step > step, f"seed {seed}: training goes on"
+        step = world.step
+        world.come_back()
+        for _ in range(60):
+            world.deliver(world.random.choice(world.agents), world.random.randint(1, 3))
+            world.train()
+        world.calm()
+        assert world.committed.get(world.step), f"seed {seed}: commits go on"
+
+    assert len(world.etcd.agreed) == agreed, f"seed {seed}: nobody was lost, nobody regroups"
 
 
 def check_invariants(world: World, seed: int) -> None:
