@@ -32,6 +32,7 @@ from trainer.data.wire import ANSWER, GOOD, MOST_SLOTS, TASK, Opening, from_slot
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 512 << 20  # of shared memory; only what was ever in use is taken
+REFILL = 32  # images between two looks whether there are slots again
 DEATHS = 3  # of a reader with the same picture in hand: then it is the picture
 
 Key = tuple[int, int, int]  # part, sample, chance: all that decides an image
@@ -95,8 +96,10 @@ class Readers:
             EverstepError: a picture cannot be read; names it.
         """
         images = np.empty((len(keys), *self._images.shape[1:]), np.uint8)
-        self._ask(keys)
+        asked = self._ask(keys)
         for place, key in enumerate(keys):
+            if asked < len(keys) and place % REFILL == 0:
+                asked += self._ask(keys[asked:])
             while key not in self._ready:
                 if key not in self._slot_of:
                     self._make_room(keys[place:])
@@ -121,25 +124,26 @@ class Readers:
 
     # --- slots ---
 
-    def _ask(self, keys: Sequence[Key]) -> None:
-        """Have those read that nobody reads yet, as far as there are slots."""
+    def _ask(self, keys: Sequence[Key]) -> int:
+        """Have those read that nobody reads yet, as far as there are slots; for how many there were."""
         new: list[list[tuple[int, Key]]] = [[] for _ in self._readers]
         loads = [(len(reader.given), number) for number, reader in enumerate(self._readers)]
         heapq.heapify(loads)
+        asked = 0
         for key in keys:
             self._forgotten.discard(key)
-            if key in self._slot_of:
-                continue
-            if not self._free:
-                break
-            slot = heapq.heappop(self._free)
-            self._slot_of[key] = slot
-            load, number = loads[0]
-            heapq.heapreplace(loads, (load + 1, number))
-            new[number].append((slot, key))
+            if key not in self._slot_of:
+                if not self._free:
+                    break
+                self._slot_of[key] = heapq.heappop(self._free)
+                load, number = loads[0]
+                heapq.heapreplace(loads, (load + 1, number))
+                new[number].append((self._slot_of[key], key))
+            asked += 1
         for reader, tasks in zip(self._readers, new, strict=True):
             if tasks:
                 reader.send(tasks)
+        return asked
 
     def _forget(self, keys: Sequence[Key]) -> None:
         for key in keys:
