@@ -43,6 +43,7 @@ from trainer.data.pictures import DEVIATION, MEAN
 
 SIZE, BATCH, SEED = 224, 64, 7
 WIDTH, HEIGHT = 500, 375
+SHARD_PICTURE = (341, 256)  # what they become
 
 
 def main() -> None:
@@ -69,8 +70,10 @@ def main() -> None:
             "rounds": options.rounds,
             "images_per_second": throughput(folder, options.rounds),
             "psnr_decibel": {
-                name: quality(folder / "photographs", load("imagefolder", folder / name, "train", SIZE))
-                for name in ("photographs", "shards")
+                name: quality(
+                    folder / "photographs", load("imagefolder", folder / name, "train", SIZE), *size
+                )
+                for name, size in (("photographs", (WIDTH, HEIGHT)), ("shards", SHARD_PICTURE))
             },
         }
     print(json.dumps(found, indent=1) if options.json else table(found))
@@ -176,32 +179,42 @@ def reference(paths: list[Path]) -> Callable[[int], int]:
     return read
 
 
-def quality(folder: Path, dataset: Dataset) -> dict[str, float]:
-    """PSNR of our pixels against PIL's of the same crops: median over pictures, and the least."""
-    source = open_folder(folder, "train")
+def quality(files: Path, dataset: Dataset, width: int, height: int) -> dict[str, float]:
+    """PSNR of our pixels against PIL's of the same part of the file: median over pictures, and the least.
+
+    Args:
+        files: the photographs.
+        dataset: what was made of them.
+        width, height: of its pictures.
+    """
+    source = open_folder(files, "train")
     ids = np.arange(len(dataset))
-    drawn = chances(SEED, 0, ids).tolist()
-    random, _ = dataset.train_batch(ids, SEED, 0)
-    middle, _ = dataset.test_batch(ids)
-    crops = [random_crop(WIDTH, HEIGHT, chance) for chance in drawn]
-    with_pil = [by_pil(Path(source.name(i)), crop) for i, crop in enumerate(crops)]
-    middle_pil = [
-        by_pil(Path(source.name(int(i))), middle_crop(WIDTH, HEIGHT)) for i in ids
-    ]
-    trained = [psnr(*pair) for pair in zip(random, with_pil, strict=True)]
-    tested = [psnr(*pair) for pair in zip(middle, middle_pil, strict=True)]
-    return {
-        "training_median": round(statistics.median(trained), 1),
-        "training_least": round(min(trained), 1),
-        "evaluation_median": round(statistics.median(tested), 1),
-        "evaluation_least": round(min(tested), 1),
+    crops = [random_crop(width, height, chance) for chance in chances(SEED, 0, ids).tolist()]
+    kinds = {
+        "training": (dataset.train_batch(ids, SEED, 0)[0], crops),
+        "evaluation": (dataset.test_batch(ids)[0], [middle_crop(width, height)] * len(ids)),
     }
+    found = {}
+    for kind, (images, parts) in kinds.items():
+        values = [
+            psnr(image, by_pil(Path(source.name(number)), part, width, height))
+            for number, (image, part) in enumerate(zip(images, parts, strict=True))
+        ]
+        found[f"{kind}_median"] = round(statistics.median(values), 1)
+        found[f"{kind}_least"] = round(min(values), 1)
+    return found
 
 
-def by_pil(path: Path, crop: Crop) -> np.ndarray:
-    """PIL's pixels of a crop, scaled as torchvision does."""
+def by_pil(path: Path, crop: Crop, width: int, height: int) -> np.ndarray:
+    """PIL's pixels of a crop of a picture that was given as width x height, scaled as torchvision does."""
+    across, down = WIDTH / width, HEIGHT / height
+    box = (
+        crop.left * across,
+        crop.top * down,
+        (crop.left + crop.width) * across,
+        (crop.top + crop.height) * down,
+    )
     with Image.open(path) as image:
-        box = (crop.left, crop.top, crop.left + crop.width, crop.top + crop.height)
         scaled = image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)
     pixels = np.asarray(scaled)
     return pixels[:, ::-1] if crop.mirrored else pixels

@@ -31,6 +31,7 @@ from trainer.data.wire import ANSWER, GOOD, MOST_SLOTS, TASK, Opening, from_slot
 
 log = logging.getLogger(__name__)
 
+PROGRAM = (sys.executable, "-m", "trainer.data.reader")
 MOST_BYTES = 512 << 20  # of shared memory; only what was ever in use is taken
 REFILL = 32  # images between two looks whether there are slots again
 DEATHS = 3  # of a reader with the same picture in hand: then it is the picture
@@ -63,10 +64,18 @@ class Readers:
         train, test: the parts as this process sees them.
         count: of processes.
         slots: images that may be read ahead or be under way.
+        program: what each of them runs.
     """
 
-    def __init__(self, train: Pictures, test: Pictures, count: int, slots: int) -> None:
-        self._parts = (train, test)
+    def __init__(
+        self,
+        train: Pictures,
+        test: Pictures,
+        count: int,
+        slots: int,
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
+        self._parts, self._program = (train, test), program
         slot_bytes = train.size * train.size * 3
         self._slots = max(2 * count, min(slots, MOST_SLOTS, MOST_BYTES // slot_bytes))
         # Without a name: /dev/shm of a container may be tiny, and nothing is left behind by anybody.
@@ -81,6 +90,11 @@ class Readers:
         self._forgotten: set[Key] = set()  # under way, and wanted by nobody any more
         self._selector = selectors.DefaultSelector()
         self._readers = [self._start() for _ in range(count)]
+
+    @property
+    def processes(self) -> list[int]:
+        """Their ids."""
+        return [reader.process.pid for reader in self._readers]
 
     def expect(self, part: int, keys: Sequence[Key]) -> None:
         """These of a part are wanted next, in this order; others of the part are not any more."""
@@ -202,7 +216,7 @@ class Readers:
             slots=self._slots,
         )
         process = subprocess.Popen(
-            [sys.executable, "-m", "trainer.data.reader", opening.to_argument()],
+            [*self._program, opening.to_argument()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[self._file],
