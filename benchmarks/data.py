@@ -4,8 +4,8 @@
     python3 -m benchmarks.data --json          # the same for a program
     taskset -c 3 python3 -m benchmarks.data    # on a core of your choice
 
-The pictures are made here: 500x375 with a spectrum as photographs have it (power falls with the
-frequency, channels go together) and grain, encoded to about 100 KB. Every round each way reads the same
+The pictures are made here: 500x375, surfaces of all sizes that hide each other, with edges, shades and
+grain, encoded to about 100 KB. Every round each way reads the same
 pictures with new crops, the ways one after the other, so that whatever else the machine does meets
 them all. All give 3x224x224 float batches of 64: random crop, mirror, scale, normalise.
 
@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from PIL.ImageFilter import GaussianBlur
 from torchvision.transforms import v2
 
 from everstep.progress import Silent
@@ -43,6 +44,7 @@ from trainer.data.pictures import DEVIATION, MEAN
 
 SIZE, BATCH, SEED = 224, 64, 7
 WIDTH, HEIGHT = 500, 375
+LEAVES, LEAST_RADIUS, MOST_RADIUS = 400, 6, 200
 SHARD_PICTURE = (341, 256)  # what they become
 
 
@@ -87,25 +89,36 @@ def make_pictures(folder: Path, count: int) -> float:
         for number in range(some):
             path = folder / part / f"class-{number % 2}" / f"{number:05d}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(picture(numbers)).save(path, quality=93)
+            picture(numbers).save(path, quality=95)
             sizes.append(path.stat().st_size)
     return statistics.fmean(sizes)
 
 
-def picture(numbers: np.random.Generator) -> np.ndarray:
-    """One picture, shape (HEIGHT, WIDTH, 3), of bytes."""
-    down, across = np.fft.fftfreq(HEIGHT)[:, None], np.fft.rfftfreq(WIDTH)[None, :]
-    fall = 1 / np.maximum(np.hypot(down, across), 1 / WIDTH) ** 1.1
+def picture(numbers: np.random.Generator) -> Image.Image:
+    """One picture: leaves that lie on each other, as the usual model of photographs has it.
 
-    def layer() -> np.ndarray:
-        noise = numbers.normal(size=fall.shape) + 1j * numbers.normal(size=fall.shape)
-        field = np.fft.irfft2(noise * fall, (HEIGHT, WIDTH))
-        return field / field.std()
-
-    light = layer()
-    channels = np.stack([light + 0.35 * layer() for _ in range(3)], axis=-1)
-    grain = numbers.normal(scale=7, size=(HEIGHT, WIDTH, 1))
-    return np.clip(120 + 48 * channels + grain, 0, 255).astype(np.uint8)
+    Their radii follow a power law, so that edges come at all sizes; each has a light, a slope of it and
+    a roughness of its own. The lens blurs a little, the sensor adds grain.
+    """
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32)
+    image = np.full((HEIGHT, WIDTH, 3), 110, np.float32)
+    rough = numbers.normal(scale=20, size=(HEIGHT, WIDTH)).astype(np.float32)
+    for _ in range(LEAVES):
+        radius = LEAST_RADIUS / np.sqrt(numbers.uniform((LEAST_RADIUS / MOST_RADIUS) ** 2, 1))
+        across, down = numbers.uniform(0, WIDTH), numbers.uniform(0, HEIGHT)
+        box = (
+            slice(max(0, int(down - radius)), int(down + radius) + 1),
+            slice(max(0, int(across - radius)), int(across + radius) + 1),
+        )
+        right, below = columns[box] - across, rows[box] - down
+        light = numbers.uniform(20, 235) + numbers.normal(scale=12, size=3)
+        slope = numbers.normal(scale=0.25, size=2)
+        shade = slope[0] * right + slope[1] * below + numbers.uniform() * rough[box]
+        inside = np.hypot(right, below) < radius
+        image[box][inside] = (light + shade[..., None])[inside]
+    blurred = Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).filter(GaussianBlur(0.7))
+    grain = numbers.normal(scale=6, size=(HEIGHT, WIDTH, 1))
+    return Image.fromarray(np.clip(np.asarray(blurred) + grain, 0, 255).astype(np.uint8))
 
 
 def throughput(folder: Path, rounds: int) -> dict[str, dict[str, float]]:

@@ -34,6 +34,12 @@ class Crop:
     height: int
     mirrored: bool = False
 
+    def reduced(self, by: int) -> "Crop":
+        """The same part of the picture with both sides divided, its edges at the nearest pixels."""
+        left, top = round(self.left / by), round(self.top / by)
+        right, bottom = round((self.left + self.width) / by), round((self.top + self.height) / by)
+        return Crop(left, top, right - left, bottom - top, self.mirrored)
+
 
 def crop_and_flip(images: Images, seed: int, epoch: int, ids: Ids, padding: int) -> Images:
     """Shift each image by up to `padding` pixels each way, and mirror half of them.

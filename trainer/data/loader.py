@@ -220,6 +220,7 @@ class Readers:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[self._file],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             bufsize=0,
         )
         assert process.stdout is not None  # noqa: S101 - it was started with a pipe

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from everstep.elastic.sampler import Ids
 from everstep.errors import EverstepError
@@ -22,6 +23,8 @@ from trainer.data.shards import KIND, open_shards
 
 # Of ImageNet, which photographs are taken to resemble; red, green, blue.
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+MOST_SMOOTHED = 2.6  # times smaller: three weights cannot blur more
 
 
 class Source(Protocol):
@@ -136,23 +139,38 @@ def render(data: jpeg.Encoded, chance: int | None, into: Images) -> None:
     else:  # PNG and the like cannot be reduced while they are decoded
         pixels, reduction = jpeg.decode(data), 1
         crop = _choose(pixels.shape[1], pixels.shape[0], chance)
-    # Whole pixels of the reduced picture: its edges are then exactly the crop's.
-    rows = slice(crop.top // reduction, crop.top // reduction + crop.height // reduction)
-    columns = slice(crop.left // reduction, crop.left // reduction + crop.width // reduction)
-    scale(pixels[rows, columns], into, mirrored=crop.mirrored)
+    part = crop.reduced(reduction)
+    rows, columns = slice(part.top, part.top + part.height), slice(part.left, part.left + part.width)
+    scale(pixels[rows, columns], into, mirrored=part.mirrored)
 
 
 def scale(pixels: jpeg.Pixels, into: Images, *, mirrored: bool) -> None:
     """Scale pixels, blue first, to the shape of `into`, red first."""
     cv2 = jpeg.opencv()
-    size = into.shape[:2]
-    smaller = pixels.shape[0] > size[0] or pixels.shape[1] > size[1]
-    if pixels.shape[:2] != size:
-        way = cv2.INTER_AREA if smaller else cv2.INTER_LINEAR
-        pixels = cv2.resize(pixels, size[::-1], interpolation=way)
+    height, width = into.shape[:2]
+    down, across = pixels.shape[0] / height, pixels.shape[1] / width
+    if max(down, across) > MOST_SMOOTHED:
+        pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
+    elif (down, across) != (1, 1):
+        if max(down, across) > 1:
+            taps = _taps(across), _taps(down)
+            pixels = cv2.sepFilter2D(pixels, -1, *taps, borderType=cv2.BORDER_REPLICATE)
+        pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
     if mirrored:
         pixels = cv2.flip(pixels, 1)
     cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=into)
+
+
+def _taps(factor: float) -> npt.NDArray[np.float32]:
+    """Three weights that make up for what linear interpolation leaves out when it makes a side smaller.
+
+    An image that becomes `factor` times smaller should be seen through a triangle of twice that width,
+    as PIL does; its variance is factor^2 / 6. Linear interpolation is a triangle of width 2, variance
+    1/6. Variances of filters add up, so these weights have the difference. The result is as near to
+    PIL's as INTER_AREA's is, in a quarter of the time.
+    """
+    variance = max(0.0, (factor**2 - 1) / 6)
+    return np.array([variance / 2, 1 - variance, variance / 2], np.float32)
 
 
 def _choose(width: int, height: int, chance: int | None) -> Crop:

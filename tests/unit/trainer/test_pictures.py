@@ -61,13 +61,15 @@ def test_a_crop_has_pil_s_pixels_also_where_it_is_decoded_smaller(size, chance):
 
     render(encoded(pixels), chance, ours)
 
-    box = (crop.left, crop.top, crop.left + crop.width, crop.top + crop.height)
+    by = jpeg.reduction_for(crop.width, crop.height, size)
+    near = crop.reduced(by)
+    box = [by * edge for edge in (near.left, near.top, near.left + near.width, near.top + near.height)]
     theirs = np.asarray(
         Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR, box=box)
     )
     if crop.mirrored:
         theirs = theirs[:, ::-1]
-    assert np.abs(ours.astype(int) - theirs).mean() < 4, "about one level for each pixel of a shift"
+    assert np.abs(ours.astype(int) - theirs).mean() < 3, "a shift by one pixel gives 5"
 
 
 @given(side=integers(8, 5000), size=integers(8, 512))
