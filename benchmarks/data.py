@@ -198,7 +198,8 @@ def quality(files: Path, dataset: Dataset, width: int, height: int) -> dict[str,
     Args:
         files: the photographs.
         dataset: what was made of them.
-        width, height: of its pictures.
+        width: of its pictures, pixels.
+        height: likewise.
     """
     source = open_folder(files, "train")
     ids = np.arange(len(dataset))

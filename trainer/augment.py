@@ -19,6 +19,7 @@ Images = npt.NDArray[np.uint8]
 # Of torchvision's RandomResizedCrop, the usual recipe for ImageNet.
 CROP_AREA = (0.08, 1.0)  # of the picture's
 CROP_RATIO = (3 / 4, 4 / 3)  # width to height
+_LOG_RATIO = (math.log(CROP_RATIO[0]), math.log(CROP_RATIO[1]))
 CROP_TRIES = 10
 
 MIDDLE = 7 / 8  # of the short side is what is evaluated, as 224 pixels of 256
@@ -80,13 +81,16 @@ def random_crop(width: int, height: int, chance: int) -> Crop:
     whose shape is allowed. Nothing but the arguments decides, so this needs no generator to be kept.
     """
     draw = _fractions(chance)
-    mirrored = next(draw) < 0.5  # noqa: PLR2004 - half of them
+    mirrored = next(draw) < 0.5
     for _ in range(CROP_TRIES):
         area = width * height * _between(*CROP_AREA, next(draw))
-        ratio = math.exp(_between(*map(math.log, CROP_RATIO), next(draw)))
+        ratio = math.exp(_between(*_LOG_RATIO, next(draw)))
         across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < across <= width and 0 < down <= height:
-            left, top = int(next(draw) * (width - across + 1)), int(next(draw) * (height - down + 1))
+            left, top = (
+                int(next(draw) * (width - across + 1)),
+                int(next(draw) * (height - down + 1)),
+            )
             return Crop(left, top, across, down, mirrored)
     narrowest, widest = CROP_RATIO
     across = min(width, max(1, round(height * widest)))
@@ -105,9 +109,9 @@ def _between(low: float, high: float, part: float) -> float:
 
 
 def _fractions(word: int) -> Iterator[float]:
-    """Numbers in [0, 1) with 53 bits, from splitmix64 started at a word. In whole numbers, one at a time:
+    """Numbers in [0, 1) with 53 bits, from splitmix64 started at a word.
 
-    a picture needs five, for which numpy would take longer than the rest of this module.
+    One at a time in Python's whole numbers: a picture needs five, which take numpy longer.
     """
     for number in itertools.count(1):
         mixed = (word + number * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF

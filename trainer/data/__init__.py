@@ -17,7 +17,16 @@ PREPARED = ("fashion-mnist",)
 IMAGE_FOLDER = "imagefolder"
 NAMES = (*PREPARED, IMAGE_FOLDER)
 
-__all__ = ["IMAGE_FOLDER", "NAMES", "Asked", "Dataset", "Labels", "check_name", "load", "read_ahead"]
+__all__ = [
+    "IMAGE_FOLDER",
+    "NAMES",
+    "Asked",
+    "Dataset",
+    "Labels",
+    "check_name",
+    "load",
+    "read_ahead",
+]
 
 
 def check_name(name: str) -> str:

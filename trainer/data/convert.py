@@ -287,7 +287,9 @@ def _finish(partial: Path, output: Path, manifest: dict[str, Any]) -> None:
         _sync(handle)
     finally:
         os.close(handle)
-    for path in output.iterdir():  # not sooner: should this be stopped, nothing needs to be made again
+    for (
+        path
+    ) in output.iterdir():  # not sooner: should this be stopped, nothing needs to be made again
         if path.name not in named:
             path.unlink()
 

@@ -22,7 +22,11 @@ REDUCTIONS = (8, 4, 2)  # by which the decoder can divide both sides
 
 _START, _END = b"\xff\xd8", b"\xff\xd9"
 _MARKER, _START_OF_SCAN = 0xFF, 0xDA
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # where a frame's size stands: ITU T.81, table B.1
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {
+    0xC4,
+    0xC8,
+    0xCC,
+}  # where a frame's size stands: ITU T.81, table B.1
 _FRAME_BYTES = 5  # precision, height, width
 _TAIL_BYTES = 4096  # a camera may pad a file after its end
 
@@ -60,7 +64,7 @@ def frame_size(data: Encoded) -> tuple[int, int]:
     if not is_jpeg(data):
         raise ValueError("it is not a JPEG")
     size = (0, 0)
-    for kind, segment in _segments(memoryview(data)):
+    for kind, segment in _segments(data.data):
         if kind in _FRAMES and len(segment) >= _FRAME_BYTES:
             size = int.from_bytes(segment[3:5]), int.from_bytes(segment[1:3])
     if not all(size):

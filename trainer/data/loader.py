@@ -61,7 +61,8 @@ class Readers:
     """Reading processes and the memory that they write into.
 
     Args:
-        train, test: the parts as this process sees them.
+        train: one part, as this process sees it.
+        test: the other.
         count: of processes.
         slots: images that may be read ahead or be under way.
         program: what each of them runs.
@@ -236,7 +237,9 @@ class Readers:
         with suppress(BrokenPipeError):
             dead.process.stdin.close()
         code = dead.process.wait()
-        log.warning("a reading process ended with %d %s; another takes its place", code, self._names(dead))
+        log.warning(
+            "a reading process ended with %d %s; another takes its place", code, self._names(dead)
+        )
         if dead.deaths + 1 >= DEATHS:
             raise _deadly(self._names(dead), code)
         successor = self._start()
@@ -296,7 +299,8 @@ def read_ahead(
     """The same parts, read by processes of their own; as they are where that would not pay.
 
     Args:
-        train, test: the parts.
+        train: one part.
+        test: the other.
         workers: processes; 0: none.
         global_batch: samples of a step; two of them are held, should this worker be alone.
     """

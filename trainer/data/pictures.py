@@ -140,7 +140,10 @@ def render(data: jpeg.Encoded, chance: int | None, into: Images) -> None:
         pixels, reduction = jpeg.decode(data), 1
         crop = _choose(pixels.shape[1], pixels.shape[0], chance)
     part = crop.reduced(reduction)
-    rows, columns = slice(part.top, part.top + part.height), slice(part.left, part.left + part.width)
+    rows, columns = (
+        slice(part.top, part.top + part.height),
+        slice(part.left, part.left + part.width),
+    )
     scale(pixels[rows, columns], into, mirrored=part.mirrored)
 
 

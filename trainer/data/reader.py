@@ -80,7 +80,9 @@ def serve(tasks: int, answers: int, parts: Parts, slots: Images) -> None:
                 parts.render(part, sample, chance, slots[slot])
                 state = GOOD
             except EverstepError as error:
-                text = np.frombuffer(to_slot(f"{error.what}\n{error.remedy}", slots[slot].size), np.uint8)
+                text = np.frombuffer(
+                    to_slot(f"{error.what}\n{error.remedy}", slots[slot].size), np.uint8
+                )
                 slots[slot].reshape(-1)[: len(text)] = text
                 state = BAD
             os.write(answers, ANSWER.pack(slot, state))

@@ -55,7 +55,9 @@ class ShardSource:
 
     def name(self, sample: int) -> str:
         """Which picture of which file."""
-        return f"picture {sample} in {self._folder / self._files[int(self._index[sample]['shard'])]}"
+        return (
+            f"picture {sample} in {self._folder / self._files[int(self._index[sample]['shard'])]}"
+        )
 
     def _map(self, shard: int) -> mmap.mmap:
         if shard not in self._mapped:

@@ -60,4 +60,3 @@ def to_slot(text: str, slot_bytes: int) -> bytes:
 def from_slot(content: bytes) -> str:
     """The inverse of `to_slot`."""
     return content.partition(b"\0")[0].decode(errors="replace")
-

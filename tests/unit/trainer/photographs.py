@@ -16,7 +16,9 @@ def smooth(seed: int, width: int, height: int) -> np.ndarray:
     return (127 + 120 * np.stack(waves, axis=-1)).astype(np.uint8)
 
 
-def make(folder: Path, each: int = 3, width: int = 90, height: int = 70, test: str = "test") -> Path:
+def make(
+    folder: Path, each: int = 3, width: int = 90, height: int = 70, test: str = "test"
+) -> Path:
     """So many JPEGs for each class of both parts."""
     for part in ("train", test):
         for label, name in enumerate(CLASSES):

@@ -35,7 +35,9 @@ def test_shards_hold_the_same_pictures_smaller(source, tmp_path):
 def test_the_command_makes_shards_and_then_checks_them(source, tmp_path, capsys):
     line = ["--dataset", "imagefolder", "--output", str(tmp_path / "shards")]
 
-    assert prepare.main([*line, "--source", str(source), "--short-side", "32", "--processes=2"]) == 0
+    assert (
+        prepare.main([*line, "--source", str(source), "--short-side", "32", "--processes=2"]) == 0
+    )
     assert prepare.main(line) == 0
 
     assert "train: 8 images in 2 classes, contents " in capsys.readouterr().out

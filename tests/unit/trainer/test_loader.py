@@ -48,7 +48,10 @@ def test_what_is_read_ahead_is_what_would_have_been_read(folder, loaders):
 def test_a_change_of_the_group_only_changes_what_is_asked_for(folder, loaders):
     plain, train = parts(folder)[0], loaders[0]
     order = np.random.default_rng(1).permutation(40)
-    group_of_three, group_of_two = np.array_split(order[:12], 3)[1], np.array_split(order[:12], 2)[0]
+    group_of_three, group_of_two = (
+        np.array_split(order[:12], 3)[1],
+        np.array_split(order[:12], 2)[0],
+    )
 
     train.expect([Asked(ids=group_of_three, seed=1), Asked(ids=order[20:24], seed=1)])
     train.expect([Asked(ids=group_of_two, seed=1), Asked(ids=order[12:18], seed=1)])
@@ -73,7 +76,9 @@ def test_a_broken_picture_is_named_when_it_is_its_turn(folder, tmp_path):
         train.expect([Asked(ids=np.arange(8))])
         train.train_batch(np.arange(4), 0, 0)
 
-        with pytest.raises(EverstepError, match="dog/2.jpg cannot be read as a picture: it is cut off"):
+        with pytest.raises(
+            EverstepError, match=r"dog/2\.jpg cannot be read as a picture: it is cut off"
+        ):
             train.train_batch(np.arange(4, 8), 0, 0)
     finally:
         train.close()

@@ -63,7 +63,9 @@ def test_a_crop_has_pil_s_pixels_also_where_it_is_decoded_smaller(size, chance):
 
     by = jpeg.reduction_for(crop.width, crop.height, size)
     near = crop.reduced(by)
-    box = [by * edge for edge in (near.left, near.top, near.left + near.width, near.top + near.height)]
+    box = [
+        by * edge for edge in (near.left, near.top, near.left + near.width, near.top + near.height)
+    ]
     theirs = np.asarray(
         Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR, box=box)
     )
