@@ -49,7 +49,7 @@ class ShardSource:
         record = self._index[sample]
         shard, offset, size = int(record["shard"]), int(record["offset"]), int(record["bytes"])
         data = np.frombuffer(self._map(shard), np.uint8, count=size, offset=offset)
-        if zlib.crc32(data) != record["crc32"]:
+        if zlib.crc32(data.data) != record["crc32"]:
             raise ValueError("its checksum differs")
         return data
 

@@ -1,8 +1,3 @@
-import os
-import signal
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -11,14 +6,19 @@ from tests.unit.trainer.photographs import make
 from trainer import data
 from trainer.data import Asked
 from trainer.data.loader import Readers
+from trainer.data.reader import Parts
 from trainer.data.wire import Opening, from_slot, to_slot
 
 SIZE = 24
+GOOD = 40  # pictures of a part; one more in train is broken
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return make(tmp_path_factory.mktemp("photographs"), each=20)
+    folder = make(tmp_path_factory.mktemp("photographs"), each=20)
+    whole = (folder / "train" / "dog" / "0.jpg").read_bytes()
+    (folder / "train" / "dog" / "z.jpg").write_bytes(whole[:600])
+    return folder
 
 
 def parts(folder):
@@ -67,40 +67,15 @@ def test_an_evaluation_does_not_wait_for_slots_that_training_holds(loaders):
     assert test.test_batch(np.arange(40))[0].shape == (40, SIZE, SIZE, 3)
 
 
-def test_a_broken_picture_is_named_when_it_is_its_turn(folder, tmp_path):
-    make(tmp_path / "photographs", each=4)
-    broken = tmp_path / "photographs" / "train" / "dog" / "2.jpg"
-    broken.write_bytes(broken.read_bytes()[:600])
-    train, _ = data.read_ahead(*parts(tmp_path / "photographs"), workers=1, global_batch=8)
-    try:
-        train.expect([Asked(ids=np.arange(8))])
-        train.train_batch(np.arange(4), 0, 0)
+def test_a_broken_picture_is_named_when_it_is_its_turn_and_not_sooner(loaders):
+    train, _ = loaders
+    train.expect([Asked(ids=np.arange(GOOD + 1))])
+    train.train_batch(np.arange(GOOD), 0, 0)
 
-        with pytest.raises(
-            EverstepError, match=r"dog/2\.jpg cannot be read as a picture: it is cut off"
-        ):
-            train.train_batch(np.arange(4, 8), 0, 0)
-    finally:
-        train.close()
-
-
-def test_a_reading_process_that_is_killed_is_replaced_and_nothing_is_lost(folder, caplog):
-    train, test = parts(folder)
-    readers = Readers(train, test, count=1, slots=40)
-    try:
-        keys = [(0, sample, sample) for sample in range(20)]
-        readers.expect(0, keys)
-        os.kill(readers.processes[0], signal.SIGKILL)
-
-        images = readers.take(keys)
-
-        for sample in range(20):
-            into = np.empty((SIZE, SIZE, 3), np.uint8)
-            train.render(sample, sample, into)
-            assert np.array_equal(images[sample], into)
-        assert "ended with -9" in caplog.text
-    finally:
-        readers.close()
+    with pytest.raises(
+        EverstepError, match=r"dog/z\.jpg cannot be read as a picture: it is cut off"
+    ):
+        train.train_batch(np.array([GOOD]), 0, 0)
 
 
 def test_a_picture_that_kills_its_reader_again_and_again_ends_the_run_with_its_name(folder):
@@ -113,50 +88,15 @@ def test_a_picture_that_kills_its_reader_again_and_again_ends_the_run_with_its_n
         readers.close()
 
 
-def test_readers_end_with_their_worker_also_when_it_is_killed(folder):
-    script = (
-        "import sys, time; from pathlib import Path; from trainer import data\n"
-        "folder = Path(sys.argv[1])\n"
-        "train, test = (data.load('imagefolder', folder, part, 24) for part in ('train', 'test'))\n"
-        "from trainer.data.loader import Readers\n"
-        "readers = Readers(train, test, 1, 8)\n"
-        "readers.take([(0, 0, 0)])\n"
-        "print(*readers.processes, flush=True)\n"
-        "time.sleep(60)\n"
+def test_data_that_change_under_a_run_are_noticed_by_a_reader(folder):
+    opening = Opening(
+        folder=str(folder), size=SIZE, identities=("40 images", ""), memory=0, slots=1
     )
-    worker = subprocess.Popen(
-        [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True
-    )
-    assert worker.stdout is not None
-    with worker.stdout as said:
-        reader = int(said.readline())
-        os.kill(reader, signal.SIGTERM)  # meant for the whole pod: its worker has a step to finish
-        handle = os.pidfd_open(reader)
 
-        worker.kill()
-        worker.wait()
-
-        assert wait_for_end(handle, 10), "a reader without a worker must not stay"
-        os.close(handle)
-
-
-def wait_for_end(handle: int, seconds: float) -> bool:
-    """Whether the process behind a pidfd ends in time."""
-    import select
-
-    return bool(select.select([handle], [], [], seconds)[0])
-
-
-def test_data_that_change_under_a_run_are_noticed_by_a_new_reader(tmp_path):
-    folder = make(tmp_path / "photographs", each=2)
-    train, test = parts(folder)
-    (folder / "train" / "cat" / "0.jpg").unlink()
-    readers = Readers(train, test, count=1, slots=4)
-    try:
-        with pytest.raises(EverstepError, match="have changed since this worker started"):
-            readers.take([(0, 1, 0)])
-    finally:
-        readers.close()
+    with pytest.raises(
+        EverstepError, match="changed since this worker started: 40 images then, 41"
+    ):
+        Parts(opening).render(0, 0, 0, np.empty((SIZE, SIZE, 3), np.uint8))
 
 
 def test_an_opening_survives_the_command_line():

@@ -2,7 +2,7 @@ import io
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis.strategies import integers, lists, permutations
 from PIL import Image
 
@@ -24,6 +24,7 @@ def encoded(pixels: np.ndarray) -> np.ndarray:
     return np.frombuffer(file.getvalue(), np.uint8)
 
 
+@settings(max_examples=25)  # 25 pictures or so each
 @given(
     order=permutations(range(6)),
     cuts=lists(integers(0, 6), max_size=3),

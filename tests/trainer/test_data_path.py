@@ -1,0 +1,105 @@
+"""The processes of the data path: how they die, and what remains. Apart from the units, for the seconds they take."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from everstep.progress import Silent
+from tests.unit.trainer.photographs import make
+from trainer import data
+from trainer.data.convert import Resizing, convert
+from trainer.data.loader import Readers
+
+pytestmark = pytest.mark.twin
+SIZE = 24
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("photographs"), each=80)
+
+
+def parts(folder):
+    return [data.load("imagefolder", folder, part, SIZE) for part in ("train", "test")]
+
+
+def test_a_reading_process_that_is_killed_is_replaced_and_nothing_is_lost(folder, caplog):
+    train, test = parts(folder)
+    readers = Readers(train, test, count=1, slots=40)
+    try:
+        keys = [(0, sample, sample) for sample in range(20)]
+        readers.expect(0, keys)
+        os.kill(readers.processes[0], signal.SIGKILL)
+
+        images = readers.take(keys)
+
+        for sample in range(20):
+            into = np.empty((SIZE, SIZE, 3), np.uint8)
+            train.render(sample, sample, into)
+            assert np.array_equal(images[sample], into)
+        assert "ended with -9" in caplog.text
+    finally:
+        readers.close()
+
+
+def test_readers_end_with_their_worker_also_when_it_is_killed(folder):
+    script = (
+        "import sys, time; from pathlib import Path; from trainer import data\n"
+        "folder = Path(sys.argv[1])\n"
+        "train, test = (data.load('imagefolder', folder, part, 24) for part in ('train', 'test'))\n"
+        "from trainer.data.loader import Readers\n"
+        "readers = Readers(train, test, 1, 8)\n"
+        "readers.take([(0, 0, 0)])\n"
+        "print(*readers.processes, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    assert worker.stdout is not None
+    with worker.stdout as said:
+        reader = int(said.readline())
+        os.kill(reader, signal.SIGTERM)  # meant for the whole pod: its worker has a step to finish
+        handle = os.pidfd_open(reader)
+
+        worker.kill()
+        worker.wait()
+
+        assert wait_for_end(handle, 10), "a reader without a worker must not stay"
+        os.close(handle)
+
+
+def wait_for_end(handle: int, seconds: float) -> bool:
+    """Whether the process behind a pidfd ends in time."""
+    return bool(select.select([handle], [], [], seconds)[0])
+
+
+def test_shards_are_the_same_however_many_processes_make_them(folder, tmp_path):
+    identities = set()
+    for processes in (1, 3):
+        output = tmp_path / str(processes)
+        convert(folder, output, Resizing(short_side=32), processes, Silent())
+        identities.add(data.load("imagefolder", output, "train", SIZE).identity)
+
+    assert len(identities) == 1
+
+
+def test_a_conversion_that_is_interrupted_says_so_and_goes_on(folder, tmp_path):
+    line = [sys.executable, "-m", "trainer.prepare", "--dataset=imagefolder", "--processes=2"]
+    line += [f"--source={folder}", f"--output={tmp_path / 'shards'}", "--short-side=32"]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as stopped:
+        assert stopped.stderr is not None
+        assert "Converting" in stopped.stderr.readline()
+        stopped.send_signal(signal.SIGINT)
+        said = stopped.stderr.read()
+
+    assert stopped.returncode == 130
+    assert "run it again to go on" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "shards").exists()
+    assert subprocess.run(line, check=False).returncode == 0
