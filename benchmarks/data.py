@@ -36,11 +36,12 @@ from torchvision.transforms import v2
 from everstep.progress import Silent
 from trainer.augment import Crop, chances, middle_crop, random_crop
 from trainer.data import load
-from trainer.data.convert import Resizing, convert
+from trainer.data.convert import convert
 from trainer.data.dataset import Dataset
 from trainer.data.device import Prepare
 from trainer.data.folder import open_folder
 from trainer.data.pictures import DEVIATION, MEAN
+from trainer.data.shard import Resizing
 
 SIZE, BATCH, SEED = 224, 64, 7
 WIDTH, HEIGHT = 500, 375

@@ -28,8 +28,9 @@ from everstep.errors import EverstepError
 from everstep.progress import Lines
 from trainer.data import IMAGE_FOLDER, check_name
 from trainer.data.check import check
-from trainer.data.convert import Resizing, convert
+from trainer.data.convert import convert
 from trainer.data.manifest import MANIFEST_FILE
+from trainer.data.shard import Resizing
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 IDX_FILES = {

@@ -4,6 +4,7 @@ A run whose data changed under it is another run, unless somebody says that it i
 so is to name these very data, so that the word left in a manifest accepts nothing else later.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import torch
 from everstep.elastic import checkpoint
 from everstep.elastic.checkpoint import Found, OtherRunError, Skipped
 from everstep.errors import EverstepError
+
+log = logging.getLogger(__name__)
 
 DATA = "data"  # the fingerprint's name for the data's identity
 
@@ -65,6 +68,15 @@ def check_shapes(
                 f"{list(tensors[name].shape)} here, since the number of classes is another",
                 "Begin anew with --fresh=WORD; a last layer of another size has learnt nothing yet.",
             )
+
+
+def read_chosen(path: Path) -> Found | None:
+    """The checkpoint that rank 0 has chosen, or None where it cannot be read here."""
+    try:
+        return checkpoint.check(path)
+    except ValueError as error:
+        log.warning("%s, which rank 0 has chosen, cannot be read here: %s", path, error)
+        return None
 
 
 def _other_data(found: Found, there: str, here: str) -> EverstepError:

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -353,12 +352,3 @@ def worker_name() -> str:
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     pod = os.environ.get("POD_NAME") or f"{os.uname().nodename}-{os.environ.get('GROUP_RANK', '0')}"
     return f"{pod}-{local_rank}" if local_rank else pod
-
-
-def read_chosen(path: Path) -> Found | None:
-    """The checkpoint that rank 0 has chosen, or None where it cannot be read here."""
-    try:
-        return checkpoint.check(path)
-    except ValueError as error:
-        log.warning("%s, which rank 0 has chosen, cannot be read here: %s", path, error)
-        return None

@@ -28,9 +28,10 @@ from everstep.elastic.worker import FAILED, RESTART, Group, attach
 from everstep.errors import EverstepError
 from trainer import data, models
 from trainer.evaluate import Score, evaluate
+from trainer.resume import read_chosen
 from trainer.run_folder import note_samples, open_run, write_result
 from trainer.settings import Settings, parse, result
-from trainer.state import Trainer, assemble, choose_device, read_chosen
+from trainer.state import Trainer, assemble, choose_device
 from trainer.step import exchange, forward_backward
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,9 @@ import pytest
 from everstep.progress import Silent
 from tests.unit.trainer.photographs import make
 from trainer import data
-from trainer.data.convert import Resizing, convert
+from trainer.data.convert import convert
 from trainer.data.loader import Readers
+from trainer.data.shard import Resizing
 
 pytestmark = pytest.mark.twin
 SIZE = 24

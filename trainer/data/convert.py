@@ -10,9 +10,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import signal
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -25,60 +23,16 @@ import numpy as np
 
 from everstep.errors import EverstepError
 from everstep.progress import Progress, Step
-from trainer.data import jpeg
 from trainer.data.dataset import PARTS
 from trainer.data.folder import File, describe, digest_of, list_classes, list_files, part_folder
 from trainer.data.manifest import MANIFEST_FILE, read_manifest
-from trainer.data.shards import FORMAT, KIND, RECORD, Index
+from trainer.data.shard import Done, Resizing, Work, convert_shard, save, sync
+from trainer.data.shards import FORMAT, KIND, Index
 from trainer.data.shards import digest_of as digest_of_index
 
 SHARDS_OF_A_PART = 16  # enough to keep many processes busy
 FEWEST_SAMPLES, MOST_SAMPLES = 64, 8192  # in one shard: some 200 MB
 NAMED_FILES = 20  # in an error
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resizing:
-    """What becomes of each photograph.
-
-    Attributes:
-        short_side: pixels; smaller photographs stay as they are.
-        quality: of the JPEG, 1 to 100.
-        skip_bad: leave files out that are no good JPEG, instead of failing.
-    """
-
-    short_side: int = 256
-    quality: int = 90
-    skip_bad: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """One shard to be made.
-
-    Attributes:
-        source: the part's folder.
-        files: what goes in, in this order.
-        target: file to write; its index stands beside it.
-    """
-
-    source: Path
-    files: Sequence[File]
-    target: Path
-    resizing: Resizing
-
-    @property
-    def index(self) -> Path:
-        """Where the shard's index goes; with it in place the shard is done."""
-        return self.target.with_suffix(".npy")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Done:
-    """One shard that was made, or could not be: the bad files with their reasons."""
-
-    work: Work
-    bad: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -114,56 +68,6 @@ def convert(
         manifest = _manifest(parts, works, made_from, resizing, bad)
         _finish(partial, output, manifest)
     return _in_words(manifest, output)
-
-
-def convert_shard(work: Work) -> Done:
-    """Make one shard, unless it is there."""
-    bad_list = work.target.with_suffix(".bad")
-    if work.index.exists():
-        return Done(work=work, bad=bad_list.read_text().splitlines() if bad_list.exists() else ())
-    bad: list[str] = []
-    records: list[tuple[int, int, int, int, int]] = []
-    aside = work.target.with_suffix(".tmp")
-    with aside.open("wb") as shard:
-        for file in work.files:
-            try:
-                data = resized(_read(work.source / file.path), work.resizing)
-            except (OSError, ValueError) as error:
-                bad.append(f"{work.source / file.path}: {error}")
-                continue
-            records.append((0, file.label, shard.tell(), len(data), zlib.crc32(data)))
-            shard.write(data)
-        _sync(shard.fileno())
-    if bad and not work.resizing.skip_bad:
-        aside.unlink()  # its files change or are skipped: it would have to be made anew anyway
-        return Done(work=work, bad=bad)
-    bad_list.write_text("\n".join(bad))
-    aside.rename(work.target)
-    _save(work.index, np.array(records, RECORD))
-    return Done(work=work, bad=bad)
-
-
-def resized(data: jpeg.Encoded, resizing: Resizing) -> bytes:
-    """A JPEG whose short side is at most so many pixels.
-
-    Raises:
-        ValueError: the bytes are no whole JPEG.
-    """
-    width, height = jpeg.frame_size(data)
-    short = min(width, height)
-    # Twice the wanted pixels are left for the filter, which is better than the decoder's.
-    pixels = jpeg.decode(data, jpeg.reduction_for(short, short, 2 * resizing.short_side))
-    if short <= resizing.short_side:
-        return data.tobytes()
-    cv2 = jpeg.opencv()
-    factor = resizing.short_side / short
-    size = (round(width * factor), round(height * factor))
-    _, encoded = cv2.imencode(
-        ".jpg",
-        cv2.resize(pixels, size, interpolation=cv2.INTER_AREA),
-        [cv2.IMWRITE_JPEG_QUALITY, resizing.quality],
-    )
-    return bytes(encoded)
 
 
 def shard_samples(samples: int) -> int:
@@ -246,7 +150,7 @@ def _manifest(
             raise EverstepError(f"not one good picture is in the part {part.name}", "See above.")
         name = f"{part.name}-index.npy"
         path = done[0].target.with_name(name)
-        _save(path, whole)
+        save(path, whole)
         digest = digest_of_index(whole, classes)
         described[part.name] = {
             "samples": len(whole),
@@ -276,20 +180,14 @@ def _finish(partial: Path, output: Path, manifest: dict[str, Any]) -> None:
     aside = partial / f"{MANIFEST_FILE}.tmp"
     with aside.open("w") as file:
         json.dump(manifest, file, indent=1)
-        file.flush()
-        _sync(file.fileno())
+    sync(aside)
     aside.rename(partial / MANIFEST_FILE)
     with contextlib.suppress(FileNotFoundError):
         output.rmdir()  # an empty folder may have been made beforehand
     partial.rename(output)
-    handle = os.open(output.parent, os.O_RDONLY)
-    try:
-        _sync(handle)
-    finally:
-        os.close(handle)
-    for (
-        path
-    ) in output.iterdir():  # not sooner: should this be stopped, nothing needs to be made again
+    sync(output.parent)
+    # Not sooner: should this be stopped, nothing needs to be made again.
+    for path in output.iterdir():
         if path.name not in named:
             path.unlink()
 
@@ -334,23 +232,6 @@ def _made_from(parts: Iterable[Part], resizing: Resizing) -> str:
 
 def _key(content: list[Any]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-
-def _read(path: Path) -> jpeg.Encoded:
-    return np.fromfile(path, np.uint8)
-
-
-def _save(path: Path, index: Index) -> None:
-    aside = path.with_suffix(".saving")
-    with aside.open("wb") as file:
-        np.save(file, index)
-        file.flush()
-        _sync(file.fileno())
-    aside.rename(path)
-
-
-def _sync(handle: int) -> None:
-    os.fsync(handle)
 
 
 def _bad_files(bad: Sequence[str]) -> EverstepError:

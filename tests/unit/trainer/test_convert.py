@@ -7,7 +7,8 @@ from everstep.errors import EverstepError
 from everstep.progress import Silent
 from tests.unit.trainer.photographs import make
 from trainer import data, prepare
-from trainer.data.convert import Resizing, convert, shard_samples
+from trainer.data.convert import convert, shard_samples
+from trainer.data.shard import Resizing
 
 SMALL = Resizing(short_side=32)
 
