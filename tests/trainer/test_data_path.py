@@ -1,15 +1,19 @@
 """The processes of the data path: how they die, and what remains. Apart from the units, for the seconds they take."""
 
+import contextlib
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from everstep.progress import Silent
+from tests.trainer.nodes import Nodes, running_etcd, until
 from tests.unit.trainer.photographs import make
 from trainer import data
 from trainer.data.convert import convert
@@ -104,3 +108,42 @@ def test_a_conversion_that_is_interrupted_says_so_and_goes_on(folder, tmp_path):
     assert "Traceback" not in said
     assert not (tmp_path / "shards").exists()
     assert subprocess.run(line, check=False).returncode == 0
+
+
+@pytest.mark.timeout(600)
+def test_readers_live_through_a_change_of_the_group_and_end_with_a_node_that_leaves(tmp_path):
+    data_folder = make(tmp_path / "photographs", each=40)
+    options = ["--model", "resnet18", "--dataset", "imagefolder", "--data", str(data_folder)]
+    options += ["--image-size=32", "--global-batch=8", "--epochs=1000", "--loader-workers=2"]
+    with running_etcd(tmp_path) as etcd:
+        nodes = Nodes(tmp_path, etcd, options)
+        try:
+            for name in ("w0", "w1"):
+                nodes.start(name)
+            nodes.next_step(0, world_size=2, seconds=300)
+            staying, leaving = readers_of(nodes, "w0"), readers_of(nodes, "w1")
+
+            drained = time.time()
+            nodes.tell("w1", signal.SIGTERM)
+            assert nodes.exit_code("w1", 60) == 143, nodes.logs()
+            after = nodes.next_step(drained, world_size=1)
+
+            before = max(e["step"] for e in nodes.journal("step") if e["at"] < after["at"])
+            assert after["step"] == before + 1, "an announced departure costs no step"
+            assert len(staying) == len(leaving) == 2
+            assert readers_of(nodes, "w0") == staying, (
+                "the new group only changes what is asked for"
+            )
+            until(lambda: not readers_of(nodes, "w1"), 10, "the readers of the node that left end")
+        finally:
+            nodes.close()
+
+
+def readers_of(nodes: Nodes, name: str) -> set[int]:
+    """Process ids of a node's readers."""
+    found = set()
+    for process in nodes.processes(name):
+        with contextlib.suppress(OSError):  # it may have ended meanwhile
+            if b"trainer.data.reader" in Path(f"/proc/{process}/cmdline").read_bytes():
+                found.add(process)
+    return found

@@ -1,4 +1,5 @@
 import io
+import sys
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis.strategies import integers, lists, permutations
 from PIL import Image
 
+from everstep.errors import EverstepError
 from tests.unit.trainer.photographs import make, smooth
 from trainer import data
 from trainer.augment import middle_crop, random_crop
@@ -123,3 +125,15 @@ def test_a_grey_photograph_has_three_channels():
     render(np.frombuffer(file.getvalue(), np.uint8), None, into)
 
     assert np.all(np.abs(into.astype(int) - 90) < 3)
+
+
+def test_where_opencv_is_missing_the_error_says_how_it_gets_in(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    jpeg.opencv.cache_clear()
+    try:
+        with pytest.raises(EverstepError, match="needs OpenCV to read photographs") as error:
+            data.load("imagefolder", folder, "train", 16)
+    finally:
+        jpeg.opencv.cache_clear()
+
+    assert "--build-arg OPENCV=yes" in error.value.remedy
