@@ -168,9 +168,9 @@ class Readers:
                 self._forgotten.add(key)
 
     def _make_room(self, keys: Sequence[Key]) -> None:
-        """Where everything is taken by what is wanted later, that has to go."""
+        """Where everything is taken by what is wanted later, that has to go: half of it at least."""
         if not self._free:
-            wanted = set(keys)
+            wanted = set(keys[: self._slots // 2])
             self._forget([key for key in self._slot_of if key not in wanted])
 
     def _release(self, key: Key) -> None:

@@ -67,6 +67,15 @@ def test_an_evaluation_does_not_wait_for_slots_that_training_holds(loaders):
     assert test.test_batch(np.arange(40))[0].shape == (40, SIZE, SIZE, 3)
 
 
+def test_what_is_wanted_now_does_not_wait_for_slots_that_are_wanted_later(folder, loaders):
+    plain, train = parts(folder)[0], loaders[0]
+    train.expect([Asked(ids=np.arange(GOOD - 12, GOOD), seed=4)])  # as many as there are slots
+
+    images, _ = train.train_batch(np.arange(GOOD), 4, 0)
+
+    assert np.array_equal(images, plain.train_batch(np.arange(GOOD), 4, 0)[0])
+
+
 def test_a_broken_picture_is_named_when_it_is_its_turn_and_not_sooner(loaders):
     train, _ = loaders
     train.expect([Asked(ids=np.arange(GOOD + 1))])
