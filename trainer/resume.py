@@ -83,5 +83,6 @@ def _other_data(found: Found, there: str, here: str) -> EverstepError:
     return EverstepError(
         f"the data have changed since {found.path} was written: {there} then; {here} now",
         "Put the data back as they were. Or go on with these from that step: pass "
-        f"--accept-data={contents(here)} (in a stack: job.acceptData). Or begin anew: pass --fresh=WORD with a word of your own.",
+        f"--accept-data={contents(here)} (in a stack: job.acceptData). "
+        "Or begin anew: pass --fresh=WORD with a word of your own.",
     )
