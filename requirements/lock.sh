@@ -14,5 +14,7 @@ for cloud in aws azure; do
     lock "$cloud" --python-version 3.11 --universal --constraint requirements/runtime.txt --extra program --extra policy --extra "$cloud" pyproject.toml
 done
 lock development --python-version 3.11 --universal --constraint requirements/runtime.txt --extra development pyproject.toml
+# Beside the numpy that the image has.
+lock photographs --python-version 3.11 --universal --constraint requirements/development.txt --no-emit-package numpy --extra photographs pyproject.toml
 # The images run Debian trixie's Python.
 lock controller --python-version 3.13 --python-platform x86_64-manylinux_2_28 --extra controller pyproject.toml

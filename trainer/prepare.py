@@ -1,10 +1,14 @@
 """Prepare a data set once, for every worker to read.
 
     python3 -m trainer.prepare --dataset fashion-mnist --output DIR
+    python3 -m trainer.prepare --dataset imagefolder --source PHOTOS --output DIR   # makes shards
+    python3 -m trainer.prepare --dataset imagefolder --output DIR                   # checks what is there
 
 Fashion-MNIST comes from the Debian package dataset-fashion-mnist as gzipped IDX files and becomes
-uint8 arrays that workers map into memory. An image folder is checked, file by file. The manifest is
-written last, and with it in place there is nothing left to do: running this again ends at once.
+uint8 arrays that workers map into memory. A folder of photographs becomes shards (see
+`trainer.data.shards`); workers can also read it as it is, and then every picture is tried here. The
+manifest is written last, and with it in place there is nothing left to do: running this again ends at
+once.
 """
 
 import argparse
@@ -21,7 +25,12 @@ from typing import Any
 import numpy as np
 
 from everstep.errors import EverstepError
-from trainer.data import IMAGE_FOLDER, MANIFEST_FILE, check_name, list_images
+from everstep.progress import Lines
+from trainer.data import IMAGE_FOLDER, check_name
+from trainer.data.check import check
+from trainer.data.convert import convert
+from trainer.data.manifest import MANIFEST_FILE
+from trainer.data.shard import Resizing
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 IDX_FILES = {
@@ -41,13 +50,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dataset", required=True, help="fashion-mnist or imagefolder")
     parser.add_argument("--source", type=Path, help="folder to read from")
     parser.add_argument("--output", type=Path, required=True, help="folder to write to")
+    photographs = parser.add_argument_group("photographs")
+    add, defaults = photographs.add_argument, Resizing()
+    add("--short-side", type=int, default=defaults.short_side, help="pixels (%(default)s)")
+    add("--quality", type=int, default=defaults.quality, help="of the JPEGs, 1-100 (%(default)s)")
+    add("--skip-bad", action="store_true", help="leave out files that are no good JPEG")
+    add("--processes", type=int, default=_processors(), help="that convert (%(default)s)")
     options = parser.parse_args(arguments)
     try:
-        check_name(options.dataset)
-        if options.dataset == IMAGE_FOLDER:
-            check_folder(options.source or options.output)
+        if check_name(options.dataset) == IMAGE_FOLDER:
+            print(prepare_photographs(options))
         else:
             prepare_fashion_mnist(options.source or DEBIAN_FOLDER, options.output)
+    except KeyboardInterrupt:
+        print("\nstopped; what is done already stays: run it again to go on", file=sys.stderr)
+        return 130
     except EverstepError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -86,26 +103,23 @@ def prepare_fashion_mnist(source: Path, output: Path) -> None:
     print(f"prepared {files['train-images.npy']['shape'][0]} training images in {output}")
 
 
-def check_folder(folder: Path) -> None:
-    """Open every image of the parts `train` and `test`; all the broken ones in one error."""
-    from PIL import Image
+def prepare_photographs(options: argparse.Namespace) -> str:
+    """Make shards, or check what is there; what there is then, in words.
 
-    broken: list[str] = []
-    for part in ("train", "test"):
-        samples, names = list_images(folder / part)
-        for sample in samples:
-            try:
-                with Image.open(sample.path) as image:
-                    image.convert("RGB")
-            except Exception as error:
-                broken.append(f"{sample.path}: {error}")
-        print(f"{part}: {len(samples)} images in {len(names)} classes")
-    if broken:
-        raise EverstepError(
-            f"{len(broken)} file(s) are not images that can be read:\n  "
-            + "\n  ".join(broken[:20]),
-            "Replace or remove them.",
-        )
+    Raises:
+        EverstepError: an option or a file is no good.
+    """
+    for name, low, high in (("short_side", 8, 8192), ("quality", 1, 100), ("processes", 1, 1024)):
+        if not low <= (value := getattr(options, name)) <= high:
+            raise EverstepError(
+                f"--{name.replace('_', '-')} is {value}", f"Choose it from {low} to {high}."
+            )
+    if options.source is None or options.source == options.output:
+        return check(options.output, Lines())
+    resizing = Resizing(
+        short_side=options.short_side, quality=options.quality, skip_bad=options.skip_bad
+    )
+    return convert(options.source, options.output, resizing, options.processes, Lines())
 
 
 def _done(output: Path) -> bool:
@@ -165,6 +179,10 @@ def _put_in_place(aside: Path, output: Path) -> None:
     except OSError:
         if not _done(output):
             raise
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _sync(path: Path) -> None:

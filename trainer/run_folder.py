@@ -35,6 +35,19 @@ def open_run(settings: Settings, samples: int) -> bool:
     return True
 
 
+def note_samples(settings: Settings, step: int, samples: int) -> None:
+    """From the step after `step` on the run is trained on so many samples; written down where that is new.
+
+    What `verify` reckons depends on it, and whoever runs the job may have accepted other data.
+    """
+    said = json.loads((settings.run / RUN_FILE).read_text())
+    changes = said.get("data_changes", [])
+    due = [said["samples"], *(c["samples"] for c in changes if c["step"] <= step)][-1]
+    if due != samples:
+        said["data_changes"] = [*changes, {"step": step, "samples": samples}]
+        _write_json(settings.run / RUN_FILE, said)
+
+
 def write_result(settings: Settings, steps: int, accuracy: float, sha256: str) -> dict[str, Any]:
     """Write down that the run is complete; gives what was written."""
     began = json.loads((settings.run / RUN_FILE).read_text())["began"]

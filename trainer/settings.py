@@ -41,6 +41,8 @@ class Settings:
     fresh: str = ""
     mode: str = "live"
     shard_size: int = 32
+    loader_workers: int = 0
+    accept_data: str = ""
 
     @property
     def job(self) -> str:
@@ -117,6 +119,8 @@ def _faults(settings: Settings) -> list[str]:
         faults.append(f"--label-smoothing must be in [0, 1), got {settings.label_smoothing}")
     if settings.crop_padding < 0:
         faults.append(f"--crop-padding must not be below 0, got {settings.crop_padding}")
+    if settings.loader_workers < 0:
+        faults.append(f"--loader-workers must not be below 0, got {settings.loader_workers}")
     return faults
 
 
@@ -135,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
         "--data",
         type=Path,
         required=True,
-        help="folder of the data; fashion-mnist: see trainer.prepare",
+        help="folder of the data: prepared arrays, photographs, or shards; see trainer.prepare",
     )
     add("--run", type=Path, required=True, help="folder of this run; its name is the job's")
     add("--epochs", type=int, default=defaults.epochs, help="passes over the training set")
@@ -201,6 +205,18 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=defaults.shard_size,
         help="samples that --mode exact computes at a time; its results depend on it",
+    )
+    add(
+        "--loader-workers",
+        type=int,
+        default=defaults.loader_workers,
+        help="processes of each worker that read photographs ahead; 0: it reads them itself",
+    )
+    add(
+        "--accept-data",
+        default=defaults.accept_data,
+        metavar="CONTENTS",
+        help="go on from a checkpoint of other data with these, named as the refusal names them",
     )
     add(
         "--mode",

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +27,9 @@ from everstep.elastic.recovery import Standing
 from everstep.elastic.sampler import Plan
 from everstep.elastic.worker import Group
 from trainer import data, models
-from trainer.run_folder import LEDGER_FILE, open_run
+from trainer.data.device import Prepare
+from trainer.resume import check_shapes, choose
+from trainer.run_folder import LEDGER_FILE, note_samples, open_run
 from trainer.schedule import Schedule
 from trainer.settings import Settings, result
 
@@ -54,7 +55,7 @@ class Trainer:
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     precision: models.Precision
-    prepare: data.Prepare
+    prepare: Prepare
     exchange: StepExchange | ExactExchange
     writer: Writer
     seat: Seat
@@ -154,6 +155,7 @@ class Trainer:
             self.load(newest)
         else:
             self._begin_anew()
+        note_samples(self.settings, self.step, len(self.train_set))
         return self.step
 
     def adopt(self, step: int) -> None:
@@ -184,7 +186,7 @@ class Trainer:
         """The newest good checkpoint of this run; one that was committed is put in place first."""
         folder = self.settings.run / "checkpoints"
         checkpoint.complete(folder, committed.lineage, committed.step)
-        return checkpoint.newest(folder, self.fingerprint, self._note_skip)
+        return choose(folder, self.fingerprint, self.settings.accept_data, self._note_skip)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Parameters, batch statistics and momentum, by name; the very tensors that training uses."""
@@ -220,6 +222,7 @@ class Trainer:
     def load(self, found: Found) -> None:
         """Take up a checkpoint."""
         state = found.load()
+        check_shapes(found.path, state, self.tensors())
         for name, tensor in self.tensors().items():
             if name in state:
                 tensor.copy_(state[name])
@@ -280,6 +283,9 @@ def assemble(
         settings.dataset, settings.data, "train", settings.image_size, settings.crop_padding
     )
     test_set = data.load(settings.dataset, settings.data, "test", settings.image_size)
+    train_set, test_set = data.read_ahead(
+        train_set, test_set, settings.loader_workers, settings.global_batch
+    )
     plan = Plan(len(train_set), settings.global_batch, settings.epochs, settings.seed)
     torch.manual_seed(settings.seed)
     precision = models.precision(settings.model, device)
@@ -297,7 +303,7 @@ def assemble(
         optimizer=_optimizer(settings, model),
         schedule=Schedule(settings.learning_rate, plan.total_steps, settings.warmup_fraction),
         precision=precision,
-        prepare=data.Prepare(train_set, device, precision.memory_format),
+        prepare=Prepare(train_set, device, precision.memory_format),
         exchange=_exchange(settings, model),
         writer=_writer(settings, group, journal),
         seat=seat,
@@ -361,12 +367,3 @@ def worker_name() -> str:
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     pod = os.environ.get("POD_NAME") or f"{os.uname().nodename}-{os.environ.get('GROUP_RANK', '0')}"
     return f"{pod}-{local_rank}" if local_rank else pod
-
-
-def read_chosen(path: Path) -> Found | None:
-    """The checkpoint that rank 0 has chosen, or None where it cannot be read here."""
-    try:
-        return checkpoint.check(path)
-    except ValueError as error:
-        log.warning("%s, which rank 0 has chosen, cannot be read here: %s", path, error)
-        return None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -9,9 +10,11 @@ from everstep.elastic.accounting import Name
 from everstep.elastic.exact import ExactExchange, cut
 from everstep.elastic.ledger import digest, from_limbs, to_limbs
 from everstep.elastic.sampler import Ids, share
+from trainer.data import Asked
 from trainer.state import Trainer
 
 LOSS_SCALE = 2**32
+READ_AHEAD = 1  # steps: what is read while this one computes
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,11 @@ class Sums:
 def exchange(trainer: Trainer, ids: Ids) -> Sums:
     """Train on this worker's part of a global batch, and sum over all; nothing is applied yet."""
     trainer.accounting.begin_step()
+    _expect(trainer)
     trainer.exchange.clear()
     if isinstance(trainer.exchange, ExactExchange):
         return _exactly(trainer, trainer.exchange, ids)
-    mine = ids[share(len(ids), trainer.seat.rank, trainer.seat.world_size)]
+    mine = share_of(trainer, ids)
     loss = forward_backward(trainer, mine, len(ids)) if len(mine) else 0.0
     wishes = [float(trainer.group.regroup_wanted), float(trainer.group.leaving)]
     read = [float(len(mine)), *to_limbs(digest(trainer.step, mine))]
@@ -52,9 +56,8 @@ def exchange(trainer: Trainer, ids: Ids) -> Sums:
 
 def _exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums:
     """As `exchange`, shard by shard."""
-    shards = cut(ids, trainer.settings.shard_size)
     loss = samples = words = 0
-    for shard in shards[share(len(shards), trainer.seat.rank, trainer.seat.world_size)]:
+    for shard in _shards(trainer, ids):
         loss += round(forward_backward(trainer, shard, len(ids)) * LOSS_SCALE)
         exact.add_shard(len(shard))
         samples, words = samples + len(shard), words + digest(trainer.step, shard)
@@ -65,6 +68,34 @@ def _exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums:
         len(ids), [loss, *wishes, *read], trainer.seat.sum
     )
     return Sums(total / LOSS_SCALE, votes, leavers, samples, from_limbs(limbs))
+
+
+def share_of(trainer: Trainer, ids: Ids) -> Ids:
+    """This worker's samples of a global batch."""
+    if trainer.settings.mode == "exact":
+        return np.concatenate([ids[:0], *_shards(trainer, ids)])
+    return ids[share(len(ids), trainer.seat.rank, trainer.seat.world_size)]
+
+
+def _shards(trainer: Trainer, ids: Ids) -> list[Ids]:
+    """This worker's part of a global batch that is cut into shards."""
+    shards = cut(ids, trainer.settings.shard_size)
+    return shards[share(len(shards), trainer.seat.rank, trainer.seat.world_size)]
+
+
+def _expect(trainer: Trainer) -> None:
+    """Say what this step needs, and what the next will, should the group stay as it is."""
+    last = min(trainer.step + 1 + READ_AHEAD, trainer.total_steps)
+    trainer.train_set.expect(
+        [
+            Asked(
+                ids=share_of(trainer, trainer.plan.batch(step)),
+                seed=trainer.settings.seed,
+                epoch=trainer.plan.epoch_of(step),
+            )
+            for step in range(trainer.step, last)
+        ]
+    )
 
 
 def forward_backward(trainer: Trainer, ids: Ids, global_batch: int) -> float:

@@ -29,9 +29,10 @@ from everstep.elastic.worker import FAILED, RESTART, Group, attach
 from everstep.errors import EverstepError
 from trainer import data, models
 from trainer.evaluate import Score, evaluate
-from trainer.run_folder import open_run, write_result
+from trainer.resume import read_chosen
+from trainer.run_folder import note_samples, open_run, write_result
 from trainer.settings import Settings, parse, result
-from trainer.state import Trainer, assemble, choose_device, read_chosen
+from trainer.state import Trainer, assemble, choose_device
 from trainer.step import exchange, forward_backward
 
 log = logging.getLogger(__name__)
@@ -237,6 +238,8 @@ def restore(trainer: Trainer) -> None:
         if found is None:
             raise PeerLostError(f"{chosen} cannot be read here")
         trainer.load(found)
+    if trainer.leads:
+        note_samples(trainer.settings, trainer.step, len(trainer.train_set))
 
 
 def leave_to_restart(trainer: Trainer) -> NoReturn:

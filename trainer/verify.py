@@ -97,19 +97,26 @@ def verify(run: dict[str, Any], commits: list[Commit]) -> list[str]:
 
 def reckon(run: dict[str, Any], steps: int) -> list[tuple[int, int]]:
     """Number of samples and digest that each step count must have, from 0 to `steps`."""
-    settings, samples = run["fingerprint"], int(run["samples"])
+    settings = run["fingerprint"]
     batch, seed = int(settings["global_batch"]), int(settings["seed"])
-    per_epoch = -(-samples // batch)
     found = [(0, 0)]
-    order = np.empty(0, np.int64)
+    order, made_for = np.empty(0, np.int64), (-1, -1)
     for step in range(steps):
-        epoch, place = divmod(step, per_epoch)
-        if place == 0:
+        samples = _samples_at(run, step)
+        epoch, place = divmod(step, -(-samples // batch))
+        if made_for != (epoch, samples):
             order = np.argsort(_hash(seed, epoch, np.arange(samples)), kind="stable")
+            made_for = (epoch, samples)
         ids = order[place * batch : (place + 1) * batch]
         words = int(_hash(LEDGER_SEED, step, ids).sum(dtype=np.uint64))
         found.append((found[-1][0] + len(ids), (found[-1][1] + words) % 2**64))
     return found
+
+
+def _samples_at(run: dict[str, Any], step: int) -> int:
+    """Size of the data set that the step after `step` was trained on; who runs it may have accepted another."""
+    changes = [change for change in run.get("data_changes", []) if change["step"] <= step]
+    return int(changes[-1]["samples"] if changes else run["samples"])
 
 
 def _hash(seed: int, stream: int, ids: npt.NDArray[np.int64]) -> Words:

@@ -129,6 +129,16 @@ class JobConfig(Section):
         default="",
         description="A new word here moves an old run of this name aside; empty resumes it.",
     )
+    accept_data: str = Field(
+        default="",
+        pattern=r"^[0-9a-f]*$",
+        description="Digest of changed data with which the run may go on, as its refusal gives it.",
+    )
+    loader_workers: int = Field(
+        default=0,
+        ge=0,
+        description="Processes of each worker that read photographs ahead; 0: it reads them itself.",
+    )
     seed: int = Field(default=0, ge=0, description="Seed of order, augmentation and weights.")
     gpus_per_worker: int = Field(
         default=1, ge=0, description="GPUs and processes of a worker; 0 trains on the CPU."

@@ -219,6 +219,8 @@ def arguments(args: ElasticTrainingJobArgs) -> list[str]:
         "seed": config.seed,
         "mode": config.mode,
         **({"fresh": config.fresh} if config.fresh else {}),
+        **({"accept-data": config.accept_data} if config.accept_data else {}),
+        **({"loader-workers": config.loader_workers} if config.loader_workers else {}),
     }
     return [
         f"--nproc_per_node={max(1, config.gpus_per_worker)}",

@@ -43,7 +43,11 @@ class FencedError(Exception):
 
 
 class OtherRunError(EverstepError):
-    """The folder holds good checkpoints, of a run with other settings."""
+    """The folder holds good checkpoints, of a run with other settings; `found` is the newest."""
+
+    def __init__(self, found: "Found", what: str, remedy: str) -> None:
+        super().__init__(what, remedy)
+        self.found = found
 
 
 @dataclass(frozen=True)
@@ -311,6 +315,7 @@ def _other_run(found: Found, fingerprint: Mapping[str, Any]) -> OtherRunError:
         if theirs.get(name) != fingerprint.get(name)
     ]
     return OtherRunError(
+        found,
         f"{found.path} is a checkpoint of another run: {'; '.join(differs)}",
         "Give this run another name (job.name), go back to the settings of the one that is there, or pass "
         "--fresh=WORD with a word of your own: the old run is then moved aside and training starts anew.",

@@ -136,13 +136,13 @@ class Nodes:
 
     def signal_all(self, name: str, number: signal.Signals) -> None:
         """To every process of a node at once."""
-        for process in self._processes(name):
+        for process in self.processes(name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
 
     def worker(self, name: str) -> int:
         """Process id of a node's worker: the youngest of its processes."""
-        return max(self._processes(name))
+        return max(self.processes(name))
 
     def exit_code(self, name: str, seconds: float) -> int:
         return self._agents[name].wait(seconds)
@@ -181,7 +181,8 @@ class Nodes:
         ]
         return "\n".join(parts)
 
-    def _processes(self, name: str) -> list[int]:
+    def processes(self, name: str) -> list[int]:
+        """Of a node, its workers' own included, in any order."""
         session, found = self._agents[name].pid, []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():

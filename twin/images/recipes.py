@@ -56,6 +56,7 @@ RECIPES = {
                 "everstep/progress.py",
                 "everstep/elastic",
                 "trainer",
+                "requirements/photographs.txt",
             ),
             base="torch",
         ),

@@ -1,6 +1,8 @@
 import numpy as np
+from hypothesis import given
+from hypothesis.strategies import integers
 
-from trainer.augment import crop_and_flip
+from trainer.augment import chances, crop_and_flip, middle_crop, random_crop
 
 PAD = 2
 
@@ -42,3 +44,47 @@ def test_about_half_of_the_images_are_mirrored():
     right = crop_and_flip(line, 3, 0, np.arange(2000), 0)[:, :, 5:].any((1, 2, 3)).mean()
 
     assert 0.25 < right < 0.65
+
+
+@given(width=integers(1, 5000), height=integers(1, 5000), chance=integers(0, 2**64 - 1))
+def test_a_random_crop_lies_in_the_picture_and_is_nothing_but_its_arguments(width, height, chance):
+    crop = random_crop(width, height, chance)
+
+    assert crop.width > 0
+    assert crop.height > 0
+    assert 0 <= crop.left <= width - crop.width
+    assert 0 <= crop.top <= height - crop.height
+    assert crop == random_crop(width, height, chance)
+
+
+@given(chance=integers(0, 2**64 - 1))
+def test_a_random_crop_has_the_area_and_the_shape_of_the_usual_recipe(chance):
+    crop = random_crop(500, 375, chance)
+
+    area, ratio = crop.width * crop.height / (500 * 375), crop.width / crop.height
+    assert 0.078 <= area <= 1
+    assert 0.74 <= ratio <= 1.35
+
+
+def test_the_crops_of_an_epoch_are_spread_over_the_picture_and_half_of_them_mirrored():
+    crops = [random_crop(500, 375, int(chance)) for chance in chances(3, 0, np.arange(2000))]
+
+    middles = np.array([(c.left + c.width / 2, c.top + c.height / 2) for c in crops]).mean(0)
+    assert np.allclose(middles, (250, 187.5), atol=8)
+    assert 0.46 < np.mean([crop.mirrored for crop in crops]) < 0.54
+    assert len({(crop.left, crop.top, crop.width) for crop in crops}) > 1900
+
+
+def test_a_picture_too_long_for_any_allowed_shape_gives_its_middle():
+    crop = random_crop(1000, 10, 5)
+
+    assert (crop.width, crop.height, crop.left) == (13, 10, 493)
+
+
+@given(width=integers(1, 5000), height=integers(1, 5000))
+def test_what_is_evaluated_is_a_square_in_the_middle(width, height):
+    crop = middle_crop(width, height)
+
+    assert crop.width == crop.height <= min(width, height)
+    assert abs(2 * crop.left + crop.width - width) <= 1
+    assert abs(2 * crop.top + crop.height - height) <= 1

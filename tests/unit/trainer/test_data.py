@@ -5,6 +5,7 @@ from PIL import Image
 
 from everstep.errors import EverstepError
 from trainer import data, prepare
+from trainer.data.device import Prepare
 
 
 @pytest.fixture
@@ -27,6 +28,12 @@ def test_a_folder_of_images_has_a_class_for_each_folder(folder):
     assert (len(train), train.classes) == (6, 2)
     assert images.shape == (2, 32, 32, 3)
     assert list(labels) == [0, 1]
+
+
+def test_what_is_evaluated_may_lie_in_a_folder_called_val(folder):
+    (folder / "test").rename(folder / "val")
+
+    assert len(data.load("imagefolder", folder, "test", 32)) == 6
 
 
 def test_a_crop_depends_on_seed_epoch_and_id_only(folder):
@@ -81,7 +88,7 @@ def test_unprepared_data_say_what_to_run(tmp_path):
 def test_grey_images_become_what_a_model_takes(folder):
     train = data.load("imagefolder", folder, "train", 32)
     train.mean, train.deviation = (0.5,), (0.25,)
-    prepare_batch = data.Prepare(train, torch.device("cpu"), torch.channels_last)
+    prepare_batch = Prepare(train, torch.device("cpu"), torch.channels_last)
 
     batch = prepare_batch(np.full((2, 8, 8, 1), 255, np.uint8))
 

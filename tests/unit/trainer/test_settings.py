@@ -69,3 +69,13 @@ def test_reading_settings_needs_no_torch():
     assert "import torch" not in source, (
         "a late joiner to a finished run should end in well under a second"
     )
+
+
+def test_how_the_data_are_read_does_not_change_what_the_run_is():
+    assert parse([*LINE, "--loader-workers", "4"]).fingerprint == parse(LINE).fingerprint
+    assert parse([*LINE, "--accept-data", "abcd"]).fingerprint == parse(LINE).fingerprint
+
+
+def test_fewer_than_no_loader_workers_are_refused():
+    with pytest.raises(EverstepError, match="--loader-workers must not be below 0"):
+        parse([*LINE, "--loader-workers", "-1"])

@@ -62,3 +62,16 @@ def test_the_program_says_so_and_its_exit_code_too(tmp_path):
 
     assert ended.returncode == 0, ended.stderr
     assert "2 commits, the last of step 8, 50 samples: every sample exactly once" in ended.stdout
+
+
+def test_data_that_were_accepted_on_the_way_are_reckoned_with_from_their_step_on():
+    account, found = Account(), []
+    other = Plan(samples=30, global_batch=7, epochs=3, seed=11)
+    for step in range(14):
+        ids = (PLAN if step < 9 else other).batch(step)
+        account = account.plus(len(ids), digest(step, ids))
+        found.append(Commit(step + 1, 1, account.samples, account.digest))
+    changed = {**RUN, "data_changes": [{"step": 9, "samples": 30}]}
+
+    assert verify(changed, found) == []
+    assert len(verify(RUN, found)) == 5

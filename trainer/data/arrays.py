@@ -1,0 +1,67 @@
+"""Small images as prepared arrays: Fashion-MNIST.
+
+Memory-mapped, so that a worker that comes back reads nothing that it does not train on.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from everstep.elastic.sampler import Ids
+from everstep.errors import EverstepError
+from trainer.augment import Images, crop_and_flip
+from trainer.data.dataset import Asked, Labels
+from trainer.data.manifest import MANIFEST_FILE, damaged, read_manifest
+
+
+class ArrayDataset:
+    """Arrays written by `trainer.prepare`."""
+
+    def __init__(self, name: str, folder: Path, part: str, crop_padding: int = 0) -> None:
+        self._padding = crop_padding
+        manifest = _manifest(name, folder)
+        self.classes = int(manifest["classes"])
+        self.mean, self.deviation = tuple(manifest["mean"]), tuple(manifest["deviation"])
+        self.identity = str(manifest["files"][f"{part}-images.npy"]["sha256"])[:16]
+        self._images = _mapped(folder / f"{part}-images.npy")
+        self._labels = _mapped(folder / f"{part}-labels.npy")
+        if len(self._images) != len(self._labels):
+            raise damaged(
+                folder, f"{len(self._images)} {part} images but {len(self._labels)} labels"
+            )
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def train_batch(self, ids: Ids, seed: int, epoch: int) -> tuple[Images, Labels]:
+        """Augmented images and their labels."""
+        return crop_and_flip(self._images[ids], seed, epoch, ids, self._padding), self._labels[
+            ids
+        ].astype(np.int64)
+
+    def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
+        """Images as they are and their labels."""
+        return np.asarray(self._images[ids]), self._labels[ids].astype(np.int64)
+
+    def expect(self, upcoming: Sequence[Asked]) -> None:
+        """Nothing: a batch of such images takes a millisecond."""
+
+
+def _manifest(name: str, folder: Path) -> dict:  # type: ignore[type-arg] # JSON
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise EverstepError(
+            f"no prepared data in {folder}: {MANIFEST_FILE} is missing",
+            f"Run `python3 -m trainer.prepare --dataset {name} --output {folder}`.",
+        )
+    if manifest.get("dataset") != name:
+        raise damaged(folder, f"it holds {manifest.get('dataset')!r}, not {name!r}")
+    return manifest
+
+
+def _mapped(path: Path) -> Images:
+    try:
+        return np.load(path, mmap_mode="r")  # type: ignore[no-any-return] # numpy's stubs say Any
+    except (OSError, ValueError, EOFError) as error:
+        raise damaged(path.parent, f"{path.name} cannot be read: {error}") from error

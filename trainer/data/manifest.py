@@ -1,0 +1,34 @@
+"""The file that says what a folder of prepared data holds. It is written last: without it nothing is there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from everstep.errors import EverstepError
+
+MANIFEST_FILE = "manifest.json"
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """What `folder` holds, or None where nothing says so.
+
+    Raises:
+        EverstepError: the manifest cannot be read.
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST_FILE).read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise damaged(folder, f"{MANIFEST_FILE} cannot be read: {error}") from error
+    if not isinstance(manifest, dict):
+        raise damaged(folder, f"{MANIFEST_FILE} holds no object")
+    return manifest
+
+
+def damaged(folder: Path, what: str) -> EverstepError:
+    """Prepared data that are not what they were."""
+    return EverstepError(
+        f"the prepared data in {folder} is damaged: {what}",
+        "Remove the folder and run `python3 -m trainer.prepare` again.",
+    )
