@@ -41,6 +41,7 @@ class Settings:
     fresh: str = ""
     mode: str = "live"
     shard_size: int = 32
+    nonfinite_loss: str = "stop"
 
     @property
     def job(self) -> str:
@@ -68,6 +69,8 @@ class Settings:
         )
         if self.mode == "exact":
             names += ("mode", "shard_size")
+        if self.nonfinite_loss != "stop":
+            names += ("nonfinite_loss",)
         return {name: getattr(self, name) for name in names}
 
 
@@ -201,6 +204,12 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=defaults.shard_size,
         help="samples that --mode exact computes at a time; its results depend on it",
+    )
+    add(
+        "--nonfinite-loss",
+        choices=["stop", "skip"],
+        default=defaults.nonfinite_loss,
+        help="what a loss that is no number does: end the run, or leave that step's update out",
     )
     add(
         "--mode",

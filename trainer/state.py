@@ -17,7 +17,7 @@ from torch import nn
 
 from everstep.elastic import checkpoint
 from everstep.elastic.accounting import Accounting, Name
-from everstep.elastic.checkpoint import Found, Manifest, Skipped, Writer
+from everstep.elastic.checkpoint import Found, Manifest, Skipped
 from everstep.elastic.exact import ExactExchange
 from everstep.elastic.exchange import StepExchange
 from everstep.elastic.group import Seat
@@ -26,7 +26,8 @@ from everstep.elastic.ledger import LIMBS, Account
 from everstep.elastic.recovery import Standing
 from everstep.elastic.sampler import Plan
 from everstep.elastic.worker import Group
-from trainer import data, models
+from everstep.elastic.writer import Writer
+from trainer import data, models, program
 from trainer.run_folder import LEDGER_FILE, open_run
 from trainer.schedule import Schedule
 from trainer.settings import Settings, result
@@ -34,7 +35,7 @@ from trainer.settings import Settings, result
 log = logging.getLogger(__name__)
 
 MOMENTUM = 0.9
-SCALARS = 4 + LIMBS  # what rides on a step's exchange: see `train_step`
+SCALARS = 4 + LIMBS  # what rides on a step's exchange: see `trainer.step.exchange`; one more if exact
 PROMOTED_SAVES_AFTER = 1.0  # seconds: a new rank 0 does not know how old the last checkpoint is
 
 
@@ -62,6 +63,7 @@ class Trainer:
     evaluated: int = 0  # completed epochs that have been evaluated
     accuracy: float = 0.0
     account: Account = field(default_factory=Account)  # of the samples that made this state
+    skipped: int = 0  # steps in a row whose update was left out here: no part of the state
     saved_at: float = 0.0
     last_step: dict[str, Any] = field(default_factory=dict)  # the journal's line of the last step
     _parts: list[torch.Tensor] = field(default_factory=list)
@@ -105,6 +107,8 @@ class Trainer:
         )
         if promoted and self.last_step:  # the one before may have died before it could write it
             self.journal.note("step", **self.last_step, again=True)
+        if self.leads:
+            self.writer.prepare(self.tensors())
         if promoted or not self._seated:
             age = self.settings.checkpoint_seconds - PROMOTED_SAVES_AFTER if promoted else 0
             self.saved_at = time.monotonic() - age
@@ -117,9 +121,10 @@ class Trainer:
     # --- the group's copying: see everstep.elastic.live_worker.State ---
 
     def identity(self) -> str:
-        """Settings and data that decide every step, and the parts' names and shapes."""
+        """Program, settings and data that decide every step, and the parts' names and shapes."""
         shapes = {name: list(tensor.shape) for name, tensor in self.tensors().items()}
-        return json.dumps([self.fingerprint, self.settings.max_steps, shapes], sort_keys=True)
+        decides = [program.version(), self.fingerprint, self.settings.max_steps, shapes]
+        return json.dumps(decides, sort_keys=True)
 
     def parts(self) -> Sequence[torch.Tensor]:
         """Parameters, batch statistics, momentum, and the numbers of the loop's own."""
@@ -292,7 +297,7 @@ def assemble(
 
 def _exchange(settings: Settings, model: nn.Module) -> StepExchange | ExactExchange:
     if settings.mode == "exact":
-        return ExactExchange(model, scalars=SCALARS)
+        return ExactExchange(model, scalars=SCALARS + 1)
     return StepExchange(model, scalars=SCALARS)
 
 

@@ -36,6 +36,7 @@ from trainer.step import exchange, forward_backward
 log = logging.getLogger(__name__)
 
 WARM_UP_IMAGES = 8
+SKIPPED_IN_A_ROW = 10  # --nonfinite-loss=skip is for a step now and then, not for a model that is lost
 
 
 def main() -> None:
@@ -142,14 +143,15 @@ def train_step(trainer: Trainer) -> bool:
         parameters["lr"] = trainer.schedule.rate(trainer.step)
     sums = exchange(trainer, ids)
     trainer.accounting.begin(Name.COMPUTE)
-    if not math.isfinite(sums.loss):
-        raise EverstepError(
-            f"the loss of step {trainer.step + 1} is {sums.loss}: training has diverged",
-            "Lower --learning-rate or raise --warmup-fraction; the checkpoints before this step are good.",
-        )
+    if not sums.sound:
+        judge_unsound(trainer, sums.loss)
 
     def apply() -> None:
-        trainer.optimizer.step()
+        if sums.sound:
+            trainer.optimizer.step()
+            trainer.skipped = 0
+        else:
+            trainer.exchange.discard()
         trainer.step += 1
         trainer.account = trainer.account.plus(sums.samples, sums.digest)
         _note_step(trainer, sums.loss, time.monotonic() - began, len(ids))
@@ -157,6 +159,23 @@ def train_step(trainer: Trainer) -> bool:
             before_leaving(trainer, sums.leavers)
 
     return trainer.group.after_sum(sums.votes, apply)
+
+
+def judge_unsound(trainer: Trainer, loss: float) -> None:
+    """A step whose loss or gradient is no number: the end of the run, or only of its update.
+
+    Raises:
+        EverstepError: it is to end the run, or there have been too many in a row.
+    """
+    trainer.skipped += 1
+    trainer.journal.note("unsound_step", step=trainer.step + 1, loss=str(loss))
+    if trainer.settings.nonfinite_loss == "skip" and trainer.skipped <= SKIPPED_IN_A_ROW:
+        log.warning("step %d is left out of the model: its loss is %s", trainer.step + 1, loss)
+        return
+    raise EverstepError(
+        f"the loss of step {trainer.step + 1} is {loss}, or its gradient no number: training has diverged",
+        "Lower --learning-rate or raise --warmup-fraction; the checkpoints before this step are good.",
+    )
 
 
 def before_leaving(trainer: Trainer, leavers: int) -> None:
@@ -254,7 +273,7 @@ def _note_step(trainer: Trainer, loss: float, seconds: float, images: int) -> No
         "epoch": trainer.plan.epoch_of(trainer.step - 1) + 1,
         "seconds": round(seconds, 4),
         "images": images,
-        "loss": round(loss, 5),
+        "loss": round(loss, 5) if math.isfinite(loss) else None,  # JSON has no word for others
         "learning_rate": round(trainer.schedule.rate(trainer.step - 1), 6),
         "world_size": trainer.seat.world_size,
         "generation": trainer.group.generation,

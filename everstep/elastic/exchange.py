@@ -64,6 +64,14 @@ class StepExchange:
             torch._foreach_copy_(self._all_buffers, self._before)
         self._in_flight = False
 
+    def discard(self) -> None:
+        """Forget a step whose sum has arrived: statistics are again what they were before it."""
+        torch._foreach_copy_(self._all_buffers, self._before)
+
+    def finite(self) -> bool:
+        """Whether every number of the step's sum is one, gradients included."""
+        return bool(torch.isfinite(self._flat.sum()))
+
     def sum(self, weight: float, scalars: Sequence[float], total: Total) -> list[float]:
         """Exchange: gradients summed, statistics averaged by `weight`, scalars summed and returned.
 

@@ -72,31 +72,41 @@ def until(true: Callable[[], Any], seconds: float, what: str) -> Any:
 class Nodes:
     """Machines that each run one agent of a job."""
 
-    def __init__(self, folder: Path, etcd: str, options: list[str]) -> None:
+    def __init__(self, folder: Path, etcd: str, options: list[str], job: str = "job") -> None:
         self.run, self._folder, self._etcd, self._options = (
-            folder / "runs" / "job",
+            folder / "runs" / job,
             folder,
             etcd,
             options,
         )
+        self._job = job
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, *more: str) -> None:
+    def start(
+        self,
+        name: str,
+        *more: str,
+        environment: Mapping[str, str] | None = None,
+        flags: tuple[str, ...] = (),
+    ) -> None:
+        """Start a node's agent; `more` is for the trainer, `flags` for torchrun."""
         number = int(name[1:])
         address = f"127.0.0.{2 + number}"
-        environment = {
+        variables = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(REPOSITORY),
             "POD_NAME": name,
             "POD_IP": address,
             "NODE_NAME": f"node-{name}",
             "TMPDIR": str(self._folder),
+            **(environment or {}),
         }
         injected = [
             "--rdzv_backend=etcd",
             f"--rdzv_endpoint={self._etcd}",
-            "--rdzv_id=job",
+            f"--rdzv_id={self._job}",
             "--nnodes=1:3",
+            *flags,
         ]
         program = ["-m", "trainer.train", "--run", str(self.run), *self._options, *more]
         if name in self._agents:
@@ -105,7 +115,7 @@ class Nodes:
             self._agents[name] = subprocess.Popen(
                 [sys.executable, "-m", "trainer.launch", *injected, "--nproc_per_node=1", *program],
                 cwd=self._folder,
-                env=environment,
+                env=variables,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

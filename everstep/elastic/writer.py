@@ -1,0 +1,175 @@
+"""Checkpoints in the background: a snapshot in host memory takes milliseconds, the disk its own time.
+
+Training stops for the snapshot alone, one copy from the state's memory into memory that has been
+there since before the first step: fresh memory would cost a page fault every 4 KiB, three times the
+copy. Two snapshots are kept, so that one can be taken while the other is on its way to a slow disk;
+of those that wait for the disk only the newest is of use, and it replaces the one before it.
+
+Why not a copy on write, by forking: a process with a GPU or with other threads cannot be forked.
+"""
+
+import contextlib
+import logging
+import mmap
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from everstep.elastic import checkpoint
+from everstep.elastic.checkpoint import STATE_FILE, Manifest, Tensors
+
+log = logging.getLogger(__name__)
+
+_ALIGNMENT = 64  # bytes: a cache line
+
+
+class Snapshot:
+    """Host memory for one whole state, and the copy of it.
+
+    Each tensor keeps the layout of its original, channels-last for instance, so that taking the
+    snapshot is a plain copy of memory.
+    """
+
+    def __init__(self, state: Mapping[str, torch.Tensor]) -> None:
+        self._shape = _shape(state)
+        sizes = [-(-t.numel() * t.element_size() // _ALIGNMENT) * _ALIGNMENT for t in state.values()]
+        on_gpu = any(tensor.is_cuda for tensor in state.values())
+        memory = _pinned(sum(sizes)) if on_gpu else _touched(sum(sizes))
+        self.tensors: Tensors = {}
+        for (name, tensor), part in zip(state.items(), memory.split(sizes), strict=True):
+            # what a copy of it would have: a dense tensor's own strides, else contiguous ones
+            strides = torch.empty_like(tensor, device="meta").stride()
+            whole = part[: tensor.numel() * tensor.element_size()].view(tensor.dtype)
+            self.tensors[name] = whole.as_strided(tensor.shape, strides)
+
+    def fits(self, state: Mapping[str, torch.Tensor]) -> bool:
+        """Whether it was made for a state of these names, types and shapes."""
+        return self._shape == _shape(state)
+
+    @torch.no_grad()
+    def take(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Copy a state that it fits."""
+        for name, tensor in state.items():
+            self.tensors[name].copy_(tensor, non_blocking=True)
+        if any(tensor.is_cuda for tensor in state.values()):
+            torch.cuda.current_stream().synchronize()
+
+
+class Writer:
+    """Writes checkpoints in the background, one at a time, from snapshots that no step can change.
+
+    Args:
+        folder: of the run's checkpoints.
+        commit: asked just before a checkpoint takes its place; false forbids it.
+        on_written: called from the writing thread with (manifest, seconds, bytes).
+        on_failed: called from the writing thread with (step, reason); training goes on.
+        keep: how many checkpoints stay.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        commit: Callable[[Manifest], bool],
+        on_written: Callable[[Manifest, float, int], None],
+        on_failed: Callable[[int, str], None],
+        keep: int = 3,
+    ) -> None:
+        self._folder, self._commit, self._keep = folder, commit, keep
+        self._on_written, self._on_failed = on_written, on_failed
+        self._changed = threading.Condition()
+        self._spare: list[Snapshot] = []
+        self._waiting: tuple[Snapshot, Manifest] | None = None
+        self._writing = False
+        self._preparing: threading.Thread | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether an earlier checkpoint is still being written."""
+        return self._writing
+
+    def prepare(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Set memory for two snapshots aside, in the background; without it the first ones take longer."""
+        if self._preparing is None:
+            like = dict(state)
+            self._preparing = threading.Thread(
+                target=lambda: self._spare.extend((Snapshot(like), Snapshot(like))),
+                name="everstep-snapshots",
+                daemon=True,
+            )
+            self._preparing.start()
+
+    def start(self, state: Mapping[str, torch.Tensor], manifest: Manifest) -> None:
+        """Copy the state into host memory; it is written as soon as an earlier one is."""
+        snapshot = self._free(state)
+        snapshot.take(state)
+        with self._changed:
+            self._waiting = (snapshot, manifest)
+            if not self._writing:
+                self._writing = True
+                threading.Thread(target=self._work, name="everstep-checkpoint").start()
+
+    def wait(self) -> None:
+        """Until nothing is being written; any thread may wait."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._writing)
+
+    def _free(self, state: Mapping[str, torch.Tensor]) -> Snapshot:
+        """A snapshot that nobody writes: a spare one, or the one that waits, which is out of date now."""
+        if self._preparing is not None:
+            self._preparing.join()
+        found = None
+        with self._changed:
+            if self._waiting:
+                found, _ = self._waiting
+                self._waiting = None
+            elif self._spare:
+                found = self._spare.pop()
+        return found if found and found.fits(state) else Snapshot(state)
+
+    def _work(self) -> None:
+        """The writing thread: until nothing waits."""
+        while True:
+            with self._changed:
+                if self._waiting is None:
+                    self._writing = False
+                    self._changed.notify_all()
+                    return
+                snapshot, manifest = self._waiting
+                self._waiting = None
+            self._write(snapshot.tensors, manifest)
+            with self._changed:
+                self._spare.append(snapshot)
+
+    def _write(self, state: Tensors, manifest: Manifest) -> None:
+        began = time.monotonic()
+        try:
+            path = checkpoint.write(
+                self._folder, state, manifest, commit=self._commit, keep=self._keep
+            )
+            size = (path / STATE_FILE).stat().st_size
+        except Exception as error:  # a checkpoint that fails must not end the training
+            log.error("checkpoint of step %d FAILED: %s; older ones stand", manifest.step, error)
+            self._on_failed(manifest.step, str(error))
+        else:
+            self._on_written(manifest, time.monotonic() - began, size)
+
+
+def _shape(state: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Size, torch.dtype]]:
+    return [(name, tensor.shape, tensor.dtype) for name, tensor in state.items()]
+
+
+def _touched(size: int) -> torch.Tensor:
+    """So many bytes that are really there, in large pages where the kernel has them; shape (size,)."""
+    memory = mmap.mmap(-1, max(size, 1))
+    with contextlib.suppress(OSError):  # a kernel without large pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)[:size].zero_()
+
+
+def _pinned(size: int) -> torch.Tensor:
+    """Memory that a GPU copies into by itself; shape (size,)."""
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
