@@ -5,8 +5,11 @@
     python3 -m benchmarks.checkpoint torture --json
 
 `stall` takes turns: torch.save with fsync, as a plain training loop does it, and the trainer's own
-writer, first on an idle disk, then while an earlier checkpoint is still being written. "step" is how
-much longer a piece of work takes, of about a training step's length, while the disk is being written.
+writer. A training step between two changes of the state is played by some matrix products ("work").
+"stall" is what the training loop waits for in all: to begin the snapshot, and after the work for its
+end. "at_once" is the same with no work between, so the whole copy; "while_writing" the same as
+"stall" while an earlier checkpoint is still on its way to the disk. "durable" is from the begin of
+the snapshot until the checkpoint is in its place, everything synced.
 
 `torture` kills a process that saves in a loop with SIGKILL at a random moment, and has another
 process restore: what it finds must be whole, made of one step alone, and not older than the newest
@@ -16,7 +19,9 @@ Exits with 1 where anything was wrong.
 """
 
 import argparse
+import itertools
 import json
+import logging
 import multiprocessing
 import os
 import random
@@ -42,7 +47,7 @@ RUN = {"benchmark": "checkpoint"}
 GENERATION = 1
 RECORD_FILE = "committed"  # stands in for etcd: the newest committed step
 TORTURE_TENSORS, TORTURE_NUMBERS = 24, 100_000  # 10 MB a state: a save takes about 20 ms
-SAVES_BEFORE_A_KILL = 1.5  # kills fall anywhere in the first one and a half saves, start included
+SAVES_BEFORE_A_KILL = 3  # kills fall anywhere in so many saves, the gaps between them included
 
 
 def main() -> None:
@@ -96,26 +101,25 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
     )
     writer.prepare(state)
     time.sleep(1)  # as between the first seat and the first checkpoint
-    seen: dict[str, list[float]] = {
-        name: []
-        for name in (
-            "torch_save_stall", "stall", "durable", "stall_while_writing", "work", "work_while_writing"
-        )
-    }
-    for number in range(rounds):
-        began = time.monotonic()
-        torch_save(folder / "torch", state, number)
-        seen["torch_save_stall"].append(time.monotonic() - began)
+    names = ("torch_save", "stall", "at_once", "while_writing", "durable", "work", "work_meanwhile")
+    seen: dict[str, list[float]] = {name: [] for name in names}
+
+    def save(number: int) -> float:
+        return timed(lambda: writer.start(state, of_step(number), steady=state.keys()))
+
+    for number in range(0, 3 * rounds, 3):
+        seen["torch_save"].append(timed(lambda: torch_save(folder / "torch", state, number % 2)))
         seen["work"].append(timed(work))
-        at = time.monotonic()
-        seen["stall"].append(timed(lambda: writer.start(state, of_step(2 * number + 1))))
-        seen["work_while_writing"].append(timed(work))
+        began = time.monotonic()
+        stalled = save(number)
+        seen["work_meanwhile"].append(timed(work))
+        seen["stall"].append(stalled + timed(writer.taken))
         writer.wait()
-        seen["durable"].append(written[-1] - at)
-        writer.start(state, of_step(2 * number + 2))
-        seen["stall_while_writing"].append(
-            timed(lambda: writer.start(state, of_step(2 * number + 3)))
-        )
+        seen["durable"].append(written[-1] - began)
+        seen["at_once"].append(save(number + 1) + timed(writer.taken))
+        stalled = save(number + 2)
+        work()
+        seen["while_writing"].append(stalled + timed(writer.taken))
         writer.wait()
     megabytes = sum(t.numel() * t.element_size() for t in state.values()) / 1e6
     return {
@@ -133,7 +137,7 @@ def torch_save(folder: Path, state: dict[str, torch.Tensor], number: int) -> Non
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
-    aside.rename(folder / f"{number % 2}.pt")
+    aside.rename(folder / f"{number}.pt")
     handle = os.open(folder, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
@@ -188,7 +192,7 @@ class Restored:
 def torture(folder: Path, kills: int, flips: int, seed: int) -> dict[str, Any]:
     """Kill and restore, then flip and restore; counts of what was found."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["benchmarks.checkpoint"])
+    context.set_forkserver_preload(["everstep.elastic.writer"])
     numbers, wrong, moments, step = random.Random(seed), list[str](), Counter[str](), 0
     for number in range(kills):
         step = kill_once(context, folder, step, numbers)
@@ -236,11 +240,14 @@ def save_in_a_loop(folder: str, step: int, tell: Connection) -> None:
         on_failed=lambda step, reason: os.write(2, f"step {step}: {reason}\n".encode()),
         keep=2,
     )
-    tell.send("begun")
-    while True:
-        step += 1
+    def save(step: int) -> None:
         writer.start(content(step), of_step(step))
         writer.wait()
+
+    save(step + 1)  # the first one also sets memory aside
+    tell.send("begun")
+    for later in itertools.count(step + 2):
+        save(later)
 
 
 def kill_once(context: Any, folder: Path, step: int, numbers: random.Random) -> int:  # noqa: ANN401 - a context
@@ -304,6 +311,7 @@ def restored(context: Any, folder: Path) -> Restored:  # noqa: ANN401 - as above
 
 def restore(folder: str, tell: Connection) -> None:
     """As a new group's rank 0 does it: complete what was committed, take the newest that is good."""
+    logging.disable()  # a hundred damaged checkpoints are no news here
     checkpoint.complete(Path(folder), GENERATION, newest_committed(Path(folder)))
     skipped: list[object] = []
     found = checkpoint.newest(Path(folder), RUN, skipped.append)

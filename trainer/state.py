@@ -127,7 +127,8 @@ class Trainer:
         return json.dumps(decides, sort_keys=True)
 
     def parts(self) -> Sequence[torch.Tensor]:
-        """Parameters, batch statistics, momentum, and the numbers of the loop's own."""
+        """Parameters, batch statistics, momentum, and the numbers of the loop's own; to be changed."""
+        self.writer.taken()
         if not self._parts:
             self._parts = [*self.tensors().values(), self._numbers, self._signed]
         self._numbers.copy_(torch.tensor([self.evaluated, self.accuracy], dtype=torch.float64))
@@ -199,7 +200,16 @@ class Trainer:
                 "digest": f"{self.account.digest:016x}",
             },
         )
-        self.writer.start(self.tensors(), manifest)
+        state = self.tensors()
+        # Statistics change with the next forward pass, everything else only where `taken` is asked.
+        moving = {f"model.{name}" for name, _ in self.model.named_buffers()}
+        self.writer.start(state, manifest, steady=state.keys() - moving)
+
+    def finish_snapshot(self) -> None:
+        """Wait, where that is needed, until a snapshot is complete: the state changes after this."""
+        self.accounting.begin(Name.CHECKPOINT)
+        self.writer.taken()
+        self.accounting.begin(Name.COMPUTE)
 
     def save_now_and_then(self) -> None:
         """A checkpoint where the last is old enough and written."""
@@ -210,6 +220,7 @@ class Trainer:
     @torch.no_grad()
     def load(self, found: Found) -> None:
         """Take up a checkpoint."""
+        self.writer.taken()
         state = found.load()
         for name, tensor in self.tensors().items():
             if name in state:
@@ -226,6 +237,7 @@ class Trainer:
     @torch.no_grad()
     def _begin_anew(self) -> None:
         """A fresh state: this worker's own may be one that died half-copied."""
+        self.writer.taken()
         torch.manual_seed(self.settings.seed)
         fresh = models.build(self.settings.model, self.train_set.classes).state_dict()
         for name, tensor in self.model.state_dict().items():

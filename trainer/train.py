@@ -148,6 +148,7 @@ def train_step(trainer: Trainer) -> bool:
 
     def apply() -> None:
         if sums.sound:
+            trainer.finish_snapshot()
             trainer.optimizer.step()
             trainer.skipped = 0
         else:

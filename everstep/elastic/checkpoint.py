@@ -46,7 +46,7 @@ _NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 """By size in bytes: types that numpy has too, unlike bfloat16."""
 
 
@@ -246,7 +246,7 @@ def _write_state(path: Path, state: Tensors) -> tuple[int, int]:
 def _bytes(tensor: torch.Tensor) -> memoryview:
     """A tensor's values in the order of its dimensions, whatever its layout."""
     # numpy and not torch: torch would start processor threads of its own for this one
-    whole = tensor.detach().view(_WORDS[tensor.element_size()]).numpy()
+    whole = tensor.detach().view(WORDS[tensor.element_size()]).numpy()
     return memoryview(np.ascontiguousarray(whole)).cast("B") if whole.size else memoryview(b"")
 
 

@@ -14,7 +14,7 @@ Why not round the sum of a worker's shards once: which shards a worker has depen
 workers there are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -131,7 +131,7 @@ class ExactExchange:
 
     def _chunks(
         self, tensor: torch.Tensor, total: torch.Tensor
-    ) -> zip[tuple[torch.Tensor, torch.Tensor]]:
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Both in pieces, in the order of the tensor's memory: autograd lays gradients out as parameters."""
         flat = tensor.as_strided((tensor.numel(),), (1,))
         return zip(flat.split(self._chunk), total.split(self._chunk), strict=True)

@@ -1,9 +1,11 @@
-"""Checkpoints in the background: a snapshot in host memory takes milliseconds, the disk its own time.
+"""Checkpoints in the background: a snapshot into host memory, then the disk, neither of which training waits for.
 
-Training stops for the snapshot alone, one copy from the state's memory into memory that has been
-there since before the first step: fresh memory would cost a page fault every 4 KiB, three times the
-copy. Two snapshots are kept, so that one can be taken while the other is on its way to a slow disk;
-of those that wait for the disk only the newest is of use, and it replaces the one before it.
+Parameters and momentum do not change between one optimizer step and the next. So a snapshot is copied
+while the next forward pass already runs, and training waits, if at all, before it changes them
+(`taken`). The copy goes to memory that has been there since before the first step: fresh memory costs
+a page fault every 4 KiB, several times the copy. Two snapshots are kept, so that one can be taken
+while the other is on its way to a slow disk; of those that wait for the disk only the newest is of
+use, and it replaces the one before it.
 
 Why not a copy on write, by forking: a process with a GPU or with other threads cannot be forked.
 """
@@ -13,13 +15,16 @@ import logging
 import mmap
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from everstep.elastic import checkpoint
-from everstep.elastic.checkpoint import STATE_FILE, Manifest, Tensors
+from everstep.elastic.checkpoint import STATE_FILE, WORDS, Manifest, Tensors
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +56,9 @@ class Snapshot:
 
     @torch.no_grad()
     def take(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Copy a state that it fits."""
+        """Copy these tensors of a state that it fits."""
         for name, tensor in state.items():
-            self.tensors[name].copy_(tensor, non_blocking=True)
+            _copy(self.tensors[name], tensor)
         if any(tensor.is_cuda for tensor in state.values()):
             torch.cuda.current_stream().synchronize()
 
@@ -85,11 +90,13 @@ class Writer:
         self._waiting: tuple[Snapshot, Manifest] | None = None
         self._writing = False
         self._preparing: threading.Thread | None = None
+        self._copying: threading.Thread | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether an earlier checkpoint is still being written."""
-        return self._writing
+        """Whether an earlier checkpoint is still on its way."""
+        copying = self._copying
+        return self._writing or (copying is not None and copying.is_alive())
 
     def prepare(self, state: Mapping[str, torch.Tensor]) -> None:
         """Set memory for two snapshots aside, in the background; without it the first ones take longer."""
@@ -102,20 +109,49 @@ class Writer:
             )
             self._preparing.start()
 
-    def start(self, state: Mapping[str, torch.Tensor], manifest: Manifest) -> None:
-        """Copy the state into host memory; it is written as soon as an earlier one is."""
+    def start(
+        self,
+        state: Mapping[str, torch.Tensor],
+        manifest: Manifest,
+        *,
+        steady: Collection[str] = (),
+    ) -> None:
+        """Copy the state into host memory; it is written as soon as an earlier one is.
+
+        Args:
+            state: tensors by name.
+            manifest: what it is of.
+            steady: names of tensors that will not change before `taken` has returned; they are
+                copied after this call. A GPU copies all of them at once: it takes a few milliseconds.
+        """
+        self.taken()
         snapshot = self._free(state)
-        snapshot.take(state)
+        later = {n: t for n, t in state.items() if n in steady and not t.is_cuda}
+        snapshot.take({n: t for n, t in state.items() if n not in later})
+        self._copying = threading.Thread(
+            target=self._complete, args=(snapshot, later, manifest), name="everstep-snapshot"
+        )
+        self._copying.start()
+
+    def taken(self) -> None:
+        """Until the snapshot is complete: to be called before anything that was steady changes."""
+        if copying := self._copying:
+            copying.join()
+
+    def wait(self) -> None:
+        """Until nothing is being written; any thread may wait."""
+        self.taken()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._writing)
+
+    def _complete(self, snapshot: Snapshot, later: Tensors, manifest: Manifest) -> None:
+        """The copying thread."""
+        snapshot.take(later)
         with self._changed:
             self._waiting = (snapshot, manifest)
             if not self._writing:
                 self._writing = True
                 threading.Thread(target=self._work, name="everstep-checkpoint").start()
-
-    def wait(self) -> None:
-        """Until nothing is being written; any thread may wait."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._writing)
 
     def _free(self, state: Mapping[str, torch.Tensor]) -> Snapshot:
         """A snapshot that nobody writes: a spare one, or the one that waits, which is out of date now."""
@@ -156,6 +192,20 @@ class Writer:
             self._on_failed(manifest.step, str(error))
         else:
             self._on_written(manifest, time.monotonic() - began, size)
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    """By numpy where both lie alike: torch would wake all processors for every tensor, and wait for each."""
+    if source.is_cuda or source.stride() != target.stride():
+        target.copy_(source, non_blocking=True)
+    else:
+        np.copyto(_memory(target), _memory(source))
+
+
+def _memory(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """What a dense tensor holds, in the order in which it lies."""
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
+    return flat.view(WORDS[tensor.element_size()]).numpy()
 
 
 def _shape(state: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Size, torch.dtype]]:

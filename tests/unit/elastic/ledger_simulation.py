@@ -64,6 +64,8 @@ def play(seed: int, events: int) -> LedgerWorld:
     while sum(not agent.core.leaving for agent in world.alive()) < world.rules.min_members:
         world.spawn()
     world.calm()
+    while not world.etcd.committed:  # its disk is a slow one
+        world.train()
     return world
 
 

@@ -23,12 +23,17 @@ class Saves:
         self.failed: list[tuple[int, str]] = []
         self.may_commit = threading.Event()  # a slow disk, as far as training can tell
         self.may_commit.set()
+        self.asks = threading.Event()  # set once it is all written and only the commit is missing
         self.writer = Writer(
             folder,
-            commit=lambda manifest: self.may_commit.wait(20),
+            commit=self._commit,
             on_written=lambda manifest, seconds, size: self.written.append(manifest.step),
             on_failed=lambda step, reason: self.failed.append((step, reason)),
         )
+
+    def _commit(self, manifest: Manifest) -> bool:
+        self.asks.set()
+        return self.may_commit.wait(20)
 
     def start(self, step: int) -> None:
         state = {"weight": torch.full((3000,), float(step))}
@@ -65,8 +70,10 @@ def test_a_snapshot_is_not_changed_by_the_steps_that_follow(tmp_path, saves):
 
 def test_training_never_waits_for_a_slow_disk_and_of_what_waits_the_newest_is_written(saves):
     saves.may_commit.clear()
-    for step in (1, 2, 3, 4):
-        saves.start(step)  # returns, though the first is not written
+    saves.start(1)
+    assert saves.asks.wait(20)
+    for step in (2, 3, 4):
+        saves.start(step)  # returns, though the first is not in place
 
     assert saves.writer.busy
     assert saves.written == []
