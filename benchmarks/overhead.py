@@ -235,7 +235,9 @@ def sum_up(
 def quartiles(values: Sequence[float]) -> dict[str, float]:
     """Median, first and third quartile."""
     low, middle, high = (
-        statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+        statistics.quantiles(values, n=4, method="inclusive")
+        if len(values) > 1
+        else [values[0]] * 3
     )
     return {"median": round(middle, 4), "q1": round(low, 4), "q3": round(high, 4)}
 
@@ -243,12 +245,15 @@ def quartiles(values: Sequence[float]) -> dict[str, float]:
 def lines(report: Mapping[str, Any]) -> list[str]:
     """For people."""
     found = [
-        f"{report['model']} at {report['pixels']} pixels, {report['workers']} worker(s), "
-        f"batch {report['global_batch']}, {report['rounds']} rounds"
+        "{model} at {pixels} pixels, {workers} worker(s), batch {global_batch}, {rounds} rounds".format(
+            **report
+        )
     ]
     for name, values in report["contestants"].items():
         speed, *ratios = values.items()
-        words = [f"{speed[1]['median']:7.1f} images/s ({speed[1]['q1']:.1f} to {speed[1]['q3']:.1f})"]
+        words = [
+            f"{speed[1]['median']:7.1f} images/s ({speed[1]['q1']:.1f} to {speed[1]['q3']:.1f})"
+        ]
         words += [
             f"{kind.replace('_', ' ')} {ratio['median']:.4f} ({ratio['q1']:.4f} to {ratio['q3']:.4f})"
             for kind, ratio in ratios
@@ -303,7 +308,7 @@ def work(
 
 
 def meet_plainly(place: Place) -> None:
-    """torch's own default group, for DDP."""
+    """The default group of torch, for DDP."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     os.environ["POD_IP"] = "127.0.0.1"
     store = TCPStore(

@@ -35,7 +35,9 @@ from trainer.settings import Settings, result
 log = logging.getLogger(__name__)
 
 MOMENTUM = 0.9
-SCALARS = 4 + LIMBS  # what rides on a step's exchange: see `trainer.step.exchange`; one more if exact
+SCALARS = (
+    4 + LIMBS
+)  # what rides on a step's exchange: see `trainer.step.exchange`; one more if exact
 PROMOTED_SAVES_AFTER = 1.0  # seconds: a new rank 0 does not know how old the last checkpoint is
 
 

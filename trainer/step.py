@@ -53,9 +53,7 @@ def exchange(trainer: Trainer, ids: Ids) -> Sums:
     sound = math.isfinite(total) and (
         trainer.settings.nonfinite_loss == "stop" or trainer.exchange.finite()
     )
-    return Sums(
-        total, sound, round(votes), round(leavers), round(samples), from_limbs(limbs)
-    )
+    return Sums(total, sound, round(votes), round(leavers), round(samples), from_limbs(limbs))
 
 
 def _exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums:

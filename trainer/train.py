@@ -36,7 +36,9 @@ from trainer.step import exchange, forward_backward
 log = logging.getLogger(__name__)
 
 WARM_UP_IMAGES = 8
-SKIPPED_IN_A_ROW = 10  # --nonfinite-loss=skip is for a step now and then, not for a model that is lost
+SKIPPED_IN_A_ROW = (
+    10  # --nonfinite-loss=skip is for a step now and then, not for a model that is lost
+)
 
 
 def main() -> None:

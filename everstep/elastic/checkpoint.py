@@ -12,13 +12,14 @@ Why safetensors and not torch.save: half the time, no code in the file, and read
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import os
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -236,7 +237,8 @@ def _write_state(path: Path, state: Tensors) -> tuple[int, int]:
     words += b" " * (-len(words) % 8)
     size = checksum = 0
     with path.open("wb") as file:
-        for part in (len(words).to_bytes(8, "little"), words, *(_bytes(t) for _, t in ordered)):
+        parts: Iterable[bytes | memoryview] = (_bytes(tensor) for _, tensor in ordered)
+        for part in itertools.chain((len(words).to_bytes(8, "little"), words), parts):
             file.write(part)
             size, checksum = size + len(part), zlib.crc32(part, checksum)
         _sync_file(file)
@@ -247,7 +249,7 @@ def _bytes(tensor: torch.Tensor) -> memoryview:
     """A tensor's values in the order of its dimensions, whatever its layout."""
     # numpy and not torch: torch would start processor threads of its own for this one
     whole = tensor.detach().view(WORDS[tensor.element_size()]).numpy()
-    return memoryview(np.ascontiguousarray(whole)).cast("B") if whole.size else memoryview(b"")
+    return np.ascontiguousarray(whole).data.cast("B") if whole.size else memoryview(b"")
 
 
 def _put_in_place(aside: Path, final: Path) -> None:

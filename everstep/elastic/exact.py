@@ -22,8 +22,12 @@ from everstep.elastic.exchange import Total
 from everstep.elastic.sampler import Ids
 
 GRADIENT_SCALE = 2.0**36  # 1.5e-11 is the finest difference
-STATISTIC_SCALE = 2.0**30  # times the samples of a global batch: thousands, of values up to a thousand
-LARGEST = 2.0**10  # of a shard's gradient, whose mean loss is of the order of 1; 128 such shards fit
+STATISTIC_SCALE = (
+    2.0**30
+)  # times the samples of a global batch: thousands, of values up to a thousand
+LARGEST = (
+    2.0**10
+)  # of a shard's gradient, whose mean loss is of the order of 1; 128 such shards fit
 CHUNK = 2**15  # numbers rounded at a time: they stay in the processor's cache
 
 
@@ -134,7 +138,7 @@ class ExactExchange:
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Both in pieces, in the order of the tensor's memory: autograd lays gradients out as parameters."""
         flat = tensor.as_strided((tensor.numel(),), (1,))
-        return zip(flat.split(self._chunk), total.split(self._chunk), strict=True)
+        return zip(torch.split(flat, self._chunk), torch.split(total, self._chunk), strict=True)
 
 
 def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:

@@ -40,11 +40,13 @@ class Snapshot:
 
     def __init__(self, state: Mapping[str, torch.Tensor]) -> None:
         self._shape = _shape(state)
-        sizes = [-(-t.numel() * t.element_size() // _ALIGNMENT) * _ALIGNMENT for t in state.values()]
+        sizes = [
+            -(-t.numel() * t.element_size() // _ALIGNMENT) * _ALIGNMENT for t in state.values()
+        ]
         on_gpu = any(tensor.is_cuda for tensor in state.values())
         memory = _pinned(sum(sizes)) if on_gpu else _touched(sum(sizes))
         self.tensors: Tensors = {}
-        for (name, tensor), part in zip(state.items(), memory.split(sizes), strict=True):
+        for (name, tensor), part in zip(state.items(), torch.split(memory, sizes), strict=True):
             # what a copy of it would have: a dense tensor's own strides, else contiguous ones
             strides = torch.empty_like(tensor, device="meta").stride()
             whole = part[: tensor.numel() * tensor.element_size()].view(tensor.dtype)

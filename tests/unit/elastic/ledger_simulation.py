@@ -13,7 +13,11 @@ from everstep.elastic.sampler import Plan, share
 from tests.unit.elastic.recovery_simulation import LiveWorld, Operation, Worker
 from tests.unit.elastic.simulation import Agent
 
-SAMPLES, BATCH, SEED = 50, 7, 11  # neither divides the other: the last step of an epoch is a smaller one
+SAMPLES, BATCH, SEED = (
+    50,
+    7,
+    11,
+)  # neither divides the other: the last step of an epoch is a smaller one
 MOST_MOVES = 5000
 
 
