@@ -9,7 +9,9 @@ all of them take turns in blocks of a few steps, so that a slow minute of the ma
 alike: `plain` (one worker alone, no exchange at all), `ddp` (torch's defaults), `live` and `exact`
 (the trainer's own steps, in a group whose agent only forms it once). Model, precision, optimizer,
 order of samples, augmentation and normalisation are the same. A ratio is taken within each round,
-against `ddp`; what is printed is the median over rounds, and the range of the middle half.
+against `ddp`; what is printed is the median over rounds, and the range of the middle half. `effort` is
+the same ratio of the processor time that worker 0 took, which a busy machine disturbs less; it does
+not show what is waited for.
 
 Nothing is saved unless --checkpoint-seconds is given: then `live` and `exact` save as the trainer
 does, `ddp` never.
@@ -154,7 +156,7 @@ def measure(
         for worker in workers:
             worker.start()
         tells.close()
-        seconds: dict[str, list[float]] = hears.recv()
+        seconds: dict[str, list[tuple[float, float]]] = hears.recv()
         for worker in workers:
             worker.join()
     return sum_up(seconds, size, count, options)
@@ -208,20 +210,20 @@ def free_port() -> int:
 
 
 def sum_up(
-    seconds: Mapping[str, Sequence[float]], size: int, count: int, options: argparse.Namespace
+    seconds: Mapping[str, Sequence[tuple[float, float]]],
+    size: int,
+    count: int,
+    options: argparse.Namespace,
 ) -> dict[str, Any]:
     """Images per second and ratios to `ddp`, medians with the middle half."""
     images = options.steps * options.global_batch
     contestants = {}
     for name, taken in seconds.items():
-        ratios = [base / one for base, one in zip(seconds["ddp"], taken, strict=True)]
-        contestants[name] = {
-            "images_per_second": quartiles([images / one for one in taken]),
-            "ratio_to_ddp": quartiles(ratios),
-        }
-        if "plain" in seconds:
-            ratios = [base / one for base, one in zip(seconds["plain"], taken, strict=True)]
-            contestants[name]["ratio_to_plain"] = quartiles(ratios)
+        contestants[name] = {"images_per_second": quartiles([images / wall for wall, _ in taken])}
+        for base in [name for name in ("ddp", "plain") if name in seconds]:
+            pairs = list(zip(seconds[base], taken, strict=True))
+            contestants[name][f"ratio_to_{base}"] = quartiles([b[0] / a[0] for b, a in pairs])
+            contestants[name][f"effort_to_{base}"] = quartiles([a[1] / b[1] for b, a in pairs])
     return {
         "model": options.model,
         "pixels": size,
@@ -292,14 +294,14 @@ def work(
     contestants["exact"] = with_threads(1, own_steps(trainers["exact"]))  # its bits depend on it
     for block in contestants.values():
         block(2)
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
     names = list(contestants)
     for number in range(place.rounds):
         for name in (*names[number % len(names) :], *names[: number % len(names)]):
             dist.barrier()
-            began = time.monotonic()
+            began, busy = time.monotonic(), time.process_time()
             contestants[name](place.steps)
-            seconds[name].append(time.monotonic() - began)
+            seconds[name].append((time.monotonic() - began, time.process_time() - busy))
     dist.barrier()
     if place.rank == 0:
         tells.send(seconds)
