@@ -79,7 +79,7 @@ def played(folder: Path, options: argparse.Namespace) -> Iterator[Outcome]:
         write_run(world, folder / f"simulated-{seed}")
         yield judge(folder / f"simulated-{seed}", "simulated", seed, world.events)
     if options.real:
-        data = small_data(folder, samples=1000)
+        data = small_data(folder, samples=400)
         with running_etcd(folder) as etcd:
             for seed in range(options.seed, options.seed + options.real):
                 yield real(folder / f"real-{seed}", etcd, data, seed, options.events)

@@ -130,14 +130,17 @@ class Writer:
         snapshot = self._free(state)
         later = {n: t for n, t in state.items() if n in steady and not t.is_cuda}
         snapshot.take({n: t for n, t in state.items() if n not in later})
-        self._copying = threading.Thread(
-            target=self._complete, args=(snapshot, later, manifest), name="everstep-snapshot"
-        )
-        self._copying.start()
+        with self._changed:  # so that no other thread waits for one that has not begun
+            self._copying = threading.Thread(
+                target=self._complete, args=(snapshot, later, manifest), name="everstep-snapshot"
+            )
+            self._copying.start()
 
     def taken(self) -> None:
         """Until the snapshot is complete: to be called before anything that was steady changes."""
-        if copying := self._copying:
+        with self._changed:
+            copying = self._copying
+        if copying:
             copying.join()
 
     def wait(self) -> None:

@@ -178,3 +178,27 @@ def save_in_a_read_only_folder(folder: Path) -> int:
         return 2
     (step, reason), *more = saves.failed
     return 0 if step == 2 and "Permission denied" in reason and not more else 3
+
+
+def test_what_was_promised_to_stay_is_copied_later_and_everything_else_at_once(tmp_path, saves):
+    steady, moving = torch.zeros(300_000), torch.zeros(10)
+    state = {"steady": steady, "moving": moving}
+    saves.writer.start(state, Manifest(1, 1, RUN), steady={"steady"})
+    moving += 1  # a forward pass
+    saves.writer.taken()
+    steady += 1  # the optimizer
+    saves.writer.wait()
+
+    found = checkpoint.newest(tmp_path / "checkpoints", RUN)
+    assert found is not None
+    assert not any(tensor.any() for tensor in found.load().values())
+
+
+def test_whoever_waits_waits_for_the_snapshot_s_copy_too(saves):
+    state = {"weight": torch.ones(300_000)}
+    saves.writer.start(state, Manifest(1, 1, RUN), steady={"weight"})
+    other = threading.Thread(target=saves.writer.wait)
+    other.start()
+    other.join(20)
+
+    assert saves.written == [1]
