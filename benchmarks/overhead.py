@@ -71,6 +71,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="in one block")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--global-batch", type=int, default=256)
+    parser.add_argument("--compress", choices=["none", "bf16"], default="none", help="of `live`")
+    parser.add_argument("--shard-size", type=int, default=32, help="of `exact`")
     parser.add_argument("--checkpoint-seconds", type=float, default=NEVER)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -133,7 +135,8 @@ def measure(
             *("--run", str(run / mode), "--mode", mode, "--epochs", "100000"),
             *("--global-batch", str(options.global_batch)),
             *("--checkpoint-seconds", str(options.checkpoint_seconds)),
-            *("--learning-rate", "0.01"),
+            *("--learning-rate", "0.01", "--shard-size", str(options.shard_size)),
+            *("--compress", options.compress if mode == "live" else "none"),
         ]
         for mode in ("live", "exact")
     }
@@ -229,6 +232,8 @@ def sum_up(
         "pixels": size,
         "workers": count,
         "global_batch": options.global_batch,
+        "shard_size": options.shard_size,
+        "compress": options.compress,
         "rounds": options.rounds,
         "contestants": contestants,
     }

@@ -22,9 +22,10 @@ def version() -> str:
 
 
 def digest(*folders: Path) -> str:
-    """Of every Python file in these folders, its name included."""
+    """Of every Python file in these folders and theirs, its name included; where they lie does not matter."""
     whole = hashlib.sha256()
-    for path in sorted((path for folder in folders for path in folder.glob("*.py")), key=str):
-        whole.update(f"{path.parent.name}/{path.name}\n".encode())
-        whole.update(path.read_bytes())
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            whole.update(f"{folder.name}/{path.relative_to(folder)}\n".encode())
+            whole.update(path.read_bytes())
     return whole.hexdigest()[:16]

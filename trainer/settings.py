@@ -42,6 +42,7 @@ class Settings:
     mode: str = "live"
     shard_size: int = 32
     nonfinite_loss: str = "stop"
+    compress: str = "none"
 
     @property
     def job(self) -> str:
@@ -71,6 +72,8 @@ class Settings:
             names += ("mode", "shard_size")
         if self.nonfinite_loss != "stop":
             names += ("nonfinite_loss",)
+        if self.compress != "none":
+            names += ("compress",)
         return {name: getattr(self, name) for name in names}
 
 
@@ -120,6 +123,10 @@ def _faults(settings: Settings) -> list[str]:
         faults.append(f"--label-smoothing must be in [0, 1), got {settings.label_smoothing}")
     if settings.crop_padding < 0:
         faults.append(f"--crop-padding must not be below 0, got {settings.crop_padding}")
+    if settings.mode == "exact" and settings.compress != "none":
+        faults.append(
+            "--compress cannot be combined with --mode exact, whose sums must lose nothing"
+        )
     return faults
 
 
@@ -210,6 +217,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=["stop", "skip"],
         default=defaults.nonfinite_loss,
         help="what a loss that is no number does: end the run, or leave that step's update out",
+    )
+    add(
+        "--compress",
+        choices=["none", "bf16"],
+        default=defaults.compress,
+        help="how gradients travel; bf16: half the bytes, worth it on slow networks only",
     )
     add(
         "--mode",

@@ -312,7 +312,7 @@ def assemble(
 def _exchange(settings: Settings, model: nn.Module) -> StepExchange | ExactExchange:
     if settings.mode == "exact":
         return ExactExchange(model, scalars=SCALARS + 1)
-    return StepExchange(model, scalars=SCALARS)
+    return StepExchange(model, scalars=SCALARS, compress=settings.compress == "bf16")
 
 
 def _optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:
