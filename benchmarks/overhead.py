@@ -135,6 +135,7 @@ def measure(
             *("--run", str(run / mode), "--mode", mode, "--epochs", "100000"),
             *("--global-batch", str(options.global_batch)),
             *("--checkpoint-seconds", str(options.checkpoint_seconds)),
+            *("--checkpoint-steps", "8" if options.checkpoint_seconds < NEVER else "1000000000"),
             *("--learning-rate", "0.01", "--shard-size", str(options.shard_size)),
             *("--compress", options.compress if mode == "live" else "none"),
         ]

@@ -37,6 +37,7 @@ class Settings:
     seed: int = 0
     max_steps: int = 0
     checkpoint_seconds: float = 5.0
+    checkpoint_steps: int = 8
     keep_checkpoints: int = 3
     fresh: str = ""
     mode: str = "live"
@@ -110,6 +111,7 @@ def _faults(settings: Settings) -> list[str]:
         "learning_rate",
         "image_size",
         "keep_checkpoints",
+        "checkpoint_steps",
         "shard_size",
     )
     faults = [
@@ -202,7 +204,13 @@ def _parser() -> argparse.ArgumentParser:
         "--checkpoint-seconds",
         type=float,
         default=defaults.checkpoint_seconds,
-        help="between checkpoints",
+        help="between checkpoints, at most",
+    )
+    add(
+        "--checkpoint-steps",
+        type=int,
+        default=defaults.checkpoint_steps,
+        help="between checkpoints, at most: what the loss of all workers costs is about this",
     )
     add("--keep-checkpoints", type=int, default=defaults.keep_checkpoints, help="how many to keep")
     add("--fresh", default=defaults.fresh, metavar="WORD", help="a new word moves an old run aside")

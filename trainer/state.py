@@ -67,6 +67,7 @@ class Trainer:
     account: Account = field(default_factory=Account)  # of the samples that made this state
     skipped: int = 0  # steps in a row whose update was left out here: no part of the state
     saved_at: float = 0.0
+    saved_step: int = 0
     last_step: dict[str, Any] = field(default_factory=dict)  # the journal's line of the last step
     _parts: list[torch.Tensor] = field(default_factory=list)
     _numbers: torch.Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))
@@ -113,7 +114,7 @@ class Trainer:
             self.writer.prepare(self.tensors())
         if promoted or not self._seated:
             age = self.settings.checkpoint_seconds - PROMOTED_SAVES_AFTER if promoted else 0
-            self.saved_at = time.monotonic() - age
+            self.saved_at, self.saved_step = time.monotonic() - age, self.step
         self._seated = True
 
     def note_seconds(self) -> None:
@@ -190,7 +191,7 @@ class Trainer:
     def save(self) -> None:
         """Start a checkpoint of this very step."""
         self.accounting.begin(Name.CHECKPOINT)
-        self.saved_at = time.monotonic()
+        self.saved_at, self.saved_step = time.monotonic(), self.step
         manifest = Manifest(
             step=self.step,
             generation=self.group.generation,
@@ -215,7 +216,10 @@ class Trainer:
 
     def save_now_and_then(self) -> None:
         """A checkpoint where the last is old enough and written."""
-        due = time.monotonic() - self.saved_at >= self.settings.checkpoint_seconds
+        due = (
+            time.monotonic() - self.saved_at >= self.settings.checkpoint_seconds
+            or self.step - self.saved_step >= self.settings.checkpoint_steps
+        )
         if due and not self.writer.busy:
             self.save()
 
