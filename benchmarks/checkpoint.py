@@ -200,6 +200,7 @@ class Restored:
 
 def torture(folder: Path, kills: int, flips: int, seed: int) -> dict[str, Any]:
     """Kill and restore, then flip and restore; counts of what was found."""
+    torch.set_num_threads(1)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["everstep.elastic.writer"])
     numbers = random.Random(seed)  # noqa: S311 - where a kill falls is no secret
@@ -250,6 +251,8 @@ def save_in_a_loop(folder: str, step: int, tell: Connection) -> None:
         on_failed=lambda step, reason: os.write(2, f"step {step}: {reason}\n".encode()),
         keep=2,
     )
+
+    torch.set_num_threads(1)  # on a busy machine several would mostly wait for each other
 
     def save(step: int) -> None:
         writer.start(content(step), of_step(step))
@@ -322,6 +325,7 @@ def restored(context: Any, folder: Path) -> Restored:  # noqa: ANN401 - as above
 
 def restore(folder: str, tell: Connection) -> None:
     """As a new group's rank 0 does it: complete what was committed, take the newest that is good."""
+    torch.set_num_threads(1)
     logging.disable()  # a hundred damaged checkpoints are no news here
     checkpoint.complete(Path(folder), GENERATION, newest_committed(Path(folder)))
     skipped: list[object] = []

@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -36,6 +36,7 @@ from trainer.step import exchange, forward_backward
 log = logging.getLogger(__name__)
 
 WARM_UP_IMAGES = 8
+RESULT_AGAIN_SECONDS = 5.0
 SKIPPED_IN_A_ROW = (
     10  # --nonfinite-loss=skip is for a step now and then, not for a model that is lost
 )
@@ -237,11 +238,22 @@ def _write_result(trainer: Trainer) -> None:
     trainer.writer.wait()
     if not trainer.group.commit(trainer.group.generation, trainer.step):
         raise PeerLostError("another generation has taken over: the result is theirs to write")
-    summary = write_result(trainer.settings, trainer.step, trainer.accuracy, trainer.sha256())
+    summary = _written_when_there_is_room(trainer)
     trainer.journal.note(
         "finish", step=trainer.step, accuracy=trainer.accuracy, seconds=summary["seconds"]
     )
     log.info("finished: %s", json.dumps(summary))
+
+
+def _written_when_there_is_room(trainer: Trainer) -> dict[str, Any]:
+    """The result, once it stands: a run whose disk is full at its last step is not lost for that."""
+    digest = trainer.sha256()
+    while True:
+        try:
+            return write_result(trainer.settings, trainer.step, trainer.accuracy, digest)
+        except OSError as error:
+            log.error("the run is complete, but its result cannot be written: %s; trying on", error)
+            time.sleep(RESULT_AGAIN_SECONDS)
 
 
 def restore(trainer: Trainer) -> None:

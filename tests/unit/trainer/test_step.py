@@ -1,6 +1,7 @@
 """One step of the trainer in this process: what it does about numbers that are none."""
 
 import math
+import resource
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ from everstep.elastic.group import Seat, sum_in_default_group
 from everstep.elastic.worker import Alone
 from everstep.errors import EverstepError
 from tests.trainer.nodes import small_data
-from trainer import models, program
-from trainer.settings import parse
+from trainer import models, program, train
+from trainer.run_folder import open_run
+from trainer.settings import parse, result
 from trainer.state import Trainer, assemble
 from trainer.train import SKIPPED_IN_A_ROW, train_step
 from trainer.verify import Commit, verify
@@ -121,3 +123,31 @@ def test_a_program_s_version_changes_with_any_line_of_its_sources(tmp_path):
     (tmp_path / "a.py").rename(tmp_path / "b.py")
 
     assert len({before, changed, program.digest(tmp_path)}) == 3
+
+
+@pytest.mark.parametrize("trainer", STOPPING[:1], indirect=True)
+def test_a_result_is_written_as_soon_as_there_is_room_for_it(trainer, monkeypatch, caplog):
+    open_run(trainer.settings, 10)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))  # the kernel lets no file grow beyond
+    monkeypatch.setattr(  # somebody makes room while it waits
+        "trainer.train.time.sleep",
+        lambda _: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard)),
+    )
+    try:
+        train._write_result(trainer)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert "its result cannot be written" in caplog.text
+    assert result(trainer.settings) is not None
+
+
+@pytest.mark.parametrize("trainer", STOPPING[:1], indirect=True)
+def test_a_run_s_folder_that_cannot_be_made_is_an_error_that_says_what_to_do(trainer):
+    trainer.settings.run.write_text("a file where the folder is to be")
+
+    with pytest.raises(EverstepError, match="cannot be written") as refused:
+        open_run(trainer.settings, 10)
+
+    assert "Make room" in refused.value.remedy
