@@ -3,7 +3,7 @@
 PYTHON ?= python3
 EVERSTEP := .venv/bin/everstep
 # Tests that take minutes and have targets of their own, apart from `make test`.
-ELASTIC := tests/trainer/test_live_job.py
+ELASTIC := tests/trainer/test_live_job.py tests/trainer/test_faults.py
 CLOUDS := tests/twin/clouds tests/twin/spot tests/twin/nodes/test_cloud_machines.py
 # One of the two halves of `make test-twin`: what mostly waits for the engine.
 ENGINE := tests/twin/pulumi tests/twin/program tests/e2e/test_images_that_are_nowhere.py
@@ -36,7 +36,7 @@ test-nodes: built  ## Of these, all others: machines, images, controller, traine
 test-e2e: built  ## Run the whole path: up, train, evict, report, down
 	.venv/bin/pytest -m e2e --ignore=tests/e2e/test_clouds.py
 
-test-elastic: built  ## Run the tests of living workers: deaths, drains, returns, freezes, the same bits
+test-elastic: built  ## Run the tests of living workers: deaths, drains, returns, freezes, faults, the same bits
 	.venv/bin/pytest -m twin $(ELASTIC)
 
 test-clouds: built  ## Run the tests of the twin's clouds, their machines and their notices

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from everstep.errors import EverstepError
 from trainer.settings import RESULT_FILE, Settings, any_result, result
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,20 @@ def open_run(settings: Settings, samples: int) -> bool:
     """Make the folder ready for a set of so many samples, another run's files moved aside.
 
     False where this run is finished already.
+
+    Raises:
+        EverstepError: the folder cannot be written.
     """
+    try:
+        return _open(settings, samples)
+    except OSError as error:
+        raise EverstepError(
+            f"the run's folder {settings.run} cannot be written: {error}",
+            "Make room on its disk, or mount it writable; then start the job again.",
+        ) from error
+
+
+def _open(settings: Settings, samples: int) -> bool:
     settings.run.mkdir(parents=True, exist_ok=True)
     if result(settings):
         return False

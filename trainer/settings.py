@@ -37,12 +37,15 @@ class Settings:
     seed: int = 0
     max_steps: int = 0
     checkpoint_seconds: float = 5.0
+    checkpoint_steps: int = 8
     keep_checkpoints: int = 3
     fresh: str = ""
     mode: str = "live"
     shard_size: int = 32
     loader_workers: int = 0
     accept_data: str = ""
+    nonfinite_loss: str = "stop"
+    compress: str = "none"
 
     @property
     def job(self) -> str:
@@ -70,6 +73,10 @@ class Settings:
         )
         if self.mode == "exact":
             names += ("mode", "shard_size")
+        if self.nonfinite_loss != "stop":
+            names += ("nonfinite_loss",)
+        if self.compress != "none":
+            names += ("compress",)
         return {name: getattr(self, name) for name in names}
 
 
@@ -106,6 +113,7 @@ def _faults(settings: Settings) -> list[str]:
         "learning_rate",
         "image_size",
         "keep_checkpoints",
+        "checkpoint_steps",
         "shard_size",
     )
     faults = [
@@ -121,6 +129,10 @@ def _faults(settings: Settings) -> list[str]:
         faults.append(f"--crop-padding must not be below 0, got {settings.crop_padding}")
     if settings.loader_workers < 0:
         faults.append(f"--loader-workers must not be below 0, got {settings.loader_workers}")
+    if settings.mode == "exact" and settings.compress != "none":
+        faults.append(
+            "--compress cannot be combined with --mode exact, whose sums must lose nothing"
+        )
     return faults
 
 
@@ -196,7 +208,13 @@ def _parser() -> argparse.ArgumentParser:
         "--checkpoint-seconds",
         type=float,
         default=defaults.checkpoint_seconds,
-        help="between checkpoints",
+        help="between checkpoints, at most",
+    )
+    add(
+        "--checkpoint-steps",
+        type=int,
+        default=defaults.checkpoint_steps,
+        help="between checkpoints, at most: what the loss of all workers costs is about this",
     )
     add("--keep-checkpoints", type=int, default=defaults.keep_checkpoints, help="how many to keep")
     add("--fresh", default=defaults.fresh, metavar="WORD", help="a new word moves an old run aside")
@@ -217,6 +235,18 @@ def _parser() -> argparse.ArgumentParser:
         default=defaults.accept_data,
         metavar="CONTENTS",
         help="go on from a checkpoint of other data with these, named as the refusal names them",
+    )
+    add(
+        "--nonfinite-loss",
+        choices=["stop", "skip"],
+        default=defaults.nonfinite_loss,
+        help="what a loss that is no number does: end the run, or leave that step's update out",
+    )
+    add(
+        "--compress",
+        choices=["none", "bf16"],
+        default=defaults.compress,
+        help="how gradients travel; bf16: half the bytes, worth it on slow networks only",
     )
     add(
         "--mode",

@@ -16,7 +16,7 @@ from torch import nn
 
 from everstep.elastic import checkpoint
 from everstep.elastic.accounting import Accounting, Name
-from everstep.elastic.checkpoint import Found, Manifest, Skipped, Writer
+from everstep.elastic.checkpoint import Found, Manifest, Skipped
 from everstep.elastic.exact import ExactExchange
 from everstep.elastic.exchange import StepExchange
 from everstep.elastic.group import Seat
@@ -26,7 +26,8 @@ from everstep.elastic.metrics import Reading
 from everstep.elastic.recovery import Standing
 from everstep.elastic.sampler import Plan
 from everstep.elastic.worker import Group
-from trainer import data, models
+from everstep.elastic.writer import Writer
+from trainer import data, models, program
 from trainer.data.device import Prepare
 from trainer.resume import check_shapes, choose
 from trainer.run_folder import LEDGER_FILE, note_samples, open_run
@@ -36,7 +37,9 @@ from trainer.settings import Settings, result
 log = logging.getLogger(__name__)
 
 MOMENTUM = 0.9
-SCALARS = 4 + LIMBS  # what rides on a step's exchange: see `train_step`
+SCALARS = (
+    4 + LIMBS
+)  # what rides on a step's exchange: see `trainer.step.exchange`; one more if exact
 PROMOTED_SAVES_AFTER = 1.0  # seconds: a new rank 0 does not know how old the last checkpoint is
 
 
@@ -64,7 +67,9 @@ class Trainer:
     evaluated: int = 0  # completed epochs that have been evaluated
     accuracy: float = 0.0
     account: Account = field(default_factory=Account)  # of the samples that made this state
+    skipped: int = 0  # steps in a row whose update was left out here: no part of the state
     saved_at: float = 0.0
+    saved_step: int = 0
     last_step: dict[str, Any] = field(default_factory=dict)  # the journal's line of the last step
     _parts: list[torch.Tensor] = field(default_factory=list)
     _numbers: torch.Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))
@@ -108,9 +113,11 @@ class Trainer:
         )
         if promoted and self.last_step:  # the one before may have died before it could write it
             self.journal.note("step", **self.last_step, again=True)
+        if self.leads:
+            self.writer.prepare(self.tensors())
         if promoted or not self._seated:
             age = self.settings.checkpoint_seconds - PROMOTED_SAVES_AFTER if promoted else 0
-            self.saved_at = time.monotonic() - age
+            self.saved_at, self.saved_step = time.monotonic() - age, self.step
         self._seated = True
 
     def note_seconds(self) -> None:
@@ -132,12 +139,14 @@ class Trainer:
     # --- the group's copying: see everstep.elastic.live_worker.State ---
 
     def identity(self) -> str:
-        """Settings and data that decide every step, and the parts' names and shapes."""
+        """Program, settings and data that decide every step, and the parts' names and shapes."""
         shapes = {name: list(tensor.shape) for name, tensor in self.tensors().items()}
-        return json.dumps([self.fingerprint, self.settings.max_steps, shapes], sort_keys=True)
+        decides = [program.version(), self.fingerprint, self.settings.max_steps, shapes]
+        return json.dumps(decides, sort_keys=True)
 
     def parts(self) -> Sequence[torch.Tensor]:
-        """Parameters, batch statistics, momentum, and the numbers of the loop's own."""
+        """Parameters, batch statistics, momentum, and the numbers of the loop's own; to be changed."""
+        self.writer.taken()
         if not self._parts:
             self._parts = [*self.tensors().values(), self._numbers, self._signed]
         self._numbers.copy_(torch.tensor([self.evaluated, self.accuracy], dtype=torch.float64))
@@ -198,7 +207,7 @@ class Trainer:
     def save(self) -> None:
         """Start a checkpoint of this very step."""
         self.accounting.begin(Name.CHECKPOINT)
-        self.saved_at = time.monotonic()
+        self.saved_at, self.saved_step = time.monotonic(), self.step
         manifest = Manifest(
             step=self.step,
             generation=self.group.generation,
@@ -210,17 +219,30 @@ class Trainer:
                 "digest": f"{self.account.digest:016x}",
             },
         )
-        self.writer.start(self.tensors(), manifest)
+        state = self.tensors()
+        # Statistics change with the next forward pass, everything else only where `taken` is asked.
+        moving = {f"model.{name}" for name, _ in self.model.named_buffers()}
+        self.writer.start(state, manifest, steady=state.keys() - moving)
+
+    def finish_snapshot(self) -> None:
+        """Wait, where that is needed, until a snapshot is complete: the state changes after this."""
+        self.accounting.begin(Name.CHECKPOINT)
+        self.writer.taken()
+        self.accounting.begin(Name.COMPUTE)
 
     def save_now_and_then(self) -> None:
         """A checkpoint where the last is old enough and written."""
-        due = time.monotonic() - self.saved_at >= self.settings.checkpoint_seconds
+        due = (
+            time.monotonic() - self.saved_at >= self.settings.checkpoint_seconds
+            or self.step - self.saved_step >= self.settings.checkpoint_steps
+        )
         if due and not self.writer.busy:
             self.save()
 
     @torch.no_grad()
     def load(self, found: Found) -> None:
         """Take up a checkpoint."""
+        self.writer.taken()
         state = found.load()
         check_shapes(found.path, state, self.tensors())
         for name, tensor in self.tensors().items():
@@ -238,6 +260,7 @@ class Trainer:
     @torch.no_grad()
     def _begin_anew(self) -> None:
         """A fresh state: this worker's own may be one that died half-copied."""
+        self.writer.taken()
         torch.manual_seed(self.settings.seed)
         fresh = models.build(self.settings.model, self.train_set.classes).state_dict()
         for name, tensor in self.model.state_dict().items():
@@ -313,8 +336,8 @@ def assemble(
 
 def _exchange(settings: Settings, model: nn.Module) -> StepExchange | ExactExchange:
     if settings.mode == "exact":
-        return ExactExchange(model, scalars=SCALARS)
-    return StepExchange(model, scalars=SCALARS)
+        return ExactExchange(model, scalars=SCALARS + 1)
+    return StepExchange(model, scalars=SCALARS, compress=settings.compress == "bf16")
 
 
 def _optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:

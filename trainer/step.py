@@ -1,5 +1,6 @@
 """One step up to its sum: forward, backward and the exchange, in floating point or exactly."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,8 @@ class Sums:
     """What a step's exchange gives besides gradients, over all workers.
 
     Attributes:
-        loss: mean over the global batch.
+        loss: mean over the global batch; no number where some part of it was none.
+        sound: whether the gradients are numbers, as far as was asked.
         votes: workers that want to regroup after the step.
         leavers: workers whose nodes leave.
         samples: that were really read.
@@ -30,6 +32,7 @@ class Sums:
     """
 
     loss: float
+    sound: bool
     votes: int
     leavers: int
     samples: int
@@ -51,23 +54,31 @@ def exchange(trainer: Trainer, ids: Ids) -> Sums:
     total, votes, leavers, samples, *limbs = trainer.exchange.sum(
         len(mine) / len(ids), [loss, *wishes, *read], trainer.seat.sum
     )
-    return Sums(total, round(votes), round(leavers), round(samples), from_limbs(limbs))
+    sound = math.isfinite(total) and (
+        trainer.settings.nonfinite_loss == "stop" or trainer.exchange.finite()
+    )
+    return Sums(total, sound, round(votes), round(leavers), round(samples), from_limbs(limbs))
 
 
 def _exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums:
     """As `exchange`, shard by shard."""
-    loss = samples = words = 0
+    loss = samples = words = unsound = 0
     for shard in _shards(trainer, ids):
-        loss += round(forward_backward(trainer, shard, len(ids)) * LOSS_SCALE)
-        exact.add_shard(len(shard))
+        part = forward_backward(trainer, shard, len(ids))
+        fits = exact.add_shard(len(shard))
+        if fits and math.isfinite(part):
+            loss += round(part * LOSS_SCALE)
+        else:
+            unsound += 1  # a whole number says it to all: none of them is "not a number"
         samples, words = samples + len(shard), words + digest(trainer.step, shard)
     wishes = [int(trainer.group.regroup_wanted), int(trainer.group.leaving)]
     read = [samples, *map(round, to_limbs(words % 2**64))]
     trainer.accounting.begin(Name.EXCHANGE)
-    total, votes, leavers, samples, *limbs = exact.sum(
-        len(ids), [loss, *wishes, *read], trainer.seat.sum
+    total, unsound, votes, leavers, samples, *limbs = exact.sum(
+        len(ids), [loss, unsound, *wishes, *read], trainer.seat.sum
     )
-    return Sums(total / LOSS_SCALE, votes, leavers, samples, from_limbs(limbs))
+    mean = math.nan if unsound else total / LOSS_SCALE
+    return Sums(mean, not unsound, votes, leavers, samples, from_limbs(limbs))
 
 
 def share_of(trainer: Trainer, ids: Ids) -> Ids:

@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -38,6 +38,10 @@ from trainer.step import exchange, forward_backward
 log = logging.getLogger(__name__)
 
 WARM_UP_IMAGES = 8
+RESULT_AGAIN_SECONDS = 5.0
+SKIPPED_IN_A_ROW = (
+    10  # --nonfinite-loss=skip is for a step now and then, not for a model that is lost
+)
 
 
 def main() -> None:
@@ -146,14 +150,16 @@ def train_step(trainer: Trainer) -> bool:
         parameters["lr"] = trainer.schedule.rate(trainer.step)
     sums = exchange(trainer, ids)
     trainer.accounting.begin(Name.COMPUTE)
-    if not math.isfinite(sums.loss):
-        raise EverstepError(
-            f"the loss of step {trainer.step + 1} is {sums.loss}: training has diverged",
-            "Lower --learning-rate or raise --warmup-fraction; the checkpoints before this step are good.",
-        )
+    if not sums.sound:
+        judge_unsound(trainer, sums.loss)
 
     def apply() -> None:
-        trainer.optimizer.step()
+        if sums.sound:
+            trainer.finish_snapshot()
+            trainer.optimizer.step()
+            trainer.skipped = 0
+        else:
+            trainer.exchange.discard()
         trainer.step += 1
         trainer.account = trainer.account.plus(sums.samples, sums.digest)
         _note_step(trainer, sums.loss, time.monotonic() - began, len(ids))
@@ -162,6 +168,23 @@ def train_step(trainer: Trainer) -> bool:
             before_leaving(trainer, sums.leavers)
 
     return trainer.group.after_sum(sums.votes, apply)
+
+
+def judge_unsound(trainer: Trainer, loss: float) -> None:
+    """A step whose loss or gradient is no number: the end of the run, or only of its update.
+
+    Raises:
+        EverstepError: it is to end the run, or there have been too many in a row.
+    """
+    trainer.skipped += 1
+    trainer.journal.note("unsound_step", step=trainer.step + 1, loss=str(loss))
+    if trainer.settings.nonfinite_loss == "skip" and trainer.skipped <= SKIPPED_IN_A_ROW:
+        log.warning("step %d is left out of the model: its loss is %s", trainer.step + 1, loss)
+        return
+    raise EverstepError(
+        f"the loss of step {trainer.step + 1} is {loss}, or its gradient no number: training has diverged",
+        "Lower --learning-rate or raise --warmup-fraction; the checkpoints before this step are good.",
+    )
 
 
 def before_leaving(trainer: Trainer, leavers: int) -> None:
@@ -220,11 +243,22 @@ def _write_result(trainer: Trainer) -> None:
     trainer.writer.wait()
     if not trainer.group.commit(trainer.group.generation, trainer.step):
         raise PeerLostError("another generation has taken over: the result is theirs to write")
-    summary = write_result(trainer.settings, trainer.step, trainer.accuracy, trainer.sha256())
+    summary = _written_when_there_is_room(trainer)
     trainer.journal.note(
         "finish", step=trainer.step, accuracy=trainer.accuracy, seconds=summary["seconds"]
     )
     log.info("finished: %s", json.dumps(summary))
+
+
+def _written_when_there_is_room(trainer: Trainer) -> dict[str, Any]:
+    """The result, once it stands: a run whose disk is full at its last step is not lost for that."""
+    digest = trainer.sha256()
+    while True:
+        try:
+            return write_result(trainer.settings, trainer.step, trainer.accuracy, digest)
+        except OSError as error:
+            log.error("the run is complete, but its result cannot be written: %s; trying on", error)
+            time.sleep(RESULT_AGAIN_SECONDS)
 
 
 def restore(trainer: Trainer) -> None:
@@ -262,7 +296,7 @@ def _note_step(trainer: Trainer, loss: float, seconds: float, images: int) -> No
         "epoch": trainer.plan.epoch_of(trainer.step - 1) + 1,
         "seconds": round(seconds, 4),
         "images": images,
-        "loss": round(loss, 5),
+        "loss": round(loss, 5) if math.isfinite(loss) else None,  # JSON has no word for others
         "learning_rate": round(trainer.schedule.rate(trainer.step - 1), 6),
         "world_size": trainer.seat.world_size,
         "generation": trainer.group.generation,

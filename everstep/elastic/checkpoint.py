@@ -12,22 +12,21 @@ Why safetensors and not torch.save: half the time, no code in the file, and read
 """
 
 import contextlib
-import errno
+import itertools
 import json
 import logging
 import os
+import secrets
 import shutil
-import threading
-import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from everstep.errors import EverstepError
 
@@ -36,6 +35,20 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 STATE_FILE, MANIFEST_FILE = "state.safetensors", "manifest.json"
 Tensors = dict[str, torch.Tensor]
+_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+"""By size in bytes: types that numpy has too, unlike bfloat16."""
 
 
 class FencedError(Exception):
@@ -124,7 +137,10 @@ def check(path: Path) -> Found:
         ValueError: it is torn, foreign or damaged; says how.
     """
     try:
-        read = json.loads((path / MANIFEST_FILE).read_text())
+        text = (path / MANIFEST_FILE).read_text(encoding="utf-8")
+        read = json.loads(text)
+        if json.dumps(read, indent=1) != text:
+            raise ValueError("its manifest is damaged: it is not as it was written")
         if read.pop("format", None) != FORMAT:
             raise ValueError("its manifest is of another format")
         if read.pop("seal", None) != _seal(read):
@@ -156,32 +172,21 @@ def write(
     """Write one checkpoint durably and remove those older than the `keep` newest.
 
     Raises:
-        FencedError: another generation has taken over; nothing is left behind.
-        OSError: the disk is full or gone; nothing is left behind, older checkpoints stand.
+        FencedError: another generation has taken over. What was written aside stays until a later
+            checkpoint: a "no" may have been an answer that was lost, after the commit.
+        OSError: the disk is full or gone; older checkpoints stand.
     """
     final = folder / f"step-{manifest.step:08d}"
-    aside = folder / f".{final.name}-{os.getpid()}-{threading.get_ident()}"
+    aside = folder / f".{final.name}-{secrets.token_hex(4)}"
     try:
-        aside.mkdir(parents=True)
-        save_file(state, aside / STATE_FILE)
-        size, checksum = _checksum(aside / STATE_FILE)
-        _sync(aside / STATE_FILE)
-        described = {**vars(manifest), "bytes": size, "checksum": checksum}
-        sealed = {"format": FORMAT, "seal": _seal(described), **described}
-        (aside / MANIFEST_FILE).write_text(json.dumps(sealed, indent=1))
-        _sync(aside / MANIFEST_FILE)
-        _sync(aside)
-        if not commit(manifest):
-            raise FencedError(f"generation {manifest.generation} is not the current one any more")
-        _put_in_place(aside, final)
-        _sync(folder)
-    except Exception as error:
+        _write_aside(aside, state, manifest)
+    except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
-        if "No space left" in str(error) or "os error 28" in str(
-            error
-        ):  # safetensors' own error type
-            raise OSError(errno.ENOSPC, "no space left for a checkpoint", str(folder)) from error
-        raise
+        raise OSError(error.errno, error.strerror, str(folder)) from error
+    if not commit(manifest):
+        raise FencedError(f"generation {manifest.generation} may not commit it any more")
+    _put_in_place(aside, final)
+    _sync(folder)
     _retire(folder, manifest.step, keep)
     return final
 
@@ -198,74 +203,57 @@ def complete(folder: Path, generation: int, step: int) -> None:
                 return
 
 
-class Writer:
-    """Writes checkpoints in the background, one at a time, from snapshots that no step can change.
-
-    Args:
-        folder: of the run's checkpoints.
-        commit: asked just before a checkpoint takes its place; false forbids it.
-        on_written: called from the writing thread with (manifest, seconds, bytes).
-        on_failed: called from the writing thread with (step, reason); training goes on.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        commit: Callable[[Manifest], bool],
-        on_written: Callable[[Manifest, float, int], None],
-        on_failed: Callable[[int, str], None],
-        keep: int = 3,
-    ) -> None:
-        self._folder, self._commit, self._keep = folder, commit, keep
-        self._on_written, self._on_failed = on_written, on_failed
-        self._buffers: Tensors = {}
-        self._thread: threading.Thread | None = None
-
-    @property
-    def busy(self) -> bool:
-        """Whether an earlier checkpoint is still being written."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def start(self, state: Mapping[str, torch.Tensor], manifest: Manifest) -> None:
-        """Copy the state into host memory and write it in the background; waits for an earlier write."""
-        self.wait()
-        self._snapshot(state)
-        self._thread = threading.Thread(
-            target=self._write, args=(dict(self._buffers), manifest), name="everstep-checkpoint"
-        )
-        self._thread.start()
-
-    def wait(self) -> None:
-        """Until nothing is being written; any thread may wait."""
-        if thread := self._thread:
-            thread.join()
-
-    def _snapshot(self, state: Mapping[str, torch.Tensor]) -> None:
-        for name, tensor in state.items():
-            kept = self._buffers.get(name)
-            if kept is None or kept.shape != tensor.shape or kept.dtype != tensor.dtype:
-                # contiguous: safetensors stores no strides
-                self._buffers[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
-            self._buffers[name].copy_(tensor.detach())
-        for name in self._buffers.keys() - state.keys():
-            del self._buffers[name]
-
-    def _write(self, state: Tensors, manifest: Manifest) -> None:
-        began = time.monotonic()
-        try:
-            path = write(self._folder, state, manifest, commit=self._commit, keep=self._keep)
-            size = (path / STATE_FILE).stat().st_size
-        except Exception as error:  # a checkpoint that fails must not end the training
-            log.error("checkpoint of step %d FAILED: %s; older ones stand", manifest.step, error)
-            self._on_failed(manifest.step, str(error))
-        else:
-            self._on_written(manifest, time.monotonic() - began, size)
-
-
 def _newest_first(folder: Path) -> Iterator[Path]:
     with contextlib.suppress(FileNotFoundError):
         yield from sorted((p for p in folder.iterdir() if p.name.startswith("step-")), reverse=True)
+
+
+def _write_aside(aside: Path, state: Tensors, manifest: Manifest) -> None:
+    """All of a checkpoint durably, its manifest last."""
+    aside.mkdir(parents=True)
+    size, checksum = _write_state(aside / STATE_FILE, state)
+    described = {**vars(manifest), "bytes": size, "checksum": checksum}
+    sealed = {"format": FORMAT, "seal": _seal(described), **described}
+    with (aside / MANIFEST_FILE).open("w", encoding="utf-8") as file:
+        json.dump(sealed, file, indent=1)
+        _sync_file(file)
+    _sync(aside)
+
+
+def _write_state(path: Path, state: Tensors) -> tuple[int, int]:
+    """Write a safetensors file durably; its size and CRC-32.
+
+    Why not safetensors' own `save_file`: it copies every tensor once more, does both this and the
+    writing without letting another thread of Python run, so that a training step would stand still
+    for as long as the disk takes, and its checksum would have to be read back.
+    """
+    ordered = sorted(state.items(), key=lambda item: -item[1].element_size())  # so all are aligned
+    header, offset = {}, 0
+    for name, tensor in ordered:
+        end = offset + tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": _NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    words = json.dumps(header).encode()
+    words += b" " * (-len(words) % 8)
+    size = checksum = 0
+    with path.open("wb") as file:
+        parts: Iterable[bytes | memoryview] = (_bytes(tensor) for _, tensor in ordered)
+        for part in itertools.chain((len(words).to_bytes(8, "little"), words), parts):
+            file.write(part)
+            size, checksum = size + len(part), zlib.crc32(part, checksum)
+        _sync_file(file)
+    return size, checksum
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    """A tensor's values in the order of its dimensions, whatever its layout."""
+    # numpy and not torch: torch would start processor threads of its own for this one
+    whole = tensor.detach().view(WORDS[tensor.element_size()]).numpy()
+    return np.ascontiguousarray(whole).data.cast("B") if whole.size else memoryview(b"")
 
 
 def _put_in_place(aside: Path, final: Path) -> None:
@@ -296,6 +284,11 @@ def _checksum(path: Path) -> tuple[int, int]:
 def _seal(described: Mapping[str, Any]) -> int:
     """CRC-32 of a manifest's content: a flipped bit in its step would repeat or skip samples."""
     return zlib.crc32(json.dumps(described, sort_keys=True).encode())
+
+
+def _sync_file(file: IO[Any]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _sync(path: Path) -> None:

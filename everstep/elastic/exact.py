@@ -2,24 +2,33 @@
 
 Floating-point sums depend on their order, and with the number of workers the order changes. So a
 global batch is cut into shards of a fixed size, whatever the number of workers; each shard's
-gradient is rounded to fixed point and summed in 64-bit integers, whose sum has no order. Batch
+gradient is rounded to fixed point, and whole numbers are summed, whose sum has no order. Batch
 statistics likewise: each shard normalises by its own, and the running ones become the average over
 shards. What is left to be equal is the arithmetic of one shard: the same kernels on the same kind of
 processor, with the same number of threads.
+
+Whole numbers are kept in float64, where sums below 2^53 are exact: processors without AVX-512
+convert floating-point numbers to 64-bit integers one by one, which took longer than everything else.
 
 Why not round the sum of a worker's shards once: which shards a worker has depends on how many
 workers there are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from everstep.elastic.exchange import Total
 from everstep.elastic.sampler import Ids
 
-GRADIENT_SCALE = 2.0**36  # 1.5e-11 is the finest difference; sums up to 1.3e8 fit
-STATISTIC_SCALE = 2.0**32  # times the samples of a global batch: up to a million times a thousand
+GRADIENT_SCALE = 2.0**36  # 1.5e-11 is the finest difference
+STATISTIC_SCALE = (
+    2.0**30
+)  # times the samples of a global batch: thousands, of values up to a thousand
+LARGEST = (
+    2.0**10
+)  # of a shard's gradient, whose mean loss is of the order of 1; 128 such shards fit
+CHUNK = 2**17  # numbers rounded at a time: they stay in the processor's cache
 
 
 def cut(ids: Ids, shard_size: int) -> list[Ids]:
@@ -28,12 +37,12 @@ def cut(ids: Ids, shard_size: int) -> list[Ids]:
 
 
 class ExactExchange:
-    """Sums of a step over all shards of all workers, in integers.
+    """Sums of a step over all shards of all workers, in whole numbers.
 
     Args:
         model: its parameters' gradients are summed, so each shard's loss must already be divided by
             the global batch.
-        scalars: how many whole numbers ride along.
+        scalars: how many whole numbers ride along, each sum below 2^53.
     """
 
     def __init__(self, model: torch.nn.Module, scalars: int) -> None:
@@ -43,12 +52,15 @@ class ExactExchange:
         tensors = [*self._parameters, *self._buffers]
         sizes = [tensor.numel() for tensor in tensors]
         device = self._parameters[0].device
-        self._flat = torch.zeros(sum(sizes) + scalars, dtype=torch.int64, device=device)
+        self._flat = torch.zeros(sum(sizes) + scalars, dtype=torch.float64, device=device)
         *parts, self._scalars = torch.split(self._flat, [*sizes, scalars])
-        self._sums = [
-            part.as_strided(tensor.shape, tuple(tensor.stride()))
-            for part, tensor in zip(parts, tensors, strict=True)
+        self._sums = parts[: len(self._parameters)]
+        self._statistics = [
+            part.view(buffer.shape)
+            for part, buffer in zip(parts[len(self._parameters) :], self._buffers, strict=True)
         ]
+        self._chunk = CHUNK if device.type == "cpu" else 2**24
+        self._scratch = torch.empty(self._chunk, dtype=torch.float32, device=device)
         self._in_flight = False
 
     def clear(self) -> None:
@@ -65,22 +77,31 @@ class ExactExchange:
             _copy(self._buffers, self._before)
         self._in_flight = False
 
+    def discard(self) -> None:
+        """Forget a step whose sum has arrived: statistics are again what they were before it."""
+        _copy(self._buffers, self._before)
+
     @torch.no_grad()
-    def add_shard(self, samples: int) -> None:
-        """Take one shard's gradients and statistics, and make room for the next shard."""
-        count = len(self._parameters)
-        for parameter, total in zip(self._parameters, self._sums, strict=False):
+    def add_shard(self, samples: int) -> bool:
+        """Take one shard's gradients and statistics, and make room for the next shard.
+
+        False where a gradient is too large for fixed point, or no number at all: the step's sum is
+        then of no use, and the caller has to tell the others.
+        """
+        squares = []
+        for parameter, total in zip(self._parameters, self._sums, strict=True):
             if parameter.grad is not None:
-                total.add_(_fixed(parameter.grad, GRADIENT_SCALE))
+                squares += self._add(parameter.grad, total)
                 parameter.grad = None
         for buffer, before, total in zip(
-            self._buffers, self._before, self._sums[count:], strict=True
+            self._buffers, self._before, self._statistics, strict=True
         ):
             if buffer.is_floating_point():
-                total.add_(_fixed(buffer, STATISTIC_SCALE) * samples)
+                total.add_((buffer.double() * STATISTIC_SCALE).round_() * samples)
             else:  # a counter of batches
                 total.add_(buffer - before)
         _copy(self._buffers, self._before)
+        return not squares or bool(torch.stack(squares).max() < LARGEST**2)
 
     @torch.no_grad()
     def sum(self, samples: int, scalars: Sequence[int], total: Total) -> list[int]:
@@ -91,23 +112,39 @@ class ExactExchange:
             scalars: this worker's whole numbers, as many as were announced.
             total: sums over all workers.
         """
-        self._scalars.copy_(torch.tensor(scalars, dtype=torch.int64))
+        self._scalars.copy_(torch.tensor(scalars, dtype=torch.float64))
         total(self._flat)
         self._in_flight = False
-        count = len(self._parameters)
-        for parameter, summed in zip(self._parameters, self._sums, strict=False):
-            parameter.grad = (summed.double() / GRADIENT_SCALE).to(parameter.dtype)
-        for buffer, summed in zip(self._buffers, self._sums[count:], strict=True):
+        for parameter, summed in zip(self._parameters, self._sums, strict=True):
+            parameter.grad = torch.empty_like(parameter)
+            for part, whole in self._chunks(parameter.grad, summed):
+                torch.mul(whole, 1 / GRADIENT_SCALE, out=part)
+        for buffer, summed in zip(self._buffers, self._statistics, strict=True):
             if buffer.is_floating_point():
-                buffer.copy_(summed.double() / (STATISTIC_SCALE * samples))
+                buffer.copy_(summed / (STATISTIC_SCALE * samples))
             else:
-                buffer.add_(summed)
+                buffer.add_(summed.to(buffer.dtype))
         return [int(number) for number in self._scalars.tolist()]
 
+    def _add(self, gradient: torch.Tensor, total: torch.Tensor) -> list[torch.Tensor]:
+        """Add it, rounded to whole multiples of 1/scale; the sums of squares of its pieces.
 
-def _fixed(tensor: torch.Tensor, scale: float) -> torch.Tensor:
-    """Rounded to whole multiples of 1/scale; scaling by a power of two is itself exact."""
-    return (tensor.double() * scale).round_().to(torch.int64)
+        Scaling by a power of two is itself exact. A sum of squares is not less than any of them, and
+        no number where one is none: the cheapest bound on the largest.
+        """
+        squares = []
+        for part, whole in self._chunks(gradient, total):
+            squares.append(torch.dot(part, part))
+            scaled = torch.mul(part, GRADIENT_SCALE, out=self._scratch[: len(part)])
+            whole.add_(scaled.round_())
+        return squares
+
+    def _chunks(
+        self, tensor: torch.Tensor, total: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Both in pieces, in the order of the tensor's memory: autograd lays gradients out as parameters."""
+        flat = tensor.as_strided((tensor.numel(),), (1,))
+        return zip(torch.split(flat, self._chunk), torch.split(total, self._chunk), strict=True)
 
 
 def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:

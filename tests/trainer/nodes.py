@@ -86,22 +86,31 @@ class Nodes:
         etcd: str,
         options: list[str],
         *,
+        job: str = "job",
         workers: int = 1,
         bounds_file: Path | None = None,
     ) -> None:
         self._workers, self._bounds_file = workers, bounds_file
         self.run, self._folder, self._etcd, self._options = (
-            folder / "runs" / "job",
+            folder / "runs" / job,
             folder,
             etcd,
             options,
         )
+        self._job = job
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, *more: str) -> None:
+    def start(
+        self,
+        name: str,
+        *more: str,
+        environment: Mapping[str, str] | None = None,
+        flags: tuple[str, ...] = (),
+    ) -> None:
+        """Start a node's agent; `more` is for the trainer, `flags` for torchrun."""
         number = int(name[1:])
         address = f"127.0.0.{2 + number}"
-        environment = {
+        variables = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(REPOSITORY),
             "POD_NAME": name,
@@ -109,12 +118,14 @@ class Nodes:
             "NODE_NAME": f"node-{name}",
             "TMPDIR": str(self._folder),
             **({"EVERSTEP_NNODES_FILE": str(self._bounds_file)} if self._bounds_file else {}),
+            **(environment or {}),
         }
         injected = [
             "--rdzv_backend=etcd",
             f"--rdzv_endpoint={self._etcd}",
-            "--rdzv_id=job",
+            f"--rdzv_id={self._job}",
             "--nnodes=1:3",
+            *flags,
         ]
         per_node = [f"--nproc_per_node={self._workers}"]
         program = ["-m", "trainer.train", "--run", str(self.run), *self._options, *more]
@@ -124,7 +135,7 @@ class Nodes:
             self._agents[name] = subprocess.Popen(
                 [sys.executable, "-m", "trainer.launch", *injected, *per_node, *program],
                 cwd=self._folder,
-                env=environment,
+                env=variables,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

@@ -1,16 +1,14 @@
-import errno
 import json
-import os
+import math
 import random
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
 import torch
 
 from everstep.elastic import checkpoint
-from everstep.elastic.checkpoint import FencedError, Manifest, OtherRunError, Skipped, Writer
+from everstep.elastic.checkpoint import FencedError, Manifest, OtherRunError, Skipped
 
 RUN = {"model": "tiny", "seed": 1}
 
@@ -75,11 +73,24 @@ def test_any_damage_is_found_and_the_one_before_is_taken(tmp_path):
         shutil.rmtree(damaged)
 
 
+def test_no_byte_of_a_manifest_can_change_unseen(tmp_path):
+    manifest = save(tmp_path, 1) / checkpoint.MANIFEST_FILE
+    content = manifest.read_bytes()
+
+    for place in range(len(content)):
+        other = bytearray(content)
+        other[place] = ord("\t" if other[place] == ord(" ") else " ")
+        manifest.write_bytes(other)
+        if bytes(other) != content:
+            with pytest.raises(ValueError, match="manifest"):
+                checkpoint.check(manifest.parent)
+
+
 def test_a_foreign_file_is_skipped_with_a_reason(tmp_path):
     save(tmp_path, 1)
     foreign = tmp_path / "step-00000009"
     foreign.mkdir()
-    (foreign / "manifest.json").write_text('{"epoch": 3}')
+    (foreign / "manifest.json").write_text(json.dumps({"epoch": 3}, indent=1))
     skipped: list[Skipped] = []
 
     found = checkpoint.newest(tmp_path, RUN, skipped.append)
@@ -105,69 +116,65 @@ def test_a_torn_checkpoint_of_another_model_is_only_skipped(tmp_path):
     assert checkpoint.newest(tmp_path, RUN) is None
 
 
-def test_a_fenced_worker_commits_nothing_and_leaves_nothing(tmp_path):
+def test_a_fenced_worker_s_checkpoint_is_never_read_and_goes_with_the_next_write(tmp_path):
     with pytest.raises(FencedError):
         checkpoint.write(
             tmp_path, {"a": torch.ones(1)}, Manifest(1, 1, RUN), commit=lambda manifest: False
         )
 
-    assert list(tmp_path.iterdir()) == []
+    assert checkpoint.newest(tmp_path, RUN) is None
+    save(tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
 
 
-def test_a_full_disk_ends_no_training_and_leaves_older_checkpoints(tmp_path, monkeypatch):
-    save(tmp_path, 1)
-    failed: list[tuple[int, str]] = []
-    writer = Writer(
-        tmp_path,
-        commit=lambda manifest: True,
-        on_written=lambda *_: None,
-        on_failed=lambda step, reason: failed.append((step, reason)),
-    )
+def test_a_commit_whose_answer_was_lost_is_put_in_place_by_the_one_who_restores(tmp_path):
+    save(tmp_path, 6)
+    with pytest.raises(FencedError):
+        checkpoint.write(
+            tmp_path, {"a": torch.ones(1)}, Manifest(7, 3, RUN), commit=lambda manifest: False
+        )
 
-    def full(handle: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    writer.start({"weight": torch.ones(3)}, Manifest(2, 1, RUN))
-    writer.wait()
-
-    assert failed == [(2, f"[Errno 28] no space left for a checkpoint: '{tmp_path}'")]
-    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
-
-
-def test_a_snapshot_is_not_changed_by_the_steps_that_follow(tmp_path):
-    hold, weight = threading.Event(), torch.zeros(10)
-    writer = Writer(
-        tmp_path,
-        commit=lambda manifest: hold.wait(10),
-        on_written=lambda *_: None,
-        on_failed=lambda step, reason: pytest.fail(reason),
-    )
-    writer.start({"weight": weight}, Manifest(1, 1, RUN))
-    weight += 1
-    assert writer.busy
-    hold.set()
-    writer.wait()
+    checkpoint.complete(tmp_path, generation=3, step=7)  # etcd says that it was committed
 
     found = checkpoint.newest(tmp_path, RUN)
     assert found is not None
-    assert torch.equal(found.load()["weight"], torch.zeros(10))
+    assert found.manifest.step == 7
 
 
-def test_tensors_in_any_memory_layout_keep_their_values(tmp_path):
-    weight = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
-    writer = Writer(
-        tmp_path,
-        commit=lambda manifest: True,
-        on_written=lambda *_: None,
-        on_failed=lambda *a: pytest.fail(str(a)),
-    )
-    writer.start({"weight": weight}, Manifest(1, 1, RUN))
-    writer.wait()
+def test_a_checkpoint_that_was_written_aside_but_never_committed_stays_where_it_is(tmp_path):
+    save(tmp_path, 6)
+    with pytest.raises(FencedError):
+        checkpoint.write(
+            tmp_path, {"a": torch.ones(1)}, Manifest(7, 3, RUN), commit=lambda manifest: False
+        )
+
+    checkpoint.complete(tmp_path, generation=4, step=7)
+    checkpoint.complete(tmp_path, generation=3, step=6)
 
     found = checkpoint.newest(tmp_path, RUN)
     assert found is not None
-    assert torch.equal(found.load()["weight"], weight)
+    assert found.manifest.step == 6
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool]
+)
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (4, 3, 5, 5)])
+def test_any_type_shape_and_memory_layout_comes_back_with_its_values(tmp_path, dtype, shape):
+    numbers = torch.arange(300)[: math.prod(shape)].reshape(shape).to(dtype)
+    if len(shape) == 4:
+        numbers = numbers.to(memory_format=torch.channels_last)
+    state = {"odd": torch.ones(3, dtype=torch.uint8), "numbers": numbers, "more": torch.ones(2)}
+
+    checkpoint.write(tmp_path, state, Manifest(1, 1, RUN), commit=lambda manifest: True)
+
+    found = checkpoint.newest(tmp_path, RUN)
+    assert found is not None
+    read = found.load()
+    assert read.keys() == state.keys()
+    for name, tensor in state.items():
+        assert read[name].dtype == tensor.dtype
+        assert torch.equal(read[name], tensor)
 
 
 def test_the_manifest_is_json_that_others_can_read(tmp_path):

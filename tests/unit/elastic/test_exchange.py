@@ -41,6 +41,28 @@ def test_clearing_starts_a_new_sum():
     assert all(not parameter.grad.any() for parameter in net.parameters())
 
 
+def test_compressed_gradients_keep_three_digits_and_the_numbers_that_ride_along_all_of_theirs():
+    plain, compressed = model(), model()
+    batch = torch.randn(6, 3, 5, 5)
+    plain(batch).square().mean().backward()
+    exchange = StepExchange(compressed, scalars=2, compress=True)
+    sizes = []
+
+    def total(tensor: torch.Tensor) -> None:
+        sizes.append(tensor.numel() * tensor.element_size())
+
+    exchange.clear()
+    compressed(batch).square().mean().backward()
+    numbers = exchange.sum(1.0, [2.0**23 + 1, 0.0], total)
+
+    assert numbers == [2.0**23 + 1, 0.0]
+    weights = sum(parameter.numel() for parameter in plain.parameters())
+    assert sizes[0] == 2 * weights
+    for mine, theirs in zip(compressed.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(mine.grad, theirs.grad, rtol=2**-8, atol=1e-9)
+    assert torch.equal(compressed[1].running_mean, plain[1].running_mean)
+
+
 def test_small_numbers_ride_along():
     exchange = StepExchange(model(), scalars=3)
     exchange.clear()

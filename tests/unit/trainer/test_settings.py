@@ -31,6 +31,18 @@ def test_every_fault_is_told_at_once():
     assert "--label-smoothing" in error.value.what
 
 
+def test_exact_sums_cannot_be_compressed():
+    with pytest.raises(EverstepError, match="--compress cannot be combined with --mode exact"):
+        parse([*LINE, "--mode", "exact", "--compress", "bf16"])
+
+
+def test_what_decides_the_outcome_is_in_the_fingerprint():
+    plain = parse(LINE).fingerprint
+
+    for option in (("--compress", "bf16"), ("--nonfinite-loss", "skip"), ("--mode", "exact")):
+        assert parse([*LINE, *option]).fingerprint != plain
+
+
 def test_a_misspelt_option_is_refused(capsys):
     with pytest.raises(SystemExit):
         parse([*LINE, "--epoch", "3"])

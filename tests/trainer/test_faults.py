@@ -1,0 +1,180 @@
+"""What a run does about a bad disk, a bad clock, a loss that is no number, another image, no etcd."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.nodes import REPOSITORY, Nodes, free_port, running_etcd, small_data, until
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
+
+STATE_MEGABYTES = 90  # ResNet-18 with momentum
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts nodes of a job, with these options of the trainer."""
+    data = small_data(tmp_path, samples=600)
+    fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
+    fixed += ["--global-batch", "12", "--epochs", "1000", "--checkpoint-seconds", "1"]
+    clusters: list[Nodes] = []
+    with running_etcd(tmp_path) as etcd:
+
+        def begin(*options: str, names: tuple[str, ...] = ("w0",)) -> Nodes:
+            nodes = Nodes(tmp_path, etcd, [*fixed, *options])
+            clusters.append(nodes)
+            for name in names:
+                nodes.start(name)
+            return nodes
+
+        yield begin
+        for nodes in clusters:
+            nodes.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mounts a disk of its own, too small for one checkpoint, where the job's checkpoints will lie."""
+    folder = tmp_path / "runs" / "job" / "checkpoints"
+    folder.mkdir(parents=True)
+    size = f"size={STATE_MEGABYTES // 2}m"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "everstep-test", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def remount(folder: Path, options: str) -> None:
+    """Change a mounted disk; one that is being written to refuses to become read-only."""
+    command = ["mount", "-o", f"remount,{options}", str(folder)]
+    until(
+        lambda: subprocess.run(command, check=False, capture_output=True).returncode == 0,
+        20,
+        f"the disk is remounted {options}",
+    )
+
+
+def news(nodes: Nodes, kind: str, after: float):
+    """The first journal line of a kind after a moment."""
+    return until(
+        lambda: next((e for e in nodes.journal(kind) if e["at"] > after), None),
+        120,
+        f"the journal says {kind!r}\n{nodes.logs()}",
+    )
+
+
+def test_a_full_and_then_a_read_only_disk_fail_saves_loudly_while_training_goes_on(
+    small_disk, start
+):
+    nodes = start()
+
+    failed = news(nodes, "checkpoint_failed", 0)
+    assert "No space left" in failed["reason"]
+    assert f"checkpoint of step {failed['step']} FAILED" in nodes.logs()
+    nodes.next_step(failed["at"], world_size=1)
+    assert list(small_disk.iterdir()) == [], "what did not fit is removed"
+
+    remount(small_disk, f"size={STATE_MEGABYTES * 6}m")
+    news(nodes, "checkpoint", time.time())
+
+    remount(small_disk, "ro")
+    failed = news(nodes, "checkpoint_failed", time.time())
+    assert "Read-only file system" in failed["reason"]
+    nodes.next_step(failed["at"], world_size=1)
+
+    remount(small_disk, "rw")
+    news(nodes, "checkpoint", time.time())
+
+
+@pytest.mark.parametrize("mode", ["live", "exact"])
+def test_a_loss_that_is_no_number_ends_the_run_and_names_the_step(start, mode):
+    nodes = start("--mode", mode, "--learning-rate", "1e30")
+
+    assert nodes.exit_code("w0", 240) == 1
+    steps = [entry["step"] for entry in nodes.journal("step")]
+    assert f"the loss of step {max(steps, default=0) + 1} is nan" in nodes.logs()
+    assert "Lower --learning-rate" in nodes.logs()
+
+
+def test_steps_without_a_number_are_left_out_where_that_is_asked_for_but_not_for_ever(start):
+    nodes = start("--nonfinite-loss", "skip", "--learning-rate", "1e30")
+
+    assert nodes.exit_code("w0", 240) == 1
+    unsound = [entry["step"] for entry in nodes.journal("unsound_step")]
+    assert len(unsound) >= 10
+    assert "is left out of the model" in nodes.logs()
+    assert f"the loss of step {unsound[-1]} is" in nodes.logs()
+
+
+def test_a_worker_of_another_image_version_is_turned_away_and_the_others_train_on(start, tmp_path):
+    nodes = start()
+    nodes.next_step(0, world_size=1, seconds=240)
+    other = tmp_path / "other"
+    for package in ("trainer", "everstep"):
+        shutil.copytree(
+            REPOSITORY / package, other / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    with (other / "trainer" / "schedule.py").open("a") as source:
+        source.write("# one line more\n")
+
+    nodes.start("w1", environment={"PYTHONPATH": str(other)})
+
+    assert nodes.exit_code("w1", 240) == 1, nodes.logs()
+    assert "is not like the others" in nodes.logs()
+    nodes.next_step(time.time(), world_size=1)
+    assert [e["file"] for e in nodes.journal("start")] == ["w0"]
+
+
+CLOCK = """
+import os, time
+_true, _hours = time.time, float(os.environ["CLOCK_HOURS"])
+time.time = lambda: _true() + 3600 * _hours * (1 if int(_true()) % 2 else -1)
+"""
+
+
+def test_clocks_that_are_wrong_and_jump_change_nothing(start, tmp_path):
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK)
+    nodes = start("--max-steps", "60", names=())
+    for hours, name in enumerate(("w0", "w1", "w2")):
+        path = f"{tmp_path / 'clock'}:{REPOSITORY}"
+        nodes.start(name, environment={"PYTHONPATH": path, "CLOCK_HOURS": str(7 * hours)})
+
+    assert [nodes.exit_code(name, 300) for name in ("w0", "w1", "w2")] == [0, 0, 0], nodes.logs()
+
+    steps = [entry for entry in nodes.journal("step") if not entry.get("again")]
+    assert {entry["step"] for entry in steps} == set(range(1, 61))
+    times = [entry["at"] for entry in nodes.journal("generation")]
+    assert max(times) - min(times) > 3600, "the clocks were not wrong at all"
+    verified = subprocess.run(
+        [sys.executable, "-m", "trainer.verify", str(nodes.run)],
+        check=False,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert "every sample exactly once" in verified.stdout, verified
+
+
+def test_an_etcd_that_does_not_answer_is_named_after_ten_seconds_and_tried_for_as_long_as_was_asked(
+    tmp_path,
+):
+    endpoint = f"127.0.0.1:{free_port()}"
+    data = small_data(tmp_path, samples=100)
+    fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
+    nodes = Nodes(tmp_path, endpoint, fixed)
+    try:
+        nodes.start("w0", flags=("--rdzv_conf=patience_seconds=14",))
+        began = time.monotonic()
+        until(lambda: "still trying, for 14 s in all" in nodes.logs(), 60, "it complains")
+        complained = time.monotonic() - began
+        assert nodes.exit_code("w0", 60) == 138, nodes.logs()
+    finally:
+        nodes.close()
+
+    assert complained >= 10
+    assert re.search(rf"etcd .*{endpoint}", nodes.logs())
