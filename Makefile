@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 EVERSTEP := .venv/bin/everstep
+# Where Python is told to keep no bytecode, every process compiles megabytes of SDK anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests that take minutes and have targets of their own, apart from `make test`.
 ELASTIC := tests/trainer/test_live_job.py tests/trainer/test_faults.py
 CLOUDS := tests/twin/clouds tests/twin/spot tests/twin/nodes/test_cloud_machines.py

@@ -171,6 +171,7 @@ class World:
 
     def run(self, seconds: float, step: float = 10.0) -> None:
         end = self.now + seconds
+        self.schedule()  # sooner than the controller hears of another machine
         while self.now < end:
             self.one_pass()
             self.schedule()
