@@ -15,22 +15,20 @@ import statistics
 import time
 from dataclasses import dataclass, field, replace
 
-from everstep.elastic.membership import (
+from everstep.elastic.generations import Generation, Member, Rules
+from everstep.elastic.membership import Membership
+from everstep.elastic.membership_events import (
     Action,
     Announce,
     Begin,
     Event,
-    Generation,
     GenerationPut,
-    Member,
     MemberGone,
     MemberPut,
-    Membership,
     Propose,
     Ready,
     Register,
     Registered,
-    Rules,
     Snapshot,
 )
 

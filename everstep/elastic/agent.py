@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 
 from everstep.elastic.bounds import read_bounds
 from everstep.elastic.etcd import Entry, Etcd, EtcdRefusedError, EtcdUnreachableError
-from everstep.elastic.membership import (
+from everstep.elastic.generations import Generation, Member, Rules
+from everstep.elastic.membership import Membership
+from everstep.elastic.membership_events import (
     Action,
     Announce,
     Begin,
@@ -26,14 +28,11 @@ from everstep.elastic.membership import (
     Depart,
     Ended,
     Event,
-    Generation,
     GenerationPut,
     LeaseLapsed,
     Leave,
-    Member,
     MemberGone,
     MemberPut,
-    Membership,
     Propose,
     Reachable,
     Ready,
@@ -41,7 +40,6 @@ from everstep.elastic.membership import (
     Register,
     Registered,
     Regroup,
-    Rules,
     Snapshot,
     Stop,
     Superseded,

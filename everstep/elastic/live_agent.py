@@ -21,7 +21,7 @@ from torch.distributed.elastic.rendezvous.api import (
 
 from everstep.elastic import channel
 from everstep.elastic.agent import LeftError, Place, RunEndedError
-from everstep.elastic.membership import Ended
+from everstep.elastic.membership_events import Ended
 from everstep.elastic.rendezvous import (
     EtcdV3Handler,
     RunOverError,

@@ -21,293 +21,36 @@ have had time for that, a key that is missing says nothing of its member.
                   '-> leave, or ended
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
-
-@dataclass(frozen=True)
-class Member:
-    """One node's agent as its key in etcd tells it.
-
-    Attributes:
-        identity: of one registration; an agent whose lease lapsed comes back under a new one.
-        node: name of the machine or pod, for people.
-        address: where the others reach it.
-        after: the member waits for a generation with a number above this.
-        leaving: its node has been told to go; it is not proposed again.
-        order: etcd's revision at which it registered; the earlier, the lower its rank.
-    """
-
-    identity: str
-    node: str
-    address: str
-    after: int = 0
-    leaving: bool = False
-    order: int = 0
-
-    def to_json(self) -> str:
-        """The value of its key; identity and order are the key's own."""
-        return json.dumps(
-            {
-                "node": self.node,
-                "address": self.address,
-                "after": self.after,
-                "leaving": self.leaving,
-            }
-        )
-
-    @staticmethod
-    def from_json(identity: str, value: str, order: int) -> "Member":
-        """Read a member's key back."""
-        read = json.loads(value)
-        return Member(
-            identity, read["node"], read["address"], read["after"], read["leaving"], order
-        )
-
-
-@dataclass(frozen=True)
-class Generation:
-    """A group that trains together. `members` are identities in rank order; `store` is rank 0's host:port."""
-
-    number: int
-    members: tuple[str, ...]
-    store: str = ""
-
-    @cached_property
-    def places(self) -> Mapping[str, int]:
-        """Rank by identity."""
-        return {identity: place for place, identity in enumerate(self.members)}
-
-    def to_json(self) -> str:
-        """The value of the generation's key."""
-        return json.dumps({"number": self.number, "members": self.members, "store": self.store})
-
-    @staticmethod
-    def from_json(value: str) -> "Generation":
-        """Read the generation's key back."""
-        read = json.loads(value)
-        return Generation(read["number"], tuple(read["members"]), read["store"])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rules:
-    """Limits of a group.
-
-    Attributes:
-        min_members: fewer do not train.
-        max_members: more wait as spares.
-        settle_seconds: how long the first formation waits for a full group once it could begin.
-        orderly_seconds: how long a peer that has left its group in order, after the step that all
-            agreed on, may be ahead of this agent's workers before they are stopped. Where stopping
-            ends a worker's process this is 0, since a process that settles is left alone anyway.
-        living: workers keep their state between two generations, so an agent that is told to leave
-            there takes part in one more, in which the state is handed on or saved.
-        doubt_seconds: how long after an outage of etcd the missing keys of others prove nothing.
-            Longer than it takes every agent to find etcd again and to put its key back.
-    """
-
-    min_members: int = 1
-    max_members: int = 1
-    settle_seconds: float = 8.0
-    orderly_seconds: float = 0.0
-    living: bool = False
-    doubt_seconds: float = 3.0
-
-
-# --- events: what an agent learned
-# -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Everything etcd holds, read at one revision."""
-
-    members: tuple[Member, ...]
-    generation: Generation | None
-    revision: int  # last change of the generation's key, 0 where there is none
-
-
-@dataclass(frozen=True)
-class MemberPut:
-    """A member registered, or said something new of itself."""
-
-    member: Member
-
-
-@dataclass(frozen=True)
-class MemberGone:
-    """A member's key is gone: it left, or its lease lapsed."""
-
-    identity: str
-
-
-@dataclass(frozen=True)
-class GenerationPut:
-    """A generation was agreed."""
-
-    generation: Generation
-    revision: int
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The run is over for everyone: finished, or failed for good. Also the action that tells the agent."""
-
-    finished: bool
-    reason: str
-
-
-@dataclass(frozen=True)
-class Registered:
-    """This agent's own key stands under a fresh lease."""
-
-    identity: str
-
-
-@dataclass(frozen=True)
-class Ready:
-    """This agent has no worker running and wants to be in the next generation."""
-
-
-@dataclass(frozen=True)
-class Leave:
-    """This agent's node has been told to go."""
-
-
-@dataclass(frozen=True)
-class Withdrawn:
-    """A worker of this agent has died, or is not ready yet: it can be in no group until `Ready`."""
-
-
-@dataclass(frozen=True)
-class LeaseLapsed:
-    """etcd no longer knows this agent's lease."""
-
-
-@dataclass(frozen=True)
-class Superseded:
-    """This agent's key could not be put back: another generation is the current one."""
-
-
-@dataclass(frozen=True)
-class Unreachable:
-    """etcd does not answer this agent."""
-
-
-@dataclass(frozen=True)
-class Reachable:
-    """etcd answers this agent again."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """From now on so few and so many members train together."""
-
-    min_members: int
-    max_members: int
-
-
-@dataclass(frozen=True)
-class Tick:
-    """Time has passed."""
-
-
-Event = (
-    Snapshot
-    | MemberPut
-    | MemberGone
-    | GenerationPut
-    | Ended
-    | Registered
-    | Ready
-    | Leave
-    | Withdrawn
-    | LeaseLapsed
-    | Superseded
-    | Unreachable
-    | Reachable
-    | Bounds
-    | Tick
-)
-
-
-# --- actions: what the agent is to do
-# ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Register:
-    """Put a key under a fresh lease, waiting for a generation above `after`; answer with `Registered`."""
-
-    after: int
-
-
-@dataclass(frozen=True)
-class Reclaim:
-    """Put this agent's own key back under a fresh lease, if the generation's key is still at `revision`.
-
-    Answer with `Registered`, or with `Superseded`.
-    """
-
-    identity: str
-    after: int
-    leaving: bool
-    revision: int
-
-
-@dataclass(frozen=True)
-class Announce:
-    """Put this agent's key anew with these words."""
-
-    after: int
-    leaving: bool
-
-
-@dataclass(frozen=True)
-class Propose:
-    """Try to make this the current generation, in the place of the one at `replaces`."""
-
-    number: int
-    members: tuple[str, ...]
-    replaces: int
-
-
-@dataclass(frozen=True)
-class Begin:
-    """Start the workers as this rank of this generation."""
-
-    generation: Generation
-    rank: int
-
-
-@dataclass(frozen=True)
-class Stop:
-    """End the workers at once: the group they belong to is no more."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Regroup:
-    """Let the workers end after a step they all agree on: somebody wants in or out."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Withdraw:
-    """Take this agent's key away at once, so that the others need not wait for its lease to lapse."""
-
-
-@dataclass(frozen=True)
-class Depart:
-    """Take this agent's key away; nothing of it is needed any more."""
-
-
-Action = (
-    Register | Reclaim | Announce | Propose | Begin | Stop | Regroup | Withdraw | Depart | Ended
+from everstep.elastic.generations import Generation, Member, Rules, busy, rank, trains, waiting
+from everstep.elastic.membership_events import (
+    Action,
+    Announce,
+    Begin,
+    Bounds,
+    Depart,
+    Ended,
+    Event,
+    GenerationPut,
+    LeaseLapsed,
+    Leave,
+    MemberGone,
+    MemberPut,
+    Propose,
+    Reachable,
+    Ready,
+    Reclaim,
+    Register,
+    Registered,
+    Regroup,
+    Snapshot,
+    Stop,
+    Superseded,
+    Unreachable,
+    Withdraw,
+    Withdrawn,
 )
 
 
@@ -576,7 +319,7 @@ class Membership:
     def _lost(self, group: Generation, now: float) -> list[str]:
         """Names of those who trained with us and no longer do, without having waited for us."""
         gone = [
-            identity for identity in group.members if not _trains(self.members.get(identity), group)
+            identity for identity in group.members if not trains(self.members.get(identity), group)
         ]
         if self._in_doubt(now):  # then only a member's own word counts
             gone = [identity for identity in gone if identity in self.members]
@@ -594,32 +337,3 @@ class Membership:
         room = self.rules.max_members - len(group.members)
         joiners = [member.node for member in waiting(self.members, group)]
         return f"{', '.join(sorted(joiners))} joins" if joiners and room > 0 else ""
-
-
-def _trains(member: Member | None, group: Generation) -> bool:
-    return member is not None and member.after < group.number
-
-
-def waiting(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
-    """Members that a new generation may take: they have no worker running and do not leave."""
-    return [
-        member
-        for member in members.values()
-        if not member.leaving
-        and not (current and member.identity in current.places and _trains(member, current))
-    ]
-
-
-def busy(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
-    """Live members of the current generation that have not stopped, leaving ones included."""
-    if current is None:
-        return []
-    return [m for m in members.values() if m.identity in current.places and _trains(m, current)]
-
-
-def rank(candidates: list[Member], current: Generation | None) -> list[Member]:
-    """In rank order: those who trained before keep theirs (their caches are warm), then by registration."""
-    before = current.places if current else {}
-    return sorted(
-        candidates, key=lambda m: (before.get(m.identity, len(before)), m.order, m.identity)
-    )

@@ -34,7 +34,8 @@ from everstep.elastic import channel
 from everstep.elastic.agent import TTL_SECONDS, Agent, LeftError, Node, Place, RunEndedError
 from everstep.elastic.bounds import BOUNDS_VARIABLE
 from everstep.elastic.etcd import Etcd, EtcdOptions
-from everstep.elastic.membership import Ended, Rules
+from everstep.elastic.generations import Rules
+from everstep.elastic.membership_events import Ended
 
 log = logging.getLogger(__name__)
 

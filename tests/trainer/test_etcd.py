@@ -9,7 +9,8 @@ import pytest
 
 from everstep.elastic.agent import Agent, LeftError, Node, Place, RunEndedError
 from everstep.elastic.etcd import Etcd, EtcdOptions, EtcdRefusedError, EtcdUnreachableError
-from everstep.elastic.membership import Ended, Rules
+from everstep.elastic.generations import Rules
+from everstep.elastic.membership_events import Ended
 from tests.trainer.nodes import free_port, running_etcd
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(120)]

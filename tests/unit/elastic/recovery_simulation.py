@@ -9,7 +9,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from everstep.elastic.membership import Begin, Leave, Membership, Ready, Regroup, Stop, Withdrawn
+from everstep.elastic.membership import Membership
+from everstep.elastic.membership_events import Begin, Leave, Ready, Regroup, Stop, Withdrawn
 from everstep.elastic.recovery import (
     Apply,
     AskIn,

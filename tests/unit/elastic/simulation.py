@@ -11,19 +11,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from everstep.elastic.membership import (
+from everstep.elastic.generations import Generation, Member, Rules
+from everstep.elastic.membership import Membership
+from everstep.elastic.membership_events import (
     Announce,
     Begin,
     Depart,
     Event,
-    Generation,
     GenerationPut,
     LeaseLapsed,
     Leave,
-    Member,
     MemberGone,
     MemberPut,
-    Membership,
     Propose,
     Reachable,
     Ready,
@@ -31,7 +30,6 @@ from everstep.elastic.membership import (
     Register,
     Registered,
     Regroup,
-    Rules,
     Snapshot,
     Stop,
     Superseded,

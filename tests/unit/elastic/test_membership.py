@@ -1,19 +1,18 @@
 import pytest
 
-from everstep.elastic.membership import (
+from everstep.elastic.generations import Generation, Member, Rules
+from everstep.elastic.membership import Membership
+from everstep.elastic.membership_events import (
     Announce,
     Begin,
     Bounds,
     Depart,
     Ended,
-    Generation,
     GenerationPut,
     LeaseLapsed,
     Leave,
-    Member,
     MemberGone,
     MemberPut,
-    Membership,
     Propose,
     Reachable,
     Ready,
@@ -21,7 +20,6 @@ from everstep.elastic.membership import (
     Register,
     Registered,
     Regroup,
-    Rules,
     Snapshot,
     Stop,
     Superseded,
