@@ -5,7 +5,7 @@ EVERSTEP := .venv/bin/everstep
 # Where Python is told to keep no bytecode, every process compiles megabytes of SDK anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Tests that take minutes and have targets of their own, apart from `make test`.
-ELASTIC := tests/trainer/test_live_job.py tests/trainer/test_faults.py
+ELASTIC := tests/trainer
 CLOUDS := tests/twin/clouds tests/twin/spot tests/twin/nodes/test_cloud_machines.py
 # One of the two halves of `make test-twin`: what mostly waits for the engine.
 ENGINE := tests/twin/pulumi tests/twin/program tests/e2e/test_images_that_are_nowhere.py
@@ -32,13 +32,13 @@ test-twin: built  ## Run the tests against real nodes, etcd and the real Pulumi 
 test-engine: built  ## Of these, the ones of the engine, its plugins and the program
 	.venv/bin/pytest -m twin $(ENGINE)
 
-test-nodes: built  ## Of these, all others: machines, images, controller, trainer
+test-nodes: built  ## Of these, all others: machines, images, controller
 	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE) $(ELASTIC) $(CLOUDS))
 
 test-e2e: built  ## Run the whole path: up, train, evict, report, down
 	.venv/bin/pytest -m e2e --ignore=tests/e2e/test_clouds.py
 
-test-elastic: built  ## Run the tests of living workers: deaths, drains, returns, freezes, faults, the same bits
+test-elastic: built  ## Run the trainer with real agents and etcd: deaths, drains, returns, freezes, faults, the same bits
 	.venv/bin/pytest -m twin $(ELASTIC)
 
 test-clouds: built  ## Run the tests of the twin's clouds, their machines and their notices
