@@ -100,7 +100,7 @@ def test_a_cordoned_machine_is_no_room(follower, kubelet):
     kubelet.cordon(on=True)
     try:
         job = follower(replicas=1, most=3)
-        job.until("set aside", lambda: job.holds("Suspended"))
+        job.until("set aside", lambda: job.holds("Suspended") and not job.pods())
         job.stays("nobody is tried", lambda: not job.pods(), 3)
     finally:
         kubelet.cordon(on=False)
