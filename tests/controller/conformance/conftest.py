@@ -83,6 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "upstream_known_wrong(reason): the published TorchElastic controller is known to fail this"
     )
     config.addinivalue_line("markers", text)
+    config.addinivalue_line("markers", "only_on(ground, reason): says nothing on other grounds")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -101,6 +102,9 @@ def _wanted(item: pytest.Item) -> bool:
     """Whether a test is to run on the ground that it was made for."""
     spec = getattr(item, "callspec", None)
     ground = spec.params.get("ground") if spec else None
+    only = item.get_closest_marker("only_on")
+    if only and ground != only.args[0]:
+        return False
     chosen = os.environ.get("EVERSTEP_CONFORMANCE")
     if ground is None or chosen:
         return ground in (None, chosen)

@@ -2,8 +2,6 @@
 
 import pytest
 
-from tests.controller.conformance.fake_kubelet import FakeKubelet
-
 pytestmark = pytest.mark.upstream_known_wrong("it keeps to the number in the spec")
 
 FOLLOWS = {"everstep.dev/scaling": "capacity"}
@@ -94,9 +92,8 @@ def test_edits_of_all_three_numbers_count_at_once_and_cost_no_worker_that_stays(
     job.until("its worker knows", lambda: job.bounds_told() == {0: "1:1"})
 
 
+@pytest.mark.only_on("stand-in", "a rule of the controller's own")
 def test_a_cordoned_machine_is_no_room(follower, kubelet):
-    if not isinstance(kubelet, FakeKubelet):
-        pytest.skip("a rule of the controller's own, shown on the stand-in")
     kubelet.cordon(on=True)
     try:
         job = follower(replicas=1, most=3)

@@ -2,8 +2,6 @@
 
 import pytest
 
-from tests.controller.conformance.fake_kubelet import FakeKubelet
-
 
 def test_scale_out_adds_the_next_indices_and_leaves_the_others_alone(bench, name):
     job = bench.job(name, replicas=1)
@@ -172,9 +170,8 @@ DOWNWARD = {
 
 
 @pytest.mark.upstream_known_wrong("it passes over changes of minReplicas and maxReplicas")
+@pytest.mark.only_on("pods", "only a real kubelet shows a pod its annotations as a file")
 def test_a_running_worker_reads_bounds_that_changed(bench, kubelet, name):
-    if isinstance(kubelet, FakeKubelet):
-        pytest.skip("only a real kubelet shows a pod its annotations as a file")
     job = bench.job(name, replicas=1, most=2, pod=DOWNWARD)
     job.until_running({0})
     before, path = job.uids(), "/etc/everstep/nnodes"
