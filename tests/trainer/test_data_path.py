@@ -97,7 +97,9 @@ def test_shards_are_the_same_however_many_processes_make_them(folder, tmp_path):
 def test_a_conversion_that_is_interrupted_says_so_and_goes_on(folder, tmp_path):
     line = [sys.executable, "-m", "trainer.prepare", "--dataset=imagefolder", "--processes=2"]
     line += [f"--source={folder}", f"--output={tmp_path / 'shards'}", "--short-side=32"]
-    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as stopped:
+    # Whoever runs the tests in the background has SIGINT ignored, and all their children with them.
+    heard = ["env", "--default-signal=INT", *line]
+    with subprocess.Popen(heard, stderr=subprocess.PIPE, text=True) as stopped:
         assert stopped.stderr is not None
         assert "Converting" in stopped.stderr.readline()
         stopped.send_signal(signal.SIGINT)
