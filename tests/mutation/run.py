@@ -102,7 +102,8 @@ def _judge(mistake: Mistake, trees: "SimpleQueue[Path]") -> Verdict:
         file.write_text(sound)
         trees.put(tree)
     mark = "caught  " if verdict.caught_by else "SURVIVED"
-    print(f"{mark} {verdict.seconds:5.1f} s  {mistake.what}", file=sys.stderr, flush=True)
+    by = (verdict.caught_by or "").rpartition("/")[2]
+    print(f"{mark} {verdict.seconds:5.1f} s  {mistake.what}  {by}", file=sys.stderr, flush=True)
     return verdict
 
 
