@@ -23,6 +23,7 @@ from torch._C._distributed_c10d import Backend, PrefixStore, ProcessGroupGloo, S
 
 from everstep.elastic.group import COLLECTIVE_SECONDS, PeerLostError, losses_named
 
+ABORTED_SECONDS = 1.0  # a collective that was aborted has ended long before
 MEET_SECONDS = 30.0  # peers that were all alive a moment ago have met long before
 
 
@@ -84,11 +85,14 @@ class Link:
             self._backend.abort()
 
     def close(self) -> None:
-        """Let go of the group. The backend's own end may wait for its threads: not this one's problem."""
-        backend, self._backend = self._backend, None
-        if backend is not None:
-            threading.Thread(target=_forget, args=(backend,), daemon=True).start()
-        del backend
+        """Let go of the group.
+
+        The backend's own end waits for its threads, for ever where an exchange in it does not end: so
+        the last reference to it must be dropped by a thread that nobody waits for.
+        """
+        last = [self._backend]
+        self._backend = None
+        threading.Thread(target=last.clear, name="everstep-close", daemon=True).start()
 
     def sum(self, tensor: torch.Tensor) -> None:
         """Sum over all workers, in place."""
@@ -107,11 +111,10 @@ class Link:
         incoming: Sequence[tuple[int, int, torch.Tensor]],
     ) -> None:
         """Send and take tensors, all at once; each with the other's rank and a number for the pair."""
-        backend = self._backend
         self._wait(
             lambda: [
-                *(backend.send([tensor], rank, tag) for rank, tag, tensor in outgoing),
-                *(backend.recv([tensor], rank, tag) for rank, tag, tensor in incoming),
+                *(self._backend.send([tensor], rank, tag) for rank, tag, tensor in outgoing),
+                *(self._backend.recv([tensor], rank, tag) for rank, tag, tensor in incoming),
             ]
         )
 
@@ -130,12 +133,38 @@ class Link:
         if self.world_size == 1:
             return
         with losses_named():
-            for work in begin():
-                work.wait()
+            self._end_of(begin())
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
         if self._aborted.is_set():  # NCCL's kernels end without a word when they are aborted
             raise PeerLostError("the group was given up in the exchange")
+
+    def _end_of(self, works: list[Any]) -> None:
+        """Until these collectives have ended, or a moment after the group was given up.
+
+        In a thread, as for `meet`: gloo forgets about once in a hundred times to end a collective
+        whose peers closed their connections while this process was frozen.
+        """
+        ended, failures = threading.Event(), list[Exception]()
+
+        def wait() -> None:
+            try:
+                for work in works:
+                    work.wait()
+            except Exception as error:
+                failures.append(error)
+            with self._changed:
+                ended.set()
+                self._changed.notify_all()
+
+        threading.Thread(target=wait, name="everstep-exchange", daemon=True).start()
+        with self._changed:
+            self._changed.wait_for(lambda: ended.is_set() or self._aborted.is_set())
+            self._changed.wait_for(ended.is_set, ABORTED_SECONDS)
+        if not ended.is_set():
+            raise PeerLostError("the group was given up in an exchange that does not end")
+        if failures:
+            raise failures[0]
 
     def _build(self) -> None:
         try:
@@ -201,8 +230,3 @@ def _shut_down(descriptor: int, name: str) -> None:
             if connection.family in (socket.AF_INET, socket.AF_INET6):
                 connection.getpeername()  # a listening one has none and stays
                 connection.shutdown(socket.SHUT_RDWR)
-
-
-def _forget(backend: object) -> None:
-    """Drop the last reference here, in a thread of its own."""
-    del backend

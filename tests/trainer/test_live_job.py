@@ -69,9 +69,7 @@ def test_workers_live_through_a_death_a_drain_a_return_and_a_freeze(start):
     nodes.signal_all("w1", signal.SIGCONT)
     nodes.next_step(time.time(), world_size=3, seconds=240)
     assert processes_started(nodes, "w2") == 1, "w2's worker has lived through all of it"
-    # Once in a dozen runs a thawed worker does not leave its old group within 15 s, and its agent replaces it: why is
-    # not known yet. The others must never notice more of it than of any node that comes back.
-    assert processes_started(nodes, "w1") <= 3, "a frozen worker goes on when it is thawed"
+    assert processes_started(nodes, "w1") == 2, "a frozen worker goes on when it is thawed"
 
     for name in NAMES:  # all at once: only what is on the disk is left
         nodes.signal_all(name, signal.SIGKILL)

@@ -11,6 +11,7 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from everstep.elastic import copying
+from everstep.elastic import link as link_module
 from everstep.elastic.group import PeerLostError
 from everstep.elastic.link import Link, Meeting
 from everstep.elastic.live_worker import UnfitError, introduce
@@ -79,6 +80,38 @@ def test_an_abort_wakes_an_exchange_that_waits_for_a_silent_peer(port):
 
     assert isinstance(waited, float)
     assert waited < 5, "without an abort it would wait for ten minutes"
+
+
+class Stuck:
+    """As gloo now and then when peers go while this process is frozen: what it began ends no more, nor does it."""
+
+    ended = threading.Event()
+
+    def __init__(self, *_: object) -> None: ...
+
+    def allreduce(self, tensors: object) -> "Stuck":
+        return self
+
+    def wait(self) -> None:
+        self.ended.wait(20)
+
+    def __del__(self) -> None:
+        self.ended.wait(20)
+
+
+def test_an_exchange_that_never_ends_is_left_behind(port, monkeypatch):
+    monkeypatch.setattr(link_module, "ProcessGroupGloo", Stuck)
+    link = Link(Meeting(1, "127.0.0.1", port, 0, 2), CPU)
+    link.meet()
+    threading.Timer(0.2, link.abort).start()
+    began = time.monotonic()
+
+    with pytest.raises(PeerLostError, match="does not end"):
+        link.sum(torch.ones(1000))
+    link.close()
+
+    assert time.monotonic() - began < 5, "neither it nor its backend's end are waited for"
+    Stuck.ended.set()
 
 
 def test_an_abort_ends_a_meeting_whose_other_member_never_comes(port):
