@@ -130,11 +130,16 @@ def lose_and_regain(nodes: Nodes, numbers: random.Random) -> int:
         for name in numbers.sample(NAMES, numbers.choice([1, 1, 1, 2]))
     ]
     time.sleep(numbers.uniform(0, 1.5))
-    at = time.time()
+    generation = nodes.journal("step")[-1]["generation"]
     for kind, name in lost:
         act(nodes, kind, name)
         time.sleep(numbers.choice([0, 0, 0.3]))
-    nodes.next_step(at, len(NAMES) - len(lost), START_SECONDS)
+    away = sum(kind != "kill" for kind, _ in lost)  # a killed worker is soon replaced
+    nodes.next_step_where(
+        lambda step: step["generation"] > generation and step["world_size"] <= len(NAMES) - away,
+        START_SECONDS,
+        "the others go on",
+    )
     for kind, name in lost:
         if kind == "freeze":
             nodes.signal_all(name, signal.SIGCONT)

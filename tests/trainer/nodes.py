@@ -153,7 +153,7 @@ class Nodes:
 
     def worker(self, name: str) -> int:
         """Process id of a node's worker: the youngest of its processes."""
-        return max(self.processes(name))
+        return max(self.processes(name), key=_started)
 
     def exit_code(self, name: str, seconds: float) -> int:
         return self._agents[name].wait(seconds)
@@ -173,18 +173,22 @@ class Nodes:
 
     def next_step(self, after: float, world_size: int, seconds: float = 90) -> Entry:
         """The first step that a group of this size completed after a moment."""
-        return until(
-            lambda: next(
-                (
-                    e
-                    for e in self.journal("step")
-                    if e["at"] > after and e["world_size"] == world_size
-                ),
-                None,
-            ),
+        return self.next_step_where(
+            lambda step: step["at"] > after and step["world_size"] == world_size,
             seconds,
-            f"{world_size} workers take a step\n{self.logs()}",
+            f"{world_size} workers take a step",
         )
+
+    def next_step_where(self, fits: Callable[[Entry], bool], seconds: float, what: str) -> Entry:
+        """The first step that fits."""
+        try:
+            return until(
+                lambda: next((step for step in self.journal("step") if fits(step)), None),
+                seconds,
+                what,
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logs()}") from None
 
     def logs(self) -> str:
         parts = [
@@ -198,10 +202,22 @@ class Nodes:
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError, IndexError):
-                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                    if int(fields[3]) == session:
+                    if int(_status(int(entry.name))[3]) == session:
                         found.append(int(entry.name))
         return found
+
+
+def _started(process: int) -> int:
+    """When a process began, in ticks since the machine did; 0 of one that has ended."""
+    try:
+        return int(_status(process)[19])
+    except OSError:
+        return 0
+
+
+def _status(process: int) -> list[str]:
+    """The kernel's words about a process after its name; proc_pid_stat(5) counts them from 3."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
 
 
 def small_data(folder: Path, samples: int) -> Path:
