@@ -2,6 +2,7 @@
 
 import difflib
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -63,9 +64,25 @@ class SnugConv2d(nn.Conv2d):
         covered = _covered(self, images.shape[-2], images.shape[-1])
         if covered is None:
             return super().forward(images)
-        kernel = self.weight[:, :, covered[0], covered[1]]
+        kernel: torch.Tensor = _Inner.apply(self.weight, *covered)
         # Not a matrix product: Debian's torch has oneDNN for convolutions, but a plain BLAS.
-        return nn.functional.conv2d(images, kernel.contiguous(), self.bias)
+        return nn.functional.conv2d(images, kernel, self.bias)
+
+
+class _Inner(torch.autograd.Function):
+    """A part of a kernel: two slices, whose gradients autograd would fill, copy and lay out one by one."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, rows: slice, columns: slice) -> torch.Tensor:  # noqa: ANN401 - torch's
+        ctx.part = (slice(None), slice(None), rows, columns)
+        ctx.save_for_backward(weight)
+        return weight[ctx.part].contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # noqa: ANN401 - the same
+        whole = torch.zeros_like(*ctx.saved_tensors)
+        whole[ctx.part] = gradient
+        return whole, None, None
 
 
 def _covered(module: nn.Conv2d, height: int, width: int) -> tuple[slice, slice] | None:

@@ -37,6 +37,7 @@ from trainer.settings import Settings, result
 log = logging.getLogger(__name__)
 
 MOMENTUM = 0.9
+UNITS = "exact.ranges"  # the one tensor of the state that only `exact` has
 SCALARS = (
     4 + LIMBS
 )  # what rides on a step's exchange: see `trainer.step.exchange`; one more if exact
@@ -72,9 +73,14 @@ class Trainer:
     saved_step: int = 0
     last_step: dict[str, Any] = field(default_factory=dict)  # the journal's line of the last step
     _parts: list[torch.Tensor] = field(default_factory=list)
-    _numbers: torch.Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))
-    _signed: torch.Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.int64))
+    _numbers: torch.Tensor = field(init=False)
+    _signed: torch.Tensor = field(init=False)
     _seated: bool = False
+
+    def __post_init__(self) -> None:
+        """Room for the loop's own numbers where the group can copy them: on the model's device."""
+        self._numbers = torch.zeros(2, dtype=torch.float64, device=self.device)
+        self._signed = torch.zeros(2, dtype=torch.int64, device=self.device)
 
     @property
     def leads(self) -> bool:
@@ -202,6 +208,8 @@ class Trainer:
         state = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         for name, parameter in self.model.named_parameters():
             state[f"momentum.{name}"] = self.optimizer.state[parameter]["momentum_buffer"]
+        if isinstance(self.exchange, ExactExchange):
+            state[UNITS] = self.exchange.ranges
         return state
 
     def save(self) -> None:
@@ -220,8 +228,8 @@ class Trainer:
             },
         )
         state = self.tensors()
-        # Statistics change with the next forward pass, everything else only where `taken` is asked.
-        moving = {f"model.{name}" for name, _ in self.model.named_buffers()}
+        # Statistics change with the next forward pass, units with its sum, everything else only where `taken` is asked.
+        moving = {f"model.{name}" for name, _ in self.model.named_buffers()} | {UNITS}
         self.writer.start(state, manifest, steady=state.keys() - moving)
 
     def finish_snapshot(self) -> None:
@@ -267,6 +275,8 @@ class Trainer:
             tensor.copy_(fresh[name])
         for parameter in self.model.parameters():
             self.optimizer.state[parameter]["momentum_buffer"].zero_()
+        if isinstance(self.exchange, ExactExchange):
+            self.exchange.forget()
         self.step = self.evaluated = 0
         self.accuracy, self.account = 0.0, Account()
 
@@ -336,7 +346,8 @@ def assemble(
 
 def _exchange(settings: Settings, model: nn.Module) -> StepExchange | ExactExchange:
     if settings.mode == "exact":
-        return ExactExchange(model, scalars=SCALARS + 1)
+        shards = -(-settings.global_batch // settings.shard_size)
+        return ExactExchange(model, scalars=SCALARS + 1, shards=shards)
     return StepExchange(model, scalars=SCALARS, compress=settings.compress == "bf16")
 
 

@@ -61,12 +61,21 @@ def exchange(trainer: Trainer, ids: Ids) -> Sums:
 
 
 def _exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums:
-    """As `exchange`, shard by shard."""
+    """As `exchange`, shard by shard; anew where a shard's gradient outgrew its unit."""
+    while (sums := _try_exactly(trainer, exact, ids)) is None:
+        trainer.journal.note("coarser_unit", step=trainer.step + 1)
+        exact.clear()
+    if sums.sound:
+        exact.follow()
+    return sums
+
+
+def _try_exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums | None:
     loss = samples = words = unsound = 0
     for shard in _shards(trainer, ids):
         part = forward_backward(trainer, shard, len(ids))
-        fits = exact.add_shard(len(shard))
-        if fits and math.isfinite(part):
+        usable = exact.add_shard(len(shard))
+        if usable and math.isfinite(part):
             loss += round(part * LOSS_SCALE)
         else:
             unsound += 1  # a whole number says it to all: none of them is "not a number"
@@ -74,9 +83,10 @@ def _exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums:
     wishes = [int(trainer.group.regroup_wanted), int(trainer.group.leaving)]
     read = [samples, *map(round, to_limbs(words % 2**64))]
     trainer.accounting.begin(Name.EXCHANGE)
-    total, unsound, votes, leavers, samples, *limbs = exact.sum(
-        len(ids), [loss, unsound, *wishes, *read], trainer.seat.sum
-    )
+    scalars = exact.sum(len(ids), [loss, unsound, *wishes, *read], trainer.seat.sum)
+    if scalars is None:
+        return None
+    total, unsound, votes, leavers, samples, *limbs = scalars
     mean = math.nan if unsound else total / LOSS_SCALE
     return Sums(mean, not unsound, votes, leavers, samples, from_limbs(limbs))
 

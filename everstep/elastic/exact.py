@@ -2,13 +2,17 @@
 
 Floating-point sums depend on their order, and with the number of workers the order changes. So a
 global batch is cut into shards of a fixed size, whatever the number of workers; each shard's
-gradient is rounded to fixed point, and whole numbers are summed, whose sum has no order. Batch
-statistics likewise: each shard normalises by its own, and the running ones become the average over
-shards. What is left to be equal is the arithmetic of one shard: the same kernels on the same kind of
-processor, with the same number of threads.
+gradient is rounded to whole multiples of a unit, and whole numbers are summed, whose sum has no
+order. Batch statistics likewise: each shard normalises by its own, and the running ones become the
+average over shards. What is left to be equal is the arithmetic of one shard: the same kernels on the
+same kind of processor, with the same number of threads.
 
-Whole numbers are kept in float64, where sums below 2^53 are exact: processors without AVX-512
-convert floating-point numbers to 64-bit integers one by one, which took longer than everything else.
+Gradients are summed as 32-bit integers: no more bytes than floating point has. Each parameter has a
+unit of its own, a power of two, which follows its gradients: the next step's sums may be 64 times
+the last one's largest, and are kept 2^25 times finer than that. Where a shard does not fit all the
+same, all workers learn it before gradients travel, take a coarser unit, and compute the step again.
+Units follow from sums alone, so that they are the same for any number of workers; a joiner and a
+checkpoint have them as a part of the state.
 
 Why not round the sum of a worker's shards once: which shards a worker has depends on how many
 workers there are.
@@ -21,14 +25,15 @@ import torch
 from everstep.elastic.exchange import Total
 from everstep.elastic.sampler import Ids
 
-GRADIENT_SCALE = 2.0**36  # 1.5e-11 is the finest difference
+BITS = 31  # of a sum's magnitude
+HEADROOM = 6  # bits by which a step's sums may outgrow the last one's before it is computed again
+LEAST_RANGE = -2  # finer units than 2^-33 gain nothing: a tensor may also wake from a zero gradient
+FIRST_RANGE = 6
+MOST_RANGE = 20  # of a mean loss's gradient: beyond a million, training has diverged
 STATISTIC_SCALE = (
     2.0**30
 )  # times the samples of a global batch: thousands, of values up to a thousand
-LARGEST = (
-    2.0**10
-)  # of a shard's gradient, whose mean loss is of the order of 1; 128 such shards fit
-CHUNK = 2**17  # numbers rounded at a time: they stay in the processor's cache
+CHUNK = 2**18  # numbers rounded at a time: they stay in the processor's cache
 
 
 def cut(ids: Ids, shard_size: int) -> list[Ids]:
@@ -43,29 +48,43 @@ class ExactExchange:
         model: its parameters' gradients are summed, so each shard's loss must already be divided by
             the global batch.
         scalars: how many whole numbers ride along, each sum below 2^53.
+        shards: of a whole global batch; together they may fill a sum.
+
+    Attributes:
+        ranges: for each parameter the power of two below which its sums must stay, int32; a part of
+            the training state.
     """
 
-    def __init__(self, model: torch.nn.Module, scalars: int) -> None:
+    def __init__(self, model: torch.nn.Module, scalars: int, shards: int) -> None:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._buffers = list(model.buffers())
         self._before = [buffer.clone() for buffer in self._buffers]
-        tensors = [*self._parameters, *self._buffers]
-        sizes = [tensor.numel() for tensor in tensors]
         device = self._parameters[0].device
-        self._flat = torch.zeros(sum(sizes) + scalars, dtype=torch.float64, device=device)
-        *parts, self._scalars = torch.split(self._flat, [*sizes, scalars])
-        self._sums = parts[: len(self._parameters)]
+        sizes = [parameter.numel() for parameter in self._parameters]
+        self._gradients = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
+        self._sums = torch.split(self._gradients, sizes)
+        # Sums of whole numbers are exact in float64, too, and there are few of these.
+        sizes = [*(buffer.numel() for buffer in self._buffers), len(self._parameters), scalars]
+        self._rest = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
+        *statistics, self._misfits, self._scalars = torch.split(self._rest, sizes)
         self._statistics = [
-            part.view(buffer.shape)
-            for part, buffer in zip(parts[len(self._parameters) :], self._buffers, strict=True)
+            part.view(buffer.shape) for part, buffer in zip(statistics, self._buffers, strict=True)
         ]
         self._chunk = CHUNK if device.type == "cpu" else 2**24
         self._scratch = torch.empty(self._chunk, dtype=torch.float32, device=device)
-        self._in_flight = False
+        self._rounded = torch.empty(self._chunk, dtype=torch.int32, device=device)
+        self._shards, self._in_flight = shards, False
+        self.ranges = torch.empty(len(self._parameters), dtype=torch.int32, device=device)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin a run: nothing is known of its gradients."""
+        self.ranges.fill_(FIRST_RANGE)
 
     def clear(self) -> None:
         """Begin a step, or a shard's backward pass anew."""
-        self._flat.zero_()
+        self._gradients.zero_()
+        self._rest.zero_()
         _copy(self._before, self._buffers)
         self._in_flight = True
         for parameter in self._parameters:
@@ -85,14 +104,18 @@ class ExactExchange:
     def add_shard(self, samples: int) -> bool:
         """Take one shard's gradients and statistics, and make room for the next shard.
 
-        False where a gradient is too large for fixed point, or no number at all: the step's sum is
-        then of no use, and the caller has to tell the others.
+        False where a gradient is no number, or too large for any unit: the step's sum is then of no
+        use, and the caller has to tell the others.
         """
-        squares = []
-        for parameter, total in zip(self._parameters, self._sums, strict=True):
+        largest = []
+        for parameter, total, power in zip(
+            self._parameters, self._sums, self.ranges.tolist(), strict=True
+        ):
             if parameter.grad is not None:
-                squares += self._add(parameter.grad, total)
+                largest.append(self._add(parameter.grad, total, 2.0 ** (BITS - power)))
                 parameter.grad = None
+            else:
+                largest.append(parameter.new_zeros(()))
         for buffer, before, total in zip(
             self._buffers, self._before, self._statistics, strict=True
         ):
@@ -101,11 +124,14 @@ class ExactExchange:
             else:  # a counter of batches
                 total.add_(buffer - before)
         _copy(self._buffers, self._before)
-        return not squares or bool(torch.stack(squares).max() < LARGEST**2)
+        return self._fit(torch.stack(largest).double())
 
     @torch.no_grad()
-    def sum(self, samples: int, scalars: Sequence[int], total: Total) -> list[int]:
+    def sum(self, samples: int, scalars: Sequence[int], total: Total) -> list[int] | None:
         """Exchange: gradients become the parameters' own, statistics are averaged, scalars returned.
+
+        None where some shard did not fit: units are coarser now, and the step has to be computed
+        again.
 
         Args:
             samples: of the whole global batch.
@@ -113,12 +139,19 @@ class ExactExchange:
             total: sums over all workers.
         """
         self._scalars.copy_(torch.tensor(scalars, dtype=torch.float64))
-        total(self._flat)
+        total(self._rest)
+        misfits = self._misfits > 0
+        if misfits.any():
+            self.ranges.add_(HEADROOM * misfits).clamp_(max=MOST_RANGE)
+            return None
+        total(self._gradients)
         self._in_flight = False
-        for parameter, summed in zip(self._parameters, self._sums, strict=True):
+        for parameter, summed, power in zip(
+            self._parameters, self._sums, self.ranges.tolist(), strict=True
+        ):
             parameter.grad = torch.empty_like(parameter)
             for part, whole in self._chunks(parameter.grad, summed):
-                torch.mul(whole, 1 / GRADIENT_SCALE, out=part)
+                part.copy_(whole).mul_(2.0 ** (power - BITS))
         for buffer, summed in zip(self._buffers, self._statistics, strict=True):
             if buffer.is_floating_point():
                 buffer.copy_(summed / (STATISTIC_SCALE * samples))
@@ -126,18 +159,37 @@ class ExactExchange:
                 buffer.add_(summed.to(buffer.dtype))
         return [int(number) for number in self._scalars.tolist()]
 
-    def _add(self, gradient: torch.Tensor, total: torch.Tensor) -> list[torch.Tensor]:
-        """Add it, rounded to whole multiples of 1/scale; the sums of squares of its pieces.
+    def follow(self) -> None:
+        """Choose the next step's units by the sums that have arrived; only if they were numbers."""
+        bounds = torch.stack([torch.stack(torch.aminmax(summed)) for summed in self._sums])
+        chosen = []
+        for (least, most), power in zip(bounds.tolist(), self.ranges.tolist(), strict=True):
+            grown = max(-least, most).bit_length() - BITS + power + HEADROOM
+            chosen.append(max(LEAST_RANGE, min(grown, MOST_RANGE)))
+        self.ranges.copy_(torch.tensor(chosen))
 
-        Scaling by a power of two is itself exact. A sum of squares is not less than any of them, and
-        no number where one is none: the cheapest bound on the largest.
+    def _add(self, gradient: torch.Tensor, total: torch.Tensor, scale: float) -> torch.Tensor:
+        """Add it, rounded to whole multiples of 1/scale; the largest magnitude in it.
+
+        Scaling by a power of two is itself exact. What does not fit becomes some other number: the
+        sum is not used then.
         """
-        squares = []
+        bounds = list[torch.Tensor]()
         for part, whole in self._chunks(gradient, total):
-            squares.append(torch.dot(part, part))
-            scaled = torch.mul(part, GRADIENT_SCALE, out=self._scratch[: len(part)])
-            whole.add_(scaled.round_())
-        return squares
+            bounds += torch.aminmax(part)
+            scaled = torch.mul(part, scale, out=self._scratch[: len(part)]).round_()
+            whole.add_(self._rounded[: len(part)].copy_(scaled))
+        return torch.stack(bounds).abs().max()
+
+    def _fit(self, largest: torch.Tensor) -> bool:
+        """Note the parameters whose gradient is too large for its unit; whether a wider range exists."""
+        share = (
+            0.5 / self._shards
+        )  # of a range that one shard may fill; half, for what rounding adds
+        if not bool((largest < 2.0**MOST_RANGE * share).all()):  # also where one is no number
+            return False
+        self._misfits += (largest >= torch.exp2(self.ranges.double()) * share).to(self._misfits)
+        return True
 
     def _chunks(
         self, tensor: torch.Tensor, total: torch.Tensor

@@ -55,7 +55,7 @@ from everstep.elastic.recovery import (
     Train,
     Warm,
 )
-from everstep.elastic.worker import end_process
+from everstep.elastic.worker import connect_to_agent, end_process
 from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
@@ -361,14 +361,8 @@ class LiveGroup:
 
 def attach_live(device: torch.device, accounting: Accounting | None = None) -> LiveGroup | None:
     """The group of a worker whose agent works in `live` mode; None where no agent started this process."""
-    path = os.environ.get(channel.SOCKET_VARIABLE)
-    if not path:
-        return None
-    try:
-        return LiveGroup(channel.connect(path), device, accounting)
-    except OSError as error:
-        log.warning("no agent at %s (%s): this worker trains alone", path, error)
-        return None
+    line = connect_to_agent()
+    return LiveGroup(line, device, accounting) if line else None
 
 
 def interruptible(model: nn.Module, check: Callable[[], None]) -> None:

@@ -190,11 +190,20 @@ def end_process(reason: str, code: int = RESTART) -> NoReturn:
 
 def attach() -> Group:
     """The group that this process is in."""
+    line = connect_to_agent()
+    return Attached(line) if line else Alone()
+
+
+def connect_to_agent() -> channel.Line | None:
+    """The line to the agent that started this process; None where none did.
+
+    An agent that has died meanwhile takes this process with it: on its own it would be a second
+    writer, or wait for peers that do not know of it.
+    """
     path = os.environ.get(channel.SOCKET_VARIABLE)
     if not path:
-        return Alone()
+        return None
     try:
-        return Attached(channel.connect(path))
+        return channel.connect(path)
     except OSError as error:
-        log.warning("no agent at %s (%s): this worker trains alone", path, error)
-        return Alone()
+        end_process(f"the node's agent is gone ({error})")

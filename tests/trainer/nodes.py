@@ -88,9 +88,10 @@ class Nodes:
         *,
         job: str = "job",
         workers: int = 1,
+        most: int = 3,
         bounds_file: Path | None = None,
     ) -> None:
-        self._workers, self._bounds_file = workers, bounds_file
+        self._workers, self._most, self._bounds_file = workers, most, bounds_file
         self.run, self._folder, self._etcd, self._options = (
             folder / "runs" / job,
             folder,
@@ -124,7 +125,7 @@ class Nodes:
             "--rdzv_backend=etcd",
             f"--rdzv_endpoint={self._etcd}",
             f"--rdzv_id={self._job}",
-            "--nnodes=1:3",
+            f"--nnodes=1:{self._most}",
             *flags,
         ]
         per_node = [f"--nproc_per_node={self._workers}"]
@@ -146,10 +147,13 @@ class Nodes:
         self._agents[name].send_signal(number)
 
     def signal_all(self, name: str, number: signal.Signals) -> None:
-        """To every process of a node at once."""
-        for process in self.processes(name):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, number)
+        """To every process of a node at once, those included that are started meanwhile."""
+        told = set[int]()
+        while fresh := set(self.processes(name)) - told:
+            for process in fresh:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, number)
+            told |= fresh
 
     def worker(self, name: str) -> int:
         """Process id of a node's worker: the youngest of its processes."""

@@ -108,3 +108,21 @@ def test_without_an_agent_a_worker_is_alone(monkeypatch):
 
     assert isinstance(attach(), Alone)
     assert attach().commit(0, 1)
+
+
+def test_a_worker_whose_agent_has_died_meanwhile_ends_too(tmp_path):
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from everstep.elastic.worker import attach; attach(); print('went on')",
+        ],
+        env={channel.SOCKET_VARIABLE: str(tmp_path / "gone"), "PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == RESTART
+    assert "the node's agent is gone" in ended.stderr
+    assert "went on" not in ended.stdout

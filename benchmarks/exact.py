@@ -1,0 +1,172 @@
+"""`exact` mode: the bits of an undisturbed run, after any history of the group.
+
+    python3 -m benchmarks.exact --schedules 20
+    python3 -m benchmarks.exact --schedules 2 --models resnet18 --steps 20     # to try it
+
+For each model one worker trains alone; then the same run goes through seeded schedules on one to four
+nodes (real agents, workers and etcd on loopback): after each step or so one of them is killed, frozen,
+drained or started, also those that were the only ones to train. Each schedule's sha256 of parameters, statistics,
+momentum and units has to be the first one's. Exits with 1 where one is not.
+"""
+
+import argparse
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.schedules import KINDS, act
+from tests.trainer.nodes import Nodes, running_etcd, small_data, until
+from trainer.settings import any_result
+
+NAMES = ("w0", "w1", "w2", "w3")
+RUN_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One schedule."""
+
+    model: str
+    seed: int
+    events: dict[str, int]
+    group_sizes: list[int]
+    repeated: int
+    sha256: str
+    equal: bool
+
+
+def main() -> None:
+    """Play them all."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--schedules", type=int, default=20, help="for each model")
+    parser.add_argument("--models", nargs="+", default=["resnet18", "efficientnet_b0"])
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0, help="of the first; the others follow")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    outcomes = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for outcome in played(Path(scratch), options):
+            outcomes.append(outcome)
+            if not options.json:
+                print(sentence(outcome), flush=True)
+    wrong = [outcome for outcome in outcomes if not outcome.equal]
+    if options.json:
+        print(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
+    else:
+        print(f"{len(outcomes)} schedules, {len(wrong)} with other bits than an undisturbed run")
+    sys.exit(1 if wrong else 0)
+
+
+def sentence(outcome: Outcome) -> str:
+    """One schedule, for people."""
+    events = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.events.items()))
+    return (
+        f"{outcome.model} {outcome.seed}: {'equal' if outcome.equal else 'DIFFERENT'} {outcome.sha256[:16]}; "
+        f"{sum(outcome.events.values())} events ({events}); groups of {outcome.group_sizes}"
+    )
+
+
+def played(folder: Path, options: argparse.Namespace) -> Iterator[Outcome]:
+    """Schedule after schedule, each judged by its model's undisturbed run."""
+    data = small_data(folder, samples=600)
+    with running_etcd(folder) as etcd:
+        for model in options.models:
+            line = ["--model", model, "--dataset", "fashion-mnist", "--data", str(data)]
+            line += ["--global-batch", "24", "--shard-size", "2", "--mode", "exact"]
+            line += ["--max-steps", str(options.steps), "--checkpoint-seconds", "1"]
+            due, _ = finished(started(folder, etcd, line, f"{model}-alone", NAMES[:1]))
+            print(f"{model} undisturbed: {due}", file=sys.stderr, flush=True)
+            for seed in range(options.seed, options.seed + options.schedules):
+                yield disturbed(folder, etcd, line, seed, due)
+
+
+def started(folder: Path, etcd: str, line: list[str], job: str, names: Sequence[str]) -> Nodes:
+    """A job that takes its first steps on these nodes."""
+    (folder / job).mkdir()
+    nodes = Nodes(folder / job, etcd, line, job=job, most=len(NAMES))
+    for name in names:
+        nodes.start(name)
+    return nodes
+
+
+def finished(nodes: Nodes) -> tuple[str, list[int]]:
+    """The sha256 of a run that ends by itself, and the sizes of the groups that took steps."""
+    try:
+        until(lambda: any_result(nodes.run), RUN_SECONDS, "the run is complete")
+    finally:
+        nodes.close()
+    result = any_result(nodes.run)
+    assert result is not None, "it was there a moment ago"
+    return str(result["sha256"]), sorted({step["world_size"] for step in nodes.journal("step")})
+
+
+def disturbed(folder: Path, etcd: str, line: list[str], seed: int, due: str) -> Outcome:
+    """A run through a seeded schedule."""
+    numbers = random.Random(seed)  # noqa: S311 - a schedule is no secret
+    model = line[1]
+    first = NAMES[: numbers.randint(1, len(NAMES))]
+    nodes = started(folder, etcd, line, f"{model}-{seed}", first)
+    try:
+        events = disturb(nodes, numbers, list(first))
+    except BaseException:
+        nodes.close()
+        raise
+    sha256, sizes = finished(nodes)
+    steps = nodes.journal("step")
+    repeated = len(steps) - len({step["step"] for step in steps})
+    return Outcome(model, seed, events, sizes, repeated, sha256, sha256 == due)
+
+
+def disturb(nodes: Nodes, numbers: random.Random, here: list[str]) -> dict[str, int]:
+    """Until the run is complete: nodes go, come back, come for the first time; how often what happened."""
+    away: dict[str, str] = {}
+    events: dict[str, int] = {}
+    deadline = time.monotonic() + RUN_SECONDS
+    at = 0.0
+    while trained_on(nodes, at) and time.monotonic() < deadline:
+        time.sleep(numbers.uniform(0, 1.5))
+        at = time.time()
+        absent = [name for name in NAMES if name not in here]
+        if absent and (len(here) == 1 or numbers.random() < 0.5):
+            name = numbers.choice(absent)
+            here.append(name)
+            if away.pop(name, "") == "freeze":
+                kind = "thaw"
+                nodes.signal_all(name, signal.SIGCONT)
+            else:
+                kind = "start"
+                nodes.start(name)
+        else:
+            name, kind = numbers.choice(here), numbers.choice(KINDS)
+            act(nodes, kind, name)
+            if kind != "kill":
+                here.remove(name)
+                away[name] = kind
+        events[kind] = events.get(kind, 0) + 1
+    for name, kind in away.items():
+        if kind == "freeze":
+            nodes.signal_all(name, signal.SIGCONT)
+    return events
+
+
+def trained_on(nodes: Nodes, after: float) -> bool:
+    """Wait for a step that was completed after a moment; false where the run is complete instead."""
+    until(
+        lambda: any_result(nodes.run) or any(step["at"] > after for step in nodes.journal("step")),
+        RUN_SECONDS,
+        "the run goes on",
+    )
+    return not any_result(nodes.run)
+
+
+if __name__ == "__main__":
+    main()
