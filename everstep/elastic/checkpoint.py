@@ -184,7 +184,9 @@ def write(
         shutil.rmtree(aside, ignore_errors=True)
         raise OSError(error.errno, error.strerror, str(folder)) from error
     if not commit(manifest):
-        raise FencedError(f"generation {manifest.generation} may not commit it any more")
+        raise FencedError(
+            f"generation {manifest.generation} may not commit it: another is current, or etcd does not answer"
+        )
     _put_in_place(aside, final)
     _sync(folder)
     _retire(folder, manifest.step, keep)
