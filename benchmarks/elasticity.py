@@ -25,9 +25,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.trainer.nodes import Entry, Nodes, running_etcd, small_data
+from tests.trainer.nodes import NAMES, Entry, Nodes, running_etcd, small_data
 
-NAMES = ("w0", "w1", "w2")
 START_SECONDS = 300
 
 

@@ -23,10 +23,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.trainer.nodes import REPOSITORY, Nodes, running_etcd, small_data
+from tests.trainer.nodes import NAMES, REPOSITORY, Nodes, running_etcd, small_data
 from tests.unit.elastic.ledger_simulation import play, write_run
 
-NAMES = ("w0", "w1", "w2")
 START_SECONDS = 300.0
 KINDS = ("kill", "vanish", "freeze", "drain")
 

@@ -39,9 +39,8 @@ from everstep.cli.run import Run
 from everstep.cli.screen import report_screen
 from everstep.cli.seconds import counted_steps
 from everstep.cli.sources import Folder
-from tests.trainer.nodes import REPOSITORY, Nodes, running_etcd, small_data
+from tests.trainer.nodes import NAMES, REPOSITORY, Nodes, running_etcd, small_data
 
-NAMES = ("w0", "w1", "w2")
 START_SECONDS = 300
 END_SECONDS = 60
 LEAST_AWAY_SECONDS = 5.0

@@ -16,10 +16,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.trainer.nodes import Nodes, running_etcd
+from tests.trainer.nodes import NAMES, Nodes, running_etcd
 from trainer.prepare import DEBIAN_FOLDER, prepare_fashion_mnist
 
-NAMES = ("w0", "w1", "w2")
 START_SECONDS = 300
 
 

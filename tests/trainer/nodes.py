@@ -19,6 +19,7 @@ from everstep.progress import Silent
 from twin.toolchain import ensure_tools
 
 REPOSITORY = Path(__file__).parents[2]
+NAMES = ("w0", "w1", "w2")
 Entry = Mapping[str, Any]
 
 
@@ -170,7 +171,7 @@ class Nodes:
     def members(self) -> int:
         """How many agents are registered, those included that train in no group."""
         with contextlib.closing(Etcd(EtcdOptions(endpoints=(self._etcd,)))) as etcd:
-            return len(etcd.get("/everstep/job/members/")[0])
+            return len(etcd.get(f"/everstep/{self._job}/members/")[0])
 
     def journal(self, kind: str) -> list[Entry]:
         return [entry for entry in read_all(self.run / "journal") if entry["kind"] == kind]

@@ -11,42 +11,15 @@ import time
 import pytest
 
 from everstep.elastic import checkpoint
-from tests.trainer.nodes import Nodes, running_etcd, small_data
+from tests.trainer.nodes import NAMES
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
-
-NAMES = ("w0", "w1", "w2")
-
-
-@pytest.fixture
-def etcd(tmp_path):
-    with running_etcd(tmp_path) as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def start(tmp_path, etcd):
-    """Starts nodes of one job, with these more options of the trainer."""
-    data = small_data(tmp_path, samples=3000)
-    fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
-    clusters: list[Nodes] = []
-
-    def begin(*options: str, names: tuple[str, ...] = NAMES) -> Nodes:
-        nodes = Nodes(tmp_path, etcd, [*fixed, "--checkpoint-seconds", "2", *options])
-        clusters.append(nodes)
-        for name in names:
-            nodes.start(name)
-        return nodes
-
-    yield begin
-    for nodes in clusters:
-        nodes.close()
 
 
 def test_in_restart_mode_a_job_outlives_a_drain_a_loss_a_freeze_and_the_loss_of_all_and_finishes(
     start,
 ):
-    nodes = start("--mode", "restart", "--global-batch", "12", "--epochs", "1000")
+    nodes = start("--mode", "restart")
     nodes.next_step(0, world_size=3, seconds=240)
 
     drained = time.time()

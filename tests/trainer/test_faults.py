@@ -9,32 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.nodes import REPOSITORY, Nodes, free_port, running_etcd, small_data, until
+from tests.trainer.nodes import REPOSITORY, Nodes, free_port, small_data, until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
 STATE_MEGABYTES = 90  # ResNet-18 with momentum
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Starts nodes of a job, with these options of the trainer."""
-    data = small_data(tmp_path, samples=600)
-    fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
-    fixed += ["--global-batch", "12", "--epochs", "1000", "--checkpoint-seconds", "1"]
-    clusters: list[Nodes] = []
-    with running_etcd(tmp_path) as etcd:
-
-        def begin(*options: str, names: tuple[str, ...] = ("w0",)) -> Nodes:
-            nodes = Nodes(tmp_path, etcd, [*fixed, *options])
-            clusters.append(nodes)
-            for name in names:
-                nodes.start(name)
-            return nodes
-
-        yield begin
-        for nodes in clusters:
-            nodes.close()
 
 
 @pytest.fixture
@@ -70,7 +49,7 @@ def news(nodes: Nodes, kind: str, after: float):
 def test_a_full_and_then_a_read_only_disk_fail_saves_loudly_while_training_goes_on(
     small_disk, start
 ):
-    nodes = start()
+    nodes = start(names=("w0",))
 
     failed = news(nodes, "checkpoint_failed", 0)
     assert "No space left" in failed["reason"]
@@ -92,7 +71,7 @@ def test_a_full_and_then_a_read_only_disk_fail_saves_loudly_while_training_goes_
 
 @pytest.mark.parametrize("mode", ["live", "exact"])
 def test_a_loss_that_is_no_number_ends_the_run_and_names_the_step(start, mode):
-    nodes = start("--mode", mode, "--learning-rate", "1e30")
+    nodes = start("--mode", mode, "--learning-rate", "1e30", names=("w0",))
 
     assert nodes.exit_code("w0", 240) == 1
     steps = [entry["step"] for entry in nodes.journal("step")]
@@ -101,7 +80,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_the_step(start, mode):
 
 
 def test_steps_without_a_number_are_left_out_where_that_is_asked_for_but_not_for_ever(start):
-    nodes = start("--nonfinite-loss", "skip", "--learning-rate", "1e30")
+    nodes = start("--nonfinite-loss", "skip", "--learning-rate", "1e30", names=("w0",))
 
     assert nodes.exit_code("w0", 240) == 1
     unsound = [entry["step"] for entry in nodes.journal("unsound_step")]
@@ -111,7 +90,7 @@ def test_steps_without_a_number_are_left_out_where_that_is_asked_for_but_not_for
 
 
 def test_a_worker_of_another_image_version_is_turned_away_and_the_others_train_on(start, tmp_path):
-    nodes = start()
+    nodes = start(names=("w0",))
     nodes.next_step(0, world_size=1, seconds=240)
     other = tmp_path / "other"
     for package in ("trainer", "everstep"):

@@ -9,32 +9,9 @@ import time
 
 import pytest
 
-from tests.trainer.nodes import REPOSITORY, Nodes, running_etcd, small_data
+from tests.trainer.nodes import NAMES, REPOSITORY, Nodes
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
-
-NAMES = ("w0", "w1", "w2")
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Starts nodes of a job of its own folder, with these options of the trainer."""
-    data = small_data(tmp_path, samples=1200)
-    fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
-    clusters: list[Nodes] = []
-    with running_etcd(tmp_path) as etcd:
-
-        def begin(*options: str, names: tuple[str, ...] = NAMES, job: str = "job") -> Nodes:
-            nodes = Nodes(tmp_path, etcd, [*fixed, "--checkpoint-seconds", "2", *options])
-            nodes.run = tmp_path / "runs" / job
-            clusters.append(nodes)
-            for name in names:
-                nodes.start(name)
-            return nodes
-
-        yield begin
-        for nodes in clusters:
-            nodes.close()
 
 
 def processes_started(nodes: Nodes, name: str) -> int:
@@ -46,7 +23,7 @@ def steps_in_order(nodes: Nodes) -> list[int]:
 
 
 def test_workers_live_through_a_death_a_drain_a_return_and_a_freeze(start):
-    nodes = start("--global-batch", "12", "--epochs", "1000")
+    nodes = start()
     nodes.next_step(0, world_size=3, seconds=240)
 
     killed = time.time()
@@ -109,7 +86,7 @@ def test_in_exact_mode_a_disturbed_run_has_the_very_bits_of_an_undisturbed_one(s
 def test_a_stopped_worker_of_a_living_agent_is_replaced_and_a_job_told_to_go_saves_its_last_step(
     start,
 ):
-    nodes = start("--global-batch", "12", "--epochs", "1000", names=("w0", "w1"))
+    nodes = start(names=("w0", "w1"))
     nodes.next_step(0, world_size=2, seconds=240)
 
     stopped = time.time()
@@ -128,7 +105,7 @@ def test_a_stopped_worker_of_a_living_agent_is_replaced_and_a_job_told_to_go_sav
 
 
 def test_a_worker_of_another_model_is_turned_away_and_the_others_train_on(start):
-    nodes = start("--global-batch", "12", "--epochs", "1000", names=("w0",))
+    nodes = start(names=("w0",))
     nodes.next_step(0, world_size=1, seconds=240)
 
     nodes.start("w1", "--model", "resnet34")

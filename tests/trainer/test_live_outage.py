@@ -6,50 +6,27 @@ import time
 
 import pytest
 
-from tests.trainer.nodes import Nodes, etcd_process, small_data, until
+from tests.trainer.nodes import Nodes, until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 OUTAGE_SECONDS = 30
-ENDLESS = ("--global-batch", "12", "--epochs", "1000")
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """Starts nodes of a job, with so many workers each; gives them and etcd's process."""
-    data = small_data(tmp_path, samples=1200)
-    fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
-    started: list[Nodes] = []
-    with etcd_process(tmp_path) as (endpoint, etcd):
-
-        def begin(*names: str, **more) -> tuple[Nodes, object]:
-            options = [*fixed, "--checkpoint-seconds", "2", *ENDLESS]
-            nodes = Nodes(tmp_path, endpoint, options, **more)
-            started.append(nodes)
-            for name in names:
-                nodes.start(name)
-            return nodes, etcd
-
-        yield begin
-        etcd.send_signal(signal.SIGCONT)
-        for nodes in started:
-            nodes.close()
 
 
 def workers_started(nodes: Nodes, name: str) -> int:
     return sum(entry["node"] == f"node-{name}" for entry in nodes.journal("start"))
 
 
-def test_half_a_minute_without_etcd_costs_no_step_and_commits_go_through_after_it(cluster):
-    nodes, etcd = cluster("w0", "w1", "w2")
+def test_half_a_minute_without_etcd_costs_no_step_and_commits_go_through_after_it(start, etcd):
+    nodes, server = start(), etcd[1]
     first = nodes.next_step(0, world_size=3, seconds=300)
     until(lambda: nodes.journal("checkpoint"), 60, f"something is committed\n{nodes.logs()}")
 
-    etcd.send_signal(signal.SIGSTOP)
+    server.send_signal(signal.SIGSTOP)
     away = time.time()
     time.sleep(OUTAGE_SECONDS)
     back = time.time()
-    etcd.send_signal(signal.SIGCONT)
+    server.send_signal(signal.SIGCONT)
     until(
         lambda: [entry for entry in nodes.journal("checkpoint") if entry["at"] > back],
         60,
@@ -66,8 +43,8 @@ def test_half_a_minute_without_etcd_costs_no_step_and_commits_go_through_after_i
     assert [workers_started(nodes, name) for name in ("w0", "w1", "w2")] == [1, 1, 1]
 
 
-def test_a_worker_that_dies_takes_its_neighbour_on_the_node_and_no_other_node(cluster):
-    nodes, _ = cluster("w0", "w1", workers=2)
+def test_a_worker_that_dies_takes_its_neighbour_on_the_node_and_no_other_node(start):
+    nodes = start(names=("w0", "w1"), workers=2)
     nodes.next_step(0, world_size=4, seconds=400)
 
     killed = time.time()
@@ -83,12 +60,10 @@ def test_a_worker_that_dies_takes_its_neighbour_on_the_node_and_no_other_node(cl
     assert done == list(range(1, done[-1] + 1)), "no step may be missing"
 
 
-def test_bounds_that_are_raised_while_they_train_let_a_spare_in_and_restart_nobody(
-    cluster, tmp_path
-):
+def test_bounds_that_are_raised_while_they_train_let_a_spare_in_and_restart_nobody(start, tmp_path):
     bounds = tmp_path / "nnodes"
     bounds.write_text("1:1")
-    nodes, _ = cluster("w0", bounds_file=bounds)
+    nodes = start(names=("w0",), bounds_file=bounds)
     nodes.next_step(0, world_size=1, seconds=300)
     nodes.start("w1")
     until(lambda: nodes.members() == 2, 300, f"w1 is warm and waits\n{nodes.logs()}")
