@@ -71,6 +71,14 @@ def _scaling_has_a_controller(scaling: str, kind: str) -> list[Fault]:
     return [Fault("job.scaling", scaling, rule, cure)]
 
 
+def _exact_loses_nothing(mode: str, compress: str) -> list[Fault]:
+    """Check that sums that must have the same bits everywhere keep all of them."""
+    if mode != "exact" or compress == "none":
+        return []
+    rule = "rounds what `mode: exact` must not"
+    return [Fault("job.compress", compress, rule, "use compress none, or mode live")]
+
+
 def _job_name_free(name: str, dataset: str) -> list[Fault]:
     """Check that the job's pods cannot be taken for those of data preparation."""
     if name != f"prepare-{dataset}":
@@ -103,5 +111,6 @@ RULES = (
     Rule(("etcd.members",), _members_odd),
     Rule(("controller.kind", "controller.image"), _upstream_has_image),
     Rule(("job.scaling", "controller.kind"), _scaling_has_a_controller),
+    Rule(("job.mode", "job.compress"), _exact_loses_nothing),
     Rule(("job.name", "data.dataset"), _job_name_free),
 )

@@ -148,6 +148,20 @@ class JobConfig(Section):
         description="When the group changes: `restart`: worker processes restart; `live`: they go "
         "on; `exact`: they go on, with bit-identical results.",
     )
+    shard_size: int = Field(
+        default=32,
+        ge=1,
+        description="Samples that `exact` computes at a time; its results depend on it. Larger is faster; "
+        "workers are equally busy where their number divides that of the shards.",
+    )
+    compress: Literal["none", "bf16"] = Field(
+        default="none",
+        description="`bf16`: gradients take half the bytes on the wire; `live` only.",
+    )
+    nonfinite_loss: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="At a loss that is no number: `stop` the run, or `skip` the step's update.",
+    )
     resources: WorkerResources = Field(
         default_factory=WorkerResources, description="What one worker asks of its node."
     )

@@ -21,6 +21,7 @@ from components.platform.gpu import EFA, GPU
 from components.platform.pods import (
     PULL_POLICY,
     WORKER,
+    WORKER_METRICS_PORT,
     container_security,
     field_env,
     pod_security,
@@ -110,7 +111,13 @@ def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:
                 "replicas": args.config.replicas,
                 "restartPolicy": "ExitCode",  # the only one that lets a spot worker come back
                 "template": {
-                    "metadata": {"labels": {**WORKER, **args.storage.pod_labels}},
+                    "metadata": {
+                        "labels": {**WORKER, **args.storage.pod_labels},
+                        "annotations": {
+                            "prometheus.io/scrape": "true",
+                            "prometheus.io/port": str(WORKER_METRICS_PORT),
+                        },
+                    },
                     "spec": _pod(args),
                 },
             }
@@ -177,6 +184,10 @@ def _container(args: ElasticTrainingJobArgs) -> dict[str, Any]:
         "imagePullPolicy": PULL_POLICY,
         "args": arguments(args),
         "env": _environment(config),
+        "ports": [
+            {"name": f"metrics-{rank}", "containerPort": WORKER_METRICS_PORT + rank}
+            for rank in range(max(1, config.gpus_per_worker))
+        ],
         **_secrets(config),
         "securityContext": container_security(read_only=False),  # torch caches kernels
         "resources": {
@@ -221,6 +232,9 @@ def arguments(args: ElasticTrainingJobArgs) -> list[str]:
         **({"fresh": config.fresh} if config.fresh else {}),
         **({"accept-data": config.accept_data} if config.accept_data else {}),
         **({"loader-workers": config.loader_workers} if config.loader_workers else {}),
+        **({"shard-size": config.shard_size} if config.mode == "exact" else {}),
+        **({"compress": config.compress} if config.compress != "none" else {}),
+        **({"nonfinite-loss": config.nonfinite_loss} if config.nonfinite_loss != "stop" else {}),
     }
     return [
         f"--nproc_per_node={max(1, config.gpus_per_worker)}",
@@ -250,5 +264,6 @@ def _environment(config: JobConfig) -> list[Any]:
         *(field_env(name, path) for name, path in itself.items()),
         {"name": "EVERSTEP_GRACE_SECONDS", "value": str(deadline)},
         {"name": "EVERSTEP_NNODES_FILE", "value": f"{ITSELF}/nnodes"},
+        {"name": "EVERSTEP_METRICS_PORT", "value": str(WORKER_METRICS_PORT)},
         *({"name": name, "value": value} for name, value in config.env.items()),
     ]

@@ -19,7 +19,13 @@ from components.part import Part
 from components.platform import elastic_controller, etcd
 from components.platform.observability import NAME as EXPORTER
 from components.platform.observability import PORT as EXPORTER_PORT
-from components.platform.pods import DATA_PREPARATION, WORKER, labels
+from components.platform.pods import (
+    DATA_PREPARATION,
+    MOST_WORKERS,
+    WORKER,
+    WORKER_METRICS_PORT,
+    labels,
+)
 
 METADATA_SERVICE = "169.254.169.254/32"  # in both clouds
 API_PORTS = (443, 6443)  # the clouds'; kubeadm's, kind's and the twin's
@@ -134,6 +140,19 @@ def job_lines() -> list[Line]:
         # All ports: each process group listens on ports of its own choosing.
         Line(name="workers-from-workers", pods=workers, out=False, peers=[_pods(workers)]),
         Line(name="workers-to-workers", pods=workers, out=True, peers=[_pods(workers)]),
+        Line(
+            name="worker-metrics",
+            pods=workers,
+            out=False,
+            peers=[_any_pod()],
+            ports=[
+                Port(
+                    protocol="TCP",
+                    port=WORKER_METRICS_PORT,
+                    end_port=WORKER_METRICS_PORT + MOST_WORKERS - 1,
+                )
+            ],
+        ),
         Line(
             name="controller-to-api-server",
             pods=controller,

@@ -20,6 +20,8 @@ def labels(name: str) -> dict[str, str]:
 
 WORKER = labels("worker")
 DATA_PREPARATION = labels("prepare")
+WORKER_METRICS_PORT = 9464  # of a pod's first worker process; the second's is the next one
+MOST_WORKERS = 16  # GPUs of the largest machines
 
 
 def pod_security() -> core.v1.PodSecurityContextArgs:

@@ -506,6 +506,12 @@ CASES = [
         "job.minReplicas",
         ("more than replicas (2)", "lower minReplicas to 2"),
     ),
+    Case(
+        EKS,
+        {"job.mode": "exact", "job.compress": "bf16"},
+        "job.compress",
+        ("rounds what `mode: exact` must not", "use compress none, or mode live"),
+    ),
     one(AKS, "job.globalBatch", 2, "less than the 3 processes", "raise globalBatch to 3"),
     one(EKS, "job.name", "prepare-fashion-mnist", "data preparation", "choose another"),
     Case(

@@ -42,6 +42,27 @@ def test_a_silent_stack_file_means_the_trainers_own_defaults_where_both_have_one
         assert getattr(said, name) == getattr(own, name), name
 
 
+def test_what_only_some_runs_say_reaches_the_trainer_too() -> None:
+    from trainer.settings import parse
+
+    exact = parse(words_of_worker(mode="exact", shardSize=16))
+    live = parse(words_of_worker(compress="bf16", nonfiniteLoss="skip", loaderWorkers=2))
+
+    assert (exact.mode, exact.shard_size) == ("exact", 16)
+    assert (live.compress, live.nonfinite_loss, live.loader_workers) == ("bf16", "skip", 2)
+
+
+def test_a_worker_serves_its_figures_where_prometheus_is_told_to_look() -> None:
+    from everstep.elastic.metrics import PORT_VARIABLE
+
+    template = usual()["training-job-fashion"].inputs["spec"]["replicaSpecs"]["Worker"]["template"]
+    (container,) = template["spec"]["containers"]
+    said = {one["name"]: one.get("value") for one in container["env"]}
+
+    assert said[PORT_VARIABLE] == template["metadata"]["annotations"]["prometheus.io/port"]
+    assert int(said[PORT_VARIABLE]) in [port["containerPort"] for port in container["ports"]]
+
+
 def test_the_controller_takes_its_flags() -> None:
     from controller.__main__ import parse
 

@@ -31,7 +31,10 @@ WORKLOADS = {
     "training-nodes-metrics-exporter": "exporter",
     "training-nodes-spot-watcher": "spot",
 }
-PORTS = {"TCP": (22, 53, 80, 443, 2379, 2380, 6443, 8080, 9400, 29500, 40001), "UDP": (53, 123)}
+PORTS = {
+    "TCP": (22, 53, 80, 443, 2379, 2380, 6443, 8080, 9400, 9464, 29500, 40001),
+    "UDP": (53, 123),
+}
 
 
 def template_of(one: Recorded) -> dict[str, Any]:
@@ -98,7 +101,8 @@ def test_etcd_is_reached_by_workers_controller_and_members_and_by_nobody_else() 
 
 
 def test_workers_reach_each_other_on_any_port_and_are_reached_by_nobody_else() -> None:
-    assert {source for source, target, _ in lines() if target == "worker"} == {"worker"}
+    others = {line for line in lines() if line[1] == "worker" and line[0] != "worker"}
+    assert {port for _, _, port in others} == {"TCP/9464"}, "metrics are for whoever collects them"
     for protocol, ports in PORTS.items():
         for port in ports:
             assert ("worker", "worker", f"{protocol}/{port}") in lines()
@@ -142,9 +146,11 @@ def test_nobody_but_the_controller_reaches_the_api_server() -> None:
 def test_metrics_can_be_read_by_whoever_collects_them() -> None:
     assert "prometheus" in who_reaches("exporter", 9400)
     assert "prometheus" in who_reaches("controller", 8080)
+    assert "prometheus" in who_reaches("worker", 9464)
     assert {(target, port) for source, target, port in lines() if source == "prometheus"} - {
         ("exporter", "TCP/9400"),
         ("controller", "TCP/8080"),
+        ("worker", "TCP/9464"),
     } <= {(target, port) for _, target, port in lines() if target in UNBOUND}
 
 
