@@ -2,22 +2,20 @@
 
 One thread decides (it alone touches the `Membership`), one keeps the lease alive, one watches.
 Everything that happens becomes an event in one queue, so the pure core sees one history and never a
-lock. Keys in etcd, under `/everstep/<run>/`: `members/<identity>` (with the lease), `generation`,
-`committed`, `outcome`.
+lock. What stands in etcd is `run_keys`' affair.
 """
 
 import contextlib
-import json
 import logging
 import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from everstep.elastic.bounds import read_bounds
-from everstep.elastic.etcd import Entry, Etcd, EtcdRefusedError, EtcdUnreachableError
+from everstep.elastic.etcd import Etcd, EtcdRefusedError, EtcdUnreachableError
 from everstep.elastic.generations import Generation, Member, Rules
 from everstep.elastic.membership import Membership
 from everstep.elastic.membership_events import (
@@ -28,11 +26,8 @@ from everstep.elastic.membership_events import (
     Depart,
     Ended,
     Event,
-    GenerationPut,
     LeaseLapsed,
     Leave,
-    MemberGone,
-    MemberPut,
     Propose,
     Reachable,
     Ready,
@@ -40,7 +35,6 @@ from everstep.elastic.membership_events import (
     Register,
     Registered,
     Regroup,
-    Snapshot,
     Stop,
     Superseded,
     Tick,
@@ -48,15 +42,14 @@ from everstep.elastic.membership_events import (
     Withdraw,
     Withdrawn,
 )
+from everstep.elastic.recovery import Standing
+from everstep.elastic.run_keys import News, RunKeys
 from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
 TTL_SECONDS = 2  # the shortest lease that etcd grants at its default heartbeat
-WATCH_IDLE_SECONDS = 5.0  # a watch silent for longer is read afresh
-COMMIT_PATIENCE_SECONDS = 14.0  # for each of two requests; a worker waits 30 s for the answer
 BOUNDS_SECONDS = 1.0  # how often the file with the bounds is looked at
-OUTCOME_SECONDS = 60  # how long the word that a run is over stands in etcd
 
 
 class LeftError(Exception):
@@ -119,7 +112,7 @@ class Agent:
     ) -> None:
         self._etcd, self._node = etcd, node
         self._bounds_file = bounds_file
-        self._prefix = f"/everstep/{run}/"
+        self._keys = RunKeys(etcd, run)
         self._ttl_seconds = ttl_seconds
         self._open_store, self._on_stop, self._on_regroup = open_store, on_stop, on_regroup
         self._on_ended = on_ended
@@ -129,9 +122,7 @@ class Agent:
         self._places: queue.SimpleQueue[Place | Exception] = queue.SimpleQueue()
         self._departed = threading.Event()
         self._closed = threading.Event()
-        self._watching_from = 0
-        self._came_at = 0
-        self._committed = (0, 0)
+        self._committed = Standing()
 
     def start(self) -> None:
         """Read what etcd holds and begin to follow it.
@@ -140,7 +131,7 @@ class Agent:
             EtcdUnreachableError: etcd did not answer within the client's patience.
         """
         with contextlib.closing(self._etcd):  # the caller's thread asks no more
-            self._read()
+            self._take_in(self._keys.read())
         for name, run in (
             ("decide", self._decide),
             ("watch", self._watch),
@@ -197,39 +188,22 @@ class Agent:
         self._etcd.close()
 
     def end_run(self, ended: Ended) -> None:
-        """Tell everyone who waits, now or within `OUTCOME_SECONDS`, that the run is over."""
+        """Tell everyone who waits, now or within a minute, that the run is over."""
         with contextlib.closing(self._etcd):
-            # The lasting truth is the run folder's; this only wakes who waits.
-            lease = self._etcd.grant(OUTCOME_SECONDS)
-            said = json.dumps({"finished": ended.finished, "reason": ended.reason})
-            self._etcd.put(f"{self._prefix}outcome", said, lease)
+            self._keys.put_outcome(ended)
 
     def commit(self, number: int, taken_in: int, step: int) -> bool:
-        """Commit a step for generation `number`: false where it is not current, or etcd does not say.
-
-        One transaction: it holds only if the generation's key is still the one that was read.
-        """
-        key = f"{self._prefix}generation"
-        said = json.dumps({"lineage": taken_in, "step": step, "generation": number})
+        """Commit a step for generation `number`: false where it is not current, or etcd does not say."""
         try:
             with contextlib.closing(self._etcd):
-                entries, _ = self._etcd.get(key, patience_seconds=COMMIT_PATIENCE_SECONDS)
-                if not entries or Generation.from_json(entries[0].value).number != number:
-                    return False
-                return self._etcd.put_while_unchanged(
-                    f"{self._prefix}committed",
-                    said,
-                    witness=key,
-                    modified=entries[0].modified,
-                    patience_seconds=COMMIT_PATIENCE_SECONDS,
-                )
+                return self._keys.commit(number, Standing(taken_in, step))
         except EverstepError as error:
             log.warning("step %d is not committed, a later one will be: %s", step, error)
             return False
 
     @property
-    def committed(self) -> tuple[int, int]:
-        """Generation and step of the newest committed checkpoint; zeros where there is none.
+    def committed(self) -> Standing:
+        """The newest committed checkpoint.
 
         In etcd's order with the generations: when one is heard of, so is every commit before it.
         """
@@ -306,24 +280,15 @@ class Agent:
     def _register(self, after: int) -> None:
         identity = f"{self._node.name}-{uuid.uuid4().hex[:8]}"
         lease = self._etcd.grant(self._ttl_seconds)
-        member = Member(identity, self._node.name, self._node.address, after)
-        self._etcd.put(f"{self._prefix}members/{identity}", member.to_json(), lease)
+        self._keys.put_member(self._member(identity, after), lease)
         self._lease = lease
         self._events.put(Registered(identity))
 
     def _reclaim(self, claim: Reclaim) -> None:
         """Put the key back that lapsed, in one transaction with the question whether that is right."""
         lease = self._etcd.grant(self._ttl_seconds)
-        member = Member(
-            claim.identity, self._node.name, self._node.address, claim.after, claim.leaving
-        )
-        regained = self._etcd.put_while_unchanged(
-            f"{self._prefix}members/{claim.identity}",
-            member.to_json(),
-            witness=f"{self._prefix}generation",
-            modified=claim.revision,
-            lease=lease,
-        )
+        member = self._member(claim.identity, claim.after, leaving=claim.leaving)
+        regained = self._keys.put_member_back(member, lease, claim.revision)
         self._lease = lease if regained else 0
         log.warning("the lease lapsed; %s", "it is renewed" if regained else "the others went on")
         self._events.put(Registered(claim.identity) if regained else Superseded())
@@ -335,19 +300,18 @@ class Agent:
         if not self._lease:  # without one the key would never go
             self._events.put(LeaseLapsed())
             return
-        member = Member(identity, self._node.name, self._node.address, after, leaving)
         try:
-            self._etcd.put(f"{self._prefix}members/{identity}", member.to_json(), self._lease)
-        except (
-            EtcdRefusedError
-        ):  # the lease has lapsed meanwhile: without it the key must not come back
+            self._keys.put_member(self._member(identity, after, leaving=leaving), self._lease)
+        except EtcdRefusedError:  # the lease has lapsed meanwhile: the key must not come back
             self._events.put(LeaseLapsed())
+
+    def _member(self, identity: str, after: int, *, leaving: bool = False) -> Member:
+        return Member(identity, self._node.name, self._node.address, after, leaving)
 
     def _propose(self, proposal: Propose) -> None:
         generation = Generation(proposal.number, proposal.members, self._open_store())
-        key = f"{self._prefix}generation"
         try:
-            agreed = self._etcd.put_if_unchanged(key, generation.to_json(), proposal.replaces)
+            agreed = self._keys.propose(generation, proposal.replaces)
         except EtcdUnreachableError:
             self._core.proposal_failed()
             raise
@@ -407,46 +371,15 @@ class Agent:
     def _watch(self) -> None:
         while not self._closed.is_set():
             try:
-                for changes in self._etcd.watch(
-                    self._prefix, self._watching_from + 1, WATCH_IDLE_SECONDS
-                ):
-                    for change in changes:
-                        self._pass_on(change.kind, change.entry)
+                self._take_in(self._keys.follow())
             except OSError as error:
                 log.debug("the watch starts afresh: %s", error)
             with contextlib.suppress(EverstepError):
-                self._read()
+                self._take_in(self._keys.read())
 
-    def _read(self) -> None:
-        entries, revision = self._etcd.get(self._prefix)
-        self._came_at = self._came_at or revision
-        self._watching_from = revision
-        members = tuple(
-            self._member(e) for e in entries if e.key.startswith(f"{self._prefix}members/")
-        )
-        agreed = next((e for e in entries if e.key == f"{self._prefix}generation"), None)
-        generation = Generation.from_json(agreed.value) if agreed else None
-        for entry in entries:
-            if entry.key in (f"{self._prefix}outcome", f"{self._prefix}committed"):
-                self._pass_on("put", entry)
-        self._events.put(Snapshot(members, generation, agreed.modified if agreed else 0))
-
-    def _pass_on(self, kind: str, entry: Entry) -> None:
-        name = entry.key.removeprefix(self._prefix)
-        if name.startswith("members/"):
-            if kind == "put":
-                self._events.put(MemberPut(self._member(entry)))
+    def _take_in(self, news: Iterable[News]) -> None:
+        for one in news:
+            if isinstance(one, Standing):
+                self._committed = one
             else:
-                self._events.put(MemberGone(name.removeprefix("members/")))
-        elif kind == "put" and name == "generation":
-            self._events.put(GenerationPut(Generation.from_json(entry.value), entry.modified))
-        elif kind == "put" and name == "committed":
-            said = json.loads(entry.value)
-            self._committed = (said["lineage"], said["step"])
-        elif kind == "put" and name == "outcome" and entry.modified > self._came_at:
-            # One that stood before this agent came is of an earlier run under the same name.
-            self._events.put(Ended(**json.loads(entry.value)))
-
-    def _member(self, entry: Entry) -> Member:
-        identity = entry.key.removeprefix(f"{self._prefix}members/")
-        return replace(Member.from_json(identity, entry.value, entry.created), order=entry.created)
+                self._events.put(one)

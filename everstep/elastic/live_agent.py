@@ -7,6 +7,7 @@ there on each new generation is a message to the living workers. When one of the
 key is taken away in that moment, and the others do not wait for a lease to lapse.
 """
 
+import dataclasses
 import functools
 import logging
 import threading
@@ -131,7 +132,7 @@ class LiveHandler(EtcdV3Handler):
                 "nodes": len(generation.members),
                 "host": host,
                 "port": port,
-                "committed": self._agent.committed,
+                "committed": dataclasses.astuple(self._agent.committed),
             }
         )
 

@@ -1,5 +1,6 @@
 """The etcd client and the agent around membership, against a real etcd."""
 
+import itertools
 import queue
 import socket
 import threading
@@ -9,8 +10,10 @@ import pytest
 
 from everstep.elastic.agent import Agent, LeftError, Node, Place, RunEndedError
 from everstep.elastic.etcd import Etcd, EtcdOptions, EtcdRefusedError, EtcdUnreachableError
-from everstep.elastic.generations import Rules
-from everstep.elastic.membership_events import Ended
+from everstep.elastic.generations import Generation, Member, Rules
+from everstep.elastic.membership_events import Ended, MemberGone, MemberPut
+from everstep.elastic.recovery import Standing
+from everstep.elastic.run_keys import RunKeys
 from tests.trainer.nodes import free_port, running_etcd
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(120)]
@@ -212,14 +215,37 @@ def test_the_end_of_the_run_reaches_those_who_wait(group):
     assert over.ended.finished
 
 
-def test_the_end_of_an_earlier_run_of_the_same_name_is_not_this_one_s(endpoint):
-    first = Peer(endpoint, "again", "n0", Rules(max_members=1))
-    first.agent.end_run(Ended(finished=True, reason="done"))
-    first.agent.close()
-    second = Peer(endpoint, "again", "n1", Rules(max_members=1))
+def test_the_end_of_an_earlier_run_of_the_same_name_is_not_this_one_s(etcd):
+    over = Ended(finished=True, reason="done")
+    RunKeys(etcd, "again").put_outcome(over)
+    later = RunKeys(etcd, "again")
 
-    second.agent._read()  # as the watch does now and then
-    second.wait()
+    assert over not in [*later.read(), *later.read()], "nor when it is read afresh"
 
-    assert isinstance(second.places.get(timeout=10), Place)
-    second.agent.close()
+    RunKeys(etcd, "again").put_outcome(over)
+    assert over in [*later.read()]
+
+
+def test_a_commit_holds_only_for_the_current_generation_and_is_read_by_who_comes(etcd):
+    keys = RunKeys(etcd, "commits")
+    assert not keys.commit(1, Standing(1, 5)), "there is no generation yet"
+
+    assert keys.propose(Generation(1, ("a",), "127.0.0.1:1"), 0)
+    assert keys.commit(1, Standing(1, 5))
+    assert not keys.commit(2, Standing(1, 6))
+
+    assert Standing(1, 5) in [*RunKeys(etcd, "commits").read()]
+
+
+def test_what_happens_to_a_member_is_news(etcd):
+    keys, member = RunKeys(etcd, "members"), Member("n0-1", "n0", "127.0.0.1", 0)
+    [*keys.read()]
+    lease = etcd.grant(5)
+    keys.put_member(member, lease)
+    etcd.revoke(lease)
+
+    put, gone = itertools.islice(keys.follow(), 2)
+
+    assert isinstance(put, MemberPut)
+    assert (put.member.identity, put.member.node) == ("n0-1", "n0")
+    assert gone == MemberGone("n0-1")
