@@ -81,7 +81,7 @@ def played(folder: Path, options: argparse.Namespace) -> Iterator[Outcome]:
     with running_etcd(folder) as etcd:
         for model in options.models:
             line = ["--model", model, "--dataset", "fashion-mnist", "--data", str(data)]
-            line += ["--global-batch", "24", "--shard-size", "2", "--mode", "exact"]
+            line += ["--global-batch", "24", "--shard-size", "4", "--mode", "exact"]
             line += ["--max-steps", str(options.steps), "--checkpoint-seconds", "1"]
             due, _ = finished(started(folder, etcd, line, f"{model}-alone", NAMES[:1]))
             print(f"{model} undisturbed: {due}", file=sys.stderr, flush=True)

@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 
 WARM_UP_IMAGES = 8
 RESULT_AGAIN_SECONDS = 5.0
+SMALL_SHARDS = (
+    " Or raise --shard-size: over a few small images a normalisation divides by almost nothing."
+)
 SKIPPED_IN_A_ROW = (
     10  # --nonfinite-loss=skip is for a step now and then, not for a model that is lost
 )
@@ -183,7 +186,8 @@ def judge_unsound(trainer: Trainer, loss: float) -> None:
         return
     raise EverstepError(
         f"the loss of step {trainer.step + 1} is {loss}, or its gradient no number: training has diverged",
-        "Lower --learning-rate or raise --warmup-fraction; the checkpoints before this step are good.",
+        "Lower --learning-rate or raise --warmup-fraction; the checkpoints before this step are good."
+        + (SMALL_SHARDS if trainer.settings.mode == "exact" else ""),
     )
 
 
