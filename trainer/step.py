@@ -119,6 +119,16 @@ def _expect(trainer: Trainer) -> None:
     )
 
 
+def chance_of(seed: int, step: int, ids: Ids) -> int:
+    """The seed of what is left to chance in the network (dropout, stochastic depth) for these samples.
+
+    By what is trained and not by what this process has drawn before: a worker that joins, or that does
+    a step again, drops the same.
+    """
+    drawn = np.random.SeedSequence([seed, step, int(ids[0])]).generate_state(1, np.uint64)
+    return int(drawn[0]) % 2**63
+
+
 def forward_backward(trainer: Trainer, ids: Ids, global_batch: int) -> float:
     """Add these samples' part of the step's gradients; their part of the mean loss over the global batch."""
     settings, device = trainer.settings, trainer.device
@@ -126,6 +136,7 @@ def forward_backward(trainer: Trainer, ids: Ids, global_batch: int) -> float:
     trainer.accounting.begin(Name.DATA)
     images, labels = trainer.train_set.train_batch(ids, settings.seed, epoch)
     trainer.accounting.begin(Name.COMPUTE)
+    torch.manual_seed(chance_of(settings.seed, trainer.step, ids))
     # Over a single small image batch normalisation has nothing to take a variance of.
     trainer.model.train(len(ids) > 1)
     with torch.autocast(device.type, torch.bfloat16, enabled=trainer.precision.autocast):

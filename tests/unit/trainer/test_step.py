@@ -1,5 +1,6 @@
 """One step of the trainer in this process: what it does about numbers that are none."""
 
+import copy
 import math
 import resource
 
@@ -16,6 +17,7 @@ from trainer import models, program, train
 from trainer.run_folder import open_run
 from trainer.settings import parse, result
 from trainer.state import Trainer, assemble
+from trainer.step import exchange
 from trainer.train import SKIPPED_IN_A_ROW, train_step
 from trainer.verify import Commit, verify
 
@@ -78,6 +80,24 @@ def test_where_it_is_asked_for_such_a_step_changes_nothing_but_counts_as_trained
     run = {"samples": 10, "fingerprint": {"global_batch": 4, "seed": 0}}
     account = trainer.account
     assert verify(run, [Commit(2, 0, account.samples, account.digest)]) == []
+
+
+EXACT = [["--mode", "exact"]]
+
+
+@pytest.mark.parametrize("trainer", EXACT, indirect=True)
+def test_what_a_network_drops_depends_on_step_and_samples_and_not_on_what_was_drawn_before(trainer):
+    trainer.model.fc = nn.Sequential(nn.Dropout(0.5), trainer.model.fc)
+    before = copy.deepcopy(trainer.model.state_dict())
+    outcomes = []
+    for drawn in (0, 7):
+        trainer.model.load_state_dict(before)
+        trainer.exchange.forget()
+        torch.rand(drawn)
+        exchange(trainer, trainer.plan.batch(0))
+        outcomes.append([parameter.grad.clone() for parameter in trainer.model.parameters()])
+
+    assert all(map(torch.equal, *outcomes))
 
 
 def momenta(trainer: Trainer) -> list[torch.Tensor]:
