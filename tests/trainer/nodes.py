@@ -37,18 +37,26 @@ def running_etcd(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def etcd_process(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A real etcd of one member, to be stopped and continued; its endpoint and its process."""
+def etcd_process(
+    folder: Path, *flags: str, scheme: str = "http"
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A real etcd of one member, to be stopped and continued; its endpoint and its process.
+
+    EVERSTEP_TEST_ETCD names another program than the one that the toolchain builds.
+    """
     client, peer = free_port(), free_port()
     log = (folder / "etcd.log").open("wb")
     process = subprocess.Popen(
         [
-            ensure_tools(["etcd"], Silent())["etcd"],
+            os.environ.get("EVERSTEP_TEST_ETCD") or ensure_tools(["etcd"], Silent())["etcd"],
             f"--data-dir={folder / 'etcd'}",
-            f"--listen-client-urls=http://127.0.0.1:{client}",
-            f"--advertise-client-urls=http://127.0.0.1:{client}",
+            f"--listen-client-urls={scheme}://127.0.0.1:{client}",
+            f"--advertise-client-urls={scheme}://127.0.0.1:{client}",
             f"--listen-peer-urls=http://127.0.0.1:{peer}",
-            "--unsafe-no-fsync",
+            *flags,
+            *(
+                ["--unsafe-no-fsync"] if "EVERSTEP_TEST_ETCD" not in os.environ else []
+            ),  # 3.4 has none
         ],
         stdout=log,
         stderr=log,
