@@ -105,7 +105,7 @@ def one(nodes: Nodes, kind: str, name: str) -> tuple[Change, Change]:
 
 def change(nodes: Nodes, at: float, first: Entry) -> Change:
     """The change that ended with this step."""
-    before = [e for e in nodes.journal("step") if e["at"] < first["at"] and not e.get("again")]
+    before = [e for e in nodes.journal("step") if e["at"] < first["at"]]
     gap = first["at"] - before[-1]["at"]
     repeated = max(e["step"] for e in before) + 1 - first["step"]
     return Change(first["at"] - at, gap - first["seconds"], repeated)

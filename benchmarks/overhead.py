@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--global-batch", type=int, default=256)
     parser.add_argument("--compress", choices=["none", "bf16"], default="none", help="of `live`")
+    parser.add_argument("--overlap", action="store_true", help="`live` with --overlap on, too")
     parser.add_argument("--shard-size", type=int, default=32, help="of `exact`")
     parser.add_argument("--checkpoint-seconds", type=float, default=NEVER)
     parser.add_argument("--json", action="store_true")
@@ -141,6 +142,8 @@ def measure(
         ]
         for mode in ("live", "exact")
     }
+    if options.overlap:
+        settings["overlap"] = [*settings["live"], "--overlap", "on", "--run", str(run / "overlap")]
     port = free_port()
     with contextlib.ExitStack() as stack:
         sockets = {mode: stack.enter_context(formed_once(run, mode, count)) for mode in settings}
@@ -297,6 +300,8 @@ def work(
         contestants["plain"] = with_threads(threads, PlainLoop(reference, place, ddp=False))
     contestants["ddp"] = with_threads(threads, PlainLoop(reference, place, ddp=True))
     contestants["live"] = with_threads(threads, own_steps(reference))
+    if "overlap" in trainers:
+        contestants["overlap"] = with_threads(threads, own_steps(trainers["overlap"]))
     contestants["exact"] = with_threads(1, own_steps(trainers["exact"]))  # its bits depend on it
     for block in contestants.values():
         block(2)

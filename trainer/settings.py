@@ -46,6 +46,7 @@ class Settings:
     accept_data: str = ""
     nonfinite_loss: str = "stop"
     compress: str = "none"
+    overlap: str = "auto"
 
     @property
     def job(self) -> str:
@@ -133,6 +134,8 @@ def _faults(settings: Settings) -> list[str]:
         faults.append(
             "--compress cannot be combined with --mode exact, whose sums must lose nothing"
         )
+    if settings.mode != "live" and settings.overlap == "on":
+        faults.append(f"--overlap on is for --mode live, not for {settings.mode}")
     return faults
 
 
@@ -247,6 +250,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=["none", "bf16"],
         default=defaults.compress,
         help="how gradients travel; bf16: half the bytes, worth it on slow networks only",
+    )
+    add(
+        "--overlap",
+        choices=["auto", "on", "off"],
+        default=defaults.overlap,
+        help="sum gradients while the backward pass runs; auto: where workers share no processors",
     )
     add(
         "--mode",

@@ -93,6 +93,17 @@ class Trainer:
         return min(self.plan.total_steps, self.settings.max_steps or self.plan.total_steps)
 
     @property
+    def overlaps(self) -> bool:
+        """Whether gradients travel while the backward pass runs; the same on all workers of a group.
+
+        Among workers that share one machine's processors it gains nothing: what the exchange takes is
+        what the backward pass then lacks.
+        """
+        if self.settings.overlap != "auto":
+            return self.settings.overlap == "on"
+        return self.device.type != "cpu" or self.seat.neighbours < self.seat.world_size
+
+    @property
     def fingerprint(self) -> dict[str, Any]:
         """What must be equal for a checkpoint to be this run's."""
         return {**self.settings.fingerprint, "data": self.train_set.identity}
@@ -147,7 +158,8 @@ class Trainer:
     def identity(self) -> str:
         """Program, settings and data that decide every step, and the parts' names and shapes."""
         shapes = {name: list(tensor.shape) for name, tensor in self.tensors().items()}
-        decides = [program.version(), self.fingerprint, self.settings.max_steps, shapes]
+        told = self.settings
+        decides = [program.version(), self.fingerprint, told.max_steps, told.overlap, shapes]
         return json.dumps(decides, sort_keys=True)
 
     def parts(self) -> Sequence[torch.Tensor]:

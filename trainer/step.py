@@ -43,9 +43,10 @@ def exchange(trainer: Trainer, ids: Ids) -> Sums:
     """Train on this worker's part of a global batch, and sum over all; nothing is applied yet."""
     trainer.accounting.begin_step()
     _expect(trainer)
-    trainer.exchange.clear()
     if isinstance(trainer.exchange, ExactExchange):
+        trainer.exchange.clear()
         return _exactly(trainer, trainer.exchange, ids)
+    trainer.exchange.clear(trainer.seat.begin_sum if trainer.overlaps else None)
     mine = share_of(trainer, ids)
     loss = forward_backward(trainer, mine, len(ids)) if len(mine) else 0.0
     wishes = [float(trainer.group.regroup_wanted), float(trainer.group.leaving)]

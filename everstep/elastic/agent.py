@@ -49,6 +49,7 @@ from everstep.errors import EverstepError
 log = logging.getLogger(__name__)
 
 TTL_SECONDS = 2  # the shortest lease that etcd grants at its default heartbeat
+RENEWALS = 3  # in a lease's time: the more, the longer a lost node's lease outlives it
 BOUNDS_SECONDS = 1.0  # how often the file with the bounds is looked at
 
 
@@ -331,7 +332,7 @@ class Agent:
 
     def _keep_lease(self) -> None:
         away = False
-        while not self._closed.wait(self._ttl_seconds / 4):
+        while not self._closed.wait(self._ttl_seconds / RENEWALS):
             lease = self._lease
             if not lease:
                 continue

@@ -60,22 +60,30 @@ class ExactExchange:
         self._buffers = list(model.buffers())
         self._before = [buffer.clone() for buffer in self._buffers]
         device = self._parameters[0].device
+        self._scalar_count = scalars
+        self._lay_out()
+        self._chunk = CHUNK if device.type == "cpu" else 2**24
+        self._scratch = torch.empty(self._chunk, dtype=torch.float32, device=device)
+        self._rounded = torch.empty(self._chunk, dtype=torch.int32, device=device)
+        self._shards = shards
+        self._in_flight = self._travelling = False
+        self.ranges = torch.empty(len(self._parameters), dtype=torch.int32, device=device)
+        self.forget()
+
+    def _lay_out(self) -> None:
+        """Take memory for one step's sums, and cut it up."""
+        device = self._parameters[0].device
         sizes = [parameter.numel() for parameter in self._parameters]
         self._gradients = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
         self._sums = torch.split(self._gradients, sizes)
         # Sums of whole numbers are exact in float64, too, and there are few of these.
-        sizes = [*(buffer.numel() for buffer in self._buffers), len(self._parameters), scalars]
+        sizes = [buffer.numel() for buffer in self._buffers]
+        sizes += [len(self._parameters), self._scalar_count]
         self._rest = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
         *statistics, self._misfits, self._scalars = torch.split(self._rest, sizes)
         self._statistics = [
             part.view(buffer.shape) for part, buffer in zip(statistics, self._buffers, strict=True)
         ]
-        self._chunk = CHUNK if device.type == "cpu" else 2**24
-        self._scratch = torch.empty(self._chunk, dtype=torch.float32, device=device)
-        self._rounded = torch.empty(self._chunk, dtype=torch.int32, device=device)
-        self._shards, self._in_flight = shards, False
-        self.ranges = torch.empty(len(self._parameters), dtype=torch.int32, device=device)
-        self.forget()
 
     def forget(self) -> None:
         """Begin a run: nothing is known of its gradients."""
@@ -94,7 +102,11 @@ class ExactExchange:
         """Undo a step whose sum has not arrived, if there is one."""
         if self._in_flight:
             _copy(self._buffers, self._before)
-        self._in_flight = False
+        if (
+            self._travelling
+        ):  # what was begun in the group that is gone may still write to this memory
+            self._lay_out()
+        self._in_flight = self._travelling = False
 
     def discard(self) -> None:
         """Forget a step whose sum has arrived: statistics are again what they were before it."""
@@ -139,13 +151,15 @@ class ExactExchange:
             total: sums over all workers.
         """
         self._scalars.copy_(torch.tensor(scalars, dtype=torch.float64))
+        self._travelling = True
         total(self._rest)
         misfits = self._misfits > 0
         if misfits.any():
             self.ranges.add_(HEADROOM * misfits).clamp_(max=MOST_RANGE)
+            self._travelling = False
             return None
         total(self._gradients)
-        self._in_flight = False
+        self._in_flight = self._travelling = False
         for parameter, summed, power in zip(
             self._parameters, self._sums, self.ranges.tolist(), strict=True
         ):

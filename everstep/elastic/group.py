@@ -39,6 +39,7 @@ class Seat:
         store: for a few words between the workers of this generation; None where there is only one.
         neighbours: workers on this machine, this one included, also those in other containers.
         sum: sums a tensor over the group's workers, in place; PeerLostError where one is gone.
+        begin_sum: begins to; calling what it gives waits for the end. None where there is no such way.
     """
 
     rank: int
@@ -47,6 +48,7 @@ class Seat:
     store: Store | None
     neighbours: int
     sum: Callable[[torch.Tensor], None]
+    begin_sum: Callable[[torch.Tensor], Callable[[], None]] | None = None
 
 
 def join(generation: int) -> Seat:

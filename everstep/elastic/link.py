@@ -96,13 +96,18 @@ class Link:
 
     def sum(self, tensor: torch.Tensor) -> None:
         """Sum over all workers, in place."""
-        self._wait(lambda: [self._backend.allreduce([tensor])])
+        self.begin_sum(tensor)()
+
+    def begin_sum(self, tensor: torch.Tensor) -> Callable[[], None]:
+        """Begin to sum over all workers, in place; the sum is there once the answer has been called."""
+        works = self._begin(lambda: [self._backend.allreduce([tensor])])
+        return lambda: self._wait(works)
 
     def gather(self, numbers: torch.Tensor) -> list[torch.Tensor]:
         """Everybody's tensor, by rank; all of one shape."""
         mine = numbers.to(self._device)
         everybody = [torch.empty_like(mine) for _ in range(self.world_size)]
-        self._wait(lambda: [self._backend.allgather([everybody], [mine])])
+        self._wait(self._begin(lambda: [self._backend.allgather([everybody], [mine])]))
         return [tensor.cpu() for tensor in everybody]
 
     def pass_on(
@@ -111,12 +116,13 @@ class Link:
         incoming: Sequence[tuple[int, int, torch.Tensor]],
     ) -> None:
         """Send and take tensors, all at once; each with the other's rank and a number for the pair."""
-        self._wait(
+        works = self._begin(
             lambda: [
                 *(self._backend.send([tensor], rank, tag) for rank, tag, tensor in outgoing),
                 *(self._backend.recv([tensor], rank, tag) for rank, tag, tensor in incoming),
             ]
         )
+        self._wait(works)
 
     def agree(self, question: str, answer: str) -> str:
         """Rank 0's answer, for everybody."""
@@ -127,13 +133,20 @@ class Link:
                 self.store.set(question, answer)
             return str(self.store.get(question).decode())
 
-    def _wait(self, begin: Callable[[], list[Any]]) -> None:
+    def _begin(self, begin: Callable[[], list[Any]]) -> list[Any]:
+        """What was begun; nothing where there is nobody else."""
         if self._aborted.is_set():
             raise PeerLostError("the group was given up")
         if self.world_size == 1:
+            return []
+        with losses_named():
+            return begin()
+
+    def _wait(self, works: list[Any]) -> None:
+        if not works:
             return
         with losses_named():
-            self._end_of(begin())
+            self._end_of(works)
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
         if self._aborted.is_set():  # NCCL's kernels end without a word when they are aborted

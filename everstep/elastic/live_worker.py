@@ -147,7 +147,15 @@ class LiveGroup:
         link = self._link
         assert link is not None  # noqa: S101 - the machine trains only in a group
         local = int(os.environ.get("LOCAL_RANK", "0"))
-        return Seat(link.rank, link.world_size, local, link.store, self._neighbours, link.sum)
+        return Seat(
+            link.rank,
+            link.world_size,
+            local,
+            link.store,
+            self._neighbours,
+            link.sum,
+            link.begin_sum,
+        )
 
     def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
         """The sum of a step has arrived: apply it; whether the workers regroup now.

@@ -22,8 +22,9 @@ def steps_in_order(nodes: Nodes) -> list[int]:
     return [entry["step"] for entry in nodes.journal("step") if not entry.get("again")]
 
 
-def test_workers_live_through_a_death_a_drain_a_return_and_a_freeze(start):
-    nodes = start()
+@pytest.mark.parametrize("overlap", ["off", "on"])
+def test_workers_live_through_a_death_a_drain_a_return_and_a_freeze(start, overlap):
+    nodes = start("--overlap", overlap)
     nodes.next_step(0, world_size=3, seconds=240)
 
     killed = time.time()

@@ -1,8 +1,13 @@
+from collections.abc import Callable
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis.strategies import integers, lists
 from torch import nn
 
-from everstep.elastic.exchange import StepExchange, sum_numbers
+from everstep.elastic.exchange import StepExchange, _buckets, sum_numbers
+from everstep.elastic.group import PeerLostError
 
 
 def alone(tensor: torch.Tensor) -> None:
@@ -61,6 +66,104 @@ def test_compressed_gradients_keep_three_digits_and_the_numbers_that_ride_along_
     for mine, theirs in zip(compressed.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(mine.grad, theirs.grad, rtol=2**-8, atol=1e-9)
     assert torch.equal(compressed[1].running_mean, plain[1].running_mean)
+
+
+class Peer:
+    """Sums with a worker that has the same gradients, bucket by bucket, and remembers what was begun."""
+
+    def __init__(self) -> None:
+        self.begun: list[torch.Tensor] = []
+        self.waited = 0
+
+    def __call__(self, tensor: torch.Tensor) -> Callable[[], None]:
+        self.begun.append(tensor)
+
+        def end() -> None:
+            tensor.mul_(2)
+            self.waited += 1
+
+        return end
+
+
+SMALL = 64  # bytes: some buckets of a layer or two
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_sums_that_begin_early_are_those_that_begin_at_the_end(compress):
+    late, early = model(), model()
+    batch, peer = torch.randn(6, 3, 5, 5), Peer()
+    at_the_end = StepExchange(late, scalars=1, compress=compress)
+    bucketed = StepExchange(early, scalars=1, compress=compress, bucket_bytes=SMALL)
+
+    at_the_end.clear()
+    late(batch).square().mean().backward()
+    due = at_the_end.sum(0.5, [3.0], lambda tensor: tensor.mul_(2))
+    bucketed.clear(peer)
+    early(batch).square().mean().backward()
+    got = bucketed.sum(0.5, [3.0], alone)
+
+    assert got == due == [6.0]
+    assert peer.waited == len(peer.begun) > 2, "gradients in more than one part, and the rest"
+    for mine, theirs in zip(early.parameters(), late.parameters(), strict=True):
+        assert torch.equal(mine.grad, theirs.grad)
+    assert torch.equal(early[1].running_mean, late[1].running_mean)
+
+
+def test_the_last_layers_gradients_travel_while_the_first_layers_are_not_there_yet():
+    net, peer = model(), Peer()
+    exchange = StepExchange(net, scalars=1, bucket_bytes=SMALL)
+    begun_before_the_first_layer = []
+    net[0].weight.register_hook(lambda _: begun_before_the_first_layer.append(len(peer.begun)))
+
+    exchange.clear(peer)
+    net(torch.randn(4, 3, 5, 5)).sum().backward()
+
+    assert begun_before_the_first_layer[0] > 0
+
+
+def test_a_worker_without_samples_begins_the_same_sums_in_the_same_order():
+    sizes = []
+    for samples in (4, 0):
+        net, peer = model(), Peer()
+        exchange = StepExchange(net, scalars=1, bucket_bytes=SMALL)
+        exchange.clear(peer)
+        if samples:
+            net(torch.randn(samples, 3, 5, 5)).sum().backward()
+        exchange.sum(samples / 4, [0.0], alone)
+        sizes.append([tensor.numel() for tensor in peer.begun])
+
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_sum_that_was_given_up_cannot_write_into_the_next_step(early):
+    net, peer = model(), Peer()
+    exchange = StepExchange(net, scalars=1, bucket_bytes=SMALL)
+
+    def lost(tensor: torch.Tensor) -> None:
+        peer(tensor)
+        raise PeerLostError("gone")
+
+    exchange.clear(peer if early else None)
+    net(torch.randn(4, 3, 5, 5)).sum().backward()
+    if not early:
+        with pytest.raises(PeerLostError):
+            exchange.sum(1.0, [0.0], lost)
+    exchange.roll_back()
+    exchange.clear()
+    for tensor in peer.begun:  # the network of the group that is gone wakes up
+        tensor.fill_(7)
+
+    assert peer.begun
+    assert all(not parameter.grad.any() for parameter in net.parameters())
+
+
+@given(sizes=lists(integers(1, 100), min_size=1, max_size=30), least=integers(1, 200))
+def test_every_parameter_is_in_one_bucket_and_none_is_too_small_but_the_last(sizes, least):
+    buckets = _buckets(sizes, least)
+
+    assert [index for bucket in reversed(buckets) for index in bucket] == list(range(len(sizes)))
+    assert all(sum(sizes[i] for i in bucket) >= least for bucket in buckets[:-1])
 
 
 def test_small_numbers_ride_along():

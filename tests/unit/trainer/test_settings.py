@@ -31,6 +31,12 @@ def test_every_fault_is_told_at_once():
     assert "--label-smoothing" in error.value.what
 
 
+@pytest.mark.parametrize("mode", ["exact", "restart"])
+def test_only_living_workers_exchange_gradients_early(mode):
+    with pytest.raises(EverstepError, match=f"--overlap on is for --mode live, not for {mode}"):
+        parse([*LINE, "--mode", mode, "--overlap", "on"])
+
+
 def test_exact_sums_cannot_be_compressed():
     with pytest.raises(EverstepError, match="--compress cannot be combined with --mode exact"):
         parse([*LINE, "--mode", "exact", "--compress", "bf16"])
