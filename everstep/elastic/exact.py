@@ -30,9 +30,8 @@ HEADROOM = 6  # bits by which a step's sums may outgrow the last one's before it
 LEAST_RANGE = -2  # finer units than 2^-33 gain nothing: a tensor may also wake from a zero gradient
 FIRST_RANGE = 6
 MOST_RANGE = 20  # of a mean loss's gradient: beyond a million, training has diverged
-STATISTIC_SCALE = (
-    2.0**30
-)  # times the samples of a global batch: thousands, of values up to a thousand
+# Times the samples of a global batch: thousands, of values up to a thousand.
+STATISTIC_SCALE = 2.0**30
 CHUNK = 2**18  # numbers rounded at a time: they stay in the processor's cache
 
 
@@ -102,10 +101,8 @@ class ExactExchange:
         """Undo a step whose sum has not arrived, if there is one."""
         if self._in_flight:
             _copy(self._buffers, self._before)
-        if (
-            self._travelling
-        ):  # what was begun in the group that is gone may still write to this memory
-            self._lay_out()
+        if self._travelling:
+            self._lay_out()  # what was begun in the group that is gone may still write to the old one
         self._in_flight = self._travelling = False
 
     def discard(self) -> None:

@@ -31,9 +31,8 @@ class StepExchange:
     """Sums of a step over all workers.
 
     Args:
-        model: its parameters' gradients are summed, so each worker's loss must already be divided
-            by the
-            global batch; its floating-point buffers (running means and variances) become the
+        model: its parameters' gradients are summed, so each worker's loss must already be divided by
+            the global batch; its floating-point buffers (running means and variances) become the
             average over samples, so that all workers keep the same.
         scalars: how many numbers ride along.
         compress: whether gradients travel in bfloat16: half the bytes and three digits, for slow
@@ -112,10 +111,8 @@ class StepExchange:
         """Undo a step whose sum has not arrived, if there is one: its forward pass has changed statistics."""
         if self._in_flight:
             torch._foreach_copy_(self._all_buffers, self._before)
-        if (
-            self._travelling
-        ):  # what was begun in the group that is gone may still write to this memory
-            self._lay_out()
+        if self._travelling:
+            self._lay_out()  # what was begun in the group that is gone may still write to the old one
         self._begin, self._ends = None, []
         self._in_flight = self._travelling = False
 
@@ -131,8 +128,7 @@ class StepExchange:
         """Exchange: gradients summed, statistics averaged by `weight`, scalars summed and returned.
 
         Args:
-            weight: this worker's part of the step's samples; the weights of all workers add up to
-                1.
+            weight: this worker's part of the step's samples; those of all workers add up to 1.
             scalars: as many numbers as were announced.
             total: sums over all workers.
         """
