@@ -93,7 +93,7 @@ def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
     each = workers if len(workers) <= COLUMNS_SHOWN else ()
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("seconds", no_wrap=True)
-    for header in ("all", *(worker.worker[-NAME_COLUMNS:] for worker in each), "share"):
+    for header in ("all", *(_end_of(worker.worker) for worker in each), "share"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("")
     columns = min(BAR_COLUMNS, max(width - 42 - (NAME_COLUMNS + 2) * len(each), 5))
@@ -103,6 +103,12 @@ def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
             own = (f"{worker.seconds.get(name, 0.0):,.1f}" for worker in each)
             table.add_row(words, f"{seconds:,.1f}", *own, f"{seconds / whole:.1%}", bar)
     return table
+
+
+def _end_of(name: str) -> str:
+    """The last whole words of a worker's name that there is room for: `worker-0`."""
+    end = name[-NAME_COLUMNS:]
+    return end if end == name else end.partition("-")[2] or end
 
 
 def _lives(workers: Sequence[WorkerSeconds], width: int) -> Iterable[RenderableType]:

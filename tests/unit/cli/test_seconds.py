@@ -169,6 +169,8 @@ def test_the_screen_names_every_second_in_words_and_gives_each_worker_a_bar():
     for words in ("computing", "waiting for the lost", "work done again", "waiting to join"):
         assert words in text
     assert text.count("fashion-worker-") == 3
+    heads = next(line for line in text.splitlines() if line.startswith("seconds"))
+    assert heads.split() == ["seconds", "all", "worker-0", "worker-1", "worker-2", "share"]
     assert "estimated" in text
     assert max(len(line) for line in text.splitlines()) <= 100
 
