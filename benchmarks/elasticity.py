@@ -48,6 +48,13 @@ def main() -> None:
     parser.add_argument("--mode", default="live")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--global-batch", type=int, default=12)
+    parser.add_argument(
+        "--monitor-interval",
+        type=float,
+        default=0.1,
+        help="torchrun's, seconds: with more of it a killed worker's replacement starts later, and not on the "
+        "processors of those who go on, which in a cluster are another machine's",
+    )
     parser.add_argument("--events", nargs="+", default=["kill", "vanish", "freeze", "drain"])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -58,21 +65,22 @@ def main() -> None:
             line += ["--global-batch", str(options.global_batch), "--epochs", "100000"]
             nodes = Nodes(folder, etcd, [*line, "--mode", options.mode])
             try:
-                measure(nodes, options.events, options.rounds)
+                flag = f"--monitor_interval={options.monitor_interval}"
+                measure(nodes, options.events, options.rounds, (flag,))
             finally:
                 nodes.close()
 
 
-def measure(nodes: Nodes, events: Sequence[str], rounds: int) -> None:
+def measure(nodes: Nodes, events: Sequence[str], rounds: int, flags: tuple[str, ...]) -> None:
     """All events, their rounds in turn, so that a slow minute of the machine meets each kind alike."""
     for name in NAMES:
-        nodes.start(name)
+        nodes.start(name, flags=flags)
     nodes.next_step(0, 3, START_SECONDS)
     changes: dict[str, list[Change]] = {kind: [] for kind in (*events, "join")}
     for number in range(rounds):
         for kind in events:
             time.sleep(3)
-            loss, join = one(nodes, kind, NAMES[number % 3])
+            loss, join = one(nodes, kind, NAMES[number % 3], flags)
             changes[kind].append(loss)
             changes["join"].append(join)
     for kind, seen in changes.items():
@@ -81,7 +89,7 @@ def measure(nodes: Nodes, events: Sequence[str], rounds: int) -> None:
     print(f"a step of its own: median {statistics.median(steps):.3f} s, {len(steps)} steps")
 
 
-def one(nodes: Nodes, kind: str, name: str) -> tuple[Change, Change]:
+def one(nodes: Nodes, kind: str, name: str, flags: tuple[str, ...]) -> tuple[Change, Change]:
     """One event, and the node's return."""
     nodes.next_step(time.time() - 1, 3, START_SECONDS)
     act: dict[str, Callable[[], None]] = {
@@ -98,7 +106,7 @@ def one(nodes: Nodes, kind: str, name: str) -> tuple[Change, Change]:
     if kind == "freeze":
         nodes.signal_all(name, signal.SIGCONT)
     elif kind != "kill":
-        nodes.start(name)
+        nodes.start(name, flags=flags)
     joined = nodes.next_step(after["at"], 3, START_SECONDS)
     return change(nodes, at, after), change(nodes, back, joined)
 
