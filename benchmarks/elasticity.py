@@ -63,24 +63,24 @@ def main() -> None:
         with running_etcd(folder) as etcd:
             line = ["--model", options.model, "--dataset", "fashion-mnist", "--data", str(data)]
             line += ["--global-batch", str(options.global_batch), "--epochs", "100000"]
-            nodes = Nodes(folder, etcd, [*line, "--mode", options.mode])
+            flag = f"--monitor_interval={options.monitor_interval}"
+            nodes = Nodes(folder, etcd, [*line, "--mode", options.mode], flags=(flag,))
             try:
-                flag = f"--monitor_interval={options.monitor_interval}"
-                measure(nodes, options.events, options.rounds, (flag,))
+                measure(nodes, options.events, options.rounds)
             finally:
                 nodes.close()
 
 
-def measure(nodes: Nodes, events: Sequence[str], rounds: int, flags: tuple[str, ...]) -> None:
+def measure(nodes: Nodes, events: Sequence[str], rounds: int) -> None:
     """All events, their rounds in turn, so that a slow minute of the machine meets each kind alike."""
     for name in NAMES:
-        nodes.start(name, flags=flags)
+        nodes.start(name)
     nodes.next_step(0, 3, START_SECONDS)
     changes: dict[str, list[Change]] = {kind: [] for kind in (*events, "join")}
     for number in range(rounds):
         for kind in events:
             time.sleep(3)
-            loss, join = one(nodes, kind, NAMES[number % 3], flags)
+            loss, join = one(nodes, kind, NAMES[number % 3])
             changes[kind].append(loss)
             changes["join"].append(join)
     for kind, seen in changes.items():
@@ -89,7 +89,7 @@ def measure(nodes: Nodes, events: Sequence[str], rounds: int, flags: tuple[str, 
     print(f"a step of its own: median {statistics.median(steps):.3f} s, {len(steps)} steps")
 
 
-def one(nodes: Nodes, kind: str, name: str, flags: tuple[str, ...]) -> tuple[Change, Change]:
+def one(nodes: Nodes, kind: str, name: str) -> tuple[Change, Change]:
     """One event, and the node's return."""
     nodes.next_step(time.time() - 1, 3, START_SECONDS)
     act: dict[str, Callable[[], None]] = {
@@ -106,7 +106,7 @@ def one(nodes: Nodes, kind: str, name: str, flags: tuple[str, ...]) -> tuple[Cha
     if kind == "freeze":
         nodes.signal_all(name, signal.SIGCONT)
     elif kind != "kill":
-        nodes.start(name, flags=flags)
+        nodes.start(name)
     joined = nodes.next_step(after["at"], 3, START_SECONDS)
     return change(nodes, at, after), change(nodes, back, joined)
 

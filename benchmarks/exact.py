@@ -10,17 +10,16 @@ momentum and units has to be the first one's. Exits with 1 where one is not.
 """
 
 import argparse
-import json
 import random
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.schedules import KINDS, act
+from benchmarks.schedules import KINDS, act, told
 from tests.trainer.nodes import Nodes, running_etcd, small_data, until
 from trainer.settings import any_result
 
@@ -52,18 +51,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the first; the others follow")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    outcomes = []
     with tempfile.TemporaryDirectory() as scratch:
-        for outcome in played(Path(scratch), options):
-            outcomes.append(outcome)
-            if not options.json:
-                print(sentence(outcome), flush=True)
-    wrong = [outcome for outcome in outcomes if not outcome.equal]
-    if options.json:
-        print(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
-    else:
-        print(f"{len(outcomes)} schedules, {len(wrong)} with other bits than an undisturbed run")
-    sys.exit(1 if wrong else 0)
+        right = told(
+            played(Path(scratch), options),
+            sentence,
+            lambda one: one.equal,
+            "with other bits than an undisturbed run",
+            as_json=options.json,
+        )
+    sys.exit(0 if right else 1)
 
 
 def sentence(outcome: Outcome) -> str:

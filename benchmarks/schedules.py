@@ -19,9 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.trainer.nodes import NAMES, REPOSITORY, Nodes, running_etcd, small_data
 from tests.unit.elastic.ledger_simulation import play, write_run
@@ -54,21 +55,37 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the first; the others follow")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    outcomes = []
     with tempfile.TemporaryDirectory() as scratch:
-        for outcome in played(Path(scratch), options):
-            outcomes.append(outcome)
-            if not options.json:
-                print(
-                    f"{outcome.kind} {outcome.seed}: {outcome.events} events, {outcome.verdict}",
-                    flush=True,
-                )
-    wrong = [outcome for outcome in outcomes if not outcome.right]
-    if options.json:
-        print(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
+        right = told(
+            played(Path(scratch), options),
+            lambda one: f"{one.kind} {one.seed}: {one.events} events, {one.verdict}",
+            lambda one: one.right,
+            "with a sample missing or trained twice",
+            as_json=options.json,
+        )
+    sys.exit(0 if right else 1)
+
+
+def told(
+    outcomes: Iterable[Any],
+    sentence: Callable[[Any], str],
+    right: Callable[[Any], bool],
+    fault: str,
+    *,
+    as_json: bool,
+) -> bool:
+    """Print each outcome as it comes, and how many have the fault; or all as JSON. Whether none has."""
+    seen = []
+    for outcome in outcomes:
+        seen.append(outcome)
+        if not as_json:
+            print(sentence(outcome), flush=True)
+    wrong = sum(not right(outcome) for outcome in seen)
+    if as_json:
+        print(json.dumps([asdict(outcome) for outcome in seen], indent=1))
     else:
-        print(f"{len(outcomes)} schedules, {len(wrong)} with a sample missing or trained twice")
-    sys.exit(1 if wrong else 0)
+        print(f"{len(seen)} schedules, {wrong} {fault}")
+    return not wrong
 
 
 def played(folder: Path, options: argparse.Namespace) -> Iterator[Outcome]:

@@ -44,7 +44,6 @@ def exchange(trainer: Trainer, ids: Ids) -> Sums:
     trainer.accounting.begin_step()
     _expect(trainer)
     if isinstance(trainer.exchange, ExactExchange):
-        trainer.exchange.clear()
         return _exactly(trainer, trainer.exchange, ids)
     trainer.exchange.clear(trainer.seat.begin_sum if trainer.overlaps else None)
     mine = share_of(trainer, ids)
@@ -65,13 +64,13 @@ def _exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums:
     """As `exchange`, shard by shard; anew where a shard's gradient outgrew its unit."""
     while (sums := _try_exactly(trainer, exact, ids)) is None:
         trainer.journal.note("coarser_unit", step=trainer.step + 1)
-        exact.clear()
     if sums.sound:
         exact.follow()
     return sums
 
 
 def _try_exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums | None:
+    exact.clear()
     loss = samples = words = unsound = 0
     for shard in _shards(trainer, ids):
         part = forward_backward(trainer, shard, len(ids))

@@ -229,12 +229,8 @@ def arguments(args: ElasticTrainingJobArgs) -> list[str]:
         "keep-checkpoints": config.keep_checkpoints,
         "seed": config.seed,
         "mode": config.mode,
-        **({"fresh": config.fresh} if config.fresh else {}),
-        **({"accept-data": config.accept_data} if config.accept_data else {}),
-        **({"loader-workers": config.loader_workers} if config.loader_workers else {}),
+        **_unusual(config, "fresh", "accept_data", "loader_workers", "compress", "nonfinite_loss"),
         **({"shard-size": config.shard_size} if config.mode == "exact" else {}),
-        **({"compress": config.compress} if config.compress != "none" else {}),
-        **({"nonfinite-loss": config.nonfinite_loss} if config.nonfinite_loss != "stop" else {}),
     }
     return [
         f"--nproc_per_node={max(1, config.gpus_per_worker)}",
@@ -243,6 +239,16 @@ def arguments(args: ElasticTrainingJobArgs) -> list[str]:
         "trainer.train",
         *(word for key, value in options.items() for word in (f"--{key}", str(value))),
     ]
+
+
+def _unusual(config: JobConfig, *names: str) -> dict[str, Any]:
+    """Give those of these options that the stack file sets to another value than the default."""
+    said = {name: getattr(config, name) for name in names}
+    return {
+        name.replace("_", "-"): value
+        for name, value in said.items()
+        if value != JobConfig.model_fields[name].default
+    }
 
 
 def _secrets(config: JobConfig) -> dict[str, Any]:

@@ -121,8 +121,8 @@ class RunKeys:
 
     def _news(self, kind: Literal["put", "delete"], entry: Entry) -> Iterator[News]:
         if entry.key.startswith(self._key_of("")):
-            member = self._member(entry) if kind == "put" else None
-            yield MemberPut(member) if member else MemberGone(self._identity(entry))
+            put = kind == "put"
+            yield MemberPut(self._member(entry)) if put else MemberGone(self._identity(entry))
         elif kind == "put" and entry.key == self._generation:
             yield GenerationPut(Generation.from_json(entry.value), entry.modified)
         elif kind == "put" and entry.key == self._committed:

@@ -98,9 +98,11 @@ class Nodes:
         job: str = "job",
         workers: int = 1,
         most: int = 3,
+        flags: tuple[str, ...] = (),
         bounds_file: Path | None = None,
     ) -> None:
         self._workers, self._most, self._bounds_file = workers, most, bounds_file
+        self._flags = flags
         self.run, self._folder, self._etcd, self._options = (
             folder / "runs" / job,
             folder,
@@ -115,9 +117,8 @@ class Nodes:
         name: str,
         *more: str,
         environment: Mapping[str, str] | None = None,
-        flags: tuple[str, ...] = (),
     ) -> None:
-        """Start a node's agent; `more` is for the trainer, `flags` for torchrun."""
+        """Start a node's agent; `more` is for the trainer."""
         number = int(name[1:])
         address = f"127.0.0.{2 + number}"
         variables = {
@@ -135,7 +136,7 @@ class Nodes:
             f"--rdzv_endpoint={self._etcd}",
             f"--rdzv_id={self._job}",
             f"--nnodes=1:{self._most}",
-            *flags,
+            *self._flags,
         ]
         per_node = [f"--nproc_per_node={self._workers}"]
         program = ["-m", "trainer.train", "--run", str(self.run), *self._options, *more]

@@ -145,9 +145,9 @@ def test_an_etcd_that_does_not_answer_is_named_after_ten_seconds_and_tried_for_a
     endpoint = f"127.0.0.1:{free_port()}"
     data = small_data(tmp_path, samples=100)
     fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
-    nodes = Nodes(tmp_path, endpoint, fixed)
+    nodes = Nodes(tmp_path, endpoint, fixed, flags=("--rdzv_conf=patience_seconds=14",))
     try:
-        nodes.start("w0", flags=("--rdzv_conf=patience_seconds=14",))
+        nodes.start("w0")
         began = time.monotonic()
         until(lambda: "still trying, for 14 s in all" in nodes.logs(), 60, "it complains")
         complained = time.monotonic() - began
