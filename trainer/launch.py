@@ -47,6 +47,10 @@ GRACE_SECONDS = 25.0
 
 LOOK_AGAIN_SECONDS = 10.0  # how often the main thread looks whether the run is over
 
+HUGE_PAGES = "glibc.malloc.hugetlb=1"
+"""Memory in huge pages, where the kernel leaves that to the program: steps are shorter, and a worker that is
+killed is gone, to its peers, in half the time. Its sockets close only when its memory has been given back."""
+
 TRAINING_MODULE = "trainer.train"
 PRELOADED = ("torch._dynamo", "torchvision", "everstep.elastic.live_worker", "trainer.state")
 OURS = ("etcd", "etcd-v2", "etcd-v3")  # the names under which our rendezvous answers
@@ -234,6 +238,7 @@ def warm_up() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a worker raises it when it knows its neighbours
     os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch is built without it
     os.environ.setdefault("UCX_LOG_LEVEL", "fatal")
+    os.environ.setdefault("GLIBC_TUNABLES", HUGE_PAGES)  # read when a process begins
     multiprocessing.set_forkserver_preload(list(PRELOADED))
     forkserver.ensure_running()
 
