@@ -44,6 +44,7 @@ def evaluate(
         dataset.expect([Asked(ids=mine), Asked(ids=next_mine)])
         counted = np.zeros(3)
         for piece in range(0, len(mine), PIECE):
+            group.check()
             ids = mine[piece : piece + PIECE]
             counted += _count(model, dataset, prepare, precision, ids)
         wishes = [float(group.regroup_wanted), float(group.leaving)]

@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,11 +17,13 @@ from torch import nn
 from everstep.elastic import checkpoint
 from everstep.elastic.accounting import Accounting, Name
 from everstep.elastic.checkpoint import Found, Manifest, Skipped
+from everstep.elastic.copying import MOST_KEPT
 from everstep.elastic.exact import ExactExchange
 from everstep.elastic.exchange import StepExchange
 from everstep.elastic.group import Seat
 from everstep.elastic.journal import Journal
 from everstep.elastic.ledger import LIMBS, Account
+from everstep.elastic.leftover import Span
 from everstep.elastic.metrics import Reading
 from everstep.elastic.recovery import Standing
 from everstep.elastic.sampler import Plan
@@ -29,6 +31,7 @@ from everstep.elastic.worker import Group
 from everstep.elastic.writer import Writer
 from trainer import data, models, program
 from trainer.data.device import Prepare
+from trainer.in_flight import InFlight
 from trainer.resume import check_shapes, choose
 from trainer.run_folder import LEDGER_FILE, note_samples, open_run
 from trainer.schedule import Schedule
@@ -68,6 +71,7 @@ class Trainer:
     evaluated: int = 0  # completed epochs that have been evaluated
     accuracy: float = 0.0
     account: Account = field(default_factory=Account)  # of the samples that made this state
+    in_flight: InFlight = field(default_factory=InFlight)
     skipped: int = 0  # steps in a row whose update was left out here: no part of the state
     saved_at: float = 0.0
     saved_step: int = 0
@@ -173,6 +177,7 @@ class Trainer:
 
     def restore(self, committed: Standing) -> int:
         """Take up the newest good checkpoint, or begin; the completed steps. For one worker of the group."""
+        self.in_flight = InFlight()
         if not open_run(self.settings, len(self.train_set)):
             found = result(self.settings) or {}
             self.step, self.evaluated = self.total_steps, self.settings.epochs
@@ -185,15 +190,24 @@ class Trainer:
         note_samples(self.settings, self.step, len(self.train_set))
         return self.step
 
-    def adopt(self, step: int) -> None:
-        """The parts are those after `step` steps."""
+    def adopt(self, step: int, kept: tuple[Span, ...], *, keeps: bool) -> None:
+        """The parts are those after `step` steps, and of the next one these units are computed."""
+        self.in_flight = replace(self.in_flight if keeps else InFlight(), group=kept)
         evaluated, self.accuracy = self._numbers.tolist()
         self.step, self.evaluated = step, round(evaluated)
         self.account = Account.from_signed(*self._signed.tolist())
 
-    def roll_back(self) -> None:
-        """Undo what a step in flight has touched."""
-        self.exchange.roll_back()
+    def kept(self) -> tuple[Span, ...]:
+        """The units that this worker has computed of the step in flight."""
+        if len(self.in_flight.mine) > MOST_KEPT:
+            self.in_flight = InFlight()
+        return self.in_flight.mine
+
+    def roll_back(self) -> bool:
+        """Undo what a step in flight has touched of the state; whether work on it is kept."""
+        if not self.exchange.roll_back():
+            self.in_flight = InFlight()
+        return bool(self.in_flight.mine)
 
     def flush(self) -> None:
         """Return once nothing is being written; asked from another thread than the training's."""

@@ -1,6 +1,7 @@
 """One step up to its sum: forward, backward and the exchange, in floating point or exactly."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,12 @@ from torch import nn
 
 from everstep.elastic.accounting import Name
 from everstep.elastic.exact import ExactExchange, cut
-from everstep.elastic.ledger import digest, from_limbs, to_limbs
-from everstep.elastic.sampler import Ids, share
+from everstep.elastic.exchange import StepExchange
+from everstep.elastic.ledger import from_limbs, to_limbs
+from everstep.elastic.leftover import Span, part, rest
+from everstep.elastic.sampler import Ids
 from trainer.data import Asked
+from trainer.in_flight import InFlight
 from trainer.state import Trainer
 
 LOSS_SCALE = 2**32
@@ -40,50 +44,74 @@ class Sums:
 
 
 def exchange(trainer: Trainer, ids: Ids) -> Sums:
-    """Train on this worker's part of a global batch, and sum over all; nothing is applied yet."""
+    """Train on this worker's part of a global batch, and sum over all; nothing is applied yet.
+
+    Its part is of what the group has not computed yet: where the last group broke in this step, what
+    the survivors had computed is kept.
+    """
     trainer.accounting.begin_step()
     _expect(trainer)
     if isinstance(trainer.exchange, ExactExchange):
-        return _exactly(trainer, trainer.exchange, ids)
-    trainer.exchange.clear(trainer.seat.begin_sum if trainer.overlaps else None)
-    mine = share_of(trainer, ids)
+        sums = _exactly(trainer, trainer.exchange, ids)
+    else:
+        sums = _in_floating_point(trainer, trainer.exchange, ids)
+    trainer.in_flight = InFlight()
+    return sums
+
+
+def _in_floating_point(trainer: Trainer, exchange: StepExchange, ids: Ids) -> Sums:
+    if not trainer.in_flight.mine:
+        exchange.clear()
+    exchange.begin_part(trainer.seat.begin_sum if trainer.overlaps else None)
+    spans = _left_for(trainer, len(ids))
+    mine = _joined(ids, spans)
     loss = forward_backward(trainer, mine, len(ids)) if len(mine) else 0.0
+    exchange.add_part(len(mine) / len(ids))
+    trainer.in_flight = trainer.in_flight.plus(spans, loss, mine, trainer.step)
     wishes = [float(trainer.group.regroup_wanted), float(trainer.group.leaving)]
-    read = [float(len(mine)), *to_limbs(digest(trainer.step, mine))]
+    done = trainer.in_flight
+    read = [float(done.samples), *to_limbs(done.digest)]
     trainer.accounting.begin(Name.EXCHANGE)
-    total, votes, leavers, samples, *limbs = trainer.exchange.sum(
-        len(mine) / len(ids), [loss, *wishes, *read], trainer.seat.sum
+    total, votes, leavers, samples, *limbs = exchange.sum(
+        [done.loss, *wishes, *read], trainer.seat.sum
     )
     sound = math.isfinite(total) and (
-        trainer.settings.nonfinite_loss == "stop" or trainer.exchange.finite()
+        trainer.settings.nonfinite_loss == "stop" or exchange.finite()
     )
     return Sums(total, sound, round(votes), round(leavers), round(samples), from_limbs(limbs))
 
 
 def _exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums:
-    """As `exchange`, shard by shard; anew where a shard's gradient outgrew its unit."""
+    """Shard by shard; anew where a shard's gradient outgrew its unit."""
     while (sums := _try_exactly(trainer, exact, ids)) is None:
         trainer.journal.note("coarser_unit", step=trainer.step + 1)
+        trainer.in_flight = InFlight()
     if sums.sound:
         exact.follow()
     return sums
 
 
 def _try_exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums | None:
-    exact.clear()
-    loss = samples = words = unsound = 0
-    for shard in _shards(trainer, ids):
-        part = forward_backward(trainer, shard, len(ids))
-        usable = exact.add_shard(len(shard))
-        if usable and math.isfinite(part):
-            loss += round(part * LOSS_SCALE)
-        else:
-            unsound += 1  # a whole number says it to all: none of them is "not a number"
-        samples, words = samples + len(shard), words + digest(trainer.step, shard)
+    if not trainer.in_flight.mine:
+        exact.clear()
+    shards = cut(ids, trainer.settings.shard_size)
+    for number in _units(_left_for(trainer, len(shards))):
+        trainer.group.check()
+        exact.begin_shard()
+        loss = forward_backward(trainer, shards[number], len(ids))
+        usable = exact.add_shard(len(shards[number])) and math.isfinite(loss)
+        # A whole number says it to all: none of them is "not a number".
+        told = round(loss * LOSS_SCALE) if usable else 0
+        trainer.in_flight = trainer.in_flight.plus(
+            ((number, number + 1),), told, shards[number], trainer.step, unsound=not usable
+        )
+    done = trainer.in_flight
     wishes = [int(trainer.group.regroup_wanted), int(trainer.group.leaving)]
-    read = [samples, *map(round, to_limbs(words % 2**64))]
+    read = [done.samples, *map(round, to_limbs(done.digest))]
     trainer.accounting.begin(Name.EXCHANGE)
-    scalars = exact.sum(len(ids), [loss, unsound, *wishes, *read], trainer.seat.sum)
+    scalars = exact.sum(
+        len(ids), [round(done.loss), done.unsound, *wishes, *read], trainer.seat.sum
+    )
     if scalars is None:
         return None
     total, unsound, votes, leavers, samples, *limbs = scalars
@@ -91,17 +119,18 @@ def _try_exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums | Non
     return Sums(mean, not unsound, votes, leavers, samples, from_limbs(limbs))
 
 
-def share_of(trainer: Trainer, ids: Ids) -> Ids:
-    """This worker's samples of a global batch."""
-    if trainer.settings.mode == "exact":
-        return np.concatenate([ids[:0], *_shards(trainer, ids)])
-    return ids[share(len(ids), trainer.seat.rank, trainer.seat.world_size)]
+def _left_for(trainer: Trainer, units: int) -> tuple[Span, ...]:
+    """What is this worker's to compute of the step in flight."""
+    left = rest(units, trainer.in_flight.group)
+    return part(left, trainer.seat.rank, trainer.seat.world_size)
 
 
-def _shards(trainer: Trainer, ids: Ids) -> list[Ids]:
-    """This worker's part of a global batch that is cut into shards."""
-    shards = cut(ids, trainer.settings.shard_size)
-    return shards[share(len(shards), trainer.seat.rank, trainer.seat.world_size)]
+def _units(spans: Iterable[Span]) -> Iterator[int]:
+    return (unit for span in spans for unit in range(*span))
+
+
+def _joined(ids: Ids, spans: Iterable[Span]) -> Ids:
+    return np.concatenate([ids[:0], *(ids[first:last] for first, last in spans)])
 
 
 def _expect(trainer: Trainer) -> None:
@@ -110,13 +139,26 @@ def _expect(trainer: Trainer) -> None:
     trainer.train_set.expect(
         [
             Asked(
-                ids=share_of(trainer, trainer.plan.batch(step)),
+                ids=_share_of(trainer, step),
                 seed=trainer.settings.seed,
                 epoch=trainer.plan.epoch_of(step),
             )
             for step in range(trainer.step, last)
         ]
     )
+
+
+def _share_of(trainer: Trainer, step: int) -> Ids:
+    """The samples that this worker computes of a step: the one in flight, or one that is to come."""
+    ids = trainer.plan.batch(step)
+    units = cut(ids, trainer.settings.shard_size) if trainer.settings.mode == "exact" else ids
+    if step == trainer.step:
+        spans = _left_for(trainer, len(units))
+    else:
+        spans = part([(0, len(units))], trainer.seat.rank, trainer.seat.world_size)
+    if trainer.settings.mode == "exact":
+        return np.concatenate([ids[:0], *(units[number] for number in _units(spans))])
+    return _joined(ids, spans)
 
 
 def chance_of(seed: int, step: int, ids: Ids) -> int:
@@ -130,7 +172,11 @@ def chance_of(seed: int, step: int, ids: Ids) -> int:
 
 
 def forward_backward(trainer: Trainer, ids: Ids, global_batch: int) -> float:
-    """Add these samples' part of the step's gradients; their part of the mean loss over the global batch."""
+    """Add these samples' part of the step's gradients; their part of the mean loss over the global batch.
+
+    Raises:
+        PeerLostError: the group broke so long ago that the agent would soon take this worker for hung.
+    """
     settings, device = trainer.settings, trainer.device
     epoch = trainer.plan.epoch_of(trainer.step)
     trainer.accounting.begin(Name.DATA)

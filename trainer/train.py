@@ -38,6 +38,7 @@ from trainer.step import exchange, forward_backward
 log = logging.getLogger(__name__)
 
 WARM_UP_IMAGES = 8
+FINISH_SECONDS = 5.0  # for a part of a step whose group is no more: what is computed is kept
 RESULT_AGAIN_SECONDS = 5.0
 SMALL_SHARDS = (
     " Or raise --shard-size: over a few small images a normalisation divides by almost nothing."
@@ -87,7 +88,7 @@ def train_live(
     trainer = assemble(settings, group, alone, device, accounting)
     metrics.offer(trainer.reading)
     warm_up(trainer)
-    interruptible(trainer.model, group.check)
+    interruptible(trainer.model, lambda: group.check(FINISH_SECONDS))
     while True:
         trainer.take(group.join(trainer))
         try:
@@ -95,7 +96,8 @@ def train_live(
                 return finish(trainer)
         except PeerLostError as error:
             group.lost(str(error))
-            trainer.journal.note("lost", step=trainer.step, reason=group.regroup_reason)
+            kept = trainer.in_flight.samples
+            trainer.journal.note("lost", step=trainer.step, reason=group.regroup_reason, kept=kept)
 
 
 def train_restart(
@@ -125,6 +127,7 @@ def warm_up(trainer: Trainer) -> None:
     with trainer.accounting.all_as(Name.START_UP):
         forward_backward(trainer, ids, len(ids))
     trainer.exchange.roll_back()
+    trainer.model.zero_grad()
     spare = torch.zeros(1, requires_grad=True)
     spare.grad = torch.zeros(1)
     torch.optim.SGD([spare], lr=0.1, momentum=0.9).step()  # imports a second's worth of torch

@@ -2,8 +2,8 @@
 
 A worker says what it begins; what it did before ends with that, so nothing is counted twice and
 nothing is left out: the names' seconds add up to the wall clock. What turns out to have been in vain
-is renamed: when a step is rolled back, its work becomes `redo`, since it is done again, and its
-waiting in the exchange becomes `detect`, since it waited for somebody who was gone.
+is renamed: when a step's group is lost, its waiting in the exchange becomes `detect`, since it waited
+for somebody who was gone, and its work, where it cannot be kept, `redo`, since it is done again.
 
 The training loop's thread says what begins; others may ask at any time what was spent.
 """
@@ -104,13 +104,18 @@ class Accounting:
             self._written = self._since
             self._write()
 
-    def void_step(self) -> None:
-        """The step that has begun and not ended has come to nothing; the group has to form anew."""
+    def break_step(self, *, kept: bool) -> None:
+        """The step that has begun and not ended has lost its group, which has to form anew.
+
+        Args:
+            kept: whether what was computed of it counts all the same.
+        """
         self.begin(Name.FORM)
         with self._lock:
             waited = self._rename(Name.EXCHANGE, Name.DETECT)
-            self._rename(Name.DATA, Name.REDO)
-            self._rename(Name.COMPUTE, Name.REDO)
+            if not kept:
+                self._rename(Name.DATA, Name.REDO)
+                self._rename(Name.COMPUTE, Name.REDO)
         if self._broke_at == self._since:  # known only now: it broke when the waiting began
             self._broke_at -= waited
         self._before_step = dict(self._spent)

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 
 import torch
 
+from everstep.elastic.leftover import Span
 from everstep.elastic.link import Link
 from everstep.elastic.recovery import Plan, Report, Standing
 
-_HEAD = 4  # two standings, each lineage and step, before the checksums
+MOST_KEPT = 8  # spans that a report has room for; each lost group adds one or two
+_STANDINGS = 4  # numbers: two standings, each lineage and step
+_HEAD = _STANDINGS + 2 * MOST_KEPT  # before the checksums
 
 
 def checksums(parts: Sequence[torch.Tensor]) -> tuple[int, ...]:
@@ -21,9 +24,14 @@ def checksums(parts: Sequence[torch.Tensor]) -> tuple[int, ...]:
 
 
 def compare(link: Link, mine: Report, parts: Sequence[torch.Tensor]) -> tuple[Report, ...]:
-    """Everybody's report, by rank. A worker without a state says so and saves itself the sums."""
+    """Everybody's report, by rank, with the checksums that `mine` lacks.
+
+    A worker without a state says so and saves itself the sums.
+    """
     sums = checksums(parts) if mine.standing.lineage else (0,) * len(parts)
-    numbers = [*_pair(mine.standing), *_pair(mine.committed), *sums]
+    room = [(0, 0)] * (MOST_KEPT - len(mine.kept))
+    kept = [edge for span in (*mine.kept, *room) for edge in span]
+    numbers = [*_pair(mine.standing), *_pair(mine.committed), *kept, *sums]
     told = torch.tensor(numbers, dtype=torch.int64)
     gathered = [told] if link.world_size == 1 else link.gather(told)
     return tuple(_report(told.tolist()) for told in gathered)
@@ -48,7 +56,14 @@ def copy(link: Link, plan: Plan, parts: Sequence[torch.Tensor]) -> None:
 
 
 def _report(numbers: list[int]) -> Report:
-    return Report(Standing(*numbers[:2]), Standing(*numbers[2:_HEAD]), tuple(numbers[_HEAD:]))
+    edges = numbers[_STANDINGS:_HEAD]
+    kept: list[Span] = [span for span in zip(edges[::2], edges[1::2], strict=True) if any(span)]
+    return Report(
+        Standing(*numbers[:2]),
+        Standing(*numbers[2:_STANDINGS]),
+        tuple(numbers[_HEAD:]),
+        tuple(kept),
+    )
 
 
 def _pair(standing: Standing) -> tuple[int, int]:

@@ -43,6 +43,9 @@ def cut(ids: Ids, shard_size: int) -> list[Ids]:
 class ExactExchange:
     """Sums of a step over all shards of all workers, in whole numbers.
 
+    A step: `clear`, then `add_shard` after the backward pass of each shard, then `sum`. After
+    `roll_back`, go on with further shards, or clear.
+
     Args:
         model: its parameters' gradients are summed, so each shard's loss must already be divided by
             the global batch.
@@ -59,51 +62,62 @@ class ExactExchange:
         self._buffers = list(model.buffers())
         self._before = [buffer.clone() for buffer in self._buffers]
         device = self._parameters[0].device
-        self._scalar_count = scalars
+        self._sizes = [parameter.numel() for parameter in self._parameters]
+        self._own = torch.zeros(sum(self._sizes), dtype=torch.int32, device=device)
+        # Sums of whole numbers are exact in float64, too, and there are few of these.
+        sizes = [buffer.numel() for buffer in self._buffers]
+        sizes += [len(self._parameters), scalars]
+        self._own_rest = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
+        *statistics, self._misfits, self._scalars = torch.split(self._own_rest, sizes)
+        self._statistics = self._shaped(statistics)
+        self._rest_sizes = sizes
         self._lay_out()
         self._chunk = CHUNK if device.type == "cpu" else 2**24
         self._scratch = torch.empty(self._chunk, dtype=torch.float32, device=device)
         self._rounded = torch.empty(self._chunk, dtype=torch.int32, device=device)
         self._shards = shards
+        self._empty = True
         self._in_flight = self._travelling = False
         self.ranges = torch.empty(len(self._parameters), dtype=torch.int32, device=device)
         self.forget()
 
     def _lay_out(self) -> None:
-        """Take memory for one step's sums, and cut it up."""
-        device = self._parameters[0].device
-        sizes = [parameter.numel() for parameter in self._parameters]
-        self._gradients = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
-        self._sums = torch.split(self._gradients, sizes)
-        # Sums of whole numbers are exact in float64, too, and there are few of these.
-        sizes = [buffer.numel() for buffer in self._buffers]
-        sizes += [len(self._parameters), self._scalar_count]
-        self._rest = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
-        *statistics, self._misfits, self._scalars = torch.split(self._rest, sizes)
-        self._statistics = [
-            part.view(buffer.shape) for part, buffer in zip(statistics, self._buffers, strict=True)
-        ]
+        """Take memory for what travels; this worker's own sums stay what they are until all have arrived."""
+        self._total = torch.empty_like(self._own)
+        self._rest = torch.empty_like(self._own_rest)
+
+    def _shaped(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [part.view(buf.shape) for part, buf in zip(parts, self._buffers, strict=True)]
 
     def forget(self) -> None:
         """Begin a run: nothing is known of its gradients."""
         self.ranges.fill_(FIRST_RANGE)
 
     def clear(self) -> None:
-        """Begin a step, or a shard's backward pass anew."""
-        self._gradients.zero_()
-        self._rest.zero_()
+        """Begin a step, or one anew."""
+        self._empty = True
+        self._own_rest.zero_()
         _copy(self._before, self._buffers)
+        self.begin_shard()
+
+    def begin_shard(self) -> None:
+        """Begin a shard; one that was left half-way is forgotten."""
         self._in_flight = True
         for parameter in self._parameters:
             parameter.grad = None
 
-    def roll_back(self) -> None:
-        """Undo a step whose sum has not arrived, if there is one."""
-        if self._in_flight:
+    def roll_back(self) -> bool:
+        """Put statistics back to what they were before a step whose sum has not arrived, if there is one.
+
+        Whether there is one: the shards that were added stay.
+        """
+        kept = self._in_flight
+        if kept:
             _copy(self._buffers, self._before)
         if self._travelling:
             self._lay_out()  # what was begun in the group that is gone may still write to the old one
         self._in_flight = self._travelling = False
+        return kept
 
     def discard(self) -> None:
         """Forget a step whose sum has arrived: statistics are again what they were before it."""
@@ -118,13 +132,16 @@ class ExactExchange:
         """
         largest = []
         for parameter, total, power in zip(
-            self._parameters, self._sums, self.ranges.tolist(), strict=True
+            self._parameters, torch.split(self._own, self._sizes), self.ranges.tolist(), strict=True
         ):
             if parameter.grad is not None:
                 largest.append(self._add(parameter.grad, total, 2.0 ** (BITS - power)))
                 parameter.grad = None
             else:
                 largest.append(parameter.new_zeros(()))
+                if self._empty:
+                    total.zero_()
+        self._empty = False
         for buffer, before, total in zip(
             self._buffers, self._before, self._statistics, strict=True
         ):
@@ -148,31 +165,37 @@ class ExactExchange:
             total: sums over all workers.
         """
         self._scalars.copy_(torch.tensor(scalars, dtype=torch.float64))
+        if self._empty:
+            self._own.zero_()
         self._travelling = True
-        total(self._rest)
-        misfits = self._misfits > 0
-        if misfits.any():
-            self.ranges.add_(HEADROOM * misfits).clamp_(max=MOST_RANGE)
+        total(self._rest.copy_(self._own_rest))
+        *statistics, misfits, numbers = torch.split(self._rest, self._rest_sizes)
+        if (misfits > 0).any():
+            self.ranges.add_(HEADROOM * (misfits > 0)).clamp_(max=MOST_RANGE)
             self._travelling = False
             return None
-        total(self._gradients)
+        total(self._total.copy_(self._own))
         self._in_flight = self._travelling = False
         for parameter, summed, power in zip(
-            self._parameters, self._sums, self.ranges.tolist(), strict=True
+            self._parameters, self._sums(), self.ranges.tolist(), strict=True
         ):
             parameter.grad = torch.empty_like(parameter)
             for part, whole in self._chunks(parameter.grad, summed):
                 part.copy_(whole).mul_(2.0 ** (power - BITS))
-        for buffer, summed in zip(self._buffers, self._statistics, strict=True):
+        for buffer, summed in zip(self._buffers, self._shaped(statistics), strict=True):
             if buffer.is_floating_point():
                 buffer.copy_(summed / (STATISTIC_SCALE * samples))
             else:
                 buffer.add_(summed.to(buffer.dtype))
-        return [int(number) for number in self._scalars.tolist()]
+        return [int(number) for number in numbers.tolist()]
+
+    def _sums(self) -> Sequence[torch.Tensor]:
+        """What has arrived, by parameter."""
+        return torch.split(self._total, self._sizes)
 
     def follow(self) -> None:
         """Choose the next step's units by the sums that have arrived; only if they were numbers."""
-        bounds = torch.stack([torch.stack(torch.aminmax(summed)) for summed in self._sums])
+        bounds = torch.stack([torch.stack(torch.aminmax(summed)) for summed in self._sums()])
         chosen = []
         for (least, most), power in zip(bounds.tolist(), self.ranges.tolist(), strict=True):
             grown = max(-least, most).bit_length() - BITS + power + HEADROOM
@@ -180,7 +203,7 @@ class ExactExchange:
         self.ranges.copy_(torch.tensor(chosen))
 
     def _add(self, gradient: torch.Tensor, total: torch.Tensor, scale: float) -> torch.Tensor:
-        """Add it, rounded to whole multiples of 1/scale; the largest magnitude in it.
+        """Add it, rounded to whole multiples of 1/scale, or begin with it; the largest magnitude in it.
 
         Scaling by a power of two is itself exact. What does not fit becomes some other number: the
         sum is not used then.
@@ -189,7 +212,10 @@ class ExactExchange:
         for part, whole in self._chunks(gradient, total):
             bounds += torch.aminmax(part)
             scaled = torch.mul(part, scale, out=self._scratch[: len(part)]).round_()
-            whole.add_(self._rounded[: len(part)].copy_(scaled))
+            if self._empty:
+                whole.copy_(scaled)
+            else:
+                whole.add_(self._rounded[: len(part)].copy_(scaled))
         return torch.stack(bounds).abs().max()
 
     def _fit(self, largest: torch.Tensor) -> bool:

@@ -1,9 +1,14 @@
 """The one exchange of a training step: gradients, statistics, and numbers that ride along.
 
-All gradients live in one flat buffer (each parameter's `.grad` is a view of it), with room at its
-end for normalisation statistics and a few scalars. So a step costs one all-reduce, a worker without
-samples takes part like any other, and the question "does anybody want to regroup?" is answered for
-all workers at the same step at no cost.
+What travels lies in one flat buffer: all gradients, with room at its end for normalisation
+statistics and a few scalars. So a step costs one all-reduce, a worker without samples takes part
+like any other, and the question "does anybody want to regroup?" is answered for all workers at the
+same step at no cost.
+
+A worker's own gradients stay what they are until the sum has arrived: where the group breaks before,
+they are kept, and the next group computes only what is missing. That costs nothing: autograd gives
+its tensors away where there is no gradient yet, and the copy into the buffer takes the place of the
+addition to it.
 
 Where the network is slower than the backward pass, gradients need not wait for its end: they are cut
 into buckets, the last layers' first, and the sum of each begins as soon as it is complete. The order
@@ -18,6 +23,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from everstep.elastic.group import PeerLostError
+
 Total = Callable[[torch.Tensor], None]
 """Sums a tensor over all workers, in place; `Seat.sum`."""
 
@@ -29,6 +36,9 @@ BUCKET_BYTES = 16 << 20  # of gradients whose sum begins together
 
 class StepExchange:
     """Sums of a step over all workers.
+
+    A step: `clear`, then for each part that this worker computes `begin_part`, the backward pass and
+    `add_part`, then `sum`. After `roll_back`, go on with further parts, or clear.
 
     Args:
         model: its parameters' gradients are summed, so each worker's loss must already be divided by
@@ -49,17 +59,17 @@ class StepExchange:
         compress: bool = False,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
-        self._parameters = [
-            parameter for parameter in model.parameters() if parameter.requires_grad
-        ]
-        self._buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._all_buffers = list(model.buffers())
+        self._buffers = [buffer for buffer in self._all_buffers if buffer.is_floating_point()]
+        self._counters = [buffer for buffer in self._all_buffers if not buffer.is_floating_point()]
+        self._before = [buffer.clone() for buffer in self._all_buffers]
+        self._averages = [torch.zeros_like(buffer) for buffer in self._buffers]
         self._sizes = [
             *(tensor.numel() for tensor in (*self._parameters, *self._buffers)),
             scalars,
         ]
         self._compress = compress
-        self._all_buffers = list(model.buffers())
-        self._before = [buffer.clone() for buffer in self._all_buffers]
         self._buckets = _buckets([p.numel() * 4 for p in self._parameters], bucket_bytes)
         self._bucket_of = {i: n for n, bucket in enumerate(self._buckets) for i in bucket}
         for index, parameter in enumerate(self._parameters):
@@ -67,107 +77,165 @@ class StepExchange:
                 functools.partial(self._arrived, index)
             )
         self._begin: Begin | None = None
+        self._broken: PeerLostError | None = (
+            None  # met in the backward pass, which is finished first
+        )
         self._missing: list[int] = []
         self._ends: list[Callable[[], None]] = []
-        self._in_flight = self._travelling = False
+        self._in_flight = self._in_part = self._travelling = False
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """Take memory for one step's sum, and cut it up."""
+        """Take memory for what travels, and cut it up."""
         device = self._parameters[0].device
         self._flat = torch.zeros(sum(self._sizes), dtype=torch.float32, device=device)
-        parts = torch.split(self._flat, self._sizes)
-        self._gradients = [
-            part.as_strided(parameter.shape, _dense_strides(parameter))
-            for part, parameter in zip(parts, self._parameters, strict=False)
-        ]
-        self._statistics = [
-            part.view(buffer.shape)
-            for part, buffer in zip(parts[len(self._parameters) :], self._buffers, strict=False)
-        ]
-        self._scalars = parts[-1]
         of_gradients = sum(self._sizes[: len(self._parameters)])
         self._all_gradients, self._rest = self._flat[:of_gradients], self._flat[of_gradients:]
-        self._short = (
-            torch.empty_like(self._all_gradients, dtype=torch.bfloat16) if self._compress else None
-        )
+        self._gradients = self._views(self._all_gradients)
+        *statistics, self._scalars = torch.split(self._rest, self._sizes[len(self._parameters) :])
+        self._statistics = [
+            part.view(buffer.shape) for part, buffer in zip(statistics, self._buffers, strict=True)
+        ]
+        self._travels, self._outgoing = self._all_gradients, self._gradients
+        if self._compress:
+            self._travels = torch.empty_like(self._all_gradients, dtype=torch.bfloat16)
+            self._outgoing = self._views(self._travels)
 
-    def clear(self, begin: Begin | None = None) -> None:
-        """Begin a step: zero the gradients, and remember the statistics that its forward pass changes.
+    def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """For each parameter its piece, laid out as the parameter is: otherwise each copy would cost more."""
+        return [
+            part.as_strided(parameter.shape, parameter.stride(), part.storage_offset())
+            for part, parameter in zip(
+                torch.split(flat, self._sizes[: len(self._parameters)]),
+                self._parameters,
+                strict=True,
+            )
+        ]
+
+    def clear(self) -> None:
+        """Begin a step, and remember the statistics that its forward pass changes."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        for average in self._averages:
+            average.zero_()
+        _copy(self._before, self._all_buffers)
+        self._in_flight, self._in_part = True, False
+
+    def begin_part(self, begin: Begin | None = None) -> None:
+        """Begin a part of the step; its backward pass adds to the gradients of those before.
 
         Args:
-            begin: where given, gradients are summed by it, beginning while the backward pass runs. On
-                all workers or on none.
+            begin: where given, gradients are summed by it, beginning while the backward pass runs, so
+                this is the last part. On all workers or on none.
         """
-        self._begin, self._ends = begin, []
+        self._begin, self._ends, self._broken = begin, [], None
         self._missing = [len(bucket) for bucket in self._buckets]
-        self._flat.zero_()
-        torch._foreach_copy_(self._before, self._all_buffers)
-        self._in_flight = True
-        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
-            parameter.grad = gradient  # something may have replaced it
+        self._in_flight = self._in_part = True
 
-    def roll_back(self) -> None:
-        """Undo a step whose sum has not arrived, if there is one: its forward pass has changed statistics."""
+    def add_part(self, weight: float) -> None:
+        """A part's backward pass is complete.
+
+        Args:
+            weight: its share of the step's samples; those of all parts of all workers add up to 1.
+        """
+        for average, buffer in zip(self._averages, self._buffers, strict=True):
+            average.add_(buffer, alpha=weight)
+        _copy(self._all_buffers, self._before)
+        self._in_part = False
+
+    def roll_back(self) -> bool:
+        """Put statistics back to what they were before a step whose sum has not arrived, if there is one.
+
+        Whether the parts that were added are still there: a part that was left half-way has spoiled
+        them.
+        """
+        kept = self._in_flight and not self._in_part
         if self._in_flight:
-            torch._foreach_copy_(self._all_buffers, self._before)
+            _copy(self._all_buffers, self._before)
         if self._travelling:
             self._lay_out()  # what was begun in the group that is gone may still write to the old one
         self._begin, self._ends = None, []
-        self._in_flight = self._travelling = False
+        self._in_flight = self._in_part = self._travelling = False
+        return kept
 
     def discard(self) -> None:
         """Forget a step whose sum has arrived: statistics are again what they were before it."""
-        torch._foreach_copy_(self._all_buffers, self._before)
+        _copy(self._all_buffers, self._before)
 
     def finite(self) -> bool:
         """Whether every number of the step's sum is one, gradients included."""
         return bool(torch.isfinite(self._flat.sum()))
 
-    def sum(self, weight: float, scalars: Sequence[float], total: Total) -> list[float]:
-        """Exchange: gradients summed, statistics averaged by `weight`, scalars summed and returned.
+    def sum(self, scalars: Sequence[float], total: Total) -> list[float]:
+        """Exchange: gradients summed, statistics averaged, scalars summed and returned.
 
         Args:
-            weight: this worker's part of the step's samples; those of all workers add up to 1.
             scalars: as many numbers as were announced.
             total: sums over all workers.
+
+        Raises:
+            PeerLostError: it did not arrive; what this worker has added is still there.
         """
+        if self._broken:
+            raise self._broken
         self._scalars.copy_(torch.tensor(scalars, dtype=torch.float32))
-        for statistic, buffer in zip(self._statistics, self._buffers, strict=True):
-            torch.mul(buffer, weight, out=statistic)
+        _copy(self._statistics, self._averages)
         self._travelling = True
         if self._begin is not None:
             self._sum_the_rest(self._begin)
-        elif self._short is None:
-            total(self._flat)
         else:
-            total(self._short.copy_(self._all_gradients))
-            total(self._rest)  # counts and statistics stay exact
-        if self._short is not None:
-            self._all_gradients.copy_(self._short)
+            self._sum_at_once(total)
+        if self._compress:
+            self._all_gradients.copy_(self._travels)
         self._in_flight = self._travelling = False
-        for statistic, buffer in zip(self._statistics, self._buffers, strict=True):
-            buffer.copy_(statistic)
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+        _copy(self._buffers, self._statistics)
+        for counter in self._counters:  # of batches: one for each step, however it was divided
+            counter.add_(1)
         return [float(number) for number in self._scalars.tolist()]
+
+    def _sum_at_once(self, total: Total) -> None:
+        self._pack(range(len(self._parameters)))
+        if self._compress:
+            total(self._travels)
+            total(self._rest)  # counts and statistics stay exact
+        else:
+            total(self._flat)
+
+    def _pack(self, indices: range) -> None:
+        """Copy gradients to where they travel; none is zero."""
+        targets, sources = list[torch.Tensor](), list[torch.Tensor]()
+        for index in indices:
+            gradient = self._parameters[index].grad
+            if gradient is None:
+                self._outgoing[index].zero_()
+            else:
+                targets.append(self._outgoing[index])
+                sources.append(gradient)
+        _copy(targets, sources)
 
     def _arrived(self, index: int, parameter: torch.Tensor) -> None:
         """A parameter's gradient is complete: begin what need not wait any longer."""
         del parameter
-        if self._begin is None:
+        if self._begin is None or self._broken:
             return
         self._missing[self._bucket_of[index]] -= 1
         while len(self._ends) < len(self._buckets) and not self._missing[len(self._ends)]:
-            self._begin_next(self._begin)
+            try:
+                self._begin_next(self._begin)
+            except PeerLostError as error:
+                self._broken = error
+                return
 
     def _begin_next(self, begin: Begin) -> None:
         bucket = self._buckets[len(self._ends)]
         first = sum(self._sizes[: bucket.start])
-        part = slice(first, first + sum(self._sizes[bucket.start : bucket.stop]))
-        gradients = self._flat[part]
         self._travelling = True
-        self._ends.append(
-            begin(gradients if self._short is None else self._short[part].copy_(gradients))
-        )
+        with torch.no_grad():
+            self._pack(bucket)
+        size = sum(self._sizes[bucket.start : bucket.stop])
+        self._ends.append(begin(self._travels[first : first + size]))
 
     def _sum_the_rest(self, begin: Begin) -> None:
         """Begin what has not begun, and wait for all of it."""
@@ -179,6 +247,11 @@ class StepExchange:
         self._begin = None
 
 
+def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    if targets:
+        torch._foreach_copy_(targets, sources)
+
+
 def _buckets(sizes: Sequence[int], least: int) -> list[range]:
     """Neighbouring parameters by index, of at least so many bytes together, the last ones first."""
     found, stop, size = list[range](), len(sizes), 0
@@ -188,11 +261,6 @@ def _buckets(sizes: Sequence[int], least: int) -> list[range]:
             found.append(range(index, stop))
             stop, size = index, 0
     return found
-
-
-def _dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
-    """The parameter's own strides (channels-last ones too): a gradient laid out otherwise costs a copy."""
-    return tuple(parameter.stride())
 
 
 def sum_numbers(numbers: Sequence[float], device: torch.device, total: Total) -> list[float]:

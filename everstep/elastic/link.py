@@ -10,9 +10,11 @@ fails at once. NCCL has an abort of its own.
 """
 
 import contextlib
+import math
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -45,6 +47,7 @@ class Link:
         self.rank, self.world_size = meeting.rank, meeting.world_size
         self._device, self._meeting = device, meeting
         self._aborted, self._met = threading.Event(), threading.Event()
+        self._aborted_at = math.inf
         self._sockets: dict[int, str] = {}
         self._before: frozenset[str] = frozenset()
         self._backend: Any = None
@@ -56,6 +59,10 @@ class Link:
     def aborted(self) -> bool:
         """Whether this group is no more."""
         return self._aborted.is_set()
+
+    def aborted_for(self, seconds: float) -> bool:
+        """Whether this group has been no more for so long."""
+        return time.monotonic() - self._aborted_at >= seconds
 
     def meet(self) -> None:
         """Build the group.
@@ -77,6 +84,7 @@ class Link:
     def abort(self) -> None:
         """Give the group up, from any thread: whoever waits in it is woken."""
         with self._changed:
+            self._aborted_at = min(self._aborted_at, time.monotonic())
             self._aborted.set()
             self._changed.notify_all()
         for descriptor, name in (self._sockets or self._young_sockets()).items():

@@ -21,6 +21,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -30,6 +31,7 @@ from torch import nn
 from everstep.elastic import channel, copying
 from everstep.elastic.accounting import Accounting, Name
 from everstep.elastic.group import PeerLostError, Seat, choose_interface
+from everstep.elastic.leftover import Span
 from everstep.elastic.link import Link, Meeting
 from everstep.elastic.recovery import (
     Action,
@@ -82,11 +84,20 @@ class State(Protocol):
         `committed` tells of the newest one that was committed, should it not be in its place yet.
         """
 
-    def adopt(self, step: int) -> None:
-        """The parts have been written to: they are now those after `step` completed steps."""
+    def adopt(self, step: int, kept: tuple[Span, ...], *, keeps: bool) -> None:
+        """The parts are now those after `step` completed steps.
 
-    def roll_back(self) -> None:
-        """Undo what a step that was not applied has touched besides gradients."""
+        Args:
+            step: completed steps.
+            kept: what all workers together have computed of the next one.
+            keeps: whether what this one has computed is among it; false: it is to forget that.
+        """
+
+    def kept(self) -> tuple[Span, ...]:
+        """What this worker has computed of the step in flight, in at most `copying.MOST_KEPT` spans."""
+
+    def roll_back(self) -> bool:
+        """Undo what a step that was not applied has touched of the parts; whether work on it is kept."""
 
     def flush(self) -> None:
         """Return once nothing is being written any more. Asked from a thread of its own."""
@@ -182,9 +193,13 @@ class LiveGroup:
         self._why = reason.partition("\n")[0]
         self._perform(self._core.handle(Lost(self._why)))
 
-    def check(self) -> None:
-        """Raise PeerLostError if the group is no more; cheap enough for every layer of a model."""
-        if self._link is not None and self._link.aborted:
+    def check(self, patience: float = 0.0) -> None:
+        """Raise PeerLostError where the group has been no more for so many seconds.
+
+        Cheap enough for every layer of a model.
+        """
+        link = self._link
+        if link is not None and link.aborted and link.aborted_for(patience):
             raise PeerLostError(self._why or "the group was given up")
 
     def commit(self, taken_in: int, step: int) -> bool:
@@ -248,16 +263,21 @@ class LiveGroup:
             case Compare(report):
                 self.accounting.begin(Name.COPY)
                 parts = self._held().parts()
-                return Compared(copying.compare(self._joined(), report, parts))
+                mine = (
+                    replace(report, kept=self._held().kept()) if report.standing.lineage else report
+                )
+                return Compared(copying.compare(self._joined(), mine, parts))
             case Restore():
                 return Restored(self._held().restore(self._core.committed))
             case Copy(plan):
-                copying.copy(self._joined(), plan, self._held().parts())
-                self._held().adopt(plan.standing.step)
+                link = self._joined()
+                copying.copy(link, plan, self._held().parts())
+                keeps = link.rank in plan.holders
+                self._held().adopt(plan.standing.step, plan.kept, keeps=keeps)
                 return Copied()
             case RollBack():
-                self.accounting.void_step()
-                self._held().roll_back()
+                kept = self._held().roll_back()
+                self.accounting.break_step(kept=kept)
             case Part():
                 self._part()
         return None
@@ -374,10 +394,7 @@ def attach_live(device: torch.device, accounting: Accounting | None = None) -> L
 
 
 def interruptible(model: nn.Module, check: Callable[[], None]) -> None:
-    """Have a model's forward and backward passes call `check` at each layer, so that it can end them.
-
-    A lost peer then costs the survivors the rest of a layer, and not the rest of the step in flight.
-    """
+    """Have a model's forward and backward passes call `check` at each layer, so that it can end them."""
     for module in model.modules():
         if not any(module.children()):
             module.register_forward_pre_hook(lambda *_: check())

@@ -22,6 +22,9 @@ statistics, momentum); what matters of it is how far it is, its `Standing`. The 
 5. *The disk is one more worker.* Where nobody has a whole state, or where a checkpoint was committed
    that is further than everybody, rank 0 takes up the newest one, and the others its state. So what
    was committed is never taken back: the committed states of a run are one history.
+6. *What was computed of the step in flight is kept*, by those who hold the state that the group goes on
+   from: they have agreed on who computes what, and on nothing else since. The others forget theirs: it
+   may be of another history, or computed by somebody else meanwhile. Only the rest is computed again.
 
 Why not "rank 0's state for everyone", as DistributedDataParallel does: rank 0 may be the one that
 missed the last sum, and a step that a survivor has applied and reported would be undone.
@@ -30,6 +33,8 @@ missed the last sum, and a step that a survivor has applied and reported would b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+
+from everstep.elastic.leftover import Span, merged
 
 
 class Phase(Enum):
@@ -64,11 +69,13 @@ class Report:
         standing: how far it is; of lineage 0 where there is no state, or a torn one.
         committed: how far the newest committed checkpoint is, as far as its agent knows.
         sums: a checksum of each part, in the order of the parts.
+        kept: what this worker has computed of the step that follows.
     """
 
     standing: Standing
     committed: Standing = field(default_factory=Standing)
     sums: tuple[int, ...] = ()
+    kept: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,11 +86,13 @@ class Plan:
         standing: of the state that all will have.
         holders: ranks that have it, in order.
         lacks: for each other rank, the numbers of the parts it has to take.
+        kept: what the holders have computed of the step that follows.
     """
 
     standing: Standing
     holders: tuple[int, ...]
     lacks: Mapping[int, tuple[int, ...]]
+    kept: tuple[Span, ...] = ()
 
     def giver(self, part: int) -> int:
         """The rank that gives a part: holders take turns, so that all their links are used."""
@@ -112,7 +121,8 @@ def plan(reports: Sequence[Report]) -> Plan | None:
         for rank, report in enumerate(reports)
         if rank not in holders
     }
-    return Plan(best, tuple(holders), lacks)
+    kept = merged(span for rank in holders for span in reports[rank].kept)
+    return Plan(best, tuple(holders), lacks, kept)
 
 
 def _differs(report: Report, sums: tuple[int, ...], part: int) -> bool:
@@ -233,7 +243,7 @@ class Apply:
 
 @dataclass(frozen=True)
 class RollBack:
-    """Put back what the step in flight has touched: gradients and batch statistics."""
+    """Put back what the step in flight has touched, batch statistics; what was computed of it may be kept."""
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,9 @@ class Group(Protocol):
     def agreed(self) -> None:
         """The workers have agreed to regroup outside a step, for instance in an evaluation."""
 
+    def check(self, patience: float = 0.0) -> None:
+        """Raise PeerLostError where the group has been no more for so many seconds."""
+
     def settle(self) -> None:
         """Announce that this worker ends by itself now: from here on a lost peer does not end it."""
 
@@ -82,6 +85,10 @@ class Alone:
 
     def agreed(self) -> None:
         """Nobody is there to agree with."""
+
+    def check(self, patience: float = 0.0) -> None:
+        """Nobody can be lost."""
+        del patience
 
     def settle(self) -> None:
         """Nobody needs to know."""
@@ -134,6 +141,10 @@ class Attached:
     def agreed(self) -> None:
         """As after a step: a peer's end is not this worker's any more."""
         self.settle()
+
+    def check(self, patience: float = 0.0) -> None:
+        """Nothing: where the group is no more, this process ends by itself."""
+        del patience
 
     def settle(self) -> None:
         """Announce that this worker ends by itself now: from here on a lost peer does not end it."""

@@ -65,6 +65,10 @@ def test_workers_live_through_a_death_a_drain_a_return_and_a_freeze(start, overl
         text=True,
     )
     assert "every sample exactly once" in verified.stdout, verified
+    lost = nodes.journal("lost")
+    assert any(entry["kept"] for entry in lost), (
+        "survivors keep what they had computed of the step in flight"
+    )
 
 
 def test_in_exact_mode_a_disturbed_run_has_the_very_bits_of_an_undisturbed_one(start):

@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from everstep.elastic.leftover import Span, merged, part, rest
 from everstep.elastic.membership import Membership
 from everstep.elastic.membership_events import Begin, Leave, Ready, Regroup, Stop, Withdrawn
 from everstep.elastic.recovery import (
@@ -37,6 +38,7 @@ from everstep.elastic.recovery import (
 )
 from tests.unit.elastic.simulation import Agent, World
 
+UNITS = 6  # of a step's global batch
 History = tuple[tuple[int, int], ...]  # (step, generation that applied it)
 
 
@@ -59,6 +61,8 @@ class Worker:
     operation: Operation | None = None
     count: int = 0  # collectives begun in this generation
     in_flight: bool = False
+    mine: tuple[Span, ...] = ()  # what it has computed of the step in flight
+    group: tuple[Span, ...] = ()  # what all had when the generation began
     wish: int = 0  # the generation that somebody wants to change
     snapshot: tuple[int, Standing, History] | None = None
     writes: float = 0.6  # chance that its writer is done at a move: some disks are slow
@@ -121,7 +125,7 @@ class LiveWorld(World):
                 case Apply():
                     self.apply(worker)
                 case RollBack():
-                    worker.in_flight = False
+                    self.roll_back(worker)
                 case Part():
                     worker.operation = None
                 case _:
@@ -136,23 +140,41 @@ class LiveWorld(World):
                 self.begin(worker, "compare", self.report(worker, report))
             case Restore():
                 worker.state = self.etcd.committed[-1][1] if self.etcd.committed else ()
+                worker.mine = ()
                 worker.called.append(Restored(len(worker.state)))
             case Copy(plan):
                 if plan.lacks.get(worker.core.rank):
                     worker.state = None
                 self.begin(worker, "copy", (plan, worker.state))
             case Train():
-                self.begin(worker, "sum", worker.wish == worker.core.generation)
+                worker.mine = merged([*worker.mine, *self.part(worker)])
+                self.begin(worker, "sum", (worker.wish == worker.core.generation, worker.mine))
                 worker.in_flight = True
 
     def report(self, worker: Worker, report: Report) -> Report:
         if (worker.state is None) != (report.standing.lineage == 0) and report.standing.lineage:
             self.faults.append("a torn state was offered")
-        return Report(report.standing, report.committed, (hash(worker.state),))
+        kept = worker.mine if report.standing.lineage else ()
+        return Report(report.standing, report.committed, (hash(worker.state),), kept)
+
+    def part(self, worker: Worker) -> tuple[Span, ...]:
+        """What is this worker's to compute of the step in flight."""
+        return part(rest(UNITS, worker.group), worker.core.rank, worker.core.world_size)
+
+    def roll_back(self, worker: Worker) -> None:
+        """The step in flight is broken: what was computed of it is kept, or some of it, or spoiled."""
+        worker.in_flight = False
+        what = self.random.random()
+        if what < 0.2:
+            worker.mine = ()
+        elif what < 0.4:  # only what it had before this generation, and a unit more
+            begun = self.part(worker)
+            before = rest(UNITS, [*rest(UNITS, worker.mine), *begun])
+            worker.mine = merged([*before, *((first, first + 1) for first, _ in begun[:1])])
 
     def apply(self, worker: Worker) -> None:
         assert worker.state is not None, "a step was applied to a torn state"
-        worker.in_flight = False
+        worker.in_flight, worker.mine, worker.group = False, (), ()
         worker.state = (*worker.state, (len(worker.state) + 1, worker.core.generation))
 
     def begin(self, worker: Worker, kind: str, payload: object) -> None:
@@ -222,10 +244,16 @@ class LiveWorld(World):
                 plan = given[0][0]
                 if worker.state is None:
                     worker.state = given[plan.holders[0]][1]
+                if worker.core.rank not in plan.holders:
+                    worker.mine = ()
+                worker.group = plan.kept
                 return Copied()
         if len({state for _, state in given}) != 1:
             self.faults.append("a step was summed over different states")
-        return Summed(sum(vote for vote, _ in given))
+        computed = [unit for (_, spans), _ in given for span in spans for unit in range(*span)]
+        if sorted(computed) != list(range(UNITS)):
+            self.faults.append(f"a step was summed over the units {sorted(computed)}")
+        return Summed(sum(vote for (vote, _), _ in given))
 
     def commit_perhaps(self, worker: Worker) -> None:
         core = worker.core

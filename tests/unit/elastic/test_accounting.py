@@ -33,11 +33,25 @@ def test_a_step_in_vain_is_work_to_be_done_again_and_waiting_for_the_lost():
         clock.now += 4
         if first:
             accounting.end_step()
-    accounting.void_step()
+    accounting.break_step(kept=False)
 
     assert accounting.spent() == {
         "data": 1, "compute": 2, "exchange": 4, "redo": 3, "detect": 4,
     }  # fmt: skip
+
+
+def test_what_is_kept_of_a_broken_step_was_not_in_vain():
+    clock = Clock()
+    accounting = Accounting(clock)
+    accounting.begin_step()
+    clock.now += 1
+    accounting.begin(Name.COMPUTE)
+    clock.now += 3
+    accounting.begin(Name.EXCHANGE)
+    clock.now += 2
+    accounting.break_step(kept=True)
+
+    assert accounting.spent() == {"data": 1, "compute": 3, "detect": 2}
 
 
 def test_a_step_that_has_ended_is_not_in_vain_when_the_group_breaks_after_it():
@@ -46,7 +60,7 @@ def test_a_step_that_has_ended_is_not_in_vain_when_the_group_breaks_after_it():
     accounting.begin_step()
     clock.now += 5
     accounting.end_step()
-    accounting.void_step()
+    accounting.break_step(kept=False)
 
     assert accounting.spent() == {"data": 5}
 
@@ -62,7 +76,7 @@ def test_a_recovery_lasts_from_the_wait_for_the_lost_to_the_next_step():
     clock.now += 1
     accounting.begin(Name.EXCHANGE)
     clock.now += 2
-    accounting.void_step()
+    accounting.break_step(kept=False)
     clock.now += 0.5
     accounting.begin(Name.COPY)
     clock.now += 0.25
@@ -121,7 +135,7 @@ def make(accounting, what):
     if what == "step":
         accounting.begin_step()
     elif what == "void":
-        accounting.void_step()
+        accounting.break_step(kept=False)
     else:
         accounting.begin(what)
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from everstep.elastic.exact import LEAST_RANGE, MOST_RANGE, ExactExchange, cut
 from everstep.elastic.exchange import Total
+from everstep.elastic.group import PeerLostError
 from everstep.elastic.sampler import share
 
 BATCH, SHARD, STEPS = 22, 4, 3
@@ -120,6 +121,37 @@ def test_a_gradient_that_outgrows_its_unit_costs_a_repeated_step_and_no_bit(size
     assert quiet.repeated == 0
     assert loud.repeated > 0
     assert loud.digest() == trained([1, 1, 1], louder=10_000).digest()
+
+
+@pytest.mark.parametrize("computed", [0, 1, 4, 6])
+def test_shards_that_were_computed_before_the_group_broke_are_kept_to_the_bit(computed):
+    torch.manual_seed(0)
+    images, one = torch.randn(BATCH, 3, 5, 5), worker()
+    shards = cut(np.arange(BATCH), SHARD)
+
+    def add(these: list[np.ndarray]) -> None:
+        for ids in these:
+            one.exchange.begin_shard()
+            (one.net(images[ids]).square().sum() / BATCH).backward()
+            assert one.exchange.add_shard(len(ids))
+
+    def lost(tensor: torch.Tensor) -> None:
+        tensor.fill_(9)
+        raise PeerLostError("gone")
+
+    one.exchange.clear()
+    add(shards[:computed])
+    one.exchange.begin_shard()
+    one.net(images[:SHARD]).sum().backward()  # and a shard that was left half-way
+    with pytest.raises(PeerLostError):
+        one.exchange.sum(BATCH, [1], lost)
+    assert one.exchange.roll_back()
+    add(shards[computed:])
+    one.exchange.sum(BATCH, [1], lambda tensor: None)
+    one.exchange.follow()
+    one.optimizer.step()
+
+    assert one.digest() == trained([1]).digest()
 
 
 def test_units_become_finer_as_gradients_become_smaller():

@@ -145,7 +145,9 @@ def test_what_a_worker_lacks_is_copied_to_the_bit_and_nothing_else(port):
     def work(link: Link) -> list[torch.Tensor]:
         parts = state(0 if link.rank == 2 else 1)
         ahead = Standing(4, 9 if link.rank == 2 else 10)
-        reports = copying.compare(link, Report(ahead), parts)
+        computed = ((link.rank, link.rank + 1), (6 + link.rank, 9))
+        reports = copying.compare(link, Report(ahead, kept=computed), parts)
+        assert [report.kept for report in reports] == [((n, n + 1), (6 + n, 9)) for n in range(3)]
         chosen = plan(reports)
         assert chosen is not None
         assert chosen.holders == (0, 1)

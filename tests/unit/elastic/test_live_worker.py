@@ -12,6 +12,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from everstep.elastic import channel
 from everstep.elastic.group import PeerLostError
+from everstep.elastic.leftover import Span
 from everstep.elastic.live_worker import LiveGroup, attach_live, interruptible
 from everstep.elastic.recovery import Standing
 
@@ -24,6 +25,7 @@ class State:
     def __init__(self) -> None:
         self.tensor = torch.zeros(10)
         self.asked: list[object] = []
+        self.computed: tuple[Span, ...] = ()
 
     def identity(self) -> str:
         return "a"
@@ -35,11 +37,15 @@ class State:
         self.asked.append(("restore", committed))
         return 40
 
-    def adopt(self, step: int) -> None:
-        self.asked.append(("adopt", step))
+    def adopt(self, step: int, kept: tuple[Span, ...], *, keeps: bool) -> None:
+        self.asked.append(("adopt", step, kept, keeps))
 
-    def roll_back(self) -> None:
+    def kept(self) -> tuple[Span, ...]:
+        return self.computed
+
+    def roll_back(self) -> bool:
         self.asked.append("roll back")
+        return bool(self.computed)
 
 
 class Agent:
@@ -115,7 +121,7 @@ def test_a_worker_asks_in_and_the_only_one_takes_up_the_checkpoint(agent, group)
 
     agent.wait_for({"out": 0})
     assert (seat.rank, seat.world_size, group.generation) == (0, 1, 5)
-    assert state.asked == [("restore", Standing(1, 30)), ("adopt", 40)]
+    assert state.asked == [("restore", Standing(1, 30)), ("adopt", 40, (), True)]
 
 
 def test_a_step_is_applied_and_told_of_once(agent, group):
@@ -139,7 +145,7 @@ def test_a_vote_ends_the_generation_and_the_next_one_keeps_the_state(agent, grou
     joined(agent, group, state, 6)
 
     assert group.generation == 6
-    assert state.asked[2:] == [("adopt", 41)], "nothing is restored or rolled back"
+    assert state.asked[2:] == [("adopt", 41, (), True)], "nothing is restored or rolled back"
 
 
 def test_a_lost_peer_rolls_the_step_back(agent, group):
@@ -150,6 +156,31 @@ def test_a_lost_peer_rolls_the_step_back(agent, group):
 
     assert state.asked[-1] == "roll back"
     agent.wait_for({"out": 5})
+
+
+def test_what_was_computed_of_the_step_in_flight_goes_on_in_the_next_group(agent, group):
+    state = State()
+    joined(agent, group, state)
+    state.computed = ((0, 4), (6, 8))
+
+    group.lost("peer")
+    joined(agent, group, state, 6)
+
+    assert state.asked[2:] == ["roll back", ("adopt", 40, ((0, 4), (6, 8)), True)]
+
+
+def test_a_group_that_is_no_more_is_told_of_when_patience_ends(agent, group):
+    joined(agent, group, State())
+    agent.exchange.broadcast({"stop": "lost b", "generation": 5})
+
+    def until_it_is_told() -> None:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            group.check()
+
+    with pytest.raises(PeerLostError, match="lost b"):
+        until_it_is_told()
+    group.check(patience=60)
 
 
 def test_a_stop_reaches_a_layer_of_the_forward_pass(agent, group):

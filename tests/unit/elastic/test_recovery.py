@@ -124,6 +124,26 @@ def test_a_worker_whose_bytes_differ_at_the_same_step_is_given_the_others_():
     assert chosen == Plan(Standing(2, 10), (0, 1), {2: (0,)})
 
 
+def test_what_the_holders_have_computed_of_the_step_in_flight_is_kept():
+    mine = [Report(Standing(2, 10), sums=(1,), kept=spans) for spans in (((0, 2),), ((4, 6),))]
+
+    chosen = plan([*mine, report(0, 0)])
+
+    assert chosen is not None
+    assert chosen.kept == ((0, 2), (4, 6))
+
+
+def test_what_a_worker_of_an_older_group_has_computed_is_not():
+    mine = Report(Standing(3, 10), sums=(1,), kept=((0, 2),))
+    thawed = Report(Standing(2, 10), sums=(1,), kept=((2, 4),))  # the others have taken that over
+
+    chosen = plan([mine, thawed])
+
+    assert chosen is not None
+    assert chosen.holders == (0,)
+    assert chosen.kept == ((0, 2),)
+
+
 def test_a_checkpoint_further_than_everybody_is_taken_up():
     reports = [Report(Standing(2, 10), Standing(2, 11), (1,)), report(2, 10, 1)]
 

@@ -3,17 +3,21 @@
 import copy
 import math
 import resource
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from everstep.elastic.accounting import Accounting
-from everstep.elastic.group import Seat, sum_in_default_group
+from everstep.elastic.copying import MOST_KEPT
+from everstep.elastic.group import PeerLostError, Seat, sum_in_default_group
 from everstep.elastic.worker import Alone
 from everstep.errors import EverstepError
 from tests.trainer.nodes import small_data
 from trainer import models, program, train
+from trainer.in_flight import InFlight
 from trainer.run_folder import open_run
 from trainer.settings import parse, result
 from trainer.state import Trainer, assemble
@@ -41,9 +45,13 @@ class Tiny(nn.Module):
 @pytest.fixture
 def trainer(data, tmp_path, request, monkeypatch) -> Trainer:
     monkeypatch.setattr(models, "build", lambda name, classes: Tiny())
+    return assembled(data, tmp_path, request.param)
+
+
+def assembled(data: Path, tmp_path: Path, more: Sequence[str]) -> Trainer:
     line = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
     line += ["--run", str(tmp_path / "run"), "--global-batch", "4", "--shard-size", "2"]
-    settings = parse([*line, *request.param])
+    settings = parse([*line, *more])
     seat = Seat(0, 1, 0, None, 1, sum_in_default_group)
     return assemble(settings, Alone(), seat, torch.device("cpu"), Accounting())
 
@@ -171,3 +179,70 @@ def test_a_run_s_folder_that_cannot_be_made_is_an_error_that_says_what_to_do(tra
         open_run(trainer.settings, 10)
 
     assert "Make room" in refused.value.remedy
+
+
+def breaking_seat() -> Seat:
+    """In a group of two that breaks in its first sum."""
+
+    def lost(tensor: torch.Tensor) -> None:
+        tensor.fill_(9)
+        raise PeerLostError("gone")
+
+    return Seat(0, 2, 0, None, 2, lost)
+
+
+@pytest.mark.parametrize("trainer", STOPPING, indirect=True)
+def test_what_a_survivor_has_computed_of_a_broken_step_is_not_computed_again(
+    trainer, data, tmp_path
+):
+    undisturbed = assembled(data, tmp_path / "other", ["--mode", trainer.settings.mode])
+    train_step(undisturbed)
+    seat, asked = trainer.seat, list[int]()
+    read = trainer.train_set.train_batch
+
+    def counted(ids, seed, epoch):
+        asked.extend(ids.tolist())
+        return read(ids, seed, epoch)
+
+    trainer.train_set.train_batch = counted
+    trainer.seat = breaking_seat()
+    with pytest.raises(PeerLostError):
+        train_step(trainer)
+    before = list(asked)
+    assert trainer.roll_back()
+    trainer.adopt(0, trainer.kept(), keeps=True)
+    trainer.seat = seat
+    train_step(trainer)
+
+    assert 0 < len(before) < 4
+    assert sorted(asked) == sorted(trainer.plan.batch(0).tolist()), "each once"
+    assert trainer.account == undisturbed.account
+    if trainer.settings.mode == "exact":
+        assert trainer.sha256() == undisturbed.sha256()
+
+
+@pytest.mark.parametrize("trainer", STOPPING[:1], indirect=True)
+def test_more_spans_than_a_report_has_room_for_are_forgotten(trainer):
+    one = InFlight(mine=tuple((first, first + 1) for first in range(0, 2 * MOST_KEPT, 2)))
+    trainer.in_flight = one
+    assert trainer.kept() == one.mine
+
+    trainer.in_flight = one.plus(((99, 100),), 0.0, trainer.plan.batch(0)[:1], 0)
+    assert trainer.kept() == ()
+    assert trainer.in_flight == InFlight(), (
+        "the gradients, too: they cannot be told from the others'"
+    )
+
+
+@pytest.mark.parametrize("trainer", STOPPING, indirect=True)
+def test_where_another_s_state_was_taken_up_the_step_is_computed_anew(trainer):
+    seat = trainer.seat
+    trainer.seat = breaking_seat()
+    with pytest.raises(PeerLostError):
+        train_step(trainer)
+    trainer.roll_back()
+    trainer.adopt(0, (), keeps=False)
+    trainer.seat = seat
+    train_step(trainer)
+
+    assert trainer.account.samples == 4
