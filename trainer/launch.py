@@ -15,6 +15,7 @@ go, 138 try this pod again, 1 another try would fail too.
 """
 
 import contextlib
+import functools
 import logging
 import multiprocessing
 import os
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everstep.elastic import channel
+from everstep.elastic.supervisor import supervise
 from everstep.elastic.worker import RESTART
 from everstep.errors import EverstepError
 from trainer.settings import Settings, parse, result
@@ -179,7 +181,9 @@ class Launcher:
             config.rdzv_configs.setdefault("workers", workers)
         if options.module and not options.no_python:
             config.start_method = "forkserver"
-            return config, run_module, [options.training_script, *options.training_script_args]
+            lives = config.rdzv_configs.get("workers") == "live"
+            entry = run_supervised if lives else run_module
+            return config, entry, [options.training_script, *options.training_script_args]
         return config, command, arguments
 
     def _create_handler(self, parameters: "RendezvousParameters") -> "EtcdV3Handler":
@@ -214,6 +218,11 @@ def run_module(name: str, *arguments: str) -> None:
 
     sys.argv = [name, *arguments]
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def run_supervised(name: str, *arguments: str) -> None:
+    """As `run_module`, and again where that crashes: the node's other workers live on."""
+    supervise(functools.partial(run_module, name, *arguments))
 
 
 def finished_already(arguments: Sequence[str]) -> str | None:

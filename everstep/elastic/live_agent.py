@@ -53,6 +53,7 @@ class LiveHandler(EtcdV3Handler):
         self._broken: Exception | None = None
         self._starts = 0
         self._answered: dict[int, float] = {}  # worker -> when it last answered
+        self._proven = set[int]()  # workers that have taken a step
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Let the workers start: they meet the others when they are warm, not here."""
@@ -153,6 +154,8 @@ class LiveHandler(EtcdV3Handler):
     # --- what workers say, and what they are told ---
 
     def _hear(self, pid: int, message: channel.Message) -> channel.Message | None:
+        if "crashed" in message:
+            return {"again": self._may_start_again(int(message["crashed"]))}
         if "hello" in message:
             self._expected = int(message.get("local_world_size", 1))
             return {"welcome": 0}
@@ -162,6 +165,8 @@ class LiveHandler(EtcdV3Handler):
         if "pong" in message:
             self._answered[pid] = time.monotonic()
             return None
+        if "progressed" in message:
+            self._proven.add(pid)
         if "flushed" in message:
             self._writing.discard(pid)
             return None
@@ -190,6 +195,14 @@ class LiveHandler(EtcdV3Handler):
         if known is not None and not self.ended:
             log.warning("worker %d is gone: this node leaves the group until it is replaced", pid)
             self._agent.withdraw()
+            if self._inside:
+                self._stop(f"worker {pid} of this node is gone")
+
+    def _may_start_again(self, pid: int) -> bool:
+        """Whether a worker that crashed may start by itself, while its neighbours live on."""
+        proven = pid in self._proven
+        self._proven.discard(pid)
+        return proven and not self.ended and not self._broken
 
     def _stop(self, reason: str) -> None:
         number = self._place.generation.number if self._place else 0

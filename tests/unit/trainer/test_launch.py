@@ -31,7 +31,7 @@ def test_what_controllers_inject_is_understood(tmp_path):
     assert config.rdzv_backend == "etcd-v3", "torch's own etcd backend needs etcd's v2 API"
     assert (config.min_nodes, config.max_nodes, config.max_restarts) == (1, 3, 1000)
     assert (config.run_id, config.rdzv_endpoint) == ("job", "e:2379")
-    assert entry is launch.run_module
+    assert entry is launch.run_supervised
     assert arguments[0] == "trainer.train"
     assert parse(arguments[1:]).run == tmp_path
 
