@@ -62,7 +62,9 @@ def exchange(trainer: Trainer, ids: Ids) -> Sums:
 def _in_floating_point(trainer: Trainer, exchange: StepExchange, ids: Ids) -> Sums:
     if not trainer.in_flight.mine:
         exchange.clear()
-    exchange.begin_part(trainer.seat.begin_sum if trainer.overlaps else None)
+    alone = trainer.seat.world_size == 1
+    early = trainer.seat.begin_sum if trainer.overlaps and not alone else None
+    exchange.begin_part(early, alone=alone)
     spans = _left_for(trainer, len(ids))
     mine = _joined(ids, spans)
     loss = forward_backward(trainer, mine, len(ids)) if len(mine) else 0.0

@@ -127,7 +127,6 @@ def warm_up(trainer: Trainer) -> None:
     with trainer.accounting.all_as(Name.START_UP):
         forward_backward(trainer, ids, len(ids))
     trainer.exchange.roll_back()
-    trainer.model.zero_grad()
     spare = torch.zeros(1, requires_grad=True)
     spare.grad = torch.zeros(1)
     torch.optim.SGD([spare], lr=0.1, momentum=0.9).step()  # imports a second's worth of torch

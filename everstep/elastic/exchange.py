@@ -6,9 +6,9 @@ like any other, and the question "does anybody want to regroup?" is answered for
 same step at no cost.
 
 A worker's own gradients stay what they are until the sum has arrived: where the group breaks before,
-they are kept, and the next group computes only what is missing. That costs nothing: autograd gives
-its tensors away where there is no gradient yet, and the copy into the buffer takes the place of the
-addition to it.
+they are kept, and the next group computes only what is missing. That costs nothing: each gradient is
+written to both places while it is in the processor's cache, and autograd's own memory for it is free
+again at once.
 
 Where the network is slower than the backward pass, gradients need not wait for its end: they are cut
 into buckets, the last layers' first, and the sum of each begins as soon as it is complete. The order
@@ -74,8 +74,15 @@ class StepExchange:
         self._bucket_of = {i: n for n, bucket in enumerate(self._buckets) for i in bucket}
         for index, parameter in enumerate(self._parameters):
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call] # torch's
-                functools.partial(self._arrived, index)
+                functools.partial(self._take, index)
             )
+        of_gradients = sum(self._sizes[: len(self._parameters)])
+        device = self._parameters[0].device
+        self._own_gradients = torch.empty(of_gradients, dtype=torch.float32, device=device)
+        self._own = self._views(self._own_gradients)
+        self._have = set[int]()  # parameters that have a gradient of their own
+        self._packed = set[int]()  # those whose gradient is where it travels
+        self._alone = False
         self._begin: Begin | None = None
         self._broken: PeerLostError | None = (
             None  # met in the backward pass, which is finished first
@@ -114,22 +121,25 @@ class StepExchange:
 
     def clear(self) -> None:
         """Begin a step, and remember the statistics that its forward pass changes."""
-        for parameter in self._parameters:
-            parameter.grad = None
+        self._have.clear()
         for average in self._averages:
             average.zero_()
         _copy(self._before, self._all_buffers)
         self._in_flight, self._in_part = True, False
 
-    def begin_part(self, begin: Begin | None = None) -> None:
+    def begin_part(self, begin: Begin | None = None, *, alone: bool = False) -> None:
         """Begin a part of the step; its backward pass adds to the gradients of those before.
 
         Args:
             begin: where given, gradients are summed by it, beginning while the backward pass runs, so
                 this is the last part. On all workers or on none.
+            alone: whether there is nobody to sum with.
         """
-        self._begin, self._ends, self._broken = begin, [], None
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._begin, self._alone, self._ends, self._broken = begin, alone, [], None
         self._missing = [len(bucket) for bucket in self._buckets]
+        self._packed.clear()
         self._in_flight = self._in_part = True
 
     def add_part(self, weight: float) -> None:
@@ -164,7 +174,8 @@ class StepExchange:
 
     def finite(self) -> bool:
         """Whether every number of the step's sum is one, gradients included."""
-        return bool(torch.isfinite(self._flat.sum()))
+        total = self._own_gradients if self._alone else self._flat
+        return bool(torch.isfinite(total.sum()))
 
     def sum(self, scalars: Sequence[float], total: Total) -> list[float]:
         """Exchange: gradients summed, statistics averaged, scalars summed and returned.
@@ -183,57 +194,75 @@ class StepExchange:
         self._travelling = True
         if self._begin is not None:
             self._sum_the_rest(self._begin)
-        else:
+        elif not self._alone:
             self._sum_at_once(total)
-        if self._compress:
-            self._all_gradients.copy_(self._travels)
         self._in_flight = self._travelling = False
-        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
-            parameter.grad = gradient
+        self._give()
         _copy(self._buffers, self._statistics)
         for counter in self._counters:  # of batches: one for each step, however it was divided
             counter.add_(1)
         return [float(number) for number in self._scalars.tolist()]
 
     def _sum_at_once(self, total: Total) -> None:
-        self._pack(range(len(self._parameters)))
+        for index in range(len(self._parameters)):
+            self._pack(index)
         if self._compress:
             total(self._travels)
             total(self._rest)  # counts and statistics stay exact
         else:
             total(self._flat)
 
-    def _pack(self, indices: range) -> None:
-        """Copy gradients to where they travel; none is zero."""
-        targets, sources = list[torch.Tensor](), list[torch.Tensor]()
-        for index in indices:
-            gradient = self._parameters[index].grad
-            if gradient is None:
-                self._outgoing[index].zero_()
-            else:
-                targets.append(self._outgoing[index])
-                sources.append(gradient)
-        _copy(targets, sources)
+    def _give(self) -> None:
+        """Let the optimizer have what has arrived."""
+        if self._alone:
+            for index, own in enumerate(self._own):
+                if index not in self._have:
+                    own.zero_()
+        elif self._compress:
+            self._all_gradients.copy_(self._travels)
+        given = self._own if self._alone else self._gradients
+        for parameter, gradient in zip(self._parameters, given, strict=True):
+            parameter.grad = gradient
 
-    def _arrived(self, index: int, parameter: torch.Tensor) -> None:
-        """A parameter's gradient is complete: begin what need not wait any longer."""
-        del parameter
-        if self._begin is None or self._broken:
+    def _take(self, index: int, parameter: torch.Tensor) -> None:
+        """A part's gradient of a parameter is complete: add it, and begin what need not wait any longer."""
+        gradient, parameter.grad = parameter.grad, None
+        if not self._in_part or gradient is None:
+            return  # a backward pass that is no step's
+        if index in self._have:
+            self._own[index].add_(gradient)
+        else:
+            self._own[index].copy_(gradient)
+            self._have.add(index)
+        if self._alone:
             return
+        self._pack(index)
         self._missing[self._bucket_of[index]] -= 1
-        while len(self._ends) < len(self._buckets) and not self._missing[len(self._ends)]:
-            try:
+        try:
+            while self._begin and not self._broken and self._next_is_complete():
                 self._begin_next(self._begin)
-            except PeerLostError as error:
-                self._broken = error
-                return
+        except PeerLostError as error:
+            self._broken = error
+
+    def _pack(self, index: int) -> None:
+        """Copy a gradient to where it travels; none is zero."""
+        if index in self._packed:
+            return
+        self._packed.add(index)
+        if index in self._have:
+            self._outgoing[index].copy_(self._own[index])
+        else:
+            self._outgoing[index].zero_()
+
+    def _next_is_complete(self) -> bool:
+        return len(self._ends) < len(self._buckets) and not self._missing[len(self._ends)]
 
     def _begin_next(self, begin: Begin) -> None:
         bucket = self._buckets[len(self._ends)]
-        first = sum(self._sizes[: bucket.start])
         self._travelling = True
-        with torch.no_grad():
-            self._pack(bucket)
+        for index in bucket:
+            self._pack(index)
+        first = sum(self._sizes[: bucket.start])
         size = sum(self._sizes[bucket.start : bucket.stop])
         self._ends.append(begin(self._travels[first : first + size]))
 
