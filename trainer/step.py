@@ -20,6 +20,9 @@ from trainer.state import Trainer
 
 LOSS_SCALE = 2**32
 READ_AHEAD = 1  # steps: what is read while this one computes
+LEAST_LEFT = (
+    16  # samples of a broken step that are not divided: a normalisation is over each part by itself
+)
 
 
 @dataclass(frozen=True)
@@ -123,8 +126,9 @@ def _try_exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums | Non
 
 def _left_for(trainer: Trainer, units: int) -> tuple[Span, ...]:
     """What is this worker's to compute of the step in flight."""
-    left = rest(units, trainer.in_flight.group)
-    return part(left, trainer.seat.rank, trainer.seat.world_size)
+    seat, done = trainer.seat, trainer.in_flight.group
+    least = LEAST_LEFT if done and trainer.settings.mode != "exact" else 1
+    return part(rest(units, done), seat.rank, seat.world_size, least=least)
 
 
 def _units(spans: Iterable[Span]) -> Iterator[int]:

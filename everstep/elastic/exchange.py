@@ -84,9 +84,7 @@ class StepExchange:
         self._packed = set[int]()  # those whose gradient is where it travels
         self._alone = False
         self._begin: Begin | None = None
-        self._broken: PeerLostError | None = (
-            None  # met in the backward pass, which is finished first
-        )
+        self._broken: PeerLostError | None = None  # in the backward pass, which is finished first
         self._missing: list[int] = []
         self._ends: list[Callable[[], None]] = []
         self._in_flight = self._in_part = self._travelling = False

@@ -31,10 +31,18 @@ def rest(units: int, done: Iterable[Span]) -> tuple[Span, ...]:
     return merged(zip(edges[::2], edges[1::2], strict=True))
 
 
-def part(spans: Iterable[Span], rank: int, world_size: int) -> tuple[Span, ...]:
-    """This worker's part of these units; parts differ by one unit at most."""
+def part(spans: Iterable[Span], rank: int, world_size: int, *, least: int = 1) -> tuple[Span, ...]:
+    """This worker's part of these units.
+
+    Parts differ by one unit at most, and have at least so many units: where there are too few for all
+    workers, the first ones in rank have them all.
+    """
     spans = list(spans)
-    mine = share(sum(last - first for first, last in spans), rank, world_size)
+    units = sum(last - first for first, last in spans)
+    parts = world_size if least == 1 else max(1, min(world_size, units // least))
+    if rank >= parts:
+        return ()
+    mine = share(units, rank, parts)
     found, before = [], 0
     for first, last in spans:
         shift = first - before

@@ -30,13 +30,18 @@ def test_what_is_done_and_the_rest_are_the_step(done):
     assert sorted([*units(merged(done)), *units(rest(UNITS, done))]) == list(range(UNITS))
 
 
-@given(spans_of_a_step, integers(1, 7))
-def test_parts_are_the_whole_once_and_differ_by_one_unit_at_most(done, world_size):
+@given(spans_of_a_step, integers(1, 7), integers(1, 9))
+def test_parts_are_the_whole_once_differ_by_one_unit_at_most_and_are_not_too_small(
+    done, world_size, least
+):
     left = rest(UNITS, done)
-    parts = [units(part(left, rank, world_size)) for rank in range(world_size)]
+    parts = [units(part(left, rank, world_size, least=least)) for rank in range(world_size)]
 
     assert [unit for one in parts for unit in one] == units(left)
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    sizes = [len(one) for one in parts if one] or [0]
+    assert max(sizes) - min(sizes) <= 1
+    assert min(sizes) >= min(least, len(units(left)))
+    assert len(sizes) == world_size or len(units(left)) < least * world_size
 
 
 @given(integers(0, UNITS), integers(1, 7))
