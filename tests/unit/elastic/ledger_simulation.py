@@ -1,15 +1,17 @@
 """Random schedules of faults in which every worker reads samples: what `trainer.verify` is then asked about.
 
 As `recovery_simulation`, and each step of a state also holds what its workers have really read: their number
-of samples and digest, by their own rank and the group's size, as the trainer adds them up.
+of samples and digest, what was kept of a broken step included, as the trainer adds them up.
 """
 
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from everstep.elastic.ledger import Account, digest
-from everstep.elastic.sampler import Plan, share
+from everstep.elastic.sampler import Plan
 from tests.unit.elastic.recovery_simulation import LiveWorld, Operation, Worker
 from tests.unit.elastic.simulation import Agent
 
@@ -43,8 +45,12 @@ class LedgerWorld(LiveWorld):
         if kind == "sum" and worker.state is not None:
             step = len(worker.state)
             ids = self.plan.batch(step)
-            mine = ids[share(len(ids), worker.core.rank, worker.core.world_size)]
+            mine = np.concatenate([ids[:0], *(ids[slice(*span)] for span in worker.mine)])
             self.read.setdefault(key, {})[worker.core.rank] = (len(mine), digest(step, mine))
+
+    def units(self, worker: Worker) -> int:
+        """Samples."""
+        return len(self.plan.batch(len(worker.state or ())))
 
     def apply(self, worker: Worker) -> None:
         read = self.read[worker.core.generation, worker.count - 1].values()

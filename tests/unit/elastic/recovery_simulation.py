@@ -157,9 +157,15 @@ class LiveWorld(World):
         kept = worker.mine if report.standing.lineage else ()
         return Report(report.standing, report.committed, (hash(worker.state),), kept)
 
+    def units(self, worker: Worker) -> int:
+        """Of the step in flight."""
+        del worker
+        return UNITS
+
     def part(self, worker: Worker) -> tuple[Span, ...]:
         """What is this worker's to compute of the step in flight."""
-        return part(rest(UNITS, worker.group), worker.core.rank, worker.core.world_size)
+        left = rest(self.units(worker), worker.group)
+        return part(left, worker.core.rank, worker.core.world_size)
 
     def roll_back(self, worker: Worker) -> None:
         """The step in flight is broken: what was computed of it is kept, or some of it, or spoiled."""
@@ -169,7 +175,8 @@ class LiveWorld(World):
             worker.mine = ()
         elif what < 0.4:  # only what it had before this generation, and a unit more
             begun = self.part(worker)
-            before = rest(UNITS, [*rest(UNITS, worker.mine), *begun])
+            units = self.units(worker)
+            before = rest(units, [*rest(units, worker.mine), *begun])
             worker.mine = merged([*before, *((first, first + 1) for first, _ in begun[:1])])
 
     def apply(self, worker: Worker) -> None:
@@ -251,7 +258,7 @@ class LiveWorld(World):
         if len({state for _, state in given}) != 1:
             self.faults.append("a step was summed over different states")
         computed = [unit for (_, spans), _ in given for span in spans for unit in range(*span)]
-        if sorted(computed) != list(range(UNITS)):
+        if sorted(computed) != list(range(self.units(worker))):
             self.faults.append(f"a step was summed over the units {sorted(computed)}")
         return Summed(sum(vote for (vote, _), _ in given))
 
