@@ -1,6 +1,7 @@
 """Nodes without Kubernetes: agents as local processes on loopback addresses, with a real etcd."""
 
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import numpy as np
 
 from everstep.elastic.etcd import Etcd, EtcdOptions
 from everstep.elastic.journal import read_all
+from everstep.elastic.supervisor import end_with
 from everstep.progress import Silent
 from twin.toolchain import ensure_tools
 
@@ -60,6 +62,7 @@ def etcd_process(
         ],
         stdout=log,
         stderr=log,
+        preexec_fn=functools.partial(end_with, os.getpid()),  # noqa: PLW1509 - a test forks alone
     )
     try:
         until(lambda: _answers(client), 20, "etcd answers")
@@ -150,6 +153,7 @@ class Nodes:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=functools.partial(end_with, os.getpid()),  # noqa: PLW1509 - a test forks alone
             )
 
     def tell(self, name: str, number: signal.Signals) -> None:

@@ -59,6 +59,17 @@ class LedgerWorld(LiveWorld):
         sums = (sum(samples for samples, _ in read), sum(words for _, words in read) % 2**64)
         worker.state = (*worker.state[:-1], (step, (generation, *sums)))
 
+    def move(self) -> None:
+        """Where nobody is awake a machine comes back: without one a schedule would have no more events."""
+        if not self.awake():
+            self.events += 1
+            frozen = [agent for agent in self.alive() if agent.frozen]
+            if frozen:
+                self.random.choice(frozen).frozen = False
+            else:
+                self.spawn()
+        super().move()
+
     def disturb(self, agent: Agent) -> None:
         self.events += 1
         super().disturb(agent)
@@ -71,6 +82,7 @@ def play(seed: int, events: int) -> LedgerWorld:
         if world.events >= events:
             break
         world.move()
+    assert world.events >= events, f"seed {seed}: only {world.events} events"
     while sum(not agent.core.leaving for agent in world.alive()) < world.rules.min_members:
         world.spawn()
     world.calm()
