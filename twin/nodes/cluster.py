@@ -53,7 +53,7 @@ def forget(api: Api, name: str) -> None:
     """
     api.delete(f"{NODES}/{name}")
     for pod in pods_on(api, name):
-        api.request("DELETE", _path(pod), {"gracePeriodSeconds": 0})
+        _delete_at_once(api, pod)
 
 
 def pods_on(api: Api, name: str) -> list[dict[str, Any]]:
@@ -123,6 +123,16 @@ def _evict(api: Api, pod: Mapping[str, Any]) -> str | None:
             return error.message
         raise
     return None
+
+
+def _delete_at_once(api: Api, pod: Mapping[str, Any]) -> None:
+    """Delete this very pod; one that is gone already, or whose successor has its name, is left alone."""
+    body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
+    try:
+        api.request("DELETE", _path(pod), body)
+    except ApiError as error:
+        if error.status not in {http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT}:
+            raise
 
 
 def _not_drained(

@@ -48,6 +48,14 @@ class Recorded:
             raise self.refusal
         self.pods = []
 
+    def delete(self, path):
+        self.asked.append(("DELETE", path))
+
+    def request(self, verb, path, body):
+        self.asked.append((verb, path, body))
+        if self.refusal:
+            raise self.refusal
+
 
 def test_a_gpu_machine_is_there_when_its_node_is_ready_and_counts_its_gpus():
     gpu, system = MachineSpec("g", Role.GPU, 2), MachineSpec("s", Role.SYSTEM, 2)
@@ -104,3 +112,24 @@ def test_a_pod_on_its_way_out_is_waited_for_and_not_evicted_again():
         cluster.drain(api, "gpu-0", -1)
 
     assert not [entry for entry in api.asked if entry[0] == "POST"]
+
+
+def test_a_node_that_is_no_more_is_forgotten_with_the_very_pods_that_were_on_it():
+    api = Recorded([pod()])
+
+    cluster.forget(api, "gpu-0")
+
+    assert ("DELETE", "/api/v1/nodes/gpu-0") in api.asked
+    verb, path, body = api.asked[-1]
+    assert (verb, path) == ("DELETE", "/api/v1/namespaces/n/pods/p")
+    assert body == {"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}}, "a successor is spared"
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_a_pod_that_somebody_else_deleted_meanwhile_is_what_was_wanted(status):
+    cluster.forget(Recorded([pod()], ApiError(status, 'pods "p" not found', {})), "gpu-0")
+
+
+def test_a_node_whose_pods_may_not_be_deleted_is_an_error():
+    with pytest.raises(ApiError):
+        cluster.forget(Recorded([pod()], ApiError(403, "no", {})), "gpu-0")
