@@ -107,7 +107,12 @@ def one(nodes: Nodes, kind: str, name: str) -> tuple[Change, Change]:
         nodes.signal_all(name, signal.SIGCONT)
     elif kind != "kill":
         nodes.start(name)
-    joined = nodes.next_step(after["at"], 3, START_SECONDS)
+    # Of a later group: a worker that was frozen when a sum had arrived writes that step when it is thawed.
+    joined = nodes.next_step_where(
+        lambda step: step["world_size"] == 3 and step["generation"] > after["generation"],
+        START_SECONDS,
+        "all three train again",
+    )
     return change(nodes, at, after), change(nodes, back, joined)
 
 
