@@ -48,13 +48,6 @@ def main() -> None:
     parser.add_argument("--mode", default="live")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--global-batch", type=int, default=12)
-    parser.add_argument(
-        "--monitor-interval",
-        type=float,
-        default=0.1,
-        help="torchrun's, seconds: with more of it a killed worker's replacement starts later, and not on the "
-        "processors of those who go on, which in a cluster are another machine's",
-    )
     parser.add_argument("--events", nargs="+", default=["kill", "vanish", "freeze", "drain"])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -63,8 +56,7 @@ def main() -> None:
         with running_etcd(folder) as etcd:
             line = ["--model", options.model, "--dataset", "fashion-mnist", "--data", str(data)]
             line += ["--global-batch", str(options.global_batch), "--epochs", "100000"]
-            flag = f"--monitor_interval={options.monitor_interval}"
-            nodes = Nodes(folder, etcd, [*line, "--mode", options.mode], flags=(flag,))
+            nodes = Nodes(folder, etcd, [*line, "--mode", options.mode])
             try:
                 measure(nodes, options.events, options.rounds)
             finally:

@@ -1,7 +1,7 @@
 """One step up to its sum: forward, backward and the exchange, in floating point or exactly."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,7 +68,7 @@ def _in_floating_point(trainer: Trainer, exchange: StepExchange, ids: Ids) -> Su
     alone = trainer.seat.world_size == 1
     early = trainer.seat.begin_sum if trainer.overlaps and not alone else None
     exchange.begin_part(early, alone=alone)
-    spans = _left_for(trainer, len(ids))
+    spans = _left_for(trainer, len(ids), trainer.in_flight.group)
     mine = _joined(ids, spans)
     loss = forward_backward(trainer, mine, len(ids)) if len(mine) else 0.0
     exchange.add_part(len(mine) / len(ids))
@@ -100,7 +100,8 @@ def _try_exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums | Non
     if not trainer.in_flight.mine:
         exact.clear()
     shards = cut(ids, trainer.settings.shard_size)
-    for number in _units(_left_for(trainer, len(shards))):
+    left = _left_for(trainer, len(shards), trainer.in_flight.group)
+    for number in (number for span in left for number in range(*span)):
         trainer.group.check()
         exact.begin_shard()
         loss = forward_backward(trainer, shards[number], len(ids))
@@ -124,19 +125,16 @@ def _try_exactly(trainer: Trainer, exact: ExactExchange, ids: Ids) -> Sums | Non
     return Sums(mean, not unsound, votes, leavers, samples, from_limbs(limbs))
 
 
-def _left_for(trainer: Trainer, units: int) -> tuple[Span, ...]:
-    """What is this worker's to compute of the step in flight."""
-    seat, done = trainer.seat, trainer.in_flight.group
-    least = LEAST_LEFT if done and trainer.settings.mode != "exact" else 1
-    return part(rest(units, done), seat.rank, seat.world_size, least=least)
+def _left_for(trainer: Trainer, units: int, done: tuple[Span, ...]) -> tuple[Span, ...]:
+    """What is this worker's to compute of a step's units, of which these are done."""
+    seat, left = trainer.seat, rest(units, done)
+    broken = done and trainer.settings.mode != "exact"
+    return part(left, seat.rank, seat.world_size, least=LEAST_LEFT if broken else 1)
 
 
-def _units(spans: Iterable[Span]) -> Iterator[int]:
-    return (unit for span in spans for unit in range(*span))
-
-
-def _joined(ids: Ids, spans: Iterable[Span]) -> Ids:
-    return np.concatenate([ids[:0], *(ids[first:last] for first, last in spans)])
+def _joined(ids: Ids, spans: Iterable[Span], unit: int = 1) -> Ids:
+    """The samples of these spans, of so many samples a unit."""
+    return np.concatenate([ids[:0], *(ids[first * unit : last * unit] for first, last in spans)])
 
 
 def _expect(trainer: Trainer) -> None:
@@ -157,14 +155,9 @@ def _expect(trainer: Trainer) -> None:
 def _share_of(trainer: Trainer, step: int) -> Ids:
     """The samples that this worker computes of a step: the one in flight, or one that is to come."""
     ids = trainer.plan.batch(step)
-    units = cut(ids, trainer.settings.shard_size) if trainer.settings.mode == "exact" else ids
-    if step == trainer.step:
-        spans = _left_for(trainer, len(units))
-    else:
-        spans = part([(0, len(units))], trainer.seat.rank, trainer.seat.world_size)
-    if trainer.settings.mode == "exact":
-        return np.concatenate([ids[:0], *(units[number] for number in _units(spans))])
-    return _joined(ids, spans)
+    unit = trainer.settings.shard_size if trainer.settings.mode == "exact" else 1
+    done = trainer.in_flight.group if step == trainer.step else ()
+    return _joined(ids, _left_for(trainer, -(-len(ids) // unit), done), unit)
 
 
 def chance_of(seed: int, step: int, ids: Ids) -> int:

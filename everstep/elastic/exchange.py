@@ -94,7 +94,7 @@ class StepExchange:
         """Take memory for what travels, and cut it up."""
         device = self._parameters[0].device
         self._flat = torch.zeros(sum(self._sizes), dtype=torch.float32, device=device)
-        of_gradients = sum(self._sizes[: len(self._parameters)])
+        of_gradients = self._own_gradients.numel()
         self._all_gradients, self._rest = self._flat[:of_gradients], self._flat[of_gradients:]
         self._gradients = self._views(self._all_gradients)
         *statistics, self._scalars = torch.split(self._rest, self._sizes[len(self._parameters) :])

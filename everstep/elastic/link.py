@@ -55,11 +55,6 @@ class Link:
         self._changed = threading.Condition()
         self.store: Store | None = None
 
-    @property
-    def aborted(self) -> bool:
-        """Whether this group is no more."""
-        return self._aborted.is_set()
-
     def aborted_for(self, seconds: float) -> bool:
         """Whether this group has been no more for so long."""
         return time.monotonic() - self._aborted_at >= seconds

@@ -199,7 +199,7 @@ class LiveGroup:
         Cheap enough for every layer of a model.
         """
         link = self._link
-        if link is not None and link.aborted and link.aborted_for(patience):
+        if link is not None and link.aborted_for(patience):
             raise PeerLostError(self._why or "the group was given up")
 
     def commit(self, taken_in: int, step: int) -> bool:
@@ -263,9 +263,7 @@ class LiveGroup:
             case Compare(report):
                 self.accounting.begin(Name.COPY)
                 parts = self._held().parts()
-                mine = (
-                    replace(report, kept=self._held().kept()) if report.standing.lineage else report
-                )
+                mine = replace(report, kept=self._held().kept())
                 return Compared(copying.compare(self._joined(), mine, parts))
             case Restore():
                 return Restored(self._held().restore(self._core.committed))

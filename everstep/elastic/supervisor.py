@@ -54,15 +54,11 @@ def _run(work: Callable[[], None]) -> tuple[int, int]:
     return worker, os.waitstatus_to_exitcode(status)
 
 
-def end_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, whatever ends it. Asked right after the fork."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended before it could be asked for
-        os._exit(RESTART)
-
-
 def _be_worker(work: Callable[[], None], parent: int) -> NoReturn:
-    end_with(parent)
+    # The kernel kills this process when its parent ends, whatever ends it.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended before that could be asked for
+        os._exit(RESTART)
     code = 0
     try:
         work()

@@ -1,7 +1,6 @@
 """Nodes without Kubernetes: agents as local processes on loopback addresses, with a real etcd."""
 
 import contextlib
-import functools
 import os
 import signal
 import socket
@@ -16,8 +15,8 @@ import numpy as np
 
 from everstep.elastic.etcd import Etcd, EtcdOptions
 from everstep.elastic.journal import read_all
-from everstep.elastic.supervisor import end_with
 from everstep.progress import Silent
+from twin.images.confine import DIES_WITH_US
 from twin.toolchain import ensure_tools
 
 REPOSITORY = Path(__file__).parents[2]
@@ -50,6 +49,7 @@ def etcd_process(
     log = (folder / "etcd.log").open("wb")
     process = subprocess.Popen(
         [
+            *DIES_WITH_US,
             os.environ.get("EVERSTEP_TEST_ETCD") or ensure_tools(["etcd"], Silent())["etcd"],
             f"--data-dir={folder / 'etcd'}",
             f"--listen-client-urls={scheme}://127.0.0.1:{client}",
@@ -62,7 +62,6 @@ def etcd_process(
         ],
         stdout=log,
         stderr=log,
-        preexec_fn=functools.partial(end_with, os.getpid()),  # noqa: PLW1509 - a test forks alone
     )
     try:
         until(lambda: _answers(client), 20, "etcd answers")
@@ -147,13 +146,20 @@ class Nodes:
             self._agents[name].wait(30)  # the one before it has been killed: reap it
         with (self._folder / f"{name}.log").open("ab") as log:
             self._agents[name] = subprocess.Popen(
-                [sys.executable, "-m", "trainer.launch", *injected, *per_node, *program],
+                [
+                    *DIES_WITH_US,
+                    sys.executable,
+                    "-m",
+                    "trainer.launch",
+                    *injected,
+                    *per_node,
+                    *program,
+                ],
                 cwd=self._folder,
                 env=variables,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=functools.partial(end_with, os.getpid()),  # noqa: PLW1509 - a test forks alone
             )
 
     def tell(self, name: str, number: signal.Signals) -> None:

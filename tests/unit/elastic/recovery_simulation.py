@@ -154,8 +154,7 @@ class LiveWorld(World):
     def report(self, worker: Worker, report: Report) -> Report:
         if (worker.state is None) != (report.standing.lineage == 0) and report.standing.lineage:
             self.faults.append("a torn state was offered")
-        kept = worker.mine if report.standing.lineage else ()
-        return Report(report.standing, report.committed, (hash(worker.state),), kept)
+        return Report(report.standing, report.committed, (hash(worker.state),), worker.mine)
 
     def units(self, worker: Worker) -> int:
         """Of the step in flight."""
