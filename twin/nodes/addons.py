@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from twin.nodes import addressing
+from twin.nodes import addressing, lock
 from twin.nodes.api import Api
+from twin.nodes.layout import Layout
 
 IMAGE = "localhost/everstep/coredns:local"
 NAMESPACE = "kube-system"
+LOCK_SECONDS = 60.0  # whoever holds it makes six small requests
 NAME = "coredns"
 LABELS = {"k8s-app": "kube-dns"}
 RBAC = "rbac.authorization.k8s.io"
@@ -26,10 +28,19 @@ COREFILE = """\
 """
 
 
-def apply(api: Api) -> None:
-    """Make the add-ons as they should be; changes nothing where they are."""
-    for path, document in documents().items():
-        api.apply(path, document)
+def apply(layout: Layout, api: Api) -> None:
+    """Make the add-ons as they should be; changes nothing where they are.
+
+    One at a time: of two that create the DNS service at once, the API server refuses one, since the service's
+    address is already given to the other.
+
+    Raises:
+        EverstepError: somebody else is at it for too long.
+        ApiError, OSError: the API server refuses, or is not there.
+    """
+    with lock.held(layout.addons_lock, "DNS", "launch", patience_seconds=LOCK_SECONDS):
+        for path, document in documents().items():
+            api.apply(path, document)
 
 
 def documents() -> dict[str, dict[str, Any]]:

@@ -115,7 +115,7 @@ def boot_machines(layout: Layout, machines: Sequence[Machine]) -> None:
     api = admin_api(layout)
     with ThreadPoolExecutor(max_workers=len(machines)) as pool:
         list(pool.map(partial(_revive, api=api), machines))
-    addons.apply(api)
+    addons.apply(layout, api)
 
 
 def _revive(machine: Machine, api: Api) -> None:

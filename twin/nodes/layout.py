@@ -105,6 +105,11 @@ class Layout:
         return self.state / "aliases.json"
 
     @property
+    def addons_lock(self) -> Path:
+        """Held while the cluster's add-ons are made."""
+        return self.state / "addons.lock"
+
+    @property
     def slots_lock(self) -> Path:
         """Held while new machines are given their addresses."""
         return self.state / "slots.lock"

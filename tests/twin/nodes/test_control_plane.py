@@ -6,16 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from everstep.errors import EverstepError
 from everstep.progress import Lines
 from tests.twin.nodes.conftest import api_of, eventually, kill_everything, left_of
-from twin.nodes import Twin, processes
+from twin.nodes import Twin, addons, addressing, processes
 from twin.nodes.cgroups import Tree
 
 pytestmark = pytest.mark.twin
+DNS = "/api/v1/namespaces/kube-system/services/kube-dns"
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,17 @@ def test_it_is_ready_for_pods_and_says_so(twin):
     assert status.machines == ()
     assert set(status.components.values()) == {True}
     assert left_of(twin) == [], "a twin that stands is no leftover"
+
+
+def test_several_who_bring_machines_at_once_make_one_dns_service(twin):
+    api = api_of(twin)
+
+    for _ in range(5):
+        with ThreadPoolExecutor(4) as makers:
+            list(makers.map(lambda _: addons.apply(twin.layout, api), range(4)))
+        service = api.get(DNS)
+        assert service["spec"]["clusterIP"] == str(addressing.DNS_SERVICE)
+        api.delete(DNS)
 
 
 def test_a_second_up_changes_nothing(twin):

@@ -9,7 +9,7 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,6 +75,9 @@ class Daemon:
 
     def tick(self) -> None:
         """Look once, and set going what is to be done."""
+        being_made = set(
+            dict(self.starting).values()
+        )  # before anything is read that they may change
         machines = self.machines()
         self.decay(machines)
         pools = {
@@ -85,6 +88,7 @@ class Daemon:
             if notice and notice.take and notices.is_due(machine.folder, notice, OVERDUE_SECONDS):
                 self.go(machine.name, self.twin.take, machine.name, notice)
         plan = fleet.decide(list(pools.values()), self.seen(machines), self.limits(pools, settings))
+        self.forgive(plan, being_made)
         self.act(plan, pools)
         for name in plan.reclaim:
             cloud = next(m.record.spec.cloud for m, _ in machines if m.name == name)
@@ -160,6 +164,14 @@ class Daemon:
         names = {seen.name for seen in there}
         coming = [Seen(name=n, pool=p) for n, p in dict(self.starting).items() if n not in names]
         return [*there, *coming]
+
+    def forgive(self, plan: Plan, being_made: Collection[str]) -> None:
+        """Forget why a pool's last machines failed to start, where it can start no more and none is on its way.
+
+        Some of them may have come to life all the same, or they are not wanted any more.
+        """
+        for name in self.faults.keys() - plan.start.keys() - set(being_made):
+            self.faults.pop(name, None)
 
     def act(self, plan: Plan, pools: dict[str, Pool]) -> None:
         """Set going what was decided."""

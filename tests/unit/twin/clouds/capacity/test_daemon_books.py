@@ -30,8 +30,9 @@ def machine(keeper, of, name="spot-0"):
     return Machine(keeper.twin.layout, Tree(keeper.twin.state, 1), record)
 
 
-def short(**lacking):
-    return Plan(start={}, stop=(), forget=(), reclaim=(), short=lacking)
+def plan(start=(), **short):
+    wanted = dict.fromkeys(start, 1)
+    return Plan(start=wanted, stop=(), forget=(), reclaim=(), short=short)
 
 
 def test_of_the_market_and_what_was_set_by_hand_the_lesser_holds(keeper):
@@ -76,9 +77,30 @@ def test_names_are_never_given_twice_also_by_a_successor(keeper):
 
 
 def test_whoever_waits_for_a_pool_is_told_why_it_lacks_machines(keeper):
-    keeper.tell(short(spot=2))
+    keeper.tell(plan(spot=2))
     assert daemon.last_fault(keeper.twin.state, "spot") == "The cloud has no capacity for 2 more."
 
-    keeper.tell(short())
+    keeper.tell(plan())
     assert daemon.last_fault(keeper.twin.state, "spot") == ""
     assert files.read_json(daemon.faults_file(keeper.twin.state)) == {}
+
+
+@pytest.mark.parametrize(
+    ("now", "being_made", "told"),
+    [
+        (plan(start=["spot"]), [], "no memory"),
+        (plan(), ["spot"], "no memory"),
+        (plan(), [], ""),
+        (plan(spot=1), [], "The cloud has no capacity for 1 more."),
+    ],
+    ids=["to be tried again", "on its way", "nothing lacks", "no room any more"],
+)
+def test_why_machines_failed_to_start_is_told_as_long_as_they_may_be_started(
+    keeper, now, being_made, told
+):
+    keeper.faults["spot"] = "no memory"
+
+    keeper.forgive(now, being_made)
+    keeper.tell(now)
+
+    assert daemon.last_fault(keeper.twin.state, "spot") == told
