@@ -72,9 +72,9 @@ def wait(
     """
     with (progress or Silent()).step(f"Waiting for the machines of {pool}"):
         twin, store = Twin(Layout(state)), PoolStore(state)
-        daemon.start(state)
         deadline = time.monotonic() + timeout_seconds
         while True:
+            daemon.start(state)  # at each look: it may be killed while we wait, or just be dying
             wanted = (found := store.get(pool)) and found.desired
             there, ready = _machines(twin, pool)
             if len(there) == len(ready) == (wanted or 0):

@@ -148,8 +148,6 @@ def test_a_killed_daemon_is_followed_by_one_that_goes_on_where_it_stopped(twin, 
     os.kill(running.pid, signal.SIGKILL)
     store.resize("spot", 3)
 
-    daemon.start(twin.state)
-
     assert capacity.wait(twin.state, "spot", 60, Lines())
     eventually(lambda: doomed not in names(twin, "spot"), 30, "the notice is kept")
     eventually(lambda: len(settled(twin, "spot") or ()) == 3, 60, "there are three again")
