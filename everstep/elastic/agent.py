@@ -1,6 +1,7 @@
 """The thin shell around `membership`: threads, leases and keys for one node's agent.
 
-One thread decides (it alone touches the `Membership`), one keeps the lease alive, one watches.
+One thread decides (it alone touches the `Membership`), one keeps the lease alive, one watches, one
+looks at a neighbour that may be lost.
 Everything that happens becomes an event in one queue, so the pure core sees one history and never a
 lock. What stands in etcd is `run_keys`' affair.
 """
@@ -16,7 +17,8 @@ from dataclasses import dataclass
 
 from everstep.elastic.bounds import read_bounds
 from everstep.elastic.etcd import Etcd, EtcdRefusedError, EtcdUnreachableError
-from everstep.elastic.generations import Generation, Member, Rules
+from everstep.elastic.generations import Generation, Member, Rules, neighbour
+from everstep.elastic.lapse import Lapse
 from everstep.elastic.membership import Membership
 from everstep.elastic.membership_events import (
     Action,
@@ -50,6 +52,7 @@ log = logging.getLogger(__name__)
 
 TTL_SECONDS = 2  # the shortest lease that etcd grants at its default heartbeat
 RENEWALS = 3  # in a lease's time: the more, the longer a lost node's lease outlives it
+LOOK_SECONDS = 0.3  # for a word on a neighbour's lease; an older one says nothing
 BOUNDS_SECONDS = 1.0  # how often the file with the bounds is looked at
 
 
@@ -122,6 +125,7 @@ class Agent:
         self._lease = 0
         self._places: queue.SimpleQueue[Place | Exception] = queue.SimpleQueue()
         self._departed = threading.Event()
+        self._looks = threading.Event()
         self._closed = threading.Event()
         self._committed = Standing()
 
@@ -137,6 +141,7 @@ class Agent:
             ("decide", self._decide),
             ("watch", self._watch),
             ("lease", self._keep_lease),
+            ("neighbour", self._follow_neighbour),
             ("bounds", self._follow_bounds),
         ):
             threading.Thread(
@@ -170,6 +175,14 @@ class Agent:
             raise place
         return place
 
+    def look_at_neighbour(self) -> None:
+        """Look once whether the next member in rank still renews its lease; revoke one that has lapsed.
+
+        To be asked several times a second while workers wait for others for longer than usual. Each
+        looks at one, so that together they look at all.
+        """
+        self._looks.set()
+
     def leave(self) -> None:
         """Tell the others that this node goes; returns at once."""
         self._events.put(Leave())
@@ -184,6 +197,7 @@ class Agent:
             return
         self._closed.set()
         self._events.put(Tick())
+        self._looks.set()
         with contextlib.suppress(EverstepError):
             self._deregister()
         self._etcd.close()
@@ -355,6 +369,34 @@ class Agent:
             return False
         except EtcdUnreachableError:
             return None
+
+    # --- the thread that looks at a neighbour ---
+
+    def _follow_neighbour(self) -> None:
+        known, lapse = "", Lapse(0)
+        while self._looks.wait() and not self._closed.is_set():
+            self._looks.clear()
+            core = self._core
+            if not (core.identity and core.mine):
+                continue
+            name = neighbour(core.identity, dict(core.members), core.mine)
+            if not name:
+                continue
+            with contextlib.suppress(EverstepError):  # etcd does not say, then nothing is known
+                if name != known or not lapse.lease:
+                    known, lapse = name, Lapse(self._keys.lease_of(name))
+                if self._has_lapsed(lapse):
+                    log.info("the lease of %s has lapsed", name)
+                    self._etcd.revoke(lapse.lease)
+                    lapse = Lapse(0)
+
+    def _has_lapsed(self, lapse: Lapse) -> bool:
+        asked_at = time.monotonic()
+        left = self._etcd.seconds_left(lapse.lease, request_seconds=LOOK_SECONDS)
+        if left is None:  # its owner may have put its key back under another one
+            lapse.lease = 0
+            return False
+        return lapse.told(left, asked_at, time.monotonic())
 
     # --- the thread that looks at the bounds ---
 

@@ -4,7 +4,7 @@ Workers do not speak to etcd: eight of them on a node would be eight watches, an
 lives on while its agent is gone would be nobody's. So the agent tells them what matters, and a
 worker whose line breaks ends. Agent to worker: `welcome`, `stop`, `regroup`, `answer`, and in live
 mode `form`, `end` and `ping`. Worker to agent: `hello`, `settling`, `progressed`, `commit`, `finished`,
-`failed`, and in live mode `out`, `pong`, `unfit`; a worker's supervisor: `crashed`, answered with
+`failed`, and in live mode `out`, `pong`, `stalled`, `unfit`; a worker's supervisor: `crashed`, answered with
 `again`.
 """
 

@@ -77,12 +77,13 @@ class EtcdOptions:
 
 @dataclass(frozen=True)
 class Entry:
-    """One key with its value and the revisions that created and last changed it."""
+    """One key with its value, the revisions that created and last changed it, and the lease it goes with (0: none)."""
 
     key: str
     value: str
     created: int
     modified: int
+    lease: int
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,24 @@ class Etcd:
             patience_seconds=patience_seconds,
         )
         return int(answer.get("result", {}).get("TTL", 0)) > 0
+
+    def seconds_left(self, lease: int, *, request_seconds: float) -> int | None:
+        """How long a lease will stand if nobody renews it, in whole seconds, rounded down; None: it is gone.
+
+        One attempt.
+
+        Raises:
+            EtcdRefusedError, EtcdUnreachableError: etcd does not say.
+        """
+        answer = self.call(
+            "lease/timetolive",
+            {"ID": str(lease)},
+            request_seconds=request_seconds,
+            patience_seconds=0.0,
+        )
+        # The gateway leaves a 0 out; of a lease that is gone it says -1.
+        left = int(answer.get("TTL", 0))
+        return left if left >= 0 else None
 
     def revoke(self, lease: int, *, patience_seconds: float = 2.0) -> None:
         """Give a lease back, and with it every key put under it; one that has lapsed is no error."""
@@ -437,6 +456,7 @@ def _entry(item: Mapping[str, str]) -> Entry:
         plain("value"),
         int(item.get("create_revision", 0)),
         int(item.get("mod_revision", 0)),
+        int(item.get("lease", 0)),
     )
 
 

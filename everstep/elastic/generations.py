@@ -117,6 +117,15 @@ def busy(members: Mapping[str, Member], current: Generation | None) -> list[Memb
     return [m for m in members.values() if m.identity in current.places and trains(m, current)]
 
 
+def neighbour(identity: str, members: Mapping[str, Member], group: Generation) -> str | None:
+    """The next in rank after a member that still trains with its group, after the last one the first."""
+    place = group.places.get(identity)
+    if place is None:
+        return None
+    others = group.members[place + 1 :] + group.members[:place]
+    return next((name for name in others if trains(members.get(name), group)), None)
+
+
 def rank(candidates: list[Member], current: Generation | None) -> list[Member]:
     """In rank order: those who trained before keep theirs (their caches are warm), then by registration."""
     before = current.places if current else {}

@@ -26,6 +26,11 @@ from torch._C._distributed_c10d import Backend, PrefixStore, ProcessGroupGloo, S
 from everstep.elastic.group import COLLECTIVE_SECONDS, PeerLostError, losses_named
 
 ABORTED_SECONDS = 1.0  # a collective that was aborted has ended long before
+STALL_SECONDS = (
+    0.2  # who waits for so long, and twice as long as usual, may be waiting for a lost peer
+)
+STALLED_STILL_SECONDS = 0.1
+FADING = 0.9  # of what was usual, with each collective
 MEET_SECONDS = 30.0  # peers that were all alive a moment ago have met long before
 
 
@@ -41,11 +46,23 @@ class Meeting:
 
 
 class Link:
-    """One generation's group, as one worker has it. Every wait ends with a `PeerLostError` after `abort`."""
+    """One generation's group, as one worker has it. Every wait ends with a `PeerLostError` after `abort`.
 
-    def __init__(self, meeting: Meeting, device: torch.device) -> None:
+    Args:
+        meeting: where, and as what.
+        device: of the tensors.
+        on_stall: called several times a second while a collective takes longer than usual.
+    """
+
+    def __init__(
+        self,
+        meeting: Meeting,
+        device: torch.device,
+        on_stall: Callable[[], None] = lambda: None,
+    ) -> None:
         self.rank, self.world_size = meeting.rank, meeting.world_size
         self._device, self._meeting = device, meeting
+        self._on_stall, self._usual_seconds = on_stall, 0.0
         self._aborted, self._met = threading.Event(), threading.Event()
         self._aborted_at = math.inf
         self._sockets: dict[int, str] = {}
@@ -150,8 +167,6 @@ class Link:
             return
         with losses_named():
             self._end_of(works)
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
         if self._aborted.is_set():  # NCCL's kernels end without a word when they are aborted
             raise PeerLostError("the group was given up in the exchange")
 
@@ -167,6 +182,8 @@ class Link:
             try:
                 for work in works:
                     work.wait()
+                if self._device.type == "cuda":
+                    torch.cuda.synchronize(self._device)
             except Exception as error:
                 failures.append(error)
             with self._changed:
@@ -174,13 +191,26 @@ class Link:
                 self._changed.notify_all()
 
         threading.Thread(target=wait, name="everstep-exchange", daemon=True).start()
+        self._wait_with_word(ended)
         with self._changed:
-            self._changed.wait_for(lambda: ended.is_set() or self._aborted.is_set())
             self._changed.wait_for(ended.is_set, ABORTED_SECONDS)
         if not ended.is_set():
             raise PeerLostError("the group was given up in an exchange that does not end")
         if failures:
             raise failures[0]
+
+    def _wait_with_word(self, ended: threading.Event) -> None:
+        """Until something has ended or the group was given up, with a word to `on_stall` where that takes long."""
+        began = time.monotonic()
+        patience = max(STALL_SECONDS, 2 * self._usual_seconds)
+        while not self._is_over(ended, patience):
+            self._on_stall()
+            patience = STALLED_STILL_SECONDS
+        self._usual_seconds = max(time.monotonic() - began, FADING * self._usual_seconds)
+
+    def _is_over(self, ended: threading.Event, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: ended.is_set() or self._aborted.is_set(), seconds)
 
     def _build(self) -> None:
         try:

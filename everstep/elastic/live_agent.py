@@ -165,6 +165,9 @@ class LiveHandler(EtcdV3Handler):
         if "pong" in message:
             self._answered[pid] = time.monotonic()
             return None
+        if "stalled" in message:
+            self._agent.look_at_neighbour()
+            return None
         if "progressed" in message:
             self._proven.add(pid)
         if "flushed" in message:

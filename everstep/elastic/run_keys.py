@@ -65,6 +65,11 @@ class RunKeys:
                 yield from self._news("put", entry)
         yield Snapshot(members, generation, agreed.modified if agreed else 0)
 
+    def lease_of(self, identity: str) -> int:
+        """The lease that a member's key goes with; 0 where there is no such key."""
+        entries, _ = self._etcd.get(self._key_of(identity), patience_seconds=0.0)
+        return entries[0].lease if entries else 0
+
     def follow(self) -> Iterator[News]:
         """What changes from the last reading on, until the watch ends; then it is to be read afresh.
 

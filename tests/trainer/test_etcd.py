@@ -1,6 +1,7 @@
 """The etcd client and the agent around membership, against a real etcd."""
 
 import itertools
+import logging
 import queue
 import socket
 import threading
@@ -11,6 +12,7 @@ import pytest
 from everstep.elastic.agent import Agent, LeftError, Node, Place, RunEndedError
 from everstep.elastic.etcd import Etcd, EtcdOptions, EtcdRefusedError, EtcdUnreachableError
 from everstep.elastic.generations import Generation, Member, Rules
+from everstep.elastic.lapse import Lapse
 from everstep.elastic.membership_events import Ended, MemberGone, MemberPut
 from everstep.elastic.recovery import Standing
 from everstep.elastic.run_keys import RunKeys
@@ -64,6 +66,33 @@ def test_a_key_goes_with_its_lease(etcd):
     assert etcd.get("/leased")[0] == []
     assert not etcd.keep_alive(lease, request_seconds=1, patience_seconds=2)
     etcd.revoke(lease)  # a second time is no error
+
+
+def test_a_lease_that_nobody_renews_is_known_to_have_lapsed_and_not_before(etcd):
+    granted_after = time.monotonic()
+    lease = etcd.grant(2)
+    etcd.put("/lapses", "here", lease)
+    assert etcd.get("/lapses")[0][0].lease == lease
+    for _ in range(3):
+        time.sleep(0.6)
+        granted_after = time.monotonic()
+        etcd.keep_alive(lease, request_seconds=1, patience_seconds=2)
+    lapse, answers = Lapse(lease), set()
+
+    while True:
+        asked_at = time.monotonic()
+        left = etcd.seconds_left(lease, request_seconds=0.3)
+        answers.add(left)
+        if left is None or lapse.told(left, asked_at, time.monotonic()):
+            break
+        time.sleep(0.05)
+
+    assert asked_at - granted_after >= 2.0
+    assert answers >= {1, 0}
+    assert not etcd.keep_alive(lease, request_seconds=1, patience_seconds=2)
+    etcd.revoke(lease)
+    assert etcd.get("/lapses")[0] == []
+    assert etcd.seconds_left(lease, request_seconds=0.3) is None
 
 
 def test_a_key_under_a_lapsed_lease_is_refused_and_not_retried(etcd):
@@ -190,6 +219,31 @@ def test_a_vanished_node_is_noticed_when_its_lease_lapses(group):
         "the lost node may still run: its commits are refused"
     )
     assert group[0].agent.commit(2, 1, 5)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_neighbour_that_looks_revokes_a_lapsed_lease_and_spares_those_that_stand(
+    group, lost, caplog
+):
+    caplog.set_level(logging.INFO, "everstep.elastic.agent")
+    ranks = group[0].agent._core.mine.places
+    by_rank = sorted(group, key=lambda peer: ranks[peer.agent._core.identity])
+    staying = [peer for rank, peer in enumerate(by_rank) if rank != lost]
+    name = by_rank[lost].agent._node.name
+    by_rank[lost].vanish()
+
+    deadline = time.monotonic() + 10
+    while staying[0].stops.empty() and time.monotonic() < deadline:
+        for peer in staying:
+            peer.agent.look_at_neighbour()
+        time.sleep(0.1)
+
+    assert [peer.stops.get(timeout=1) for peer in staying] == [f"lost {name}"] * 2
+    lapsed = [
+        record.getMessage() for record in caplog.records if "the lease of" in record.getMessage()
+    ]
+    assert len(lapsed) <= 1, "etcd's own look may have come first"
+    assert all(f"lease of {name}-" in line for line in lapsed)
 
 
 def test_a_leaving_node_is_known_to_all_within_a_moment(group):

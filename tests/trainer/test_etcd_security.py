@@ -118,8 +118,10 @@ def ask(endpoint: str, path: str, **body: Any) -> None:
 
 def test_a_user_reads_and_writes_what_is_granted_and_nothing_else(guarded):
     with closing(Etcd(guarded)) as etcd:
-        etcd.put("/everstep/a", "1", etcd.grant(5))
+        lease = etcd.grant(5)
+        etcd.put("/everstep/a", "1", lease)
 
+        assert etcd.seconds_left(lease, request_seconds=1) in {3, 4}
         assert [entry.value for entry in etcd.get("/everstep/")[0]] == ["1"]
         with pytest.raises(EtcdRefusedError, match="permission denied"):
             etcd.put("/other", "1")

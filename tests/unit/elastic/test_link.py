@@ -31,12 +31,17 @@ def port(monkeypatch):
     del store
 
 
-def run(port: int, size: int, work: Callable[[Link], object]) -> list[object]:
+def run(
+    port: int,
+    size: int,
+    work: Callable[[Link], object],
+    on_stall: Callable[[], None] = lambda: None,
+) -> list[object]:
     """What each of `size` workers got, an error included, by rank."""
     results: list[object] = [None] * size
 
     def one(rank: int) -> None:
-        link = Link(Meeting(os.getpid(), "127.0.0.1", port, rank, size), CPU)
+        link = Link(Meeting(os.getpid(), "127.0.0.1", port, rank, size), CPU, on_stall)
         try:
             link.meet()
             results[rank] = work(link)
@@ -112,6 +117,27 @@ def test_an_exchange_that_never_ends_is_left_behind(port, monkeypatch):
 
     assert time.monotonic() - began < 5, "neither it nor its backend's end are waited for"
     Stuck.ended.set()
+
+
+def test_who_waits_for_longer_than_usual_says_so(port):
+    words: list[float] = []
+
+    def work(link: Link) -> list[int]:
+        said = []
+        for _ in range(2):
+            if link.rank == 1:
+                time.sleep(0.7)
+            link.sum(torch.ones(1))
+            said.append(len(words))
+        return said
+
+    def on_stall() -> None:
+        words.append(time.monotonic())
+
+    first, second = run(port, 2, work, on_stall)[0]
+
+    assert first >= 3, "0.2 s are long, and then each tenth"
+    assert second == first, "now as long is usual"
 
 
 def test_an_abort_ends_a_meeting_whose_other_member_never_comes(port):

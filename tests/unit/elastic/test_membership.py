@@ -1,6 +1,6 @@
 import pytest
 
-from everstep.elastic.generations import Generation, Member, Rules
+from everstep.elastic.generations import Generation, Member, Rules, neighbour
 from everstep.elastic.membership import Membership
 from everstep.elastic.membership_events import (
     Announce,
@@ -119,6 +119,18 @@ def test_a_peer_that_waits_again_has_lost_its_worker():
     core = trains("a", "b")
 
     assert core.handle(MemberPut(member("b", after=5)), 1) == [Stop("lost b")]
+
+
+def test_everybody_looks_at_the_next_in_rank_that_still_trains():
+    group = Generation(5, ("a", "b", "c", "d"))
+    members = {name: member(name, 4) for name in group.members} | {"e": member("e", 5)}
+
+    assert [neighbour(name, members, group) for name in "abcd"] == ["b", "c", "d", "a"]
+    members["b"] = member("b", 5)
+    del members["c"]
+    assert [neighbour(name, members, group) for name in "ad"] == ["d", "a"], "b waits, c is gone"
+    assert neighbour("e", members, group) is None, "a spare trains with nobody"
+    assert neighbour("a", {"a": members["a"]}, group) is None
 
 
 def test_a_joiner_is_taken_in_after_a_step():
