@@ -82,6 +82,8 @@ class Link:
         In a thread, since the backends' own waiting for a peer that died on the way cannot be ended:
         an attempt that was aborted is left to its time-out.
         """
+        if self._aborted.is_set():
+            raise PeerLostError("the group was given up before it was built")
         self._before = frozenset(_sockets().values())
         threading.Thread(target=self._build, name="everstep-meet", daemon=True).start()
         with self._changed:
