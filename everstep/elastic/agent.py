@@ -1,13 +1,14 @@
 """The thin shell around `membership`: threads, leases and keys for one node's agent.
 
 One thread decides (it alone touches the `Membership`), one keeps the lease alive, one watches, one
-looks at a neighbour that may be lost.
+looks at those who may be lost.
 Everything that happens becomes an event in one queue, so the pure core sees one history and never a
 lock. What stands in etcd is `run_keys`' affair.
 """
 
 import contextlib
 import logging
+import math
 import queue
 import threading
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from everstep.elastic.bounds import read_bounds
 from everstep.elastic.etcd import Etcd, EtcdRefusedError, EtcdUnreachableError
-from everstep.elastic.generations import Generation, Member, Rules, neighbour
+from everstep.elastic.generations import Generation, Member, Rules
 from everstep.elastic.lapse import Lapse
 from everstep.elastic.membership import Membership
 from everstep.elastic.membership_events import (
@@ -52,7 +53,9 @@ log = logging.getLogger(__name__)
 
 TTL_SECONDS = 2  # the shortest lease that etcd grants at its default heartbeat
 RENEWALS = 3  # in a lease's time: the more, the longer a lost node's lease outlives it
-LOOK_SECONDS = 0.3  # for a word on a neighbour's lease; an older one says nothing
+LOOK_SECONDS = 0.3  # for a word on somebody's lease; an older one says nothing
+LOOK_EVERY_SECONDS = 0.1
+STALLED_SECONDS = 0.3  # a worker that waits says so several times in so long
 BOUNDS_SECONDS = 1.0  # how often the file with the bounds is looked at
 
 
@@ -126,6 +129,7 @@ class Agent:
         self._places: queue.SimpleQueue[Place | Exception] = queue.SimpleQueue()
         self._departed = threading.Event()
         self._looks = threading.Event()
+        self._stalled_at = -math.inf
         self._closed = threading.Event()
         self._committed = Standing()
 
@@ -141,7 +145,7 @@ class Agent:
             ("decide", self._decide),
             ("watch", self._watch),
             ("lease", self._keep_lease),
-            ("neighbour", self._follow_neighbour),
+            ("suspects", self._follow_suspects),
             ("bounds", self._follow_bounds),
         ):
             threading.Thread(
@@ -175,12 +179,9 @@ class Agent:
             raise place
         return place
 
-    def look_at_neighbour(self) -> None:
-        """Look once whether the next member in rank still renews its lease; revoke one that has lapsed.
-
-        To be asked several times a second while workers wait for others for longer than usual. Each
-        looks at one, so that together they look at all.
-        """
+    def stalled(self) -> None:
+        """Say that workers wait for others for longer than usual; as long as they do, several times a second."""
+        self._stalled_at = time.monotonic()
         self._looks.set()
 
     def leave(self) -> None:
@@ -246,6 +247,8 @@ class Agent:
                 events = [self._next_event(), *self._more_events()]
                 for action in self._core.handle_all(events, time.monotonic()):
                     self._carry_out(action)
+                if self._core.suspects(stalled=False):
+                    self._looks.set()
         except Exception as error:  # whoever waits in rendezvous must hear of any end
             log.debug("the membership thread ends", exc_info=True)
             self._places.put(error)
@@ -370,33 +373,30 @@ class Agent:
         except EtcdUnreachableError:
             return None
 
-    # --- the thread that looks at a neighbour ---
+    # --- the thread that looks at suspects ---
 
-    def _follow_neighbour(self) -> None:
-        known, lapse = "", Lapse(0)
-        while self._looks.wait() and not self._closed.is_set():
+    def _follow_suspects(self) -> None:
+        lapses: dict[str, Lapse] = {}
+        while self._looks.wait() and not self._closed.wait(LOOK_EVERY_SECONDS):
             self._looks.clear()
-            core = self._core
-            if not (core.identity and core.mine):
-                continue
-            name = neighbour(core.identity, dict(core.members), core.mine)
-            if not name:
-                continue
+            stalled = time.monotonic() - self._stalled_at < STALLED_SECONDS
+            suspects = self._core.suspects(stalled=stalled)
+            lapses = {name: lapses.get(name) or Lapse() for name in suspects}
             with contextlib.suppress(EverstepError):  # etcd does not say, then nothing is known
-                if name != known or not lapse.lease:
-                    known, lapse = name, Lapse(self._keys.lease_of(name))
-                if self._has_lapsed(lapse):
-                    log.info("the lease of %s has lapsed", name)
-                    self._etcd.revoke(lapse.lease)
-                    lapse = Lapse(0)
+                for name, lapse in lapses.items():
+                    self._look_at(name, lapse)
+            if suspects and not stalled:
+                self._looks.set()
 
-    def _has_lapsed(self, lapse: Lapse) -> bool:
+    def _look_at(self, name: str, lapse: Lapse) -> None:
+        lapse.lease = lapse.lease or self._keys.lease_of(name)
         asked_at = time.monotonic()
         left = self._etcd.seconds_left(lapse.lease, request_seconds=LOOK_SECONDS)
-        if left is None:  # its owner may have put its key back under another one
+        if left is None:  # its owner may put its key back under another one
             lapse.lease = 0
-            return False
-        return lapse.told(left, asked_at, time.monotonic())
+        elif lapse.told(left, asked_at, time.monotonic()):
+            log.info("the lease of %s has lapsed", name)
+            self._etcd.revoke(lapse.lease)
 
     # --- the thread that looks at the bounds ---
 

@@ -17,10 +17,10 @@ class Lapse:
     """What one lease's answers say; times are of any clock that only goes forward, in seconds.
 
     Attributes:
-        lease: etcd's number of it, of at least 2 s.
+        lease: etcd's number of it, of at least 2 s; 0 where it is not known.
     """
 
-    lease: int
+    lease: int = 0
     _zero_since: float | None = None  # when the first 0 of those in a row had arrived
     _answered_at: float = float("-inf")
 

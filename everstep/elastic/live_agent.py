@@ -166,7 +166,7 @@ class LiveHandler(EtcdV3Handler):
             self._answered[pid] = time.monotonic()
             return None
         if "stalled" in message:
-            self._agent.look_at_neighbour()
+            self._agent.stalled()
             return None
         if "progressed" in message:
             self._proven.add(pid)

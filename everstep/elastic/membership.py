@@ -24,7 +24,16 @@ have had time for that, a key that is missing says nothing of its member.
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from everstep.elastic.generations import Generation, Member, Rules, busy, rank, trains, waiting
+from everstep.elastic.generations import (
+    Generation,
+    Member,
+    Rules,
+    busy,
+    neighbour,
+    rank,
+    trains,
+    waiting,
+)
 from everstep.elastic.membership_events import (
     Action,
     Announce,
@@ -52,6 +61,8 @@ from everstep.elastic.membership_events import (
     Withdraw,
     Withdrawn,
 )
+
+MOST_SUSPECTS = 8  # at a time: a whole rack may be lost
 
 
 @dataclass
@@ -103,6 +114,26 @@ class Membership:
         elif self.wants and self._complete_since is not None:
             due.append(self._complete_since + self.rules.settle_seconds)
         return min((moment for moment in due if moment > now), default=None)
+
+    def suspects(self, *, stalled: bool) -> list[str]:
+        """Members that may have been lost without a word: whose leases this agent is to look at.
+
+        Few look at few, since etcd answers them all. While workers train each agent looks at its
+        neighbour, and only if they wait for others for longer than usual (`stalled`). Between two groups the
+        first of those who wait, who will propose, looks at those who have not stopped.
+        """
+        if not self.identity:
+            return []
+        if self.mine:
+            name = neighbour(self.identity, self.members, self.mine) if stalled else None
+            return [name] if name else []
+        running = busy(self.members, self.current) if self.wants else []
+        if not running:
+            return []
+        first = rank(waiting(self.members, self.current), self.current)[:1]
+        if [member.identity for member in first] != [self.identity]:
+            return []
+        return [member.identity for member in running[:MOST_SUSPECTS]]
 
     # --- learning ---
 

@@ -235,7 +235,7 @@ def test_a_neighbour_that_looks_revokes_a_lapsed_lease_and_spares_those_that_sta
     deadline = time.monotonic() + 10
     while staying[0].stops.empty() and time.monotonic() < deadline:
         for peer in staying:
-            peer.agent.look_at_neighbour()
+            peer.agent.stalled()
         time.sleep(0.1)
 
     assert [peer.stops.get(timeout=1) for peer in staying] == [f"lost {name}"] * 2

@@ -121,7 +121,7 @@ def test_a_peer_that_waits_again_has_lost_its_worker():
     assert core.handle(MemberPut(member("b", after=5)), 1) == [Stop("lost b")]
 
 
-def test_everybody_looks_at_the_next_in_rank_that_still_trains():
+def test_everybody_s_neighbour_is_the_next_in_rank_that_still_trains():
     group = Generation(5, ("a", "b", "c", "d"))
     members = {name: member(name, 4) for name in group.members} | {"e": member("e", 5)}
 
@@ -131,6 +131,31 @@ def test_everybody_looks_at_the_next_in_rank_that_still_trains():
     assert [neighbour(name, members, group) for name in "ad"] == ["d", "a"], "b waits, c is gone"
     assert neighbour("e", members, group) is None, "a spare trains with nobody"
     assert neighbour("a", {"a": members["a"]}, group) is None
+
+
+def test_while_workers_train_the_neighbour_is_a_suspect_only_if_they_wait_for_long():
+    core = trains("b", "a", "c")
+
+    assert core.suspects(stalled=False) == []
+    assert core.suspects(stalled=True) == ["c"]
+
+
+def test_between_two_groups_the_first_of_those_who_wait_suspects_those_who_have_not_stopped():
+    core = trains("b", "a", "c", "d")
+    core.handle(MemberPut(member("c", 5)), 1)
+    core.handle(Ready(), 1)
+    core.handle(MemberPut(member("a", 5)), 1)
+
+    assert core.suspects(stalled=False) == ["b", "d"]
+    core.handle(MemberPut(member("b", 5)), 1)
+    assert core.suspects(stalled=False) == [], "b comes first in rank"
+
+
+def test_who_has_no_key_suspects_nobody():
+    core = trains("a", "b")
+    core.handle(LeaseLapsed(), 1)
+
+    assert core.suspects(stalled=True) == []
 
 
 def test_a_joiner_is_taken_in_after_a_step():
