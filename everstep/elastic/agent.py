@@ -130,6 +130,7 @@ class Agent:
         self._departed = threading.Event()
         self._looks = threading.Event()
         self._stalled_at = -math.inf
+        self._suspects: dict[bool, list[str]] = {True: [], False: []}  # workers stalled, or not
         self._closed = threading.Event()
         self._committed = Standing()
 
@@ -247,12 +248,19 @@ class Agent:
                 events = [self._next_event(), *self._more_events()]
                 for action in self._core.handle_all(events, time.monotonic()):
                     self._carry_out(action)
-                if self._core.suspects(stalled=False):
-                    self._looks.set()
+                self._note_suspects()
         except Exception as error:  # whoever waits in rendezvous must hear of any end
             log.debug("the membership thread ends", exc_info=True)
             self._places.put(error)
             self._on_stop(f"membership ended: {error}")
+
+    def _note_suspects(self) -> None:
+        """For the thread that looks at them, since this one alone touches the core."""
+        self._suspects = {
+            stalled: self._core.suspects(stalled=stalled) for stalled in (True, False)
+        }
+        if self._suspects[False]:
+            self._looks.set()
 
     def _next_event(self) -> Event:
         wake_at = self._core.wake_at(time.monotonic())
@@ -380,12 +388,11 @@ class Agent:
         while self._looks.wait() and not self._closed.wait(LOOK_EVERY_SECONDS):
             self._looks.clear()
             stalled = time.monotonic() - self._stalled_at < STALLED_SECONDS
-            suspects = self._core.suspects(stalled=stalled)
-            lapses = {name: lapses.get(name) or Lapse() for name in suspects}
+            lapses = {name: lapses.get(name) or Lapse() for name in self._suspects[stalled]}
             with contextlib.suppress(EverstepError):  # etcd does not say, then nothing is known
                 for name, lapse in lapses.items():
                     self._look_at(name, lapse)
-            if suspects and not stalled:
+            if self._suspects[False]:
                 self._looks.set()
 
     def _look_at(self, name: str, lapse: Lapse) -> None:
