@@ -26,9 +26,7 @@ from torch._C._distributed_c10d import Backend, PrefixStore, ProcessGroupGloo, S
 from everstep.elastic.group import COLLECTIVE_SECONDS, PeerLostError, losses_named
 
 ABORTED_SECONDS = 1.0  # a collective that was aborted has ended long before
-STALL_SECONDS = (
-    0.2  # who waits for so long, and twice as long as usual, may be waiting for a lost peer
-)
+STALL_SECONDS = 0.2  # a wait that is longer, and twice as long as usual, may be for a lost peer
 STALLED_STILL_SECONDS = 0.1
 FADING = 0.9  # of what was usual, with each collective
 MEET_SECONDS = 30.0  # peers that were all alive a moment ago have met long before
