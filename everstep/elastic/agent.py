@@ -1,9 +1,8 @@
 """The thin shell around `membership`: threads, leases and keys for one node's agent.
 
 One thread decides (it alone touches the `Membership`), one keeps the lease alive, one watches, one
-looks at those who may be lost.
-Everything that happens becomes an event in one queue, so the pure core sees one history and never a
-lock. What stands in etcd is `run_keys`' affair.
+looks at those who may be lost. Everything that happens becomes an event in one queue, so the pure
+core sees one history and never a lock. What stands in etcd is `run_keys`' affair.
 """
 
 import contextlib

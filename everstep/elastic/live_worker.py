@@ -285,7 +285,7 @@ class LiveGroup:
         meeting = self._meeting
         assert meeting is not None  # noqa: S101 - Meet follows a call
         choose_interface()
-        link = Link(meeting, self._device, lambda: self._send({"stalled": meeting.generation}))
+        link = Link(meeting, self._device, lambda: self._send({"stalled": True}))
         with self._lock:
             self._link, self._why = link, ""
             stale = self._stopped >= meeting.generation

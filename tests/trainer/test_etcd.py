@@ -69,13 +69,12 @@ def test_a_key_goes_with_its_lease(etcd):
 
 
 def test_a_lease_that_nobody_renews_is_known_to_have_lapsed_and_not_before(etcd):
-    granted_after = time.monotonic()
     lease = etcd.grant(2)
     etcd.put("/lapses", "here", lease)
     assert etcd.get("/lapses")[0][0].lease == lease
     for _ in range(3):
         time.sleep(0.6)
-        granted_after = time.monotonic()
+        renewed_after = time.monotonic()
         etcd.keep_alive(lease, request_seconds=1, patience_seconds=2)
     lapse, answers = Lapse(lease), set()
 
@@ -87,7 +86,7 @@ def test_a_lease_that_nobody_renews_is_known_to_have_lapsed_and_not_before(etcd)
             break
         time.sleep(0.05)
 
-    assert asked_at - granted_after >= 2.0
+    assert asked_at - renewed_after >= 2.0
     assert answers >= {1, 0}
     assert not etcd.keep_alive(lease, request_seconds=1, patience_seconds=2)
     etcd.revoke(lease)

@@ -75,9 +75,7 @@ class Daemon:
 
     def tick(self) -> None:
         """Look once, and set going what is to be done."""
-        being_made = set(
-            dict(self.starting).values()
-        )  # before anything is read that they may change
+        being_made = list(self.starting.values())  # before anything is read that they may change
         machines = self.machines()
         self.decay(machines)
         pools = {
