@@ -22,6 +22,7 @@ from torch.distributed.elastic.rendezvous.api import (
 
 from everstep.elastic import channel
 from everstep.elastic.agent import LeftError, Place, RunEndedError
+from everstep.elastic.crashes import Crashes, Verdict
 from everstep.elastic.membership_events import Ended
 from everstep.elastic.rendezvous import (
     EtcdV3Handler,
@@ -53,7 +54,7 @@ class LiveHandler(EtcdV3Handler):
         self._broken: Exception | None = None
         self._starts = 0
         self._answered: dict[int, float] = {}  # worker -> when it last answered
-        self._proven = set[int]()  # workers that have taken a step
+        self._crashes_alone = Crashes()
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Let the workers start: they meet the others when they are warm, not here."""
@@ -120,6 +121,7 @@ class LiveHandler(EtcdV3Handler):
                 return  # one has died meanwhile, and this node is being withdrawn
             self._place, self._called = place, True
             self._inside = dict.fromkeys(self._inside, generation.number)
+            self._crashes_alone.called(self._inside)
         log.info(
             "generation %d: node %d of %d",
             generation.number,
@@ -158,7 +160,7 @@ class LiveHandler(EtcdV3Handler):
             return {"again": self._may_start_again(int(message["crashed"]))}
         if "hello" in message:
             self._expected = int(message.get("local_world_size", 1))
-            return {"welcome": 0}
+            return self._farewell() if self.ended else {"welcome": 0}
         if "unfit" in message:
             self._broken = EverstepError(str(message["unfit"]))
             return None
@@ -169,7 +171,8 @@ class LiveHandler(EtcdV3Handler):
             self._agent.stalled()
             return None
         if "progressed" in message:
-            self._proven.add(pid)
+            with self._lock:
+                self._crashes_alone.proven(pid)
         if "flushed" in message:
             self._writing.discard(pid)
             return None
@@ -203,9 +206,11 @@ class LiveHandler(EtcdV3Handler):
 
     def _may_start_again(self, pid: int) -> bool:
         """Whether a worker that crashed may start by itself, while its neighbours live on."""
-        proven = pid in self._proven
-        self._proven.discard(pid)
-        return proven and not self.ended and not self._broken
+        with self._lock:
+            verdict = self._crashes_alone.judge(pid)
+        if verdict is Verdict.GIVE_UP:
+            self._give_up()
+        return verdict is Verdict.ALONE and not self.ended and not self._broken
 
     def _stop(self, reason: str) -> None:
         number = self._place.generation.number if self._place else 0
@@ -228,5 +233,11 @@ class LiveHandler(EtcdV3Handler):
 
     def _note_end(self, ended: Ended) -> None:
         self.ended = ended
-        code = 0 if ended.finished else None
-        self._exchange.broadcast({"end": f"the run is over: {ended.reason}", "code": code})
+        self._exchange.broadcast(self._farewell())
+
+    def _farewell(self) -> channel.Message:
+        """For those who are here when the run ends, and for one that was just being started again."""
+        over = self.ended
+        assert over is not None  # noqa: S101 - asked only then
+        code = 0 if over.finished else None
+        return {"end": f"the run is over: {over.reason}", "code": code}

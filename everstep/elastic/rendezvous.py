@@ -33,6 +33,7 @@ from torch.distributed.elastic.rendezvous.api import (
 from everstep.elastic import channel
 from everstep.elastic.agent import TTL_SECONDS, Agent, LeftError, Node, Place, RunEndedError
 from everstep.elastic.bounds import BOUNDS_VARIABLE
+from everstep.elastic.crashes import CRASHES
 from everstep.elastic.etcd import Etcd, EtcdOptions
 from everstep.elastic.generations import Rules
 from everstep.elastic.membership_events import Ended
@@ -41,7 +42,6 @@ log = logging.getLogger(__name__)
 
 BACKEND = "etcd-v3"
 STORE_SECONDS = 60.0
-CRASHES = 3  # starts in a row without a step before the run is given up
 OBEY_SECONDS = 2.0  # a worker that has not ended so long after `stop` is frozen: it is killed
 ORDERLY_SECONDS = 1.0  # how far one living worker may be ahead of another in leaving a group
 SETTLE_SECONDS = (
@@ -205,11 +205,14 @@ class EtcdV3Handler(RendezvousHandler):
         """
         self._crashes = self._crashes + 1 if self._crashed() else 0
         if self._crashes >= CRASHES:
-            why = (
-                f"on {self._name} the workers ended {CRASHES} times in a row before a step was done; "
-                "their log says why"
-            )
-            self._agent.end_run(Ended(finished=False, reason=why))
+            self._give_up()
+
+    def _give_up(self) -> None:
+        why = (
+            f"on {self._name} the workers ended {CRASHES} times in a row before a step was done; "
+            "their log says why"
+        )
+        self._agent.end_run(Ended(finished=False, reason=why))
 
     def _crashed(self) -> bool:
         return bool(self._place) and not (

@@ -5,8 +5,7 @@ the others and starts all anew. So what it watches is not the worker but this pr
 the worker and waits for it. It has imported all that the worker needs and holds nothing else, so the
 next start takes milliseconds.
 
-Whether a crashed worker may start again is the agent's to say: a worker that has not trained since
-it was last started is left to torchrun, and to the rule that ends a run whose workers only crash.
+Whether a crashed worker may start again is the agent's to say, by the rule of `crashes`.
 """
 
 import ctypes

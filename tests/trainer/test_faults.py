@@ -89,16 +89,63 @@ def test_steps_without_a_number_are_left_out_where_that_is_asked_for_but_not_for
     assert f"the loss of step {unsound[-1]} is" in nodes.logs()
 
 
-def test_a_worker_of_another_image_version_is_turned_away_and_the_others_train_on(start, tmp_path):
-    nodes = start(names=("w0",))
-    nodes.next_step(0, world_size=1, seconds=240)
-    other = tmp_path / "other"
+def changed(folder: Path, more: str) -> Path:
+    """A copy of the trainer whose learning rate schedule ends in these lines; what to import it from."""
+    other = folder / "other"
     for package in ("trainer", "everstep"):
         shutil.copytree(
             REPOSITORY / package, other / package, ignore=shutil.ignore_patterns("__pycache__")
         )
     with (other / "trainer" / "schedule.py").open("a") as source:
-        source.write("# one line more\n")
+        source.write(more)
+    return other
+
+
+FIRST_STEP_KILLS_ONE = """
+import contextlib, os, signal
+from pathlib import Path
+_rate = Schedule.rate
+def _rate_or_death(self, step):
+    with contextlib.suppress(FileExistsError):
+        (Path(os.environ["TMPDIR"]) / "one-has-died").touch(exist_ok=False)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _rate(self, step)
+Schedule.rate = _rate_or_death
+"""
+
+EVERY_STEP_RAISES = """
+def _fault(self, step):
+    raise LookupError("a fault of the program")
+Schedule.rate = _fault
+"""
+
+
+def test_a_worker_that_dies_in_the_very_first_step_leaves_its_neighbour_alive(start, tmp_path):
+    program = {"PYTHONPATH": str(changed(tmp_path, FIRST_STEP_KILLS_ONE))}
+    nodes = start(names=(), workers=2)
+    nodes.start("w0", environment=program)
+
+    nodes.next_step(0, world_size=2, seconds=240)
+
+    assert (tmp_path / "one-has-died").exists()
+    assert len(nodes.journal("start")) == 3
+
+
+def test_a_program_that_only_crashes_ends_the_run_and_says_so(start, tmp_path):
+    program = {"PYTHONPATH": str(changed(tmp_path, EVERY_STEP_RAISES))}
+    nodes = start(names=())
+    nodes.start("w0", environment=program)
+
+    assert nodes.exit_code("w0", 240) == 1, nodes.logs()
+    assert "the workers ended 3 times in a row before a step was done" in nodes.logs()
+    assert "LookupError: a fault of the program" in nodes.logs()
+    assert len(nodes.journal("start")) == 3
+
+
+def test_a_worker_of_another_image_version_is_turned_away_and_the_others_train_on(start, tmp_path):
+    nodes = start(names=("w0",))
+    nodes.next_step(0, world_size=1, seconds=240)
+    other = changed(tmp_path, "# one line more\n")
 
     nodes.start("w1", environment={"PYTHONPATH": str(other)})
 
