@@ -109,7 +109,7 @@ class LiveHandler(EtcdV3Handler):
                 return
             except Exception as error:
                 self._broken = error
-                self._exchange.broadcast({"end": f"membership ended: {error}"})
+                self._say_farewell()
                 return
             self._call(place)
 
@@ -160,7 +160,7 @@ class LiveHandler(EtcdV3Handler):
             return {"again": self._may_start_again(int(message["crashed"]))}
         if "hello" in message:
             self._expected = int(message.get("local_world_size", 1))
-            return self._farewell() if self.ended else {"welcome": 0}
+            return self._farewell() or {"welcome": 0}
         if "unfit" in message:
             self._broken = EverstepError(str(message["unfit"]))
             return None
@@ -198,14 +198,19 @@ class LiveHandler(EtcdV3Handler):
             known = self._inside.pop(pid, None)
             self._answered.pop(pid, None)
             self._writing.discard(pid)
-        if known is not None and not self.ended:
-            log.warning("worker %d is gone: this node leaves the group until it is replaced", pid)
-            self._agent.withdraw()
-            if self._inside:
-                self._stop(f"worker {pid} of this node is gone")
+            replaced = self._all_out()
+        if known is None or self.ended:
+            return
+        log.warning("worker %d is gone: this node leaves the group until it is replaced", pid)
+        self._agent.withdraw()
+        if replaced:  # its successor was here before the news of its end
+            self._agent.ready()
+        elif self._inside:
+            self._stop(f"worker {pid} of this node is gone")
 
     def _may_start_again(self, pid: int) -> bool:
         """Whether a worker that crashed may start by itself, while its neighbours live on."""
+        self._forget(pid)  # its supervisor may know before its line is seen to break
         with self._lock:
             verdict = self._crashes_alone.judge(pid)
         if verdict is Verdict.GIVE_UP:
@@ -233,11 +238,15 @@ class LiveHandler(EtcdV3Handler):
 
     def _note_end(self, ended: Ended) -> None:
         self.ended = ended
-        self._exchange.broadcast(self._farewell())
+        self._say_farewell()
 
-    def _farewell(self) -> channel.Message:
-        """For those who are here when the run ends, and for one that was just being started again."""
-        over = self.ended
-        assert over is not None  # noqa: S101 - asked only then
-        code = 0 if over.finished else None
-        return {"end": f"the run is over: {over.reason}", "code": code}
+    def _say_farewell(self) -> None:
+        if farewell := self._farewell():
+            self._exchange.broadcast(farewell)
+
+    def _farewell(self) -> channel.Message | None:
+        """For the workers that are here when all is over, and for one that is just being started again."""
+        if self.ended:
+            code = 0 if self.ended.finished else None
+            return {"end": f"the run is over: {self.ended.reason}", "code": code}
+        return {"end": f"membership ended: {self._broken}"} if self._broken else None

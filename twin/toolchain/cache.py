@@ -74,7 +74,8 @@ def ensure(
     with full_disk_explained(folder, what), locked(folder / f"{name}.lock", progress, what):
         if finished.is_dir():  # by whom we waited for
             return finished
-        for wreck in folder.glob(f".staging-{name}-*"):
+        wrecks = list(folder.glob(f".staging-{name}-*"))
+        for wreck in wrecks:
             remove(wreck)
         # A name of its own: a compiler that outlived its killed parent may write to the old one.
         staging = folder / f".staging-{name}-{key}-{secrets.token_hex(4)}"
@@ -83,7 +84,8 @@ def ensure(
             make(staging)
             _flush(staging)  # the rename must not reach the disk before what it promises
             staging.rename(finished)
-            for unused in versions(folder, name)[KEPT_VERSIONS:]:
+            # Once more the wrecks: what was still writing there is gone by now.
+            for unused in [*wrecks, *versions(folder, name)[KEPT_VERSIONS:]]:
                 remove(unused)
         except BaseException:
             remove(staging)

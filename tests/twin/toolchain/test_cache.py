@@ -52,6 +52,20 @@ def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path):
     assert other.exists(), "another thing's build may be running"
 
 
+def test_what_outlives_a_killed_build_for_a_moment_brings_its_wreck_back_in_vain(tmp_path):
+    wreck = tmp_path / f".staging-tool-{KEY}-dead"
+    wreck.mkdir()
+
+    def make_while_the_other_still_writes(staging):
+        assert not wreck.exists()
+        (wreck / "work").mkdir(parents=True)
+        make("whole")(staging)
+
+    cache.ensure(tmp_path, "tool", KEY, Silent(), make_while_the_other_still_writes)
+
+    assert not wreck.exists()
+
+
 def test_two_at_once_share_one_build(tmp_path):
     built = []
     barrier = threading.Barrier(2)
