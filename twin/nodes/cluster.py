@@ -12,6 +12,8 @@ from twin.nodes.model import MachineSpec, Role
 
 NODES = "/api/v1/nodes"
 POLL_SECONDS = 0.2
+# What keeps pods away while a Node is not Ready; it is taken away a moment after the Node is.
+ABSENT = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
 
 def nodes(api: Api) -> dict[str, dict[str, Any]]:
@@ -31,13 +33,14 @@ def is_schedulable(node: Mapping[str, Any]) -> bool:
 
 
 def offers(node: Mapping[str, Any], spec: MachineSpec) -> bool:
-    """Whether a Node is Ready and has the GPUs its machine was given.
+    """Whether a Node is Ready, for pods as well, and has the GPUs its machine was given.
 
     A cloud's machine has GPUs when somebody has installed a device plugin, which nobody here waits for.
     """
     allocatable = node.get("status", {}).get("allocatable", {})
     gpus = spec.gpus if spec.role is Role.GPU and not spec.cloud else 0
-    return is_ready(node) and int(allocatable.get(GPU, 0)) >= gpus
+    taints = {taint["key"] for taint in node.get("spec", {}).get("taints", [])}
+    return is_ready(node) and not taints & ABSENT and int(allocatable.get(GPU, 0)) >= gpus
 
 
 def set_schedulable(api: Api, name: str, *, schedulable: bool) -> None:

@@ -68,6 +68,19 @@ def test_a_gpu_machine_is_there_when_its_node_is_ready_and_counts_its_gpus():
     assert not cluster.offers({}, system)
 
 
+@pytest.mark.parametrize("kind", ["not-ready", "unreachable"])
+def test_a_machine_is_there_when_pods_may_come_not_a_moment_before(kind):
+    system = MachineSpec("s", Role.SYSTEM, 2)
+    late = node()
+    late["spec"]["taints"] = [{"key": f"node.kubernetes.io/{kind}", "effect": "NoExecute"}]
+
+    assert cluster.is_ready(late)
+    assert not cluster.offers(late, system)
+
+    late["spec"]["taints"] = [{"key": "everstep/spot", "effect": "NoSchedule"}]
+    assert cluster.offers(late, system), "a pool's own taint is there to stay"
+
+
 @pytest.mark.parametrize(
     ("one", "evictable"),
     [
