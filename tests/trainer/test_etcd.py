@@ -13,7 +13,7 @@ from everstep.elastic.agent import Agent, LeftError, Node, Place, RunEndedError
 from everstep.elastic.etcd import Etcd, EtcdOptions, EtcdRefusedError, EtcdUnreachableError
 from everstep.elastic.generations import Generation, Member, Rules
 from everstep.elastic.lapse import Lapse
-from everstep.elastic.membership_events import Ended, MemberGone, MemberPut
+from everstep.elastic.membership_events import Ended, MemberGone, MemberPut, Tick
 from everstep.elastic.recovery import Standing
 from everstep.elastic.run_keys import RunKeys
 from tests.trainer.nodes import free_port, running_etcd
@@ -185,8 +185,9 @@ class Peer:
             self.places.put(error)
 
     def vanish(self) -> None:
-        """Stop renewing the lease without a word."""
+        """Stop renewing the lease without a word, and deciding anything."""
         self.agent._closed.set()
+        self.agent._events.put(Tick())  # else it would hear of its own end first, and object
 
 
 @pytest.fixture
