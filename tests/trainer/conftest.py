@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.nodes import NAMES, Nodes, etcd_process, small_data
+from tests.trainer.nodes import NAMES, Nodes, etcd_process, running_etcd, small_data
 
 Start = Callable[..., Nodes]
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where an etcd of one member answers, the same for all tests of a file."""
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as where:
+        yield where
 
 
 @pytest.fixture

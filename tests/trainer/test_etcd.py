@@ -16,15 +16,9 @@ from everstep.elastic.lapse import Lapse
 from everstep.elastic.membership_events import Ended, MemberGone, MemberPut, Tick
 from everstep.elastic.recovery import Standing
 from everstep.elastic.run_keys import RunKeys
-from tests.trainer.nodes import free_port, running_etcd
+from tests.trainer.nodes import free_port
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(120)]
-
-
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory):
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as where:
-        yield where
 
 
 @pytest.fixture

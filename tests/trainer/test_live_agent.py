@@ -14,17 +14,10 @@ from everstep.elastic.live_agent import LiveHandler
 from everstep.elastic.membership_events import Ended
 from everstep.elastic.rendezvous import BACKEND
 from everstep.elastic.run_keys import RunKeys
-from tests.trainer.nodes import running_etcd
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(60)]
 
 runs = (f"run-{number}" for number in itertools.count())
-
-
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory):
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as where:
-        yield where
 
 
 @pytest.fixture
@@ -50,9 +43,8 @@ def agent(endpoint, run, tmp_path, monkeypatch):
     handler.shutdown()
 
 
-NOBODY = (
-    2**22
-)  # greater than any process id, proc(5): an agent may kill a worker that does not obey
+# Greater than any process id, proc(5): an agent may kill a worker that does not obey.
+NOBODY = 2**22
 
 
 class Workers:
