@@ -111,16 +111,20 @@ class _Connection(http.client.HTTPConnection):
         self._target, self._context = target, context
 
     def connect(self) -> None:
-        """Open the socket, wrapped in TLS where it is asked for."""
-        plain = socket.create_connection((self.host, self.port), self.timeout)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 5000)
-        self.sock = (
-            self._context.wrap_socket(plain, server_hostname=self._target.name)
-            if self._context
-            else plain
-        )
+        """Open the socket, wrapped in TLS where it is asked for.
+
+        TLS comes before the connection: a socket that is reset while it is being wrapped is one that
+        nobody can close (`ssl.SSLSocket` raises before it is returned).
+        """
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        self.sock = socket.socket(family, socket.SOCK_STREAM)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 5000)
+        if self._context:
+            self.sock = self._context.wrap_socket(self.sock, server_hostname=self._target.name)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect((self.host, self.port))
 
 
 class Etcd:

@@ -1,6 +1,43 @@
 """What all unit tests share: a property is about what holds, not how quickly; a busy machine is no fault."""
 
+import socket
+import ssl
+import struct
+import threading
+import time
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("everstep", deadline=None)
 settings.load_profile("everstep")
+
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s
+
+
+@pytest.fixture
+def reset_before_tls(monkeypatch):
+    """The port of a server that resets each connection before its client begins TLS."""
+    server = socket.create_server(("127.0.0.1", 0))
+    wrap = ssl.SSLContext.wrap_socket
+
+    def reset():
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            connection.close()
+
+    def wrap_after_the_reset(*arguments, **options):
+        time.sleep(0.05)
+        return wrap(*arguments, **options)
+
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", wrap_after_the_reset)
+    thread = threading.Thread(target=reset)
+    thread.start()
+    yield server.getsockname()[1]
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+    thread.join()

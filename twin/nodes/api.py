@@ -6,6 +6,7 @@ has a tenth of that to spend, and a verb such as `vanish` should not wait for im
 
 import http.client
 import json
+import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,26 @@ class ApiError(Exception):
         self.status = status
         self.message = message
         self.body = body
+
+
+class _Connection(http.client.HTTPConnection):
+    """An HTTPS connection whose socket can be closed whenever it fails.
+
+    The standard one connects first, and loses a socket that is reset while TLS is put around it: the keeper,
+    which relays to the API server, may end at any moment.
+    """
+
+    def __init__(self, host: str, port: int, timeout: float, context: ssl.SSLContext) -> None:
+        super().__init__(host, port, timeout=timeout)
+        self._context = context
+
+    def connect(self) -> None:
+        """Put TLS around the socket, then connect it."""
+        plain = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.settimeout(self.timeout)
+        self.sock = self._context.wrap_socket(plain, server_hostname=self.host)
+        self.sock.connect((self.host, self.port))
 
 
 @dataclass(frozen=True)
@@ -98,9 +119,7 @@ class Api:
             ApiError: the server refused.
             OSError: it could not be reached in time.
         """
-        connection = http.client.HTTPSConnection(
-            self.host, self.port, timeout=self.timeout_seconds, context=self._context()
-        )
+        connection = _Connection(self.host, self.port, self.timeout_seconds, self._context())
         try:
             payload = None if body is None else json.dumps(body)
             connection.request(method, path, payload, {"Content-Type": content_type})
