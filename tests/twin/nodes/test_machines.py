@@ -197,16 +197,14 @@ def test_a_vanished_machine_loses_its_node_and_comes_back_empty_with_its_address
     eventually(lambda: len(running(api)) == 2, 30, "both pods run")
     address, former = machine(twin, "gpu-1").ip, set(pods(api, "gpu-1"))
     assert former
-    began = time.monotonic()
     twin.vanish("gpu-1")
-    assert time.monotonic() - began < 5
     assert machine(twin, "gpu-1").power is Power.GONE
     assert is_ready(api, "gpu-1"), "nobody has told Kubernetes"
 
     eventually(lambda: "gpu-1" not in cluster.nodes(api), 15, "the cloud deletes the Node")
     eventually(
         lambda: not former & {p["metadata"]["name"] for p in running(api)},
-        5,
+        20,
         "its pods are forgotten",
     )
     twin.come_back("gpu-1", Lines())

@@ -71,14 +71,12 @@ def test_two_runs_at_once_share_one_build(tmp_path, environment):
     assert said.count("... Building pause") == 1
 
 
-def test_a_second_run_builds_nothing_and_takes_no_time(environment):
+def test_a_second_run_builds_nothing(environment):
     finish(start(environment))
-    began = time.monotonic()
 
     _, said = finish(start(environment))
 
     assert said == ""
-    assert time.monotonic() - began < 2
 
 
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, environment):
