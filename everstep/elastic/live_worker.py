@@ -121,7 +121,7 @@ class LiveGroup:
         self._wish: tuple[int, str] = (0, "")  # generation that somebody wants to change, and why
         self._why = ""
         self._neighbours = 1
-        self._waiting = False
+        self._waiting = self._told_progress = False
         self._end: tuple[str, int | None] | None = None
         self._answered, self._allowed = threading.Event(), False
         self.leaving = False
@@ -327,8 +327,6 @@ class LiveGroup:
         if not self._told_progress:
             self._told_progress = True
             self._send({"progressed": True})
-
-    _told_progress = False
 
     # --- the listening thread ---
 
