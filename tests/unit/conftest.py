@@ -7,9 +7,9 @@ import threading
 import time
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("everstep", deadline=None)
+settings.register_profile("everstep", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("everstep")
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s

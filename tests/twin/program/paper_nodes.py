@@ -64,11 +64,11 @@ def _answer(api: client.ApiClient, ending: threading.Event) -> None:
 
 
 def _quietly(action: Callable[[], Any]) -> None:
-    """Act; what is gone, changed or there already is met again in the next round."""
+    """Act; what is gone, changed, there already or too busy is met again in the next round."""
     try:
         action()
     except ApiException as error:
-        if error.status not in (404, 409):
+        if error.status not in (404, 409, 429) and error.status < 500:
             raise
 
 
