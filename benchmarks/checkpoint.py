@@ -41,6 +41,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.progress import shown
 from everstep.elastic import checkpoint
 from everstep.elastic.checkpoint import MANIFEST_FILE, STATE_FILE, Manifest
 from everstep.elastic.writer import Writer
@@ -110,7 +111,7 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
     def save(number: int) -> float:
         return timed(lambda: writer.start(state, of_step(number), steady=state.keys()))
 
-    for number in range(0, 3 * rounds, 3):
+    for number in shown(range(0, 3 * rounds, 3), "rounds", rounds):
         seen["torch_save"].append(
             timed(functools.partial(torch_save, folder / "torch", state, number % 2))
         )
@@ -205,7 +206,7 @@ def torture(folder: Path, kills: int, flips: int, seed: int) -> dict[str, Any]:
     context.set_forkserver_preload(["everstep.elastic.writer"])
     numbers = random.Random(seed)  # noqa: S311 - where a kill falls is no secret
     wrong, moments, step = list[str](), Counter[str](), 0
-    for number in range(kills):
+    for number in shown(range(kills), "kills", kills):
         step = kill_once(context, folder, step, numbers)
         moments[moment(folder)] += 1
         found, committed = restored(context, folder), newest_committed(folder)
@@ -213,7 +214,7 @@ def torture(folder: Path, kills: int, flips: int, seed: int) -> dict[str, Any]:
             wrong.append(f"kill {number}: {found}, committed was {committed}")
         step = max(found.step, committed, step)
     detected = 0
-    for number in range(flips):
+    for number in shown(range(flips), "flips", flips):
         fault = flip_once(context, folder, numbers)
         detected += not fault
         wrong += [f"flip {number}: {fault}"] * bool(fault)

@@ -33,6 +33,7 @@ from PIL import Image
 from PIL.ImageFilter import GaussianBlur
 from torchvision.transforms import v2
 
+from benchmarks.progress import shown
 from everstep.progress import Silent
 from trainer.augment import Crop, chances, middle_crop, random_crop
 from trainer.data import load
@@ -126,7 +127,7 @@ def throughput(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Images a second of each way: median, least, most, and the ratio of medians to the reference."""
     ways = ways_of(folder)
     speeds: dict[str, list[float]] = {name: [] for name in ways}
-    for epoch in range(rounds + 1):
+    for epoch in shown(range(rounds + 1), "rounds", rounds + 1):
         for name, read in ways.items():
             began = time.process_time()
             images = read(epoch)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.progress import shown
 from tests.trainer.nodes import NAMES, Entry, Nodes, running_etcd, small_data
 
 START_SECONDS = 300
@@ -69,7 +70,7 @@ def measure(nodes: Nodes, events: Sequence[str], rounds: int) -> None:
         nodes.start(name)
     nodes.next_step(0, 3, START_SECONDS)
     changes: dict[str, list[Change]] = {kind: [] for kind in (*events, "join")}
-    for number in range(rounds):
+    for number in shown(range(rounds), "rounds", rounds):
         for kind in events:
             time.sleep(3)
             loss, join = one(nodes, kind, NAMES[number % 3])

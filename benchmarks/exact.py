@@ -57,6 +57,7 @@ def main() -> None:
             sentence,
             lambda one: one.equal,
             "with other bits than an undisturbed run",
+            count=len(options.models) * options.schedules,
             as_json=options.json,
         )
     sys.exit(0 if right else 1)

@@ -15,6 +15,7 @@ import statistics
 import time
 from dataclasses import dataclass, field, replace
 
+from benchmarks.progress import shown
 from everstep.elastic.generations import Generation, Member, Rules
 from everstep.elastic.membership import Membership
 from everstep.elastic.membership_events import (
@@ -196,7 +197,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="repetitions (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     asked = parser.parse_args()
-    rounds = [run(asked.members, asked.watched, asked.puts_per_second) for _ in range(asked.rounds)]
+    rounds = [
+        run(asked.members, asked.watched, asked.puts_per_second)
+        for _ in shown(range(asked.rounds), "rounds", asked.rounds)
+    ]
     if asked.json:
         print(json.dumps([{k: vars(v) for k, v in each.items()} for each in rounds], indent=2))
         return

@@ -42,6 +42,7 @@ from torch import nn
 from torch._C._distributed_c10d import TCPStore
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.progress import shown
 from everstep.elastic import channel
 from everstep.elastic.accounting import Accounting
 from everstep.elastic.group import Seat, sum_in_default_group
@@ -307,7 +308,8 @@ def work(
         block(2)
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
     names = list(contestants)
-    for number in range(place.rounds):
+    rounds = range(place.rounds)
+    for number in shown(rounds, "rounds", len(rounds)) if place.rank == 0 else rounds:
         for name in (*names[number % len(names) :], *names[: number % len(names)]):
             dist.barrier()
             began, busy = time.monotonic(), time.process_time()

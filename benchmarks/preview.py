@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.progress import shown
 from twin.pulumi.run_program import NEW_OBJECTS_PER_COLLECTION
 
 PROJECT = Path(__file__).parents[1]
@@ -65,7 +66,7 @@ def measure(
     imports: dict[str, list[Run]] = {stack: [] for stack in stacks}
     with tempfile.TemporaryDirectory(prefix="everstep-preview-") as state:
         environment = {**os.environ, "EVERSTEP_STATE": state}
-        for number in range(rounds + 1):
+        for number in shown(range(rounds + 1), "rounds", rounds + 1):
             for stack in stacks:
                 previewed = run([str(EVERSTEP), "preview", "--stack", stack, "--twin"], environment)
                 imported = run([sys.executable, "-c", program_imports(stack)], environment)

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.progress import shown
 from tests.trainer.nodes import NAMES, REPOSITORY, Nodes, running_etcd, small_data
 from tests.unit.elastic.ledger_simulation import play, write_run
 
@@ -61,6 +62,7 @@ def main() -> None:
             lambda one: f"{one.kind} {one.seed}: {one.events} events, {one.verdict}",
             lambda one: one.right,
             "with a sample missing or trained twice",
+            count=options.simulated + options.real,
             as_json=options.json,
         )
     sys.exit(0 if right else 1)
@@ -72,11 +74,12 @@ def told(
     right: Callable[[Any], bool],
     fault: str,
     *,
+    count: int,
     as_json: bool,
 ) -> bool:
     """Print each outcome as it comes, and how many have the fault; or all as JSON. Whether none has."""
     seen = []
-    for outcome in outcomes:
+    for outcome in shown(outcomes, "schedules", count):
         seen.append(outcome)
         if not as_json:
             print(sentence(outcome), flush=True)

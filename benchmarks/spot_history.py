@@ -34,6 +34,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.progress import shown
 from everstep.cli.report import Report, build
 from everstep.cli.run import Run
 from everstep.cli.screen import report_screen
@@ -95,7 +96,7 @@ class History:
             self._nodes.start(name)
         self._nodes.next_step(0, len(NAMES), START_SECONDS)
         began = time.time()
-        for one in planned:
+        for one in shown(planned, "events", len(planned)):
             time.sleep(max(0.0, began + one.at - time.time()))
             self._happen(one)
         time.sleep(max(0.0, began + seconds - time.time()))

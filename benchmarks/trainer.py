@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.progress import shown
 from tests.trainer.nodes import NAMES, Nodes, running_etcd
 from trainer.prepare import DEBIAN_FOLDER, prepare_fashion_mnist
 
@@ -87,7 +88,10 @@ def recovery(folder: Path, etcd: str, options: argparse.Namespace) -> None:
     }
     try:
         for kind, act in events.items():
-            rounds = [_one(nodes, kind, act, NAMES[number % 3]) for number in range(options.rounds)]
+            rounds = [
+                _one(nodes, kind, act, NAMES[number % 3])
+                for number in shown(range(options.rounds), kind, options.rounds)
+            ]
             seconds, lost, joins = zip(*rounds, strict=True)
             print(
                 f"{kind}: next step after {statistics.median(seconds):.1f} s (worst {max(seconds):.1f}), "
