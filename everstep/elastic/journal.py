@@ -56,19 +56,34 @@ def parse(text: str) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of one file in order; see `parse`."""
-    yield from parse(path.read_text(encoding="utf-8", errors="replace"))
+class Reader:
+    """A journal folder that is read again and again while it grows: each line is taken up once."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._taken: dict[Path, int] = {}  # bytes of each file
+        self._entries: list[dict[str, Any]] = []
 
-def read_all(folder: Path) -> list[dict[str, Any]]:
-    """The lines of every file of a journal folder, in the order of their times, each with its `file`."""
-    found = [
-        {**entry, "file": path.stem}
-        for path in sorted(folder.glob("*.jsonl"))
-        for entry in read(path)
-    ]
-    return sorted(found, key=lambda entry: float(entry["at"]))
+    def read(self) -> list[dict[str, Any]]:
+        """The lines of every file so far, in the order of their times, each with its `file`.
+
+        A last line without its end is not there yet: it is still being written, or torn.
+        """
+        fresh = [
+            {**entry, "file": path.stem}
+            for path in sorted(self._folder.glob("*.jsonl"))
+            for entry in parse(self._new_lines(path))
+        ]
+        if fresh:
+            self._entries = sorted([*self._entries, *fresh], key=lambda entry: float(entry["at"]))
+        return self._entries
+
+    def _new_lines(self, path: Path) -> str:
+        with path.open("rb") as file:
+            file.seek(self._taken.get(path, 0))
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._taken[path] = self._taken.get(path, 0) + len(whole) + len(newline)
+        return whole.decode(errors="replace")
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from everstep.elastic.etcd import Etcd, EtcdOptions
-from everstep.elastic.journal import read_all
+from everstep.elastic.journal import Reader
 from everstep.progress import Silent
 from twin.images.confine import DIES_WITH_US
 from twin.toolchain import ensure_tools
@@ -112,6 +112,7 @@ class Nodes:
             options,
         )
         self._job = job
+        self._journal = Reader(self.run / "journal")
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(
@@ -193,7 +194,7 @@ class Nodes:
             return len(etcd.get(f"/everstep/{self._job}/members/")[0])
 
     def journal(self, kind: str) -> list[Entry]:
-        return [entry for entry in read_all(self.run / "journal") if entry["kind"] == kind]
+        return [entry for entry in self._journal.read() if entry["kind"] == kind]
 
     def next_step(self, after: float, world_size: int, seconds: float = 90) -> Entry:
         """The first step that a group of this size completed after a moment."""
