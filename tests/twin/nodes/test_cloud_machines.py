@@ -291,7 +291,7 @@ def test_azure_takes_a_machine_as_soon_as_its_event_is_acknowledged(twin, api):
 
     twin.reclaim(AZURE.name, 60)
 
-    assert time.monotonic() - began < 60, "nobody waits once a program has agreed"
+    assert time.monotonic() - began < 20, "nobody waits once a program has agreed"
     assert AZURE.name not in {n["metadata"]["name"] for n in api.get("/api/v1/nodes")["items"]}
 
 
@@ -306,7 +306,7 @@ def test_a_reclaimed_machine_goes_when_its_notice_has_run_out_and_is_forgotten(t
     assert not api.get("/api/v1/nodes")["items"]
     kinds = [json.loads(line) for line in twin.events.read_text().splitlines()][-2:]
     assert [(e["kind"], e["node"]) for e in kinds] == [("notice", AWS.name), ("reclaim", AWS.name)]
-    assert kinds[1]["at"] - kinds[0]["at"] >= 3
+    assert 3 <= kinds[1]["at"] - kinds[0]["at"] < 6
 
 
 def test_a_machine_of_no_cloud_gets_no_notice(twin):
