@@ -1,27 +1,27 @@
-# One line each; continuous integration runs the same commands.
+# Each target has a one-line description; continuous integration runs the same commands.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 EVERSTEP := .venv/bin/everstep
-# Where Python is told to keep no bytecode, every process compiles megabytes of SDK anew.
+# Without bytecode files, every process would compile megabytes of SDK code again.
 unexport PYTHONDONTWRITEBYTECODE
 # Tests that take minutes and have targets of their own, apart from `make test`.
-ELASTIC := tests/trainer
-CLOUDS := tests/twin/clouds tests/twin/spot tests/twin/nodes/test_cloud_machines.py
-# One of the two halves of `make test-twin`: what mostly waits for the engine.
-ENGINE := tests/twin/pulumi tests/twin/program tests/e2e/test_images_that_are_nowhere.py
+ELASTIC := tests/trainer/elastic tests/chaos
+CLOUDS := twin/tests/providers twin/tests/capacity tests/spot/on_twin twin/tests/nodes/machine/test_cloud_machines.py
+# One of the two halves of `make test-twin`: the tests that mostly wait for the engine.
+ENGINE := twin/tests/pulumi twin/tests/providers/kubernetes tests/program tests/e2e/test_missing_images.py
 
 aws azure: %: .venv/.%  ## Add what the stacks of one cloud need
 
-help:            ## Show what can be made
+help:            ## List the targets
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1|/p' $(MAKEFILE_LIST) | sed 's/^\(  make [a-z-]*\):.*|/\1|/' | column -t -s '|'
 
-up: .venv/.runtime  ## Build what is missing, start real Kubernetes, train through evictions, show it
+up: .venv/.runtime  ## Build what is missing, start real Kubernetes, train through evictions, report
 	$(EVERSTEP) up --drill
 
 down: .venv/.runtime  ## Destroy the stack and leave nothing on this machine
 	$(EVERSTEP) down
 
-test: test-unit test-twin test-e2e  ## Run every test but those of test-elastic, test-clouds and test-stacks
+test: test-unit test-twin test-e2e  ## Run every test but those of test-elastic, test-chaos, test-examples, test-clouds and test-stacks
 
 test-unit: .venv/.development  ## Run the tests that need neither root nor network (under a minute)
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m "not twin and not e2e" --numprocesses=2 --dist=loadfile
@@ -29,40 +29,80 @@ test-unit: .venv/.development  ## Run the tests that need neither root nor netwo
 test-twin: built  ## Run the tests against real nodes, etcd and the real Pulumi engine
 	@$(MAKE) --no-print-directory --jobs=2 test-engine test-nodes  # the first mostly waits
 
-test-engine: built  ## Of these, the ones of the engine, its plugins and the program
+test-engine: built  ## Run the part of test-twin for the engine, its plugins and the program
 	.venv/bin/pytest -m twin $(ENGINE)
 
-test-nodes: built  ## Of these, all others: machines, images, controller
-	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE) $(ELASTIC) $(CLOUDS))
+test-nodes: built  ## Run the rest of test-twin: machines, images, controller
+	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE) $(ELASTIC) $(CLOUDS) tests/examples)
 
 test-e2e: built  ## Run the whole path: up, train, evict, report, down
-	.venv/bin/pytest -m e2e --ignore=tests/e2e/test_clouds.py
+	.venv/bin/pytest -m e2e --ignore=tests/e2e/test_clouds.py --ignore=tests/e2e/test_guides.py
 
-test-elastic: built  ## Run the trainer with real agents and etcd: deaths, drains, returns, freezes, faults, the same bits
+test-elastic: built  ## Run the trainer with real agents and etcd: crashes, drains, returns, freezes, faults, bit-identical results
 	.venv/bin/pytest -m twin $(ELASTIC)
 
-test-clouds: built  ## Run the tests of the twin's clouds, their machines and their notices
-	.venv/bin/pytest -m twin $(CLOUDS)
+test-chaos: built  ## Inject faults into a real local cluster and check its history (SEEDS=N runs, SEED= of the first; needs root)
+	OMP_NUM_THREADS=1 .venv/bin/python -m tests.chaos.run --seed $(or $(SEED),0) --seeds $(or $(SEEDS),1)
 
-test-stacks: built  ## Take each cloud stack through preview, up, evictions, change and down on the twin
+test-examples: built .venv/.examples  ## Run the examples of the elastic library through evictions
+	.venv/bin/pytest -m twin tests/examples
+
+test-clouds: built  ## Run the tests of the twin's clouds, their machines and their notices
+	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE)) $(CLOUDS)
+
+test-stacks: test-guides  ## Take each cloud stack through preview, up, evictions, change and down on the twin; walk the guide
 	.venv/bin/pytest -m e2e tests/e2e/test_clouds.py
 
-built: .venv/.development  ## Build the programs and images that tests use, where they are missing
-	@.venv/bin/python -m twin.toolchain
-	@.venv/bin/python -m twin.images
+test-guides: built  ## Run the commands of docs/eks.md on the twin: up, eviction, upgrade, destroy
+	.venv/bin/pytest -m e2e tests/e2e/test_guides.py
 
-lint: .venv/.development  ## Check style, types, imports and what is generated
+test-mutations: .venv/.development  ## Inject deliberate mistakes into the components; each must fail a test (SAMPLE=N for fewer)
+	.venv/bin/python -m tests.mutation.run --sample $(or $(SAMPLE),0)
+
+wheels: .venv/.uv  ## Build the wheels of the three distributions into build/dist
+	rm -rf build/dist
+	for folder in . facts twin; do .venv/bin/uv build --quiet --wheel --out-dir build/dist $$folder || exit 1; done
+
+images: .venv/.runtime  ## Build the images of STACK (default: local); with PUSH=1 or REGISTRY=... push them, digests into its file
+	@$(EVERSTEP) images $(if $(PUSH)$(REGISTRY),push,build) --stack $(or $(STACK),local) $(if $(REGISTRY),--registry $(REGISTRY))
+
+built: .venv/.development  ## Build the programs and images that tests use, where they are missing
+	@.venv/bin/python -m everstep.cli.images
+
+lint: .venv/.development  ## Check format, style, types, imports, words and workflows
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
+	# In parts that share a cache: together they need 2.3 GB, apart at most 1.4.
+	for part in components.aws components.azure; do .venv/bin/mypy -p $$part || exit 1; done
 	.venv/bin/mypy
+	.venv/bin/mypy -p tests -p twin.tests -p benchmarks
 	.venv/bin/lint-imports --no-cache
+	.vale/check.sh
 	go -C .github/actionlint tool actionlint $(CURDIR)/.github/workflows/*.yaml
 
-format: .venv/.development  ## Lay the code out and mend what can be mended
+prose: .venv/.development  ## Check the words of pages, comments, docstrings, messages and names
+	@.vale/check.sh
+
+format: .venv/.development  ## Format the code and fix what can be fixed automatically
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-lock: .venv/.development  ## Lock the dependencies anew, with hashes
+catalog: .venv/.development  ## Write the data that come from botocore and Azure's SDK: facts, limits of inputs
+	.venv/bin/python facts/update.py
+	.venv/bin/python -P -m cloudtwin.providers.aws.read_shapes
+	.venv/bin/python -P -m cloudtwin.providers.azure.read_shapes
+
+facts-age:       ## List prices, limits, quota codes and versions with their sources, the oldest first
+	@$(PYTHON) facts/age.py
+
+docs: .venv/.development  ## Write docs/configuration.md, stacks/README.md, the actions in docs/eks.md, the record of messages, the difference of the example
+	.venv/bin/python -m components.docs.option_table
+	.venv/bin/python -m components.docs.stack_table
+	.venv/bin/python -m everstep.cli.account.aws_actions
+	.venv/bin/python -m tests.components.config.messages
+	.venv/bin/python -m tests.examples.script_page
+
+lock: .venv/.development  ## Lock the dependencies again, with hashes
 	PATH="$(CURDIR)/.venv/bin:$$PATH" requirements/lock.sh
 
 clean:           ## Remove the virtual environment (the cache of built programs stays)
@@ -75,17 +115,28 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/pip install --quiet --require-hashes -r requirements/bootstrap.txt
 	@touch $@
 
-.venv/.runtime: .venv/.uv requirements/runtime.txt pyproject.toml
+.venv/.runtime: .venv/.uv requirements/runtime.txt pyproject.toml facts/pyproject.toml twin/pyproject.toml
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/runtime.txt
-	.venv/bin/uv pip install --quiet --python .venv --no-deps --editable .
+	.venv/bin/uv pip install --quiet --python .venv --no-deps --config-settings editable_mode=compat --editable . --editable ./facts --editable ./twin
 	@touch $@
 
-.venv/.aws .venv/.azure: .venv/.%: .venv/.runtime requirements/%.txt
+.venv/.aws .venv/.azure: .venv/.%: .venv/.runtime requirements/%.txt requirements/account.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/$*.txt
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/account.txt
 	@touch $@
 
-.venv/.development: .venv/.runtime requirements/development.txt
+.venv/.examples: .venv/.development requirements/examples.txt
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/examples.txt
+	@touch $@
+
+.venv/.peers: .venv/.development requirements/peers.txt
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/peers.txt
+	@touch $@
+
+.venv/.development: .venv/.runtime requirements/development.txt requirements/models.txt requirements/account.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/development.txt
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/models.txt
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/account.txt
 	@touch $@
 
-.PHONY: help aws azure up down test test-unit test-twin test-engine test-nodes test-e2e test-elastic test-clouds test-stacks built lint format lock clean
+.PHONY: help aws azure up down test test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-mutations wheels images built lint prose format catalog facts-age docs lock clean

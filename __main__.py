@@ -1,38 +1,51 @@
-"""The Pulumi program: configuration -> components -> outputs."""
+"""The Pulumi program: configuration -> components -> outputs.
+
+With EVERSTEP_PART=registry it declares only the registry, to which images are pushed before the first `up`;
+`everstep up --target registry` sets it and limits the update to it.
+"""
+
+import os
 
 import pulumi
 
-from components import config, environment
+from components import config
+from components.config.faults import ConfigurationError
 from components.cost import estimate
-from components.faults import ConfigurationError
+from components.environment import declare, declare_registry
 from components.stack import TrainingStack, TrainingStackArgs
 
 
 def main() -> None:
-    """Declare the stack that is selected."""
+    """Declare the selected stack."""
     try:
-        said = config.load(pulumi.Config())
-        place = environment.declare(said, pulumi.get_stack())
+        stack_config = config.load(pulumi.Config())
+        if os.environ.get("EVERSTEP_PART") == "registry":
+            pulumi.export("registry", declare_registry(stack_config, pulumi.get_stack()))
+            return
+        environment = declare(stack_config, pulumi.get_stack())
     except ConfigurationError as error:
-        raise pulumi.RunError(str(error)) from None  # the user's to put right: no traceback
+        raise pulumi.RunError(str(error)) from None  # for the user to fix: no traceback
     training = TrainingStack(
-        "training", TrainingStackArgs(config=said, cluster=place.cluster, volume=place.volume)
+        "training",
+        TrainingStackArgs(
+            config=stack_config, cluster=environment.cluster, volume=environment.volume
+        ),
     )
-    outputs = {**place.outputs, **training.outputs, **price(said)}
-    if place.registry is not None:
-        outputs["registry"] = place.registry
+    outputs = {**environment.outputs, **training.outputs, **price(stack_config)}
+    if environment.registry is not None:
+        outputs["registry"] = environment.registry
     for name, value in outputs.items():
         pulumi.export(name, value)
 
 
-def price(said: config.StackConfig) -> dict[str, pulumi.Input[object]]:
-    """Give what the stack costs, USD per hour, where it buys anything; the table's date with it."""
-    cost = estimate(said)
-    if not cost.lines:
+def price(stack_config: config.StackConfig) -> dict[str, pulumi.Input[object]]:
+    """Return the estimated price in USD per hour and the date of the prices; empty if free."""
+    cost = estimate(stack_config)
+    if not cost.items:
         return {}
-    both = {"spot": cost.total(spot=True), "onDemand": cost.total(spot=False)}
-    shown = {kind: str(total) for kind, total in both.items()}
-    return {"usdPerHour": {**shown, "pricesAsOf": cost.as_of}}
+    totals = {"spot": cost.total(spot=True), "onDemand": cost.total(spot=False)}
+    per_hour = {kind: str(total) for kind, total in totals.items()}
+    return {"usdPerHour": {**per_hour, "pricesAsOf": cost.as_of}}
 
 
 main()

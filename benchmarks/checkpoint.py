@@ -1,22 +1,20 @@
-"""What a checkpoint costs the training, and what survives a kill in the middle of one.
+"""Measure the cost of a checkpoint for the training, and check checkpoints after kills.
 
     python3 -m benchmarks.checkpoint stall --rounds 10      # ResNet-50 with momentum: 205 MB
     python3 -m benchmarks.checkpoint torture --kills 200 --flips 100
     python3 -m benchmarks.checkpoint torture --json
 
-`stall` takes turns: torch.save with fsync, as a plain training loop does it, and the trainer's own
-writer. A training step between two changes of the state is played by some matrix products ("work").
-"stall" is what the training loop waits for in all: to begin the snapshot, and after the work for its
-end. "at_once" is the same with no work between, so the whole copy; "while_writing" the same as
-"stall" while an earlier checkpoint is still on its way to the disk. "durable" is from the begin of
-the snapshot until the checkpoint is in its place, everything synced; "meanwhile" stands for a disk and
-a processor that the two share.
+`stall` alternates between torch.save with fsync, as in a plain training loop, and the trainer's writer.
+Matrix products simulate a training step between two changes of the state ("work"). "stall" is the
+total wait of the training loop: for the start of the snapshot, and after the work for its end. "at_once"
+is the same without work, which is the whole copy; "while_writing" is the same as "stall" during the
+write of an earlier checkpoint. "durable" is from the start of the snapshot until the checkpoint is in
+place and synced. The writer and the training share the disk and the processor.
 
-`torture` kills a process that saves in a loop with SIGKILL at a random moment, and has another
-process restore: what it finds must be whole, made of one step alone, and not older than the newest
-step whose commit stands in the record, as etcd's would. Then single bytes of the newest checkpoint
-are changed, one at a time: each time the restore must take the one before, or refuse with words.
-Exits with 1 where anything was wrong.
+`torture` sends SIGKILL at a random time to a process that saves in a loop, and restores in another
+process: the checkpoint must be complete, of a single step, and not older than the newest recorded
+commit, which replaces etcd's record. Then single bytes of the newest checkpoint are changed, one at a
+time: each restore must use the previous checkpoint or fail with a message. Exits with 1 on any failure.
 """
 
 import argparse
@@ -41,35 +39,36 @@ from typing import Any
 
 import torch
 
-from benchmarks.progress import shown
-from everstep.elastic import checkpoint
-from everstep.elastic.checkpoint import MANIFEST_FILE, STATE_FILE, Manifest
-from everstep.elastic.writer import Writer
+from benchmarks.progress import track
+from everstep.elastic.checkpoint import files as checkpoint
+from everstep.elastic.checkpoint.files import MANIFEST_FILE, STATE_FILE, Manifest
+from everstep.elastic.checkpoint.restore import newest
+from everstep.elastic.checkpoint.writer import Writer
 
 RUN = {"benchmark": "checkpoint"}
 GENERATION = 1
-RECORD_FILE = "committed"  # stands in for etcd: the newest committed step
-TORTURE_TENSORS, TORTURE_NUMBERS = 24, 100_000  # 10 MB a state: a save takes about 20 ms
-SAVES_BEFORE_A_KILL = 3  # kills fall anywhere in so many saves, the gaps between them included
+RECORD_FILE = "committed"  # replaces etcd: the newest committed step
+TORTURE_TENSORS, TORTURE_NUMBERS = 24, 100_000  # 10 MB per state: a save takes about 20 ms
+SAVES_BEFORE_A_KILL = (
+    3  # a kill falls at any time within this many saves, including the gaps between them
+)
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Run the selected measurement."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["stall", "torture"])
+    parser.add_argument("measurement", choices=["stall", "torture"])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--flips", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="on the disk to measure; a temporary one")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object and nothing else"
-    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object only")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
-        if options.what == "stall":
+        if options.measurement == "stall":
             found: dict[str, Any] = stall(Path(scratch), options.rounds)
             lines = stall_lines(found)
         else:
@@ -83,10 +82,10 @@ def main() -> None:
 
 
 def resnet50_state() -> dict[str, torch.Tensor]:
-    """Parameters, statistics and momentum, in the layout in which they are trained."""
+    """Return parameters, statistics and momentum in the memory layout of the training."""
     from trainer.models import build
 
-    model = build("resnet50", 1000).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = build("resnet50", 1000).to(memory_format=torch.channels_last)
     state = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         state[f"momentum.{name}"] = torch.zeros_like(parameter)
@@ -94,7 +93,7 @@ def resnet50_state() -> dict[str, torch.Tensor]:
 
 
 def stall(folder: Path, rounds: int) -> dict[str, Any]:
-    """Milliseconds of each way, its rounds in turn."""
+    """Return the milliseconds of each method; the rounds alternate."""
     state = resnet50_state()
     written: list[float] = []
     writer = Writer(
@@ -105,85 +104,85 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
         keep=2,
     )
     writer.prepare(state)
-    time.sleep(1)  # as between the first seat and the first checkpoint
-    seen: dict[str, list[float]] = defaultdict(list)
+    time.sleep(1)  # as between the first rank assignment and the first checkpoint
+    durations: dict[str, list[float]] = defaultdict(list)
 
     def save(number: int) -> float:
-        return timed(lambda: writer.start(state, of_step(number), steady=state.keys()))
+        return timed(lambda: writer.start(state, manifest_of(number), unchanging=state.keys()))
 
-    for number in shown(range(0, 3 * rounds, 3), "rounds", rounds):
-        seen["torch_save"].append(
+    for number in track(range(0, 3 * rounds, 3), "rounds", rounds):
+        durations["torch_save"].append(
             timed(functools.partial(torch_save, folder / "torch", state, number % 2))
         )
-        seen["work"].append(timed(work))
+        durations["work"].append(timed(work))
         began = time.monotonic()
         stalled = save(number)
-        seen["work_meanwhile"].append(timed(work))
-        seen["stall"].append(stalled + timed(writer.taken))
+        durations["work_meanwhile"].append(timed(work))
+        durations["stall"].append(stalled + timed(writer.taken))
         writer.wait()
-        seen["durable_meanwhile"].append(written[-1] - began)
+        durations["durable_meanwhile"].append(written[-1] - began)
         began = time.monotonic()
-        seen["at_once"].append(save(number + 1) + timed(writer.taken))
+        durations["at_once"].append(save(number + 1) + timed(writer.taken))
         writer.wait()
-        seen["durable"].append(written[-1] - began)
-        writer.start(state, of_step(number + 1), steady=state.keys())
+        durations["durable"].append(written[-1] - began)
+        writer.start(state, manifest_of(number + 1), unchanging=state.keys())
         stalled = save(number + 2)
         work()
-        seen["while_writing"].append(stalled + timed(writer.taken))
+        durations["while_writing"].append(stalled + timed(writer.taken))
         writer.wait()
     megabytes = sum(t.numel() * t.element_size() for t in state.values()) / 1e6
     return {
         "megabytes": round(megabytes, 1),
         "rounds": rounds,
-        "milliseconds": {name: spread(values) for name, values in seen.items()},
+        "milliseconds": {name: spread(values) for name, values in durations.items()},
     }
 
 
 def torch_save(folder: Path, state: dict[str, torch.Tensor], number: int) -> None:
-    """As a careful plain loop does it: aside, fsync, rename, fsync of the folder."""
+    """Save as a careful plain loop does: temporary file, fsync, rename, fsync of the folder."""
     folder.mkdir(exist_ok=True)
-    aside = folder / "aside"
-    with aside.open("wb") as file:
+    staging = folder / "staging"
+    with staging.open("wb") as file:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
-    aside.rename(folder / f"{number}.pt")
+    staging.rename(folder / f"{number}.pt")
     handle = os.open(folder, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
 
 
 def work() -> None:
-    """Matrix products and a little Python between them, as in a training step."""
+    """Compute matrix products with Python code between them, as in a training step."""
     matrix = torch.ones(384, 384)
     for _ in range(100):
         matrix = (matrix @ matrix).clamp_(0, 1)
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Seconds of an action."""
+    """Return the duration of an action in seconds."""
     began = time.monotonic()
     action()
     return time.monotonic() - began
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median and range, in milliseconds."""
+    """Return median and range in milliseconds."""
     ordered = sorted(1000 * value for value in values)
     middle = statistics.median(ordered)
     return {"median": round(middle, 1), "min": round(ordered[0], 1), "max": round(ordered[-1], 1)}
 
 
 def stall_lines(found: dict[str, Any]) -> list[str]:
-    """For people."""
+    """Return the durations as lines of text."""
     lines = [f"{found['megabytes']} MB, {found['rounds']} rounds; milliseconds, median (range)"]
     for name, values in found["milliseconds"].items():
         lines.append(f"{name:20} {values['median']:7.1f} ({values['min']} to {values['max']})")
     return lines
 
 
-def of_step(step: int) -> Manifest:
-    """What a checkpoint of this benchmark is of."""
+def manifest_of(step: int) -> Manifest:
+    """Return the manifest of a checkpoint of this benchmark."""
     return Manifest(step, GENERATION, RUN)
 
 
@@ -192,35 +191,35 @@ def of_step(step: int) -> Manifest:
 
 @dataclass(frozen=True)
 class Restored:
-    """What a process of its own found on the disk."""
+    """The checkpoint that a separate process found on the disk."""
 
     step: int  # -1: nothing
-    whole: bool  # every number is the one that this step has
-    skipped: int  # damaged folders that it passed over
+    whole: bool  # every value is that of this step
+    skipped: int  # damaged folders that it skipped
 
 
 def torture(folder: Path, kills: int, flips: int, seed: int) -> dict[str, Any]:
-    """Kill and restore, then flip and restore; counts of what was found."""
+    """Kill and restore, then flip bytes and restore; return the counts of the results."""
     torch.set_num_threads(1)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["everstep.elastic.writer"])
-    numbers = random.Random(seed)  # noqa: S311 - where a kill falls is no secret
-    wrong, moments, step = list[str](), Counter[str](), 0
-    for number in shown(range(kills), "kills", kills):
-        step = kill_once(context, folder, step, numbers)
-        moments[moment(folder)] += 1
+    context.set_forkserver_preload(["everstep.elastic.checkpoint.writer"])
+    rng = random.Random(seed)  # noqa: S311 - the time of a kill is not secret
+    wrong, phases, step = list[str](), Counter[str](), 0
+    for number in track(range(kills), "kills", kills):
+        step = kill_once(context, folder, step, rng)
+        phases[phase(folder)] += 1
         found, committed = restored(context, folder), newest_committed(folder)
         if found.step < committed or not found.whole:
             wrong.append(f"kill {number}: {found}, committed was {committed}")
         step = max(found.step, committed, step)
     detected = 0
-    for number in shown(range(flips), "flips", flips):
-        fault = flip_once(context, folder, numbers)
+    for number in track(range(flips), "flips", flips):
+        fault = flip_once(context, folder, rng)
         detected += not fault
         wrong += [f"flip {number}: {fault}"] * bool(fault)
     return {
         "kills": kills,
-        "where_they_fell": dict(moments),
+        "kills_by_phase": dict(phases),
         "flips": flips,
         "flips_detected": detected,
         "wrong": wrong,
@@ -228,50 +227,53 @@ def torture(folder: Path, kills: int, flips: int, seed: int) -> dict[str, Any]:
 
 
 def content(step: int) -> dict[str, torch.Tensor]:
-    """A state that holds nothing but its step."""
+    """Return a state that contains only its step."""
     return {
         f"part{index}": torch.full((TORTURE_NUMBERS,), float(step * 100 + index))
         for index in range(TORTURE_TENSORS)
     }
 
 
-def save_in_a_loop(folder: str, step: int, tell: Connection) -> None:
-    """The victim: saves one step after the other for as long as it lives."""
+def save_in_a_loop(folder: str, step: int, sender: Connection) -> None:
+    """Save one step after the other until this process is killed."""
     record = Path(folder) / RECORD_FILE
 
     def commit(manifest: Manifest) -> bool:
-        aside = record.with_suffix(".new")
-        aside.write_text(str(manifest.step))
-        aside.replace(record)
+        staging = record.with_suffix(".new")
+        staging.write_text(str(manifest.step))
+        staging.replace(record)
         return True
+
+    def report_failure(step: int, reason: str) -> None:
+        os.write(2, f"step {step}: {reason}\n".encode())
 
     writer = Writer(
         Path(folder),
         commit=commit,
         on_written=lambda *_: None,
-        on_failed=lambda step, reason: os.write(2, f"step {step}: {reason}\n".encode()),
+        on_failed=report_failure,
         keep=2,
     )
 
-    torch.set_num_threads(1)  # on a busy machine several would mostly wait for each other
+    torch.set_num_threads(1)  # on a busy machine several threads would mostly wait for each other
 
     def save(step: int) -> None:
-        writer.start(content(step), of_step(step))
+        writer.start(content(step), manifest_of(step))
         writer.wait()
 
-    save(step + 1)  # the first one also sets memory aside
-    tell.send("begun")
+    save(step + 1)  # the first one also allocates memory
+    sender.send("begun")
     for later in itertools.count(step + 2):
         save(later)
 
 
-def kill_once(context: Any, folder: Path, step: int, numbers: random.Random) -> int:  # noqa: ANN401 - a context
-    """Let a process save from a step on, and kill it at a random moment; a step that it has passed."""
-    hears, tells = context.Pipe()
-    victim = context.Process(target=save_in_a_loop, args=(str(folder), step, tells))
+def kill_once(context: Any, folder: Path, step: int, rng: random.Random) -> int:  # noqa: ANN401 - a context
+    """Kill a process that saves from a step on at a random time; return a step that it has completed."""
+    receiver, sender = context.Pipe()
+    victim = context.Process(target=save_in_a_loop, args=(str(folder), step, sender))
     victim.start()
-    hears.recv()
-    time.sleep(numbers.uniform(0, typical_save_seconds(folder) * SAVES_BEFORE_A_KILL))
+    receiver.recv()
+    time.sleep(rng.uniform(0, typical_save_seconds(folder) * SAVES_BEFORE_A_KILL))
     os.kill(victim.pid, signal.SIGKILL)
     victim.join()
     return step
@@ -281,12 +283,12 @@ _typical: list[float] = []
 
 
 def typical_save_seconds(folder: Path) -> float:
-    """How long one save of the torture takes here; measured once."""
+    """Return the duration of one save on this machine; measured once."""
     if not _typical:
         tried = [
             timed(
                 lambda: checkpoint.write(
-                    folder / "typical", content(1), of_step(1), commit=lambda _: True
+                    folder / "typical", content(1), manifest_of(1), commit=lambda _: True
                 )
             )
             for _ in range(5)
@@ -295,19 +297,23 @@ def typical_save_seconds(folder: Path) -> float:
     return _typical[0]
 
 
-def moment(folder: Path) -> str:
-    """In which part of a save a kill fell, by what it left."""
-    asides = [path for path in folder.glob(".step-*") if path.is_dir()]
-    if not asides:
+def phase(folder: Path) -> str:
+    """Return the phase of the save at the time of a kill, from the files that it left."""
+    staging_folders = [path for path in folder.glob(".step-*") if path.is_dir()]
+    if not staging_folders:
         return "between two saves"
-    if not (asides[0] / MANIFEST_FILE).exists():
-        return "in the state file" if (asides[0] / STATE_FILE).exists() else "before the state file"
-    committed = asides[0].name[1:14] == f"step-{newest_committed(folder):08d}"
+    if not (staging_folders[0] / MANIFEST_FILE).exists():
+        return (
+            "in the state file"
+            if (staging_folders[0] / STATE_FILE).exists()
+            else "before the state file"
+        )
+    committed = staging_folders[0].name[1:14] == f"step-{newest_committed(folder):08d}"
     return "after its commit" if committed else "before its commit"
 
 
 def newest_committed(folder: Path) -> int:
-    """The step in the record, -1 where there is none."""
+    """Return the step in the record; -1 without a record."""
     try:
         return int((folder / RECORD_FILE).read_text())
     except FileNotFoundError:
@@ -315,48 +321,50 @@ def newest_committed(folder: Path) -> int:
 
 
 def restored(context: Any, folder: Path) -> Restored:  # noqa: ANN401 - as above
-    """What another process restores."""
-    hears, tells = context.Pipe()
-    process = context.Process(target=restore, args=(str(folder), tells))
+    """Return the checkpoint that another process restores."""
+    receiver, sender = context.Pipe()
+    process = context.Process(target=restore, args=(str(folder), sender))
     process.start()
-    found: Restored = hears.recv()
+    found: Restored = receiver.recv()
     process.join()
     return found
 
 
-def restore(folder: str, tell: Connection) -> None:
-    """As a new group's rank 0 does it: complete what was committed, take the newest that is good."""
+def restore(folder: str, sender: Connection) -> None:
+    """Restore as rank 0 of a new group: complete the committed checkpoint, load the newest valid one."""
     torch.set_num_threads(1)
-    logging.disable()  # a hundred damaged checkpoints are no news here
-    checkpoint.complete(Path(folder), GENERATION, newest_committed(Path(folder)))
+    logging.disable()  # damaged checkpoints are expected here
+    checkpoint.place_committed(Path(folder), GENERATION, newest_committed(Path(folder)))
     skipped: list[object] = []
-    found = checkpoint.newest(Path(folder), RUN, skipped.append)
+    found = newest(Path(folder), RUN, skipped.append)
     if found is None:
-        tell.send(Restored(-1, whole=True, skipped=len(skipped)))
+        sender.send(Restored(-1, whole=True, skipped=len(skipped)))
         return
-    due, state = content(found.manifest.step), found.load()
-    whole = due.keys() == state.keys() and all(torch.equal(due[name], state[name]) for name in due)
-    tell.send(Restored(found.manifest.step, whole, len(skipped)))
+    expected, state = content(found.manifest.step), found.load()
+    whole = expected.keys() == state.keys() and all(
+        torch.equal(expected[name], state[name]) for name in expected
+    )
+    sender.send(Restored(found.manifest.step, whole, len(skipped)))
 
 
-def flip_once(context: Any, folder: Path, numbers: random.Random) -> str:  # noqa: ANN401 - as above
-    """Change one byte of the newest checkpoint, restore, put it back; what was wrong, or nothing."""
-    newest, before = sorted(folder.glob("step-*"), reverse=True)[:2]
-    file = newest / numbers.choice([STATE_FILE, STATE_FILE, MANIFEST_FILE])
-    place, mask = numbers.randrange(file.stat().st_size), numbers.randrange(1, 256)
-    flip(file, place, mask)
+def flip_once(context: Any, folder: Path, rng: random.Random) -> str:  # noqa: ANN401 - as above
+    """Change one byte of the newest checkpoint, restore, and undo the change; return the fault, or ""."""
+    latest, before = sorted(folder.glob("step-*"), reverse=True)[:2]
+    file = latest / rng.choice([STATE_FILE, STATE_FILE, MANIFEST_FILE])
+    offset, mask = rng.randrange(file.stat().st_size), rng.randrange(1, 256)
+    flip(file, offset, mask)
     found = restored(context, folder)
-    flip(file, place, mask)
+    flip(file, offset, mask)
     good = found.whole and found.skipped == 1 and before.name == f"step-{found.step:08d}"
-    return "" if good else f"byte {place} of {file.name} xor {mask}: {found}"
+    return "" if good else f"byte {offset} of {file.name} xor {mask}: {found}"
 
 
-def flip(file: Path, place: int, mask: int) -> None:
-    """Change one byte; twice is not at all."""
+def flip(file: Path, offset: int, mask: int) -> None:
+    """Change one byte; a second call undoes it."""
     with file.open("r+b") as opened:
-        opened.seek(place)
+        opened.seek(offset)
         (byte,) = opened.read(1)
-        opened.seek(place)
+        opened.seek(offset)
         opened.write(bytes([byte ^ mask]))
 
 

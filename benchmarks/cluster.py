@@ -1,9 +1,9 @@
-"""Measure a twin: how fast it stands, how much memory it holds, how much processor time it takes to do nothing.
+"""Measure the start-up time, the memory and the idle processor time of a twin.
 
     sudo .venv/bin/python benchmarks/cluster.py [--gpu-machines 3] [--idle-seconds 60]
 
-Starts a twin of its own and takes it down again. Nothing else should run on the machine meanwhile; the load
-that was there is printed beside the figures.
+Starts a separate twin and removes it at the end. Nothing else should run on the machine meanwhile; its load
+is printed with the figures.
 """
 
 import argparse
@@ -13,11 +13,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from cloudtwin.images import ensure_images
+from cloudtwin.nodes import MachineSpec, Twin
+from cloudtwin.nodes.bring_up import machine_tools
+from cloudtwin.nodes.control_plane.components import PROGRAMS
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.toolchain import ensure_tools
+
+from everstep.cli.images import OPTIONS
+from everstep.cli.twin_settings import configure_twin, gpu_machine, system_machine
 from everstep.progress import Lines, Silent
-from twin.images import ensure_images
-from twin.nodes import MachineSpec, Role, Twin
-from twin.nodes.cgroups import Tree
-from twin.nodes.tools import control_plane_tools, machine_tools
 
 SETTLE_SECONDS = 30  # caches fill and informers sync for some time after everything is ready
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -29,12 +34,13 @@ def main() -> None:
     parser.add_argument("--gpu-machines", type=int, default=3)
     parser.add_argument("--idle-seconds", type=float, default=60.0)
     arguments = parser.parse_args()
-    machines = [MachineSpec("system-0", Role.SYSTEM)]
-    machines += [MachineSpec(f"gpu-{i}", Role.GPU) for i in range(arguments.gpu_machines)]
-    twin = Twin.open("benchmark")
-    control_plane_tools(Lines())
+    configure_twin()
+    machines = [system_machine("system-0")]
+    machines += [gpu_machine(f"gpu-{i}") for i in range(arguments.gpu_machines)]
+    twin = Twin.open("benchmark", OPTIONS)
+    ensure_tools(PROGRAMS, Lines())
     machine_tools(Lines())
-    ensure_images(Lines())
+    ensure_images(Lines(), OPTIONS.recipes)
     try:
         print(json.dumps(measure(twin, machines, arguments.idle_seconds), indent=1))
     finally:
@@ -58,52 +64,50 @@ def measure(twin: Twin, machines: list[MachineSpec], idle_seconds: float) -> dic
     figures |= memory(twin)
     name = machines[-1].name
     figures["vanish_seconds"] = timed(lambda: twin.vanish(name))
-    figures["return_seconds"] = timed(lambda: twin.come_back(name))
+    figures["return_seconds"] = timed(lambda: twin.return_node(name))
     figures["down_seconds"] = timed(lambda: twin.down(Silent()))
     return figures
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Return how many seconds an action takes."""
+    """Return the duration of an action in seconds."""
     began = time.monotonic()
     action()
     return round(time.monotonic() - began, 2)
 
 
 def processor_seconds(twin: Twin) -> dict[str, float]:
-    """Return the processor time of the twin's living processes, in seconds, by program."""
+    """Return the processor time of the twin's running processes, in seconds, by program."""
     spent: dict[str, float] = {}
     for pid, name in programs(twin).items():
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        # User and system time, its own and that of its children which ended, such as iptables.
+        # User and system time of the process and of its ended children, such as iptables.
         spent[name] = spent.get(name, 0.0) + sum(map(int, fields[11:15])) / TICKS
     return spent
 
 
 def memory(twin: Twin) -> dict[str, object]:
-    """Return what the twin's processes hold resident, in megabytes; what several share is counted once."""
-    held: dict[str, float] = {}
-    unshared = 0
+    """Return the resident memory of the twin's processes in megabytes; shared pages count once."""
+    resident: dict[str, float] = {}
     for pid, name in programs(twin).items():
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue
         kibibytes = {line.split()[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
-        held[name] = held.get(name, 0.0) + kibibytes["Pss:"] * 1024 / 1e6
-        unshared += kibibytes["Rss:"]
-    by_program = {name: round(megabytes) for name, megabytes in largest_first(held).items()}
+        resident[name] = resident.get(name, 0.0) + kibibytes["Pss:"] * 1024 / 1e6
+    by_program = {name: round(megabytes) for name, megabytes in largest_first(resident).items()}
     return {
-        "resident_megabytes": round(sum(held.values())),
+        "resident_megabytes": round(sum(resident.values())),
         "resident_megabytes_by_program": by_program,
     }
 
 
 def programs(twin: Twin) -> dict[int, str]:
-    """Return the twin's processes and what each is."""
+    """Return the twin's processes and the program of each."""
     found = {}
     for pid in Tree.here().processes(twin.layout.identity):
         try:
@@ -115,12 +119,12 @@ def programs(twin: Twin) -> dict[int, str]:
 
 
 def shares(spent: dict[str, float], seconds: float) -> dict[str, float]:
-    """Return processor time as cores, the hungriest first."""
+    """Return processor time as cores, in descending order."""
     return {name: round(used / seconds, 4) for name, used in largest_first(spent).items()}
 
 
 def largest_first(values: dict[str, float]) -> dict[str, float]:
-    """Sort by value."""
+    """Sort by value in descending order."""
     return dict(sorted(values.items(), key=lambda item: -item[1]))
 
 

@@ -1,20 +1,20 @@
-"""Images a second from JPEG files to a normalised batch, on one core, against PIL and torchvision.
+"""Measure images per second from JPEG files to a normalised batch, on one core, against PIL and torchvision.
 
     python3 -m benchmarks.data                 # a table
     python3 -m benchmarks.data --json          # the same for a program
-    taskset -c 3 python3 -m benchmarks.data    # on a core of your choice
+    taskset -c 3 python3 -m benchmarks.data    # on a selected core
 
-The pictures are made here: 500x375, surfaces of all sizes that hide each other, with edges, shades and
-grain, encoded to about 100 KB. Every round each way reads the same
-pictures with new crops, the ways one after the other, so that whatever else the machine does meets
-them all. All give 3x224x224 float batches of 64: random crop, mirror, scale, normalise.
+The pictures are generated: 500x375, overlapping surfaces of all sizes with edges, shades and grain,
+encoded to about 100 KB. In every round each method reads the same pictures with new crops. The methods
+take turns, so that other load on the machine affects all of them. All return 3x224x224 float batches
+of 64: random crop, mirror, scale, normalise.
 
     reference   files; PIL, torchvision.transforms.v2: RandomResizedCrop, flip, to float, Normalize
-    files       files; everstep: OpenCV, the same crops drawn from (seed, epoch, id)
+    files       files; everstep: OpenCV, the same crops, derived from (seed, epoch, id)
     shards      shards with 256 pixels on the short side, made by `trainer.prepare`
 
-`... uint8` is the same up to the bytes that go to a GPU, which normalises by itself. PSNR compares our
-pixels with PIL's of the same crop (antialiased, bilinear); shards are compared with crops of the whole
+`... uint8` ends with the bytes that are copied to a GPU, which normalises them. PSNR compares our pixels
+with PIL's for the same crop (antialiased, bilinear); shards are compared with crops of the original
 picture, so that their second compression counts.
 """
 
@@ -33,25 +33,25 @@ from PIL import Image
 from PIL.ImageFilter import GaussianBlur
 from torchvision.transforms import v2
 
-from benchmarks.progress import shown
+from benchmarks.progress import track
 from everstep.progress import Silent
-from trainer.augment import Crop, chances, middle_crop, random_crop
+from trainer.augment import Crop, middle_crop, random_crop, random_words
 from trainer.data import load
 from trainer.data.convert import convert
 from trainer.data.dataset import Dataset
 from trainer.data.device import Prepare
 from trainer.data.folder import open_folder
-from trainer.data.pictures import DEVIATION, MEAN
+from trainer.data.images import DEVIATION, MEAN
 from trainer.data.shard import Resizing
 
 SIZE, BATCH, SEED = 224, 64, 7
 WIDTH, HEIGHT = 500, 375
-LEAVES, LEAST_RADIUS, MOST_RADIUS = 400, 6, 200
-SHARD_PICTURE = (341, 256)  # what they become
+LEAVES, MIN_RADIUS, MAX_RADIUS = 400, 6, 200
+SHARD_PICTURE = (341, 256)  # size of a picture in a shard, pixels
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -84,51 +84,51 @@ def main() -> None:
 
 
 def make_pictures(folder: Path, count: int) -> float:
-    """JPEGs of two classes in both parts; how many bytes one has on average."""
-    numbers = np.random.default_rng(0)
+    """Write JPEGs of two classes in both parts; return their mean size in bytes."""
+    rng = np.random.default_rng(0)
     sizes = []
-    for part, some in (("train", count), ("test", 2)):
-        for number in range(some):
+    for part, number_of_files in (("train", count), ("test", 2)):
+        for number in range(number_of_files):
             path = folder / part / f"class-{number % 2}" / f"{number:05d}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
-            picture(numbers).save(path, quality=95)
+            picture(rng).save(path, quality=95)
             sizes.append(path.stat().st_size)
     return statistics.fmean(sizes)
 
 
-def picture(numbers: np.random.Generator) -> Image.Image:
-    """One picture: leaves that lie on each other, as the usual model of photographs has it.
+def picture(rng: np.random.Generator) -> Image.Image:
+    """Return one picture by the dead leaves model of photographs: discs that cover each other.
 
-    Their radii follow a power law, so that edges come at all sizes; each has a light, a slope of it and
-    a roughness of its own. The lens blurs a little, the sensor adds grain.
+    Their radii follow a power law, so that edges have all sizes; each disc has its own brightness, gradient
+    and roughness. The lens blurs a little, the sensor adds grain.
     """
     rows, columns = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32)
     image = np.full((HEIGHT, WIDTH, 3), 110, np.float32)
-    rough = numbers.normal(scale=20, size=(HEIGHT, WIDTH)).astype(np.float32)
+    rough = rng.normal(scale=20, size=(HEIGHT, WIDTH)).astype(np.float32)
     for _ in range(LEAVES):
-        radius = LEAST_RADIUS / np.sqrt(numbers.uniform((LEAST_RADIUS / MOST_RADIUS) ** 2, 1))
-        across, down = numbers.uniform(0, WIDTH), numbers.uniform(0, HEIGHT)
+        radius = MIN_RADIUS / np.sqrt(rng.uniform((MIN_RADIUS / MAX_RADIUS) ** 2, 1))
+        across, down = rng.uniform(0, WIDTH), rng.uniform(0, HEIGHT)
         box = (
             slice(max(0, int(down - radius)), int(down + radius) + 1),
             slice(max(0, int(across - radius)), int(across + radius) + 1),
         )
         right, below = columns[box] - across, rows[box] - down
-        light = numbers.uniform(20, 235) + numbers.normal(scale=12, size=3)
-        slope = numbers.normal(scale=0.25, size=2)
-        shade = slope[0] * right + slope[1] * below + numbers.uniform() * rough[box]
+        light = rng.uniform(20, 235) + rng.normal(scale=12, size=3)
+        slope = rng.normal(scale=0.25, size=2)
+        shade = slope[0] * right + slope[1] * below + rng.uniform() * rough[box]
         inside = np.hypot(right, below) < radius
         image[box][inside] = (light + shade[..., None])[inside]
     blurred = Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).filter(GaussianBlur(0.7))
-    grain = numbers.normal(scale=6, size=(HEIGHT, WIDTH, 1))
+    grain = rng.normal(scale=6, size=(HEIGHT, WIDTH, 1))
     return Image.fromarray(np.clip(np.asarray(blurred) + grain, 0, 255).astype(np.uint8))
 
 
 def throughput(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
-    """Images a second of each way: median, least, most, and the ratio of medians to the reference."""
-    ways = ways_of(folder)
-    speeds: dict[str, list[float]] = {name: [] for name in ways}
-    for epoch in shown(range(rounds + 1), "rounds", rounds + 1):
-        for name, read in ways.items():
+    """Return images per second of each method: median, minimum, maximum, ratio of medians to the reference."""
+    methods = make_methods(folder)
+    speeds: dict[str, list[float]] = {name: [] for name in methods}
+    for epoch in track(range(rounds + 1), "rounds", rounds + 1):
+        for name, read in methods.items():
             began = time.process_time()
             images = read(epoch)
             if epoch:  # the first round warms up
@@ -137,16 +137,16 @@ def throughput(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
     return {
         name: {
             "median": round(middle[name]),
-            "least": round(min(values)),
-            "most": round(max(values)),
+            "min": round(min(values)),
+            "max": round(max(values)),
             "ratio": round(middle[name] / middle["reference"], 2),
         }
         for name, values in speeds.items()
     }
 
 
-def ways_of(folder: Path) -> dict[str, Callable[[int], int]]:
-    """Each reads all pictures once for an epoch's number and says how many they were."""
+def make_methods(folder: Path) -> dict[str, Callable[[int], int]]:
+    """Return the methods: each reads all pictures once for an epoch and returns their number."""
     files = load("imagefolder", folder / "photographs", "train", SIZE)
     shards = load("imagefolder", folder / "shards", "train", SIZE)
     prepare = Prepare(files, torch.device("cpu"), torch.channels_last)
@@ -170,7 +170,7 @@ def ways_of(folder: Path) -> dict[str, Callable[[int], int]]:
 
 
 def reference(paths: list[Path]) -> Callable[[int], int]:
-    """The usual pipeline."""
+    """Return the usual pipeline of PIL and torchvision."""
     transform = v2.Compose(
         [
             v2.RandomResizedCrop(SIZE, antialias=True),
@@ -195,17 +195,20 @@ def reference(paths: list[Path]) -> Callable[[int], int]:
 
 
 def quality(files: Path, dataset: Dataset, width: int, height: int) -> dict[str, float]:
-    """PSNR of our pixels against PIL's of the same part of the file: median over pictures, and the least.
+    """Return the median and the minimum PSNR of our pixels against PIL's for the same crops.
 
     Args:
         files: the photographs.
-        dataset: what was made of them.
-        width: of its pictures, pixels.
-        height: likewise.
+        dataset: the data set made from them.
+        width: width of its pictures, pixels.
+        height: height of its pictures, pixels.
     """
     source = open_folder(files, "train")
     ids = np.arange(len(dataset))
-    crops = [random_crop(width, height, chance) for chance in chances(SEED, 0, ids).tolist()]
+    crops = [
+        random_crop(width, height, random_word)
+        for random_word in random_words(SEED, 0, ids).tolist()
+    ]
     kinds = {
         "training": (dataset.train_batch(ids, SEED, 0)[0], crops),
         "evaluation": (dataset.test_batch(ids)[0], [middle_crop(width, height)] * len(ids)),
@@ -217,12 +220,12 @@ def quality(files: Path, dataset: Dataset, width: int, height: int) -> dict[str,
             for number, (image, part) in enumerate(zip(images, parts, strict=True))
         ]
         found[f"{kind}_median"] = round(statistics.median(values), 1)
-        found[f"{kind}_least"] = round(min(values), 1)
+        found[f"{kind}_min"] = round(min(values), 1)
     return found
 
 
 def by_pil(path: Path, crop: Crop, width: int, height: int) -> np.ndarray:
-    """PIL's pixels of a crop of a picture that was given as width x height, scaled as torchvision does."""
+    """Return PIL's pixels of a crop of a width x height picture, scaled as torchvision does."""
     across, down = WIDTH / width, HEIGHT / height
     box = (
         crop.left * across,
@@ -237,18 +240,18 @@ def by_pil(path: Path, crop: Crop, width: int, height: int) -> np.ndarray:
 
 
 def psnr(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Peak signal-to-noise ratio in decibel."""
+    """Return the peak signal-to-noise ratio in decibels."""
     error = np.mean((ours.astype(np.float64) - theirs) ** 2)
     return float(10 * np.log10(255**2 / max(error, 1e-9)))
 
 
 def table(found: dict) -> str:  # type: ignore[type-arg] # JSON
-    """As text."""
+    """Return the figures as a text table."""
     lines = [f"{found['pictures']}, {found['rounds']} rounds, one core, seconds of processor time"]
-    for name, way in found["images_per_second"].items():
-        spread = f"{way['least']} to {way['most']}"
+    for name, method in found["images_per_second"].items():
+        spread = f"{method['min']} to {method['max']}"
         lines.append(
-            f"  {name:<14}{way['median']:>6} images/s  ({spread})  {way['ratio']:.2f} x reference"
+            f"  {name:<14}{method['median']:>6} images/s  ({spread})  {method['ratio']:.2f} x reference"
         )
     for name, values in found["psnr_decibel"].items():
         lines.append(f"  PSNR against PIL, {name}: {values} dB")

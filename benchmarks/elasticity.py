@@ -1,18 +1,17 @@
-"""What a change of the group costs the workers that stay: three agents on loopback and a real etcd.
+"""Measure the cost of a change of the group for the remaining workers: three agents on loopback, a real etcd.
 
     python3 -m benchmarks.elasticity --rounds 10
-    python3 -m benchmarks.elasticity --rounds 5 --mode restart   # the older way, for comparison
 
-Events, one after the other until each has had its rounds, the victim in turn, rank 0's included:
+Events take turns until each has completed its rounds; the victim rotates over all nodes, rank 0 included:
 
     kill     SIGKILL to the worker process alone; its node stays and starts another
-    vanish   SIGKILL to every process of a node at once; nobody says goodbye
+    vanish   SIGKILL to every process of a node at once, without notice
     freeze   SIGSTOP to every process of a node
     drain    SIGTERM to the node's agent, as a kubelet does
 
 After each the node comes back, which is the measurement of `join`. `next` is from the event to the end of
-the survivors' first step without the victim, that step itself included; `extra` is what the gap between two
-neighbouring steps has over the second one's own time.
+the survivors' first step without the victim, that step itself included; `extra` is the gap between two consecutive
+steps, less the duration of the second one.
 """
 
 import argparse
@@ -25,28 +24,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.progress import shown
-from tests.trainer.nodes import NAMES, Entry, Nodes, running_etcd, small_data
+from benchmarks.progress import track
+from tests.trainer.elastic.nodes import NAMES, KeyValue, Nodes, running_etcd, small_data
 
 START_SECONDS = 300
 
 
 @dataclass(frozen=True)
-class Change:
+class GroupChange:
     """One change of the group, in seconds."""
 
     next_step: float  # event to the end of the new group's first step
-    extra: float  # gap between the steps around the change, less the second one's own time
-    repeated: int  # steps done again
+    extra: float  # gap between the steps around the change, less the duration of the second one
+    repeated: int  # repeated steps
 
 
 def main() -> None:
-    """Measure, and print a line for each kind of event."""
+    """Measure and print a line for each kind of event."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--mode", default="live")
+    parser.add_argument("--mode", default="live", choices=["live", "exact"])
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--global-batch", type=int, default=12)
     parser.add_argument("--events", nargs="+", default=["kill", "vanish", "freeze", "drain"])
@@ -65,71 +64,71 @@ def main() -> None:
 
 
 def measure(nodes: Nodes, events: Sequence[str], rounds: int) -> None:
-    """All events, their rounds in turn, so that a slow minute of the machine meets each kind alike."""
+    """Measure all events in turn, so that a slow minute of the machine affects all kinds equally."""
     for name in NAMES:
         nodes.start(name)
     nodes.next_step(0, 3, START_SECONDS)
-    changes: dict[str, list[Change]] = {kind: [] for kind in (*events, "join")}
-    for number in shown(range(rounds), "rounds", rounds):
+    changes: dict[str, list[GroupChange]] = {kind: [] for kind in (*events, "join")}
+    for number in track(range(rounds), "rounds", rounds):
         for kind in events:
             time.sleep(3)
-            loss, join = one(nodes, kind, NAMES[number % 3])
+            loss, join = measure_event(nodes, kind, NAMES[number % 3])
             changes[kind].append(loss)
             changes["join"].append(join)
-    for kind, seen in changes.items():
-        report(kind, seen)
+    for kind, measured in changes.items():
+        report(kind, measured)
     steps = [float(e["seconds"]) for e in nodes.journal("step")]
-    print(f"a step of its own: median {statistics.median(steps):.3f} s, {len(steps)} steps")
+    print(f"a single step: median {statistics.median(steps):.3f} s, {len(steps)} steps")
 
 
-def one(nodes: Nodes, kind: str, name: str) -> tuple[Change, Change]:
-    """One event, and the node's return."""
+def measure_event(nodes: Nodes, kind: str, name: str) -> tuple[GroupChange, GroupChange]:
+    """Measure one event and the node's return."""
     nodes.next_step(time.time() - 1, 3, START_SECONDS)
     act: dict[str, Callable[[], None]] = {
         "kill": lambda: os.kill(nodes.worker(name), signal.SIGKILL),
         "vanish": lambda: nodes.signal_all(name, signal.SIGKILL),
         "freeze": lambda: nodes.signal_all(name, signal.SIGSTOP),
-        "drain": lambda: nodes.tell(name, signal.SIGTERM),
+        "drain": lambda: nodes.signal_agent(name, signal.SIGTERM),
     }
     at = time.time()
     act[kind]()
     after = nodes.next_step(at, 2, START_SECONDS)
     time.sleep(1)
-    back = time.time()
+    returned_at = time.time()
     if kind == "freeze":
         nodes.signal_all(name, signal.SIGCONT)
     elif kind != "kill":
         nodes.start(name)
-    # Of a later group: a worker that was frozen when a sum had arrived writes that step when it is thawed.
+    # Only a later group counts: a worker that was frozen when a sum had arrived records that step when it is thawed.
     joined = nodes.next_step_where(
         lambda step: step["world_size"] == 3 and step["generation"] > after["generation"],
         START_SECONDS,
         "all three train again",
     )
-    return change(nodes, at, after), change(nodes, back, joined)
+    return change(nodes, at, after), change(nodes, returned_at, joined)
 
 
-def change(nodes: Nodes, at: float, first: Entry) -> Change:
-    """The change that ended with this step."""
+def change(nodes: Nodes, at: float, first: KeyValue) -> GroupChange:
+    """Return the change that ended with this step."""
     before = [e for e in nodes.journal("step") if e["at"] < first["at"]]
     gap = first["at"] - before[-1]["at"]
     repeated = max(e["step"] for e in before) + 1 - first["step"]
-    return Change(first["at"] - at, gap - first["seconds"], repeated)
+    return GroupChange(first["at"] - at, gap - first["seconds"], repeated)
 
 
-def report(kind: str, seen: Sequence[Change]) -> None:
-    """One line: median and worst."""
+def report(kind: str, changes: Sequence[GroupChange]) -> None:
+    """Print one line with median, 95th percentile and range."""
     parts = []
     for name in ("next_step", "extra"):
-        values = sorted(getattr(change, name) for change in seen)
+        values = sorted(getattr(change, name) for change in changes)
         p95 = values[min(len(values) - 1, round(0.95 * (len(values) - 1)))]
         parts.append(
             f"{name} median {statistics.median(values):.3f} s, p95 {p95:.3f}, "
             f"{values[0]:.3f} to {values[-1]:.3f}"
         )
-    repeated = [change.repeated for change in seen]
+    repeated = [change.repeated for change in changes]
     print(
-        f"{kind:7} {len(seen):3} times: {'; '.join(parts)}; steps repeated {sum(repeated)}",
+        f"{kind:7} {len(changes):3} times: {'; '.join(parts)}; steps repeated {sum(repeated)}",
         flush=True,
     )
 

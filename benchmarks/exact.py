@@ -1,12 +1,12 @@
-"""`exact` mode: the bits of an undisturbed run, after any history of the group.
+"""Check that `exact` mode reproduces the bits of an undisturbed run after any history of the group.
 
     python3 -m benchmarks.exact --schedules 20
-    python3 -m benchmarks.exact --schedules 2 --models resnet18 --steps 20     # to try it
+    python3 -m benchmarks.exact --schedules 2 --models resnet18 --steps 20     # a short run
 
 For each model one worker trains alone; then the same run goes through seeded schedules on one to four
 nodes (real agents, workers and etcd on loopback): after each step or so one of them is killed, frozen,
-drained or started, also those that were the only ones to train. Each schedule's sha256 of parameters, statistics,
-momentum and units has to be the first one's. Exits with 1 where one is not.
+drained or started, including the only nodes that train. The sha256 of parameters, statistics, momentum and units must
+equal that of the first run after each schedule. Exits with 1 if one differs.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.schedules import KINDS, act, told
-from tests.trainer.nodes import Nodes, running_etcd, small_data, until
+from benchmarks.schedules import KINDS, act, report_outcomes
+from tests.trainer.elastic.nodes import Nodes, running_etcd, small_data, until
 from trainer.settings import any_result
 
 NAMES = ("w0", "w1", "w2", "w3")
@@ -28,8 +28,8 @@ RUN_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One schedule."""
+class ExactOutcome:
+    """Result of one schedule."""
 
     model: str
     seed: int
@@ -41,19 +41,21 @@ class Outcome:
 
 
 def main() -> None:
-    """Play them all."""
+    """Run all schedules and report their outcomes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--schedules", type=int, default=20, help="for each model")
+    parser.add_argument("--schedules", type=int, default=20, help="number for each model")
     parser.add_argument("--models", nargs="+", default=["resnet18", "efficientnet_b0"])
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=0, help="of the first; the others follow")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the first schedule; the others count up"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        right = told(
-            played(Path(scratch), options),
+        right = report_outcomes(
+            run_schedules(Path(scratch), options),
             sentence,
             lambda one: one.equal,
             "with other bits than an undisturbed run",
@@ -63,8 +65,8 @@ def main() -> None:
     sys.exit(0 if right else 1)
 
 
-def sentence(outcome: Outcome) -> str:
-    """One schedule, for people."""
+def sentence(outcome: ExactOutcome) -> str:
+    """Return one result as a sentence."""
     events = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.events.items()))
     return (
         f"{outcome.model} {outcome.seed}: {'equal' if outcome.equal else 'DIFFERENT'} {outcome.sha256[:16]}; "
@@ -72,70 +74,72 @@ def sentence(outcome: Outcome) -> str:
     )
 
 
-def played(folder: Path, options: argparse.Namespace) -> Iterator[Outcome]:
-    """Schedule after schedule, each judged by its model's undisturbed run."""
+def run_schedules(folder: Path, options: argparse.Namespace) -> Iterator[ExactOutcome]:
+    """Yield the result of each schedule, compared with its model's undisturbed run."""
     data = small_data(folder, samples=600)
     with running_etcd(folder) as etcd:
         for model in options.models:
             line = ["--model", model, "--dataset", "fashion-mnist", "--data", str(data)]
             line += ["--global-batch", "24", "--shard-size", "4", "--mode", "exact"]
             line += ["--max-steps", str(options.steps), "--checkpoint-seconds", "1"]
-            due, _ = finished(started(folder, etcd, line, f"{model}-alone", NAMES[:1]))
-            print(f"{model} undisturbed: {due}", file=sys.stderr, flush=True)
+            expected, _ = wait_finished(start_job(folder, etcd, line, f"{model}-alone", NAMES[:1]))
+            print(f"{model} undisturbed: {expected}", file=sys.stderr, flush=True)
             for seed in range(options.seed, options.seed + options.schedules):
-                yield disturbed(folder, etcd, line, seed, due)
+                yield run_schedule(folder, etcd, line, seed, expected)
 
 
-def started(folder: Path, etcd: str, line: list[str], job: str, names: Sequence[str]) -> Nodes:
-    """A job that takes its first steps on these nodes."""
+def start_job(folder: Path, etcd: str, line: list[str], job: str, names: Sequence[str]) -> Nodes:
+    """Start a job on these nodes."""
     (folder / job).mkdir()
-    nodes = Nodes(folder / job, etcd, line, job=job, most=len(NAMES))
+    nodes = Nodes(folder / job, etcd, line, job=job, max_members=len(NAMES))
     for name in names:
         nodes.start(name)
     return nodes
 
 
-def finished(nodes: Nodes) -> tuple[str, list[int]]:
-    """The sha256 of a run that ends by itself, and the sizes of the groups that took steps."""
+def wait_finished(nodes: Nodes) -> tuple[str, list[int]]:
+    """Wait for the end of a run; return its sha256 and the sizes of the groups that took steps."""
     try:
         until(lambda: any_result(nodes.run), RUN_SECONDS, "the run is complete")
     finally:
         nodes.close()
     result = any_result(nodes.run)
-    assert result is not None, "it was there a moment ago"
+    assert result is not None, "it existed before this check"
     return str(result["sha256"]), sorted({step["world_size"] for step in nodes.journal("step")})
 
 
-def disturbed(folder: Path, etcd: str, line: list[str], seed: int, due: str) -> Outcome:
-    """A run through a seeded schedule."""
-    numbers = random.Random(seed)  # noqa: S311 - a schedule is no secret
+def run_schedule(
+    folder: Path, etcd: str, line: list[str], seed: int, expected: str
+) -> ExactOutcome:
+    """Run one seeded schedule."""
+    rng = random.Random(seed)  # noqa: S311 - a schedule is not secret
     model = line[1]
-    first = NAMES[: numbers.randint(1, len(NAMES))]
-    nodes = started(folder, etcd, line, f"{model}-{seed}", first)
+    first = NAMES[: rng.randint(1, len(NAMES))]
+    nodes = start_job(folder, etcd, line, f"{model}-{seed}", first)
     try:
-        events = disturb(nodes, numbers, list(first))
+        events = disturb(nodes, rng, list(first))
     except BaseException:
         nodes.close()
         raise
-    sha256, sizes = finished(nodes)
+    sha256, sizes = wait_finished(nodes)
     steps = nodes.journal("step")
     repeated = len(steps) - len({step["step"] for step in steps})
-    return Outcome(model, seed, events, sizes, repeated, sha256, sha256 == due)
+    return ExactOutcome(model, seed, events, sizes, repeated, sha256, sha256 == expected)
 
 
-def disturb(nodes: Nodes, numbers: random.Random, here: list[str]) -> dict[str, int]:
-    """Until the run is complete: nodes go, come back, come for the first time; how often what happened."""
+def disturb(nodes: Nodes, rng: random.Random, present: list[str]) -> dict[str, int]:
+    """Remove, return and add nodes until the run is complete; return the number of events by kind."""
     away: dict[str, str] = {}
     events: dict[str, int] = {}
     deadline = time.monotonic() + RUN_SECONDS
     at = 0.0
     while trained_on(nodes, at) and time.monotonic() < deadline:
-        time.sleep(numbers.uniform(0, 1.5))
+        time.sleep(rng.uniform(0, 1.5))
         at = time.time()
-        absent = [name for name in NAMES if name not in here]
-        if absent and (len(here) == 1 or numbers.random() < 0.5):
-            name = numbers.choice(absent)
-            here.append(name)
+        absent = [name for name in NAMES if name not in present]
+        if absent and (len(present) == 1 or rng.random() < 0.5):
+            name = rng.choice(absent)
+            present.append(name)
             if away.pop(name, "") == "freeze":
                 kind = "thaw"
                 nodes.signal_all(name, signal.SIGCONT)
@@ -143,10 +147,10 @@ def disturb(nodes: Nodes, numbers: random.Random, here: list[str]) -> dict[str, 
                 kind = "start"
                 nodes.start(name)
         else:
-            name, kind = numbers.choice(here), numbers.choice(KINDS)
+            name, kind = rng.choice(present), rng.choice(KINDS)
             act(nodes, kind, name)
             if kind != "kill":
-                here.remove(name)
+                present.remove(name)
                 away[name] = kind
         events[kind] = events.get(kind, 0) + 1
     for name, kind in away.items():
@@ -156,11 +160,11 @@ def disturb(nodes: Nodes, numbers: random.Random, here: list[str]) -> dict[str, 
 
 
 def trained_on(nodes: Nodes, after: float) -> bool:
-    """Wait for a step that was completed after a moment; false where the run is complete instead."""
+    """Wait for a step that was completed after a moment; return False if the run is complete instead."""
     until(
         lambda: any_result(nodes.run) or any(step["at"] > after for step in nodes.journal("step")),
         RUN_SECONDS,
-        "the run goes on",
+        "the run continues",
     )
     return not any_result(nodes.run)
 

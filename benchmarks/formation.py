@@ -1,11 +1,12 @@
-"""How long a large group takes to form, and what it asks of etcd.
+"""Measure how long a large group takes to form, and how many requests it makes to etcd.
 
-    python benchmarks/formation.py [--members 1000] [--watched 8] [--puts-per-second 5000] [--json]
+    python benchmarks/formation.py [--members 1000] [--watched 8] [--puts-per-second 5000] [--rounds 5] [--json]
 
-A simulation in which the deciding is real: some members, rank 0 among them, are the very `Membership`
-that an agent decides with, and their decisions take the time that they take on this machine. Etcd is
-a list that takes so many changes a second, and everybody hears of each at once. The other members are
-a crowd that says what a member says. Members are machines of their own, so their times overlap.
+A simulation with real decisions, in which each member watches all others, as in runs of up to 64 nodes
+(`benchmarks.scale` measures larger ones). Some members, rank 0 included, use the `Membership` class of the
+agent, and their decisions take the time measured on this machine. etcd is simulated by a list that accepts a
+fixed number of changes per second and notifies all members at once. The other members only write their
+keys. Every member has its own machine, so their times overlap.
 """
 
 import argparse
@@ -15,10 +16,8 @@ import statistics
 import time
 from dataclasses import dataclass, field, replace
 
-from benchmarks.progress import shown
-from everstep.elastic.generations import Generation, Member, Rules
-from everstep.elastic.membership import Membership
-from everstep.elastic.membership_events import (
+from benchmarks.progress import track
+from everstep.elastic.membership.events import (
     Action,
     Announce,
     Begin,
@@ -26,67 +25,69 @@ from everstep.elastic.membership_events import (
     GenerationPut,
     MemberGone,
     MemberPut,
+    MembershipSnapshot,
     Propose,
     Ready,
     Register,
     Registered,
-    Snapshot,
 )
+from everstep.elastic.membership.generations import Generation, GroupLimits, Member
+from everstep.elastic.membership.state_machine import Membership
 
 
 @dataclass
 class Store:
-    """Etcd: what was changed, and when. Seconds are of the simulation."""
+    """Simulated etcd: the changes and their times in simulated seconds."""
 
     interval: float  # between two changes
     changes: list[tuple[float, Event]] = field(default_factory=list)
-    standing: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
     revision: int = 0
     free_at: float = 0.0
-    agreed_at: int = 0
+    generation_revision: int = 0  # revision of the current generation; 0 before the first
     requests: dict[str, int] = field(default_factory=dict)
 
     def count(self, kind: str) -> None:
-        """Note a request."""
+        """Count a request."""
         self.requests[kind] = self.requests.get(kind, 0) + 1
 
     def put(self, member: Member, now: float) -> None:
         """Put a member's key."""
         self.count("put")
-        stood = self.standing.get(member.identity)
-        member = replace(member, order=stood.order if stood else self.revision + 1)
-        self.standing[member.identity] = member
+        previous = self.members.get(member.identity)
+        member = replace(member, order=previous.order if previous else self.revision + 1)
+        self.members[member.identity] = member
         self.change(MemberPut(member), now)
 
     def propose(self, proposal: Propose, now: float) -> None:
-        """Agree on a generation, unless another was first."""
+        """Agree on a generation unless another proposal was first."""
         self.count("transaction")
-        if proposal.replaces == self.agreed_at:
-            self.agreed_at = self.revision + 1
+        if proposal.replaces == self.generation_revision:
+            self.generation_revision = self.revision + 1
             generation = Generation(proposal.number, proposal.members, "store:1")
-            self.change(GenerationPut(generation, self.agreed_at), now)
+            self.change(GenerationPut(generation, self.generation_revision), now)
 
     def change(self, event: Event, now: float) -> None:
-        """Something is other than before, from as soon as etcd comes to it."""
+        """Record a change at the time when etcd has capacity for it."""
         self.revision += 1
         self.free_at = max(now, self.free_at) + self.interval
         bisect.insort(self.changes, (self.free_at, event), key=lambda change: change[0])
 
 
 @dataclass
-class Agent:
-    """A member that really decides."""
+class RealMember:
+    """A member whose decisions are those of the agent."""
 
     identity: str
     store: Store
     core: Membership
     now: float = 0.0
-    heard: int = 0
+    received: int = 0
     decisions: int = 0
     began: dict[int, float] = field(default_factory=dict)
 
     def decide(self, *events: Event) -> None:
-        """Learn, decide, do; time passes by as much as deciding takes."""
+        """Read the changes, decide and act; advance the time by the duration of the decision."""
         start = time.perf_counter()
         actions = self.core.handle_all(events, self.now)
         self.now += time.perf_counter() - start
@@ -94,15 +95,15 @@ class Agent:
         for action in actions:
             self._carry_out(action)
 
-    def hear(self) -> bool:
-        """Take in all that has changed until now, or else wait for the next change; whether there is one."""
-        news = self.store.changes[self.heard :]
-        if not news:
+    def receive(self) -> bool:
+        """Apply all changes until now, else wait for the next one; return True if there was one."""
+        pending = self.store.changes[self.received :]
+        if not pending:
             return False
-        self.now = max(self.now, news[0][0])
-        come = [event for at, event in news if at <= self.now]
-        self.heard += len(come)
-        self.decide(*come)
+        self.now = max(self.now, pending[0][0])
+        arrived = [event for at, event in pending if at <= self.now]
+        self.received += len(arrived)
+        self.decide(*arrived)
         return True
 
     def _carry_out(self, action: Action) -> None:
@@ -120,18 +121,19 @@ class Agent:
 
 
 def member(identity: str, after: int) -> Member:
-    """What a member says of itself."""
+    """Return the record that a member publishes."""
     return Member(identity, identity, identity, after)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Formed:
-    """A group has formed.
+class FormationResult:
+    """The cost of forming one group.
 
     Attributes:
-        seconds: until the last of the watched members began.
-        decisions: of the busiest of them.
-        requests: of etcd, by kind, of all members; without renewals and the two reads at a start.
+        seconds: time until the last of the watched members began.
+        decisions: number of decisions of the busiest of them.
+        requests: number of requests to etcd by kind, of all members; without renewals and the two reads
+            at a start.
     """
 
     seconds: float
@@ -139,17 +141,19 @@ class Formed:
     requests: dict[str, int]
 
 
-def run(count: int, watched: int, puts_per_second: float) -> dict[str, Formed]:
-    """Form a group from nothing; then lose its rank 0 and let all others form the next."""
+def run(count: int, watched: int, puts_per_second: float) -> dict[str, FormationResult]:
+    """Form a group; then remove its rank 0 and let the others form the next group."""
     store = Store(1 / puts_per_second)
-    rules = Rules(min_members=1, max_members=count, settle_seconds=60.0, living=True)
+    limits = GroupLimits(
+        min_members=1, max_members=count, join_window_seconds=60.0, full_view_members=count
+    )
     names = [f"node-{index:05}" for index in range(count)]
-    agents = [Agent(name, store, Membership(rules)) for name in names[: watched + 1]]
-    crowd = names[watched + 1 :]
+    agents = [RealMember(name, store, Membership(limits)) for name in names[: watched + 1]]
+    other_members = names[watched + 1 :]
     for agent in agents:
-        agent.decide(Snapshot((), None, 0))
+        agent.decide(MembershipSnapshot((), None, 0))
         agent.decide(Ready())
-    for name in crowd:
+    for name in other_members:
         store.count("lease")
         store.put(member(name, 0), 0.0)
     first = settle(agents, 1)
@@ -158,24 +162,24 @@ def run(count: int, watched: int, puts_per_second: float) -> dict[str, Formed]:
     begun = max(agent.now for agent in agents)
     store.change(MemberGone(lost.identity), begun)
     for agent in others:
-        agent.hear()
+        agent.receive()
         agent.decide(Ready())
-    for name in crowd:
+    for name in other_members:
         store.put(member(name, 1), begun)
-    return {"from nothing": first, "after the loss of rank 0": settle(others, 2, begun)}
+    return {"at the start": first, "after the loss of rank 0": settle(others, 2, begun)}
 
 
-def settle(agents: list[Agent], number: int, begun: float = 0.0) -> Formed:
-    """Let time pass until nothing is new, the agent that is furthest behind always first.
+def settle(agents: list[RealMember], number: int, begun: float = 0.0) -> FormationResult:
+    """Advance the simulation until no change is pending; the agent furthest behind always goes first.
 
     Raises:
         AssertionError: a member is not in the group.
     """
-    while any(agent.hear() for agent in sorted(agents, key=lambda agent: agent.now)):
+    while any(agent.receive() for agent in sorted(agents, key=lambda agent: agent.now)):
         pass
     store = agents[0].store
     assert all(number in agent.began for agent in agents), "a member is not in the group"
-    formed = Formed(
+    result = FormationResult(
         seconds=max(agent.began[number] for agent in agents) - begun,
         decisions=max(agent.decisions for agent in agents),
         requests=dict(store.requests),
@@ -183,34 +187,41 @@ def settle(agents: list[Agent], number: int, begun: float = 0.0) -> Formed:
     store.requests.clear()
     for agent in agents:
         agent.decisions = 0
-    return formed
+    return result
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--members", type=int, default=1000, help="in the group (%(default)s)")
-    parser.add_argument("--watched", type=int, default=8, help="that decide (%(default)s)")
     parser.add_argument(
-        "--puts-per-second", type=float, default=5000.0, help="that etcd takes (%(default)s)"
+        "--members", type=int, default=1000, help="members of the group (%(default)s)"
+    )
+    parser.add_argument(
+        "--watched", type=int, default=8, help="members with real decisions (%(default)s)"
+    )
+    parser.add_argument(
+        "--puts-per-second",
+        type=float,
+        default=5000.0,
+        help="changes per second that etcd accepts (%(default)s)",
     )
     parser.add_argument("--rounds", type=int, default=5, help="repetitions (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rounds = [
-        run(asked.members, asked.watched, asked.puts_per_second)
-        for _ in shown(range(asked.rounds), "rounds", asked.rounds)
+        run(options.members, options.watched, options.puts_per_second)
+        for _ in track(range(options.rounds), "rounds", options.rounds)
     ]
-    if asked.json:
+    if options.json:
         print(json.dumps([{k: vars(v) for k, v in each.items()} for each in rounds], indent=2))
         return
-    for name, formed in rounds[0].items():
+    for name, result in rounds[0].items():
         seconds = [each[name].seconds for each in rounds]
-        requests = ", ".join(f"{n} x {kind}" for kind, n in formed.requests.items())
+        requests = ", ".join(f"{n} x {kind}" for kind, n in result.requests.items())
         print(
-            f"{asked.members} members, {name}: {statistics.median(seconds):.2f} s"
-            f" ({min(seconds):.2f} to {max(seconds):.2f}), {formed.decisions} decisions at most;"
-            f" {requests}: {sum(formed.requests.values()) / asked.members:.1f} requests a member"
+            f"{options.members} members, {name}: {statistics.median(seconds):.2f} s"
+            f" ({min(seconds):.2f} to {max(seconds):.2f}), {result.decisions} decisions at most;"
+            f" {requests}: {sum(result.requests.values()) / options.members:.1f} requests per member"
         )
 
 

@@ -1,12 +1,12 @@
-"""Goodput over months of a spot market, simulated: workers that live on against workers that restart.
+"""Simulate goodput over months of a spot market: workers that keep running against workers that restart.
 
     python3 -m benchmarks.goodput              # a table
-    python3 -m benchmarks.goodput --json       # everything, the assumptions included
+    python3 -m benchmarks.goodput --json       # all figures and assumptions
 
-Not a measurement of a run: `everstep.goodput.replay` lets each design live through histories of
-`twin.clouds.capacity.market`, which is fitted to published statistics of spot fleets. What each change
-costs was measured (docs/measurements.md), on processors and with small models; what depends on the model
-is calculated from its size. The output says all that was assumed.
+Not a measurement of a run: `everstep.goodput.replay` applies histories of `cloudtwin.capacity.market`,
+which is fitted to published statistics of spot fleets, to each design. The cost of each change was
+measured (docs/measurements.md) on processors and with small models; costs that depend on the model
+are calculated from its size. The output lists all assumptions.
 """
 
 import argparse
@@ -15,22 +15,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise, takewhile
 from statistics import median
+from typing import Any
+
+from cloudtwin.capacity import market
 
 from everstep.goodput import (
     Cause,
-    Change,
     Cost,
     Design,
-    Outcome,
+    GoodputResult,
+    MachineChange,
     assumptions,
     live,
     replay,
     restart,
 )
-from twin.clouds.capacity import market
 
 HOURS = 350  # the published traces last 271 to 428
-CHANGES_PER_HOUR = (0.29, 1.05)  # the calmest and the roughest of them
+CHANGES_PER_HOUR = (0.29, 1.05)  # the least and the most volatile of them
 FLEETS = (4, 16)  # machines of the published traces
 IMAGENET_IMAGES = 1_281_167
 LIVE_CHECKPOINT_SECONDS = 30.0
@@ -41,10 +43,10 @@ class Workload:
     """A model in training on machines with one V100 each.
 
     Attributes:
-        parameters: how many; the state is these and as much momentum, 4 bytes each.
-        images_per_second: of one machine.
-        batch: images of one machine in a step.
-        source: where the figures are from.
+        parameters: number of parameters; the state has as many momentum values, 4 bytes each.
+        images_per_second: throughput of one machine.
+        batch: images per step on one machine.
+        source: source of the figures.
     """
 
     name: str
@@ -55,12 +57,12 @@ class Workload:
 
     @property
     def state_bytes(self) -> float:
-        """What a joiner has to be given, and a checkpoint holds."""
+        """Size of the state that a joiner receives and a checkpoint contains."""
         return self.parameters * 8.0
 
     @property
     def step_seconds(self) -> float:
-        """One optimizer step."""
+        """Duration of one optimizer step."""
         return self.batch / self.images_per_second
 
 
@@ -84,7 +86,7 @@ WORKLOADS = (
 
 
 def designs(workload: Workload, gigabits: float) -> list[Design]:
-    """The ways of training that are compared."""
+    """Return the designs to compare."""
     stall = Cost(
         0.34 * workload.state_bytes / 204.7e6,
         "0.34 s for 204.7 MB: torch.save, fsync, rename, measured on a CPU",
@@ -103,21 +105,25 @@ def designs(workload: Workload, gigabits: float) -> list[Design]:
     ]
 
 
-def history(seed: int, machines: int, per_hour: float, hours: float) -> Iterator[Change]:
-    """A market's changes as a group meets them; no notice is ever given."""
-    parameters = market.Parameters(changes_per_hour=per_hour)
-    seen = market.changes(str(seed), machines, parameters)
-    for before, after in pairwise(takewhile(lambda change: change.at <= hours * 3600, seen)):
+def history(seed: int, machines: int, per_hour: float, hours: float) -> Iterator[MachineChange]:
+    """Return a market's changes as a group experiences them, always without notice."""
+    parameters = market.MarketParameters(changes_per_hour=per_hour)
+    changes = market.changes(str(seed), machines, parameters)
+    for before, after in pairwise(
+        takewhile(lambda change: change.at_seconds <= hours * 3600, changes)
+    ):
         moved = after.machines - before.machines
-        yield Change(after.at, Cause.JOIN if moved > 0 else Cause.LOSS, abs(moved))
+        yield MachineChange(after.at_seconds, Cause.JOIN if moved > 0 else Cause.LOSS, abs(moved))
 
 
 def simulate(
     workload: Workload, machines: int, options: argparse.Namespace
-) -> list[dict[str, object]]:
-    """All designs over the same markets, from the calmest to the roughest."""
-    least, most = CHANGES_PER_HOUR
-    rates = [least + (most - least) * i / max(options.seeds - 1, 1) for i in range(options.seeds)]
+) -> list[dict[str, Any]]:
+    """Simulate all designs over the same markets, from the least to the most volatile."""
+    lowest, highest = CHANGES_PER_HOUR
+    rates = [
+        lowest + (highest - lowest) * i / max(options.seeds - 1, 1) for i in range(options.seeds)
+    ]
     histories = [
         list(history(seed, machines, rate, options.hours)) for seed, rate in enumerate(rates)
     ]
@@ -129,9 +135,9 @@ def simulate(
 
 
 def summary(
-    workload: Workload, machines: int, design: Design, outcomes: Sequence[Outcome]
+    workload: Workload, machines: int, design: Design, outcomes: Sequence[GoodputResult]
 ) -> dict[str, object]:
-    """One line of the result."""
+    """Return one row of the result."""
     return {
         "model": workload.name,
         "machines": machines,
@@ -144,24 +150,24 @@ def summary(
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """The least, the median and the greatest."""
-    return {"least": min(values), "median": median(values), "most": max(values)}
+    """Return minimum, median and maximum."""
+    return {"minimum": min(values), "median": median(values), "maximum": max(values)}
 
 
 GENERAL = (
     "a simulation: no machine was lost for it",
     f"{CHANGES_PER_HOUR[0]} to {CHANGES_PER_HOUR[1]} changes an hour, of a market fitted to skypilot-org/spot-traces",
-    "churn faster than the five minutes between those traces' looks is not in them",
-    "no notice is given: every loss has to be detected",
-    "time in which the market has no machine counts for nobody; goodput is of the rest",
-    "costs of changes as measured with 3 workers on CPUs, the worst seen for `live`",
-    "a larger group's costs, and the start-up of a GPU, may be more",
-    "work grows with the number of machines; checkpoints lie outside of the spot machines",
+    "changes within the five-minute sampling interval of those traces are not included",
+    "without notices: every loss has to be detected",
+    "time in which the market has no machine is not part of the elapsed time",
+    "costs of changes as measured with 3 workers on CPUs, the highest measured for `live`",
+    "larger groups and the start-up of a GPU may cost more",
+    "work grows with the number of machines; checkpoints are stored outside of the spot machines",
 )
 
 
 def main() -> None:
-    """Simulate, and print."""
+    """Simulate and print the figures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -170,8 +176,13 @@ def main() -> None:
     parser.add_argument("--gigabits", type=float, default=10, help="network of a machine, Gbit/s")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = [row for load in WORKLOADS for fleet in FLEETS for row in simulate(load, fleet, options)]
-    workloads = [asdict(load) for load in WORKLOADS]
+    rows = [
+        row
+        for workload in WORKLOADS
+        for fleet in FLEETS
+        for row in simulate(workload, fleet, options)
+    ]
+    workloads = [asdict(workload) for workload in WORKLOADS]
     if options.json:
         print(json.dumps({"assumed": GENERAL, "workloads": workloads, "results": rows}, indent=1))
         return
@@ -179,18 +190,18 @@ def main() -> None:
     for row in rows:
         print(
             f"{row['model']:16} {row['machines']:8}  {row['design']:38} "
-            f"{words(row['goodput']):24} {words(row['machine_goodput'])}"
+            f"{format_spread(row['goodput']):24} {format_spread(row['machine_goodput'])}"
         )
     print("\nAssumed:")
-    for line in (*GENERAL, *(f"{load.name}: {load.source}" for load in WORKLOADS)):
+    for line in (*GENERAL, *(f"{workload.name}: {workload.source}" for workload in WORKLOADS)):
         print(f"  - {line}")
     print("  - each cost with its source: --json")
 
 
-def words(found: object) -> str:
-    """A spread as text."""
+def format_spread(found: object) -> str:
+    """Return a spread as text."""
     assert isinstance(found, dict)
-    return f"{found['median']:.4f} ({found['least']:.4f}-{found['most']:.4f})"
+    return f"{found['median']:.4f} ({found['minimum']:.4f}-{found['maximum']:.4f})"
 
 
 if __name__ == "__main__":

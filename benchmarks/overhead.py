@@ -1,17 +1,17 @@
-"""What `live` and `exact` cost over torch's DistributedDataParallel while nobody comes or goes.
+"""Measure the overhead of `live` and `exact` over torch's DistributedDataParallel in a stable group.
 
     python3 -m benchmarks.overhead --workers 1 2 3 --sizes 28 64 --rounds 10
     python3 -m benchmarks.overhead --workers 1 --sizes 64 --rounds 20     # against a plain loop
     python3 -m benchmarks.overhead --workers 3 --sizes 28 --json
 
-Workers are processes on this machine that meet on loopback. Each holds every contestant at once, and
-all of them take turns in blocks of a few steps, so that a slow minute of the machine meets each
-alike: `plain` (one worker alone, no exchange at all), `ddp` (torch's defaults), `live` and `exact`
-(the trainer's own steps, in a group whose agent only forms it once). Model, precision, optimizer,
+Workers are local processes connected over loopback. Each has all variants, which take turns in blocks
+of a few steps, so that other load on the machine affects all of them: `plain` (one worker, no
+all-reduce), `ddp` (torch's defaults), `live` and `exact` (the trainer's steps, in a group that is
+formed once). Model, precision, optimizer,
 order of samples, augmentation and normalisation are the same. A ratio is taken within each round,
-against `ddp`; what is printed is the median over rounds, and the range of the middle half. `effort` is
-the same ratio of the processor time that worker 0 took, which a busy machine disturbs less; it does
-not show what is waited for.
+against `ddp`; the output has the median over rounds, and the range of the middle half. `effort` is
+the same ratio of the processor time of worker 0, which other load disturbs less; it does not include
+waits.
 
 Nothing is saved unless --checkpoint-seconds is given: then `live` and `exact` save as the trainer
 does, `ddp` never.
@@ -42,23 +42,22 @@ from torch import nn
 from torch._C._distributed_c10d import TCPStore
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.progress import shown
-from everstep.elastic import channel
-from everstep.elastic.accounting import Accounting
-from everstep.elastic.group import Seat, sum_in_default_group
-from everstep.elastic.live_worker import attach_live, interruptible
-from everstep.elastic.sampler import share
+from benchmarks.progress import track
+from everstep.catalog.names import AGENT_VARIABLE
+from everstep.elastic.accounting.time_account import TimeAccount
+from everstep.elastic.data_order.sampler import SampleOrder, share
+from everstep.elastic.training.worker import connect
+from everstep.elastic.transport import channel
 from trainer import models
+from trainer.classifier import MOMENTUM, Classifier, assemble
 from trainer.settings import Settings, parse
-from trainer.state import MOMENTUM, Trainer, assemble
-from trainer.train import train_step, warm_up
 
 SAMPLES = 4096
 NEVER = 1e9  # seconds
 WAIT_SECONDS = 600.0
 
 Block = Callable[[int], None]
-"""Takes so many steps."""
+"""A function that takes a number of steps."""
 
 
 def main() -> None:
@@ -79,7 +78,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["trainer.state", "torch._dynamo", "torchvision"])
+    context.set_forkserver_preload(["trainer.classifier", "torch._dynamo", "torchvision"])
     reports = []
     with tempfile.TemporaryDirectory() as scratch:
         for size in options.sizes:
@@ -94,7 +93,7 @@ def main() -> None:
 
 
 def synthetic(folder: Path, size: int) -> Path:
-    """A prepared data set of random images: of one channel like Fashion-MNIST's at its size, else of three."""
+    """Prepare a data set of random images: one channel at the size of Fashion-MNIST, else three."""
     folder.mkdir()
     numbers = np.random.default_rng(0)
     files = {}
@@ -118,7 +117,7 @@ def synthetic(folder: Path, size: int) -> Path:
     return folder
 
 
-# --- the parent: one group of each kind, and what its workers report ---
+# --- parent process: one group of each kind, and the reports of its workers ---
 
 
 def measure(
@@ -129,7 +128,7 @@ def measure(
     size: int,
     count: int,
 ) -> dict[str, Any]:
-    """Start workers, let them take turns, and sum up."""
+    """Start workers, run all variants in turn, and summarise."""
     run.mkdir()
     settings = {
         mode: [
@@ -148,31 +147,31 @@ def measure(
     port = free_port()
     with contextlib.ExitStack() as stack:
         sockets = {mode: stack.enter_context(formed_once(run, mode, count)) for mode in settings}
-        hears, tells = context.Pipe()
+        receiver, sender = context.Pipe()
         workers = [
             context.Process(
                 target=work,
                 args=(
-                    Place(rank, count, port, options.rounds, options.steps),
+                    WorkerTask(rank, count, port, options.rounds, options.steps),
                     settings,
                     {mode: paths[rank] for mode, paths in sockets.items()},
-                    tells,
+                    sender,
                 ),
             )
             for rank in range(count)
         ]
         for worker in workers:
             worker.start()
-        tells.close()
-        seconds: dict[str, list[tuple[float, float]]] = hears.recv()
+        sender.close()
+        seconds: dict[str, list[tuple[float, float]]] = receiver.recv()
         for worker in workers:
             worker.join()
-    return sum_up(seconds, size, count, options)
+    return summarise(seconds, size, count, options)
 
 
 @contextlib.contextmanager
 def formed_once(run: Path, mode: str, count: int) -> Iterator[list[str]]:
-    """The agents of a group's workers, as far as a group that never changes needs them; their sockets."""
+    """Run minimal agents for a group that never changes, and yield their sockets."""
     store = TCPStore(
         "127.0.0.1",
         0,
@@ -183,10 +182,10 @@ def formed_once(run: Path, mode: str, count: int) -> Iterator[list[str]]:
     )
     ready = threading.Barrier(count)
 
-    def agent(rank: int) -> channel.Exchange:
-        def hear(pid: int, message: channel.Message) -> channel.Message | None:
+    def agent(rank: int) -> channel.AgentServer:
+        def receive(pid: int, message: channel.Message) -> channel.Message | None:
             del pid
-            if "out" in message:
+            if "ready" in message:
                 ready.wait(WAIT_SECONDS)
                 return {
                     "form": 1,
@@ -198,40 +197,40 @@ def formed_once(run: Path, mode: str, count: int) -> Iterator[list[str]]:
                 }
             return {"answer": True} if "commit" in message else None
 
-        return channel.Exchange(run / f"{mode}-{rank}.sock", hear)
+        return channel.AgentServer(run / f"{mode}-{rank}.sock", receive)
 
     agents = [agent(rank) for rank in range(count)]
-    for exchange in agents:
-        exchange.start()
+    for server in agents:
+        server.start()
     try:
         yield [str(run / f"{mode}-{rank}.sock") for rank in range(count)]
     finally:
-        for exchange in agents:
-            exchange.close()
+        for server in agents:
+            server.close()
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def sum_up(
+def summarise(
     seconds: Mapping[str, Sequence[tuple[float, float]]],
     size: int,
     count: int,
     options: argparse.Namespace,
 ) -> dict[str, Any]:
-    """Images per second and ratios to `ddp`, medians with the middle half."""
+    """Return images per second and ratios to `ddp`: medians and quartiles."""
     images = options.steps * options.global_batch
-    contestants = {}
+    variants = {}
     for name, taken in seconds.items():
-        contestants[name] = {"images_per_second": quartiles([images / wall for wall, _ in taken])}
+        variants[name] = {"images_per_second": quartiles([images / wall for wall, _ in taken])}
         for base in [name for name in ("ddp", "plain") if name in seconds]:
             pairs = list(zip(seconds[base], taken, strict=True))
-            contestants[name][f"ratio_to_{base}"] = quartiles([b[0] / a[0] for b, a in pairs])
-            contestants[name][f"effort_to_{base}"] = quartiles([a[1] / b[1] for b, a in pairs])
+            variants[name][f"ratio_to_{base}"] = quartiles([b[0] / a[0] for b, a in pairs])
+            variants[name][f"effort_to_{base}"] = quartiles([a[1] / b[1] for b, a in pairs])
     return {
         "model": options.model,
         "pixels": size,
@@ -240,12 +239,12 @@ def sum_up(
         "shard_size": options.shard_size,
         "compress": options.compress,
         "rounds": options.rounds,
-        "contestants": contestants,
+        "variants": variants,
     }
 
 
 def quartiles(values: Sequence[float]) -> dict[str, float]:
-    """Median, first and third quartile."""
+    """Return median, first and third quartile."""
     low, middle, high = (
         statistics.quantiles(values, n=4, method="inclusive")
         if len(values) > 1
@@ -255,13 +254,13 @@ def quartiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def lines(report: Mapping[str, Any]) -> list[str]:
-    """For people."""
+    """Return a report as lines of text."""
     found = [
         "{model} at {pixels} pixels, {workers} worker(s), batch {global_batch}, {rounds} rounds".format(
             **report
         )
     ]
-    for name, values in report["contestants"].items():
+    for name, values in report["variants"].items():
         speed, *ratios = values.items()
         words = [
             f"{speed[1]['median']:7.1f} images/s ({speed[1]['q1']:.1f} to {speed[1]['q3']:.1f})"
@@ -278,8 +277,8 @@ def lines(report: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which worker this is, and what it has to do."""
+class WorkerTask:
+    """Rank of a worker, and the blocks of steps that it runs."""
 
     rank: int
     count: int
@@ -289,89 +288,86 @@ class Place:
 
 
 def work(
-    place: Place, lines: dict[str, list[str]], sockets: dict[str, str], tells: Connection
+    task: WorkerTask, lines: dict[str, list[str]], sockets: dict[str, str], sender: Connection
 ) -> None:
-    """All contestants in one process, block by block."""
-    meet_plainly(place)
-    contestants: dict[str, Block] = {}
+    """Run all variants in one process, block by block."""
+    init_default_group(task)
+    variants: dict[str, Block] = {}
     trainers = {mode: trainer_in_a_group(parse(lines[mode]), sockets[mode]) for mode in lines}
     reference = trainers["live"]
-    threads = max(1, len(os.sched_getaffinity(0)) // place.count)
-    if place.count == 1:
-        contestants["plain"] = with_threads(threads, PlainLoop(reference, place, ddp=False))
-    contestants["ddp"] = with_threads(threads, PlainLoop(reference, place, ddp=True))
-    contestants["live"] = with_threads(threads, own_steps(reference))
+    threads = max(1, len(os.sched_getaffinity(0)) // task.count)
+    if task.count == 1:
+        variants["plain"] = with_threads(threads, PlainLoop(reference, task, ddp=False))
+    variants["ddp"] = with_threads(threads, PlainLoop(reference, task, ddp=True))
+    variants["live"] = with_threads(threads, own_steps(reference))
     if "overlap" in trainers:
-        contestants["overlap"] = with_threads(threads, own_steps(trainers["overlap"]))
-    contestants["exact"] = with_threads(1, own_steps(trainers["exact"]))  # its bits depend on it
-    for block in contestants.values():
+        variants["overlap"] = with_threads(threads, own_steps(trainers["overlap"]))
+    variants["exact"] = with_threads(
+        1, own_steps(trainers["exact"])
+    )  # the last bits depend on the number of threads
+    for block in variants.values():
         block(2)
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
-    names = list(contestants)
-    rounds = range(place.rounds)
-    for number in shown(rounds, "rounds", len(rounds)) if place.rank == 0 else rounds:
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
+    names = list(variants)
+    rounds = range(task.rounds)
+    for number in track(rounds, "rounds", len(rounds)) if task.rank == 0 else rounds:
         for name in (*names[number % len(names) :], *names[: number % len(names)]):
             dist.barrier()
             began, busy = time.monotonic(), time.process_time()
-            contestants[name](place.steps)
+            variants[name](task.steps)
             seconds[name].append((time.monotonic() - began, time.process_time() - busy))
     dist.barrier()
-    if place.rank == 0:
-        tells.send(seconds)
-        tells.close()
-    os._exit(0)  # not by the agents' end, which would be reported as a loss
+    if task.rank == 0:
+        sender.send(seconds)
+        sender.close()
+    os._exit(0)  # without a shutdown of the agents, which would report a loss
 
 
-def meet_plainly(place: Place) -> None:
-    """The default group of torch, for DDP."""
+def init_default_group(task: WorkerTask) -> None:
+    """Initialise the default process group of torch, for DDP."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     os.environ["POD_IP"] = "127.0.0.1"
     store = TCPStore(
         "127.0.0.1",
-        place.port,
-        is_master=place.rank == 0,
+        task.port,
+        is_master=task.rank == 0,
         wait_for_workers=False,
         use_libuv=False,
         timeout=timedelta(seconds=WAIT_SECONDS),
     )
-    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.count)
+    dist.init_process_group("gloo", store=store, rank=task.rank, world_size=task.count)
 
 
-def trainer_in_a_group(settings: Settings, path: str) -> Trainer:
-    """As `trainer.train.train_live` begins."""
-    os.environ[channel.SOCKET_VARIABLE] = path
-    accounting, device = Accounting(), torch.device("cpu")
-    group = attach_live(device, accounting)
-    assert group is not None
-    alone = Seat(0, 1, 0, None, 1, sum_in_default_group)
-    trainer = assemble(settings, group, alone, device, accounting)
-    warm_up(trainer)
-    interruptible(trainer.model, group.check)
-    trainer.take(group.join(trainer))
-    return trainer
+def trainer_in_a_group(settings: Settings, path: str) -> Classifier:
+    """Return a trainer that has connected to its agent, as at the start of `trainer.train.train`."""
+    os.environ[AGENT_VARIABLE] = path
+    accounting, device = TimeAccount(), torch.device("cpu")
+    return assemble(settings, connect(device, accounting), accounting, device)
 
 
-def own_steps(trainer: Trainer) -> Block:
-    """The trainer's own loop, without its evaluations."""
+def own_steps(trainer: Classifier) -> Block:
+    """Return the trainer's own loop, without its evaluations; it joins its group in the first block."""
+    batches = iter(trainer.run)
 
     def block(steps: int) -> None:
         for _ in range(steps):
-            train_step(trainer)
-            if trainer.leads:
-                trainer.save_now_and_then()
+            trainer.train(next(batches))
 
     return block
 
 
 class PlainLoop:
-    """The training loop that everybody writes, over the same data and model."""
+    """An ordinary training loop over the same data and model."""
 
-    def __init__(self, like: Trainer, place: Place, *, ddp: bool) -> None:
-        self._like, self._place, self._step = like, place, 0
+    def __init__(self, like: Classifier, task: WorkerTask, *, ddp: bool) -> None:
+        self._like, self._task, self._step = like, task, 0
         settings = like.settings
+        self._order = SampleOrder(
+            len(like.train_set), settings.global_batch, settings.epochs, settings.seed
+        )
         torch.manual_seed(settings.seed)
-        model = models.build(settings.model, like.train_set.classes)
-        model = model.to(memory_format=like.precision.memory_format)  # type: ignore[call-overload]
+        model = models.build(settings.model, like.train_set.class_count)
+        model = model.to(memory_format=like.precision.memory_format)
         groups = models.parameter_groups(model, settings.weight_decay)
         self._optimizer = torch.optim.SGD(
             groups, lr=settings.learning_rate, momentum=MOMENTUM, nesterov=True
@@ -379,21 +375,21 @@ class PlainLoop:
         self._model: nn.Module = DistributedDataParallel(model) if ddp else model
 
     def __call__(self, steps: int) -> None:
-        """Take steps."""
+        """Take a number of steps."""
         for _ in range(steps):
             self._take()
 
     def _take(self) -> None:
-        like, place = self._like, self._place
+        like, task = self._like, self._task
         for parameters in self._optimizer.param_groups:
             parameters["lr"] = like.schedule.rate(self._step)
-        ids = like.plan.batch(self._step)
-        mine = ids[share(len(ids), place.rank, place.count)]
-        epoch = like.plan.epoch_of(self._step)
+        ids = self._order.batch(self._step)
+        mine = ids[share(len(ids), task.rank, task.count)]
+        epoch = self._order.epoch_of(self._step)
         images, labels = like.train_set.train_batch(mine, like.settings.seed, epoch)
         self._model.train()
         self._optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=like.precision.autocast):
+        with torch.autocast("cpu", torch.bfloat16, enabled=like.precision.dtype is not None):
             outputs = self._model(like.prepare(images))
         loss = nn.functional.cross_entropy(
             outputs.float(),
@@ -407,7 +403,7 @@ class PlainLoop:
 
 
 def with_threads(threads: int, block: Block) -> Block:
-    """A block in which torch uses so many processors."""
+    """Return a block in which torch uses this number of threads."""
 
     def run(steps: int) -> None:
         torch.set_num_threads(threads)

@@ -1,12 +1,12 @@
-"""Measure `everstep preview --stack X --twin` of the cloud stacks, warm.
+"""Measure `everstep preview --stack X --twin` of the cloud stacks with warm caches.
 
     .venv/bin/python benchmarks/preview.py [--rounds 5] [--stacks eks-dev,aks-dev] [--json]
 
-Each round previews every stack once, in turn, so that what else the machine does falls on all of
-them alike; a first round, which fills caches, is not counted. Beside the time on the clock stands
-the processor time of all processes of the preview, which tells more where the machine is busy, and
-what the program's imports take in a process of their own, without the modules that it loads later,
-when it names their resources. State is kept in a folder that goes at the end.
+Each round previews every stack once, so that other load on the machine affects all of them equally. A
+first round, which fills caches, is not counted. The figures are the wall-clock time, the processor time
+of all processes of the preview, which is more reliable on a busy machine, and the time of the program's
+imports in a separate process, without the modules that it loads later with their resources. State is
+kept in a temporary folder.
 """
 
 import argparse
@@ -23,8 +23,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.progress import shown
-from twin.pulumi.run_program import NEW_OBJECTS_PER_COLLECTION
+from cloudtwin.pulumi.run_program import NEW_OBJECTS_PER_COLLECTION
+
+from benchmarks.progress import track
 
 PROJECT = Path(__file__).parents[1]
 EVERSTEP = Path(sys.executable).with_name("everstep")
@@ -33,8 +34,8 @@ PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 
 
 @dataclass(frozen=True)
-class Run:
-    """What one run took, in seconds: on the clock, and of processors in all of its processes."""
+class Measurement:
+    """Duration of one run in seconds: wall-clock time, and processor time of all its processes."""
 
     wall: float
     processor: float
@@ -51,7 +52,7 @@ def main() -> None:
     adopt_orphans()
     load = os.getloadavg()[0]
     previews, imports = measure(stacks, options.rounds)
-    figures = {stack: described(previews[stack], imports[stack]) for stack in stacks}
+    figures = {stack: summarise(previews[stack], imports[stack]) for stack in stacks}
     if options.json:
         print(json.dumps({"load_before": round(load, 2), "stacks": figures}, indent=1))
     else:
@@ -60,13 +61,13 @@ def main() -> None:
 
 def measure(
     stacks: Sequence[str], rounds: int
-) -> tuple[Mapping[str, list[Run]], Mapping[str, list[Run]]]:
+) -> tuple[Mapping[str, list[Measurement]], Mapping[str, list[Measurement]]]:
     """Preview every stack in every round; return the runs of the previews and of the imports."""
-    previews: dict[str, list[Run]] = {stack: [] for stack in stacks}
-    imports: dict[str, list[Run]] = {stack: [] for stack in stacks}
+    previews: dict[str, list[Measurement]] = {stack: [] for stack in stacks}
+    imports: dict[str, list[Measurement]] = {stack: [] for stack in stacks}
     with tempfile.TemporaryDirectory(prefix="everstep-preview-") as state:
         environment = {**os.environ, "EVERSTEP_STATE": state}
-        for number in shown(range(rounds + 1), "rounds", rounds + 1):
+        for number in track(range(rounds + 1), "rounds", rounds + 1):
             for stack in stacks:
                 previewed = run([str(EVERSTEP), "preview", "--stack", stack, "--twin"], environment)
                 imported = run([sys.executable, "-c", program_imports(stack)], environment)
@@ -77,21 +78,21 @@ def measure(
 
 
 def program_imports(stack: str) -> str:
-    """A program that imports what the Pulumi program of a stack does, as the twin runs it."""
-    kind = stack.partition("-")[0]
+    """Return a program with the imports of the Pulumi program of a stack, as the twin runs it."""
+    cloud = {"eks": "aws", "aks": "azure"}.get(stack.partition("-")[0], "existing")
     return (
         f"import gc, sys; sys.path.insert(0, {str(PROJECT)!r}); "
         f"gc.set_threshold({NEW_OBJECTS_PER_COLLECTION}); "
         "from everstep.cli import bytecode; bytecode.keep(); "
-        f"import pulumi, components.cost, components.stack, components.environment.{kind}"
+        f"import pulumi, components.cost, components.stack, components.{cloud}.environment"
     )
 
 
-def run(command: Sequence[str], environment: Mapping[str, str]) -> Run:
-    """Run a command to its end and measure it, with every process that it leaves for a moment.
+def run(command: Sequence[str], environment: Mapping[str, str]) -> Measurement:
+    """Run a command to its end and measure it, including processes that outlive it briefly.
 
     Raises:
-        SystemExit: it failed; with what it said.
+        SystemExit: The command failed; the message is its output.
     """
     before, began = spent(), time.monotonic()
     done = subprocess.run(
@@ -101,23 +102,23 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Run:
     reap()
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-    return Run(wall, spent() - before)
+    return Measurement(wall, spent() - before)
 
 
 def spent() -> float:
-    """The processor time, user and system, of all children that ended, in seconds."""
+    """Return the user and system processor time of all ended children in seconds."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def adopt_orphans() -> None:
-    """Become the parent of plugins that outlive the engine by a moment, so that they count too."""
+    """Become the parent of plugins that outlive the engine, so that they count too."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def reap() -> None:
-    """Wait for every child that is left."""
+    """Wait for all remaining children."""
     try:
         while True:
             os.wait()
@@ -125,8 +126,8 @@ def reap() -> None:
         return
 
 
-def described(previews: Sequence[Run], imports: Sequence[Run]) -> dict[str, object]:
-    """The figures of one stack."""
+def summarise(previews: Sequence[Measurement], imports: Sequence[Measurement]) -> dict[str, object]:
+    """Return the figures of one stack."""
     share = [one.processor / whole.processor for one, whole in zip(imports, previews, strict=True)]
     return {
         "wall_seconds": spread(each.wall for each in previews),
@@ -137,12 +138,12 @@ def described(previews: Sequence[Run], imports: Sequence[Run]) -> dict[str, obje
 
 
 def spread(values: Iterable[float]) -> dict[str, float]:
-    """The median and the range."""
-    known = sorted(values)
+    """Return the median and the range."""
+    ordered = sorted(values)
     return {
-        "median": round(statistics.median(known), 2),
-        "least": round(known[0], 2),
-        "most": round(known[-1], 2),
+        "median": round(statistics.median(ordered), 2),
+        "min": round(ordered[0], 2),
+        "max": round(ordered[-1], 2),
     }
 
 
@@ -151,7 +152,7 @@ def show(figures: Mapping[str, Mapping[str, object]], load: float) -> None:
     print(f"load before: {load:.2f}; seconds, median (range)")
     for stack, each in figures.items():
         shown = {
-            key.removesuffix("_seconds"): f"{value['median']} ({value['least']} to {value['most']})"
+            key.removesuffix("_seconds"): f"{value['median']} ({value['min']} to {value['max']})"
             for key, value in each.items()
             if isinstance(value, dict)
         }

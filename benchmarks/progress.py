@@ -1,7 +1,7 @@
-"""How a benchmark of many rounds tells whoever waits how far it is.
+"""Progress display of a benchmark with many rounds.
 
-Drawn between two rounds and never within one, so that what is measured is left alone; standard output stays
-free for results.
+It is updated only between two rounds, so that it does not disturb the measurement. It uses standard
+error; standard output stays free for results.
 """
 
 import sys
@@ -24,16 +24,20 @@ LINE_EVERY_SECONDS = 30.0  # in a log
 Round = TypeVar("Round")
 
 
-def shown(rounds: Iterable[Round], what: str, count: int) -> Iterator[Round]:
-    """Each of `count` rounds, with a bar on a terminal and a line now and then in a log."""
+def track(rounds: Iterable[Round], title: str, count: int) -> Iterator[Round]:
+    """Yield each of `count` rounds; show a bar on a terminal, periodic lines in a log."""
     console = Console(stderr=True)
     return (
-        drawn(rounds, what, count, console) if console.is_terminal else written(rounds, what, count)
+        track_with_bar(rounds, title, count, console)
+        if console.is_terminal
+        else track_with_lines(rounds, title, count)
     )
 
 
-def drawn(rounds: Iterable[Round], what: str, count: int, console: Console) -> Iterator[Round]:
-    """With a bar, that is gone at the end."""
+def track_with_bar(
+    rounds: Iterable[Round], title: str, count: int, console: Console
+) -> Iterator[Round]:
+    """Yield the rounds with a progress bar, which is removed at the end."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -49,21 +53,21 @@ def drawn(rounds: Iterable[Round], what: str, count: int, console: Console) -> I
         auto_refresh=False,
         redirect_stdout=sys.stdout.isatty(),  # results in a file stay there
     ) as bar:
-        task = bar.add_task(what, total=count)
+        task = bar.add_task(title, total=count)
         bar.refresh()
-        for one in rounds:
-            yield one
+        for item in rounds:
+            yield item
             bar.update(task, advance=1, refresh=True)
 
 
-def written(rounds: Iterable[Round], what: str, count: int) -> Iterator[Round]:
-    """With lines on standard error."""
-    began = said = time.monotonic()
-    for done, one in enumerate(rounds):
+def track_with_lines(rounds: Iterable[Round], title: str, count: int) -> Iterator[Round]:
+    """Yield the rounds with progress lines on standard error."""
+    began = reported = time.monotonic()
+    for done, item in enumerate(rounds):
         now = time.monotonic()
-        if done and now - said >= LINE_EVERY_SECONDS:
-            said, left = now, (now - began) / done * (count - done)
+        if done and now - reported >= LINE_EVERY_SECONDS:
+            reported, left = now, (now - began) / done * (count - done)
             print(
-                f"{what}: {done} of {count}, about {left:.0f} s left", file=sys.stderr, flush=True
+                f"{title}: {done} of {count}, about {left:.0f} s left", file=sys.stderr, flush=True
             )
-        yield one
+        yield item

@@ -1,20 +1,19 @@
-"""Goodput over a compressed spot history, measured: real agents, workers and etcd on loopback.
+"""Measure goodput over a compressed spot history: real agents, workers and etcd on loopback.
 
     python3 -m benchmarks.spot_history                                   # 10 minutes, 34 events
-    python3 -m benchmarks.spot_history --minutes 1 --events 5 --seed 2   # to try it
-    python3 -m benchmarks.spot_history --mode restart                    # the older way, for comparison
+    python3 -m benchmarks.spot_history --minutes 1 --events 5 --seed 2   # a short run
 
-Machines come and go by a seeded plan, one change every 18 s or so; a real spot fleet has one an hour.
+A seeded plan removes and returns machines, one change about every 18 s; a real spot fleet has one an hour.
 
     kill     SIGKILL to a worker process alone; its node stays and starts another
-    vanish   SIGKILL to every process of a node at once; nobody says goodbye
-    freeze   SIGSTOP to every process of a node; `thaw` lets them go on
+    vanish   SIGKILL to every process of a node at once, without notice
+    freeze   SIGSTOP to every process of a node; `thaw` continues them
     drain    SIGTERM to the node's agent, as a kubelet does
     return   the node of a `vanish` or a `drain` starts again
 
-The history begins when all workers train. At its end all nodes are told to go, `trainer.verify` checks
-that no sample is missing or was taken twice, and the accounting in the journals says where the seconds
-went (`everstep.cli.report`, as `everstep report` does).
+The history begins when all workers train. At its end all nodes are drained, `trainer.verify` checks
+that no sample is missing or was trained twice, and the accounting in the journals is reported
+(`everstep.cli.report.report`, as `everstep report` does).
 """
 
 import argparse
@@ -34,83 +33,83 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.progress import shown
-from everstep.cli.report import Report, build
-from everstep.cli.run import Run
-from everstep.cli.screen import report_screen
-from everstep.cli.seconds import counted_steps
-from everstep.cli.sources import Folder
-from tests.trainer.nodes import NAMES, REPOSITORY, Nodes, running_etcd, small_data
+from benchmarks.progress import track
+from everstep.cli.report.goodput import counted_steps
+from everstep.cli.report.readers import FolderReader
+from everstep.cli.report.report import Report, build
+from everstep.cli.report.run_record import RunRecord
+from everstep.cli.report.screens import report_screen
+from tests.trainer.elastic.nodes import NAMES, REPOSITORY, Nodes, running_etcd, small_data
 
 START_SECONDS = 300
 END_SECONDS = 60
-LEAST_AWAY_SECONDS = 5.0
-BACK = {"vanish": "return", "drain": "return", "freeze": "thaw"}
-"""How a node comes back; one whose worker was killed alone never left."""
+MIN_AWAY_SECONDS = 5.0
+RETURN_KINDS = {"vanish": "return", "drain": "return", "freeze": "thaw"}
+"""Kind of loss -> kind of return; a node whose worker was killed alone never left."""
 
 
 @dataclass(frozen=True)
-class Planned:
-    """At so many seconds of the history this happens to a node."""
+class PlannedEvent:
+    """An event of the plan: its time in the history in seconds, its kind and its node."""
 
     at: float
     kind: str
     node: str
 
 
-def plan(seed: int, seconds: float, events: int) -> list[Planned]:
-    """A history: at even odds a node goes or one comes back, and one always stays.
+def plan(seed: int, seconds: float, events: int) -> list[PlannedEvent]:
+    """Return a plan: removals and returns of nodes are equally likely, and at least one node remains.
 
-    Pure: the same seed gives the same history. Kinds of loss take turns in random order, so that each
-    has its share of a short history as well.
+    Pure: the same seed returns the same plan. Kinds of loss take turns in random order, so that each
+    occurs in a short history as well.
     """
-    chance = random.Random(seed)  # noqa: S311 - to be repeated at will
+    chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
     away: dict[str, tuple[float, str]] = {}
     kinds: list[str] = []
-    found: list[Planned] = []
+    found: list[PlannedEvent] = []
     for number in range(events):
         at = seconds * (number + chance.uniform(0.3, 0.7)) / events
-        back = [name for name, (since, _) in away.items() if at - since >= LEAST_AWAY_SECONDS]
-        here = [name for name in NAMES if name not in away]
-        if back and (len(here) == 1 or chance.random() < 0.6):
-            name = chance.choice(back)
-            found.append(Planned(at, BACK[away.pop(name)[1]], name))
-        elif len(here) > 1:
+        returnable = [name for name, (since, _) in away.items() if at - since >= MIN_AWAY_SECONDS]
+        present = [name for name in NAMES if name not in away]
+        if returnable and (len(present) == 1 or chance.random() < 0.6):
+            name = chance.choice(returnable)
+            found.append(PlannedEvent(at, RETURN_KINDS[away.pop(name)[1]], name))
+        elif len(present) > 1:
             kinds = kinds or chance.sample(("kill", "vanish", "freeze", "drain"), 4)
-            kind, name = kinds.pop(), chance.choice(here)
-            found.append(Planned(at, kind, name))
-            if kind in BACK:
+            kind, name = kinds.pop(), chance.choice(present)
+            found.append(PlannedEvent(at, kind, name))
+            if kind in RETURN_KINDS:
                 away[name] = (at, kind)
     return found
 
 
 class History:
-    """Lets a plan happen to nodes, and writes down what was done and when."""
+    """Applies a plan to nodes and records each event with its time."""
 
     def __init__(self, nodes: Nodes, events: Path) -> None:
         self._nodes, self._events = nodes, events
 
-    def live(self, planned: Sequence[Planned], seconds: float) -> tuple[float, float]:
-        """From the moment on that all train; when the history began and ended, in unix seconds."""
+    def run(self, planned: Sequence[PlannedEvent], seconds: float) -> tuple[float, float]:
+        """Wait until all nodes train, run the plan, and return its start and end in Unix seconds."""
         for name in NAMES:
             self._nodes.start(name)
         self._nodes.next_step(0, len(NAMES), START_SECONDS)
         began = time.time()
-        for one in shown(planned, "events", len(planned)):
+        for one in track(planned, "events", len(planned)):
             time.sleep(max(0.0, began + one.at - time.time()))
-            self._happen(one)
+            self._apply(one)
         time.sleep(max(0.0, began + seconds - time.time()))
         return began, time.time()
 
     def end(self) -> None:
-        """All nodes go; the last one saves what was trained."""
+        """Drain all nodes; the last one saves its state."""
         for name in NAMES:
             self._nodes.signal_all(name, signal.SIGCONT)
-            self._nodes.tell(name, signal.SIGTERM)
+            self._nodes.signal_agent(name, signal.SIGTERM)
         for name in NAMES:
             self._nodes.exit_code(name, END_SECONDS)
 
-    def _happen(self, one: Planned) -> None:
+    def _apply(self, one: PlannedEvent) -> None:
         nodes, name = self._nodes, one.node
         if one.kind == "kill":  # a node that has just come back may have no worker yet
             name = next(iter(sorted(self._training(), key=lambda other: other != name)))
@@ -118,39 +117,40 @@ class History:
             "kill": lambda: os.kill(nodes.worker(name), signal.SIGKILL),
             "vanish": lambda: nodes.signal_all(name, signal.SIGKILL),
             "freeze": lambda: nodes.signal_all(name, signal.SIGSTOP),
-            "drain": lambda: nodes.tell(name, signal.SIGTERM),
+            "drain": lambda: nodes.signal_agent(name, signal.SIGTERM),
             "thaw": lambda: nodes.signal_all(name, signal.SIGCONT),
             "return": lambda: nodes.start(name),
         }
-        said = {"at": round(time.time(), 4), "kind": one.kind, "node": f"node-{name}"}
+        entry = {"at": round(time.time(), 4), "kind": one.kind, "node": f"node-{name}"}
         acts[one.kind]()
         with self._events.open("a") as file:
-            file.write(json.dumps(said) + "\n")
+            file.write(json.dumps(entry) + "\n")
         print(f"{one.at:6.1f} s  {one.kind:7} {name}", file=sys.stderr, flush=True)
 
     def _training(self) -> set[str]:
-        """The nodes whose workers took the last step."""
+        """Return the nodes whose workers took the last step."""
         newest = self._nodes.journal("step")[-1]["generation"]
         groups = self._nodes.journal("generation")
         return {str(entry["file"]) for entry in groups if entry["generation"] == newest}
 
 
-def window(run: Run, began: float, ended: float) -> float:
-    """Goodput of the history alone: steps that counted over its seconds, the first start-up left out."""
+def goodput_after_start(run: RunRecord, began: float, ended: float) -> float:
+    """Return the goodput of the history without the first start-up: time of counted steps over its duration."""
     good = sum(s.seconds for s in counted_steps(run.steps).values() if began < s.at <= ended)
     return good / (ended - began)
 
 
-def until(run: Run, ended: float) -> Run:
-    """The run as it was at a time."""
-    return Run(
-        tuple(line for line in run.lines if line.at <= ended),
+def record_until(run: RunRecord, ended: float) -> RunRecord:
+    """Return the run as of a time."""
+    return RunRecord(
+        tuple(entry for entry in run.entries if entry.at <= ended),
         tuple(event for event in run.events if event.at <= ended),
+        blocks=tuple(block for block in run.blocks if block.at <= ended),
     )
 
 
 def verify(run: Path) -> str:
-    """What `trainer.verify` says, at best that every sample was taken exactly once."""
+    """Return the result of `trainer.verify`."""
     done = subprocess.run(
         [sys.executable, "-m", "trainer.verify", str(run)],
         check=False,
@@ -162,7 +162,7 @@ def verify(run: Path) -> str:
 
 
 def main() -> None:
-    """Live through a history, and say what became of its seconds."""
+    """Run a history and report where the time went."""
     options = parse()
     seconds = options.minutes * 60
     planned = plan(options.seed, seconds, options.events)
@@ -177,27 +177,29 @@ def main() -> None:
             nodes = Nodes(folder, etcd, line)
             history = History(nodes, folder / "events.jsonl")
             try:
-                began, ended = history.live(planned, seconds)
+                began, ended = history.run(planned, seconds)
                 loads = (load, os.getloadavg()[2])
                 history.end()
             finally:
                 nodes.close()
-        whole = Folder(nodes.run, folder / "events.jsonl").read()
-        show(until(whole, ended), began, ended, verify(nodes.run), loads, as_json=options.json)
+        whole = FolderReader(nodes.run, folder / "events.jsonl").read()
+        show(
+            record_until(whole, ended), began, ended, verify(nodes.run), loads, as_json=options.json
+        )
         if options.keep:
             shutil.copytree(nodes.run, options.keep / "run")
             shutil.copy(folder / "events.jsonl", options.keep)
 
 
 def parse() -> argparse.Namespace:
-    """The options."""
+    """Parse the options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--events", type=int, default=34, help="how many moments of change")
+    parser.add_argument("--events", type=int, default=34, help="number of events")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--mode", default="live")
+    parser.add_argument("--mode", default="live", choices=["live", "exact"])
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--global-batch", type=int, default=12)
     parser.add_argument("--checkpoint-seconds", type=float, default=30.0)
@@ -207,7 +209,7 @@ def parse() -> argparse.Namespace:
 
 
 def show(
-    run: Run,
+    run: RunRecord,
     began: float,
     ended: float,
     verified: str,
@@ -215,10 +217,10 @@ def show(
     *,
     as_json: bool,
 ) -> None:
-    """The figures, as text with the report's screen, or as JSON."""
+    """Print the figures as text with the report, or as JSON."""
     report = build(run)
     figures = {
-        "goodput_of_the_history": round(window(run, began, ended), 4),
+        "goodput_of_the_history": round(goodput_after_start(run, began, ended), 4),
         "history_seconds": round(ended - began, 1),
         "events": dict(Counter(event.kind for event in run.events)),
         "load_before": round(loads[0], 2),
@@ -235,7 +237,7 @@ def show(
 
 
 def sentence(report: Report, figures: dict[str, object]) -> str:
-    """What was found, in words."""
+    """Return the result as a sentence."""
     of_all = report.goodput.share if report.goodput else 0.0
     return (
         f"goodput {figures['goodput_of_the_history']} over {figures['history_seconds']} s, {of_all:.4f} with the "

@@ -1,7 +1,7 @@
-"""How fast the trainer trains and recovers on this machine: three agents on loopback and a real etcd.
+"""Measure how fast the trainer trains and recovers: three agents on loopback and a real etcd.
 
     python3 -m benchmarks.trainer throughput              # images/s with 1, 2 and 3 workers
-    python3 -m benchmarks.trainer recovery --rounds 5     # each event, median and worst
+    python3 -m benchmarks.trainer recovery --rounds 5     # each event, median and maximum
     python3 -m benchmarks.trainer accuracy --epochs 1     # the whole run of the local stack
 
 Fashion-MNIST comes from Debian's dataset-fashion-mnist, or from --source.
@@ -16,19 +16,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.progress import shown
-from tests.trainer.nodes import NAMES, Nodes, running_etcd
+from benchmarks.progress import track
+from tests.trainer.elastic.nodes import NAMES, Nodes, running_etcd
 from trainer.prepare import DEBIAN_FOLDER, prepare_fashion_mnist
 
 START_SECONDS = 300
 
 
 def main() -> None:
-    """Measure what is asked for and print one line a figure."""
+    """Run the selected measurement and print one line for each figure."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=["throughput", "recovery", "accuracy"])
+    parser.add_argument("measurement", choices=["throughput", "recovery", "accuracy"])
     parser.add_argument("--source", type=Path, default=DEBIAN_FOLDER)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=1)
@@ -40,13 +40,13 @@ def main() -> None:
         prepare_fashion_mnist(options.source, folder / "data")
         with running_etcd(folder) as etcd:
             measure = {"throughput": throughput, "recovery": recovery, "accuracy": accuracy}
-            measure[options.what](folder, etcd, options)
+            measure[options.measurement](folder, etcd, options)
 
 
 def begin(
     folder: Path, etcd: str, options: argparse.Namespace, names: tuple[str, ...], *more: str
 ) -> Nodes:
-    """Start nodes of one job."""
+    """Start the nodes of one job."""
     fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(folder / "data")]
     fixed += [
         "--global-batch",
@@ -61,7 +61,7 @@ def begin(
 
 
 def throughput(folder: Path, etcd: str, options: argparse.Namespace) -> None:
-    """Images per second of each world size, the first two steps left out."""
+    """Measure images per second for each world size, without the first two steps."""
     for count in (1, 2, 3):
         nodes = begin(
             folder, etcd, options, NAMES[:count], "--max-steps", "14", f"--fresh=of-{count}"
@@ -79,18 +79,18 @@ def throughput(folder: Path, etcd: str, options: argparse.Namespace) -> None:
 
 
 def recovery(folder: Path, etcd: str, options: argparse.Namespace) -> None:
-    """Seconds from each event to the survivors' next step, and the steps that were repeated."""
+    """Measure the seconds from each event to the survivors' next step, and the repeated steps."""
     nodes = begin(folder, etcd, options, NAMES, "--epochs", "50")
     events: dict[str, Callable[[str], None]] = {
-        "drain": lambda name: nodes.tell(name, signal.SIGTERM),
+        "drain": lambda name: nodes.signal_agent(name, signal.SIGTERM),
         "vanish": lambda name: nodes.signal_all(name, signal.SIGKILL),
         "freeze": lambda name: nodes.signal_all(name, signal.SIGSTOP),
     }
     try:
         for kind, act in events.items():
             rounds = [
-                _one(nodes, kind, act, NAMES[number % 3])
-                for number in shown(range(options.rounds), kind, options.rounds)
+                _measure_event(nodes, kind, act, NAMES[number % 3])
+                for number in track(range(options.rounds), kind, options.rounds)
             ]
             seconds, lost, joins = zip(*rounds, strict=True)
             print(
@@ -101,10 +101,10 @@ def recovery(folder: Path, etcd: str, options: argparse.Namespace) -> None:
         nodes.close()
 
 
-def _one(
+def _measure_event(
     nodes: Nodes, kind: str, act: Callable[[str], None], name: str
 ) -> tuple[float, int, float]:
-    """One event and the node's return: seconds to the next step, steps repeated, pause at the join."""
+    """Measure one event and the return: seconds to the next step, repeated steps, pause at the join."""
     nodes.next_step(time.time() - 5, 3, START_SECONDS)
     at = time.time()
     act(name)
@@ -120,7 +120,7 @@ def _one(
 
 
 def accuracy(folder: Path, etcd: str, options: argparse.Namespace) -> None:
-    """The whole run with three workers, undisturbed."""
+    """Measure the accuracy of a whole undisturbed run with three workers."""
     began = time.monotonic()
     nodes = begin(folder, etcd, options, NAMES, "--epochs", str(options.epochs))
     try:

@@ -1,1 +1,1 @@
-"""What a stack declares: typed configuration in, Pulumi resources out."""
+"""Components of a stack: its typed configuration, and the Pulumi resources that it declares."""

@@ -1,44 +1,56 @@
-"""TrainingStack: puts the parts together and owns their order.
+"""TrainingStack: declares all workloads of a stack and their order.
 
-Created: namespace, quota and network policies, services of the GPU nodes, storage, etcd, controller,
-data preparation, job. Destroyed the other way round, so that the job's pods are gone before the
-controller that cleans up after them, and nothing holds the claim when it goes. Each part waits for
-all that went before it, although some could start side by side: in seconds that costs little, and a
-half-made stack always is a prefix of a whole one.
+Order of creation: namespace, quota and network policies, services of the GPU nodes, storage, etcd,
+controller, data preparation, job. Deletion is the reverse, so that the job's pods end before the
+controller that cleans up after them, and no pod uses the claim when it is deleted. Each component
+waits for all earlier ones, although some could be created in parallel: that costs a few seconds, and
+an interrupted `up` always leaves a prefix of the complete stack.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
 from pulumi_kubernetes import core, meta
 
-from components.cluster import Cluster
+from components.component import Component
 from components.config import StackConfig
+from components.interface import Cluster, VolumeSource
 from components.job.data_prep import DataPrep, DataPrepArgs
 from components.job.elastic_job import ElasticTrainingJob, ElasticTrainingJobArgs
-from components.part import Part
+from components.platform.claim import SharedClaim, SharedClaimArgs
 from components.platform.elastic_controller import ElasticController, ElasticControllerArgs
 from components.platform.etcd import Etcd, EtcdArgs
 from components.platform.governance import Governance, GovernanceArgs
-from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, job_lines
-from components.platform.node_services import NodeServices, NodeServicesArgs, wanted
-from components.storage import VolumeSource
-from components.storage.claim import SharedClaim, SharedClaimArgs
-
-NAMESPACE = "elastic-job"  # upstream's, and that of the RBAC in manifests/
+from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, job_rules
+from components.platform.node_services import NAMESPACE as SYSTEM_NAMESPACE
+from components.platform.node_services import NodeServices, NodeServicesArgs, is_needed
+from everstep.catalog.names import JOB_NAMESPACE
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStackArgs:
-    """What to declare, on which cluster, over which volume."""
+    """Arguments of a TrainingStack.
+
+    Attributes:
+        config: the whole validated configuration.
+        cluster: the cluster on which it runs.
+        volume: the volume that the workers share.
+    """
 
     config: StackConfig
     cluster: Cluster
     volume: VolumeSource
 
 
-class TrainingStack(Part):
-    """Everything that elastic training needs in a cluster, and the training itself."""
+class TrainingStack(Component):
+    """An elastic training job and everything that it needs in a cluster.
+
+    Attributes:
+        outputs: stack outputs.
+    """
+
+    outputs: Mapping[str, pulumi.Input[str]]
 
     def __init__(
         self, name: str, args: TrainingStackArgs, opts: pulumi.ResourceOptions | None = None
@@ -54,21 +66,21 @@ class TrainingStack(Part):
         self._controller = self._declare_controller()
         self._data = self._declare_data()
         self._job = self._declare_job()
-        self.outputs = self._describe()
-        self.register_outputs(self.outputs)
+        self.outputs = self._stack_outputs()
+        self.register_outputs(dict(self.outputs))
 
     @property
     def _namespace_name(self) -> pulumi.Output[str]:
-        return self._namespace.metadata.apply(lambda metadata: metadata.name or NAMESPACE)
+        return self._namespace.metadata.apply(lambda metadata: metadata.name or JOB_NAMESPACE)
 
     def _declare_namespace(self) -> core.v1.Namespace:
-        # Upstream's types are Kubernetes 1.15's: it drops the seccomp profile of the pods it makes,
-        # and `restricted` asks for one.
+        # The upstream controller has the types of Kubernetes 1.15: it drops the seccomp profile of
+        # the pods that it creates, which `restricted` requires.
         level = "baseline" if self._upstream else "restricted"
         return core.v1.Namespace(
             f"{self.name}-namespace",
             metadata=meta.v1.ObjectMetaArgs(
-                name=NAMESPACE,
+                name=JOB_NAMESPACE,
                 labels={
                     "app.kubernetes.io/part-of": "everstep",
                     "pod-security.kubernetes.io/enforce": level,
@@ -83,7 +95,7 @@ class TrainingStack(Part):
         return self._args.config.controller.kind == "upstream"
 
     def _declare_guards(self) -> list[pulumi.Resource]:
-        """Declare what holds for all pods, before there are any."""
+        """Declare quota, priorities and network policies, before any pod exists."""
         config = self._args.config.platform
         governance = Governance(
             f"{self.name}-governance",
@@ -96,17 +108,24 @@ class TrainingStack(Part):
             return [governance]
         policies = NetworkPolicies(
             f"{self.name}-network",
-            NetworkPoliciesArgs(namespace=self._namespace_name, lines=job_lines()),
+            NetworkPoliciesArgs(
+                namespace=self._namespace_name,
+                rules=job_rules(with_controller=not self._upstream),
+            ),
             self.child(after=[self._namespace]),
         )
         return [governance, policies]
 
-    def _declare_node_services(self) -> list[pulumi.Resource]:
-        args = NodeServicesArgs(config=self._args.config.platform, cluster=self._args.cluster)
-        if not wanted(args):
+    def _declare_node_services(self) -> list[NodeServices]:
+        args = NodeServicesArgs(
+            config=self._args.config.platform,
+            cluster=self._args.cluster,
+            with_controller=self._upstream,
+        )
+        if not is_needed(args):
             return []
-        after = self.child(after=self._guards)
-        return [NodeServices(f"{self.name}-nodes", args, after)]
+        opts = self.child(after=self._guards)
+        return [NodeServices(f"{self.name}-nodes", args, opts)]
 
     def _declare_storage(self) -> SharedClaim:
         return SharedClaim(
@@ -123,7 +142,6 @@ class TrainingStack(Part):
                 namespace=self._namespace_name,
                 placement=self._args.cluster.system_pool,
                 storage=self._storage.storage,
-                rejoin_image=self._args.config.platform.spot.image,
             ),
             self.child(after=[self._storage]),
         )
@@ -134,13 +152,19 @@ class TrainingStack(Part):
             ElasticControllerArgs(
                 config=self._args.config.controller,
                 namespace=self._namespace_name,
+                system_namespace=next(
+                    (services.namespace for services in self._services), SYSTEM_NAMESPACE
+                ),
                 placement=self._args.cluster.system_pool,
             ),
             self.child(after=[self._etcd]),
         )
 
-    def _declare_data(self) -> DataPrep:
+    def _declare_data(self) -> DataPrep | None:
+        """Declare the preparation of the trainer's data set; a program of the user has its own data."""
         config = self._args.config
+        if config.job.command:
+            return None
         return DataPrep(
             f"{self.name}-data",
             DataPrepArgs(
@@ -159,30 +183,31 @@ class TrainingStack(Part):
             f"{self.name}-job",
             ElasticTrainingJobArgs(
                 config=config.job,
-                dataset=config.data.dataset,
-                data=self._data.folder,
+                dataset=config.data.dataset if self._data else None,
+                data=self._data.folder if self._data else None,
                 endpoint=self._etcd.endpoint,
                 namespace=self._namespace_name,
                 placement=self._args.cluster.gpu_pool,
                 storage=self._storage.storage,
                 upstream=self._upstream,
                 efa_interfaces=self._args.cluster.efa_interfaces,
+                scales_from_zero=self._args.cluster.scales_from_zero,
             ),
-            self.child(after=[self._data]),
+            self.child(after=[self._data or self._controller]),
         )
 
-    def _describe(self) -> dict[str, pulumi.Input[str]]:
-        """Give what `pulumi stack output` shows."""
-        config, where = self._args.config, self._storage.storage.where
+    def _stack_outputs(self) -> dict[str, pulumi.Input[str]]:
+        """Return the outputs of the stack, which `pulumi stack output` shows."""
+        config, location = self._args.config, self._storage.storage.location
         cluster = self._args.cluster
-        of_the_cloud = {"clusterName": cluster.name, "clusterEndpoint": cluster.endpoint}
+        cloud_outputs = {"clusterName": cluster.name, "clusterEndpoint": cluster.endpoint}
         return {
-            **{name: value for name, value in of_the_cloud.items() if value is not None},
+            **{name: value for name, value in cloud_outputs.items() if value is not None},
             "job": config.job.name,
             "namespace": self._namespace_name,
-            "volumePath": where,
-            "checkpoints": pulumi.Output.concat(where, "/", self._job.run, "/checkpoints"),
-            "journal": pulumi.Output.concat(where, "/", self._job.run, "/journal"),
+            "volumePath": location,
+            "checkpoints": pulumi.Output.concat(location, "/", self._job.run, "/checkpoints"),
+            "journal": pulumi.Output.concat(location, "/", self._job.run, "/journal"),
             "follow": "everstep follow",
             "image": config.job.image,
             "controller": self._controller.image,

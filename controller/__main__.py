@@ -1,4 +1,4 @@
-"""The controller's process: read the flags, stand by for the lease, then make passes until asked to end."""
+"""The command `python3 -m controller`."""
 
 import argparse
 import asyncio
@@ -14,30 +14,29 @@ from functools import partial
 
 from kubernetes import client
 
-from controller.cluster import Cluster, settings_for
+from controller.client import KubernetesClient, client_configuration
 from controller.leader import Candidate, keep_leading, wait_to_lead
 from controller.metrics import Metrics, serve
 from controller.operator import Operator
 from controller.reconcile import Reconciler
-from controller.scaling import Patience
+from controller.scaling import Timeouts
+from everstep.catalog.names import JOB_NAMESPACE
 
 log = logging.getLogger("controller")
 
-DEFAULT_NAMESPACE = "elastic-job"
-
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python3 -m controller",
-        description="Runs ElasticJobs: makes their workers and replaces those that are lost.",
+        description="Run ElasticJobs: create their workers and replace lost ones.",
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--namespace", default=os.environ.get("POD_NAMESPACE", DEFAULT_NAMESPACE),
-        help="the namespace whose ElasticJobs are run (default: $POD_NAMESPACE, else %(default)s)",
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument(
+        "--namespace", default=os.environ.get("POD_NAMESPACE", JOB_NAMESPACE),
+        help="namespace whose ElasticJobs are run (default: $POD_NAMESPACE, else %(default)s)",
     )  # fmt: skip
-    where.add_argument(
+    scope.add_argument(
         "--all-namespaces",
         action="store_true",
         help="run the ElasticJobs of every namespace; needs a ClusterRole",
@@ -51,27 +50,31 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--leader-elect",
         action="store_true",
-        help="of several controllers let one act (by a Lease in its namespace)",
+        help="let only one of several controllers act (by a Lease in its namespace)",
     )
     parser.add_argument(
         "--kubeconfig",
-        help="how to reach the cluster (default: the pod's own account, else $KUBECONFIG)",
+        help="kubeconfig of the cluster (default: the pod's service account, else $KUBECONFIG)",
     )
-    patience = Patience()
-    for name, seconds, what in (
+    timeouts = Timeouts()
+    for name, seconds, event in (
         (
             "--scale-down-after",
-            patience.down_seconds,
-            "a worker that waits for a machine is given up",
+            timeouts.down_seconds,
+            "an unscheduled worker is removed",
         ),
-        ("--scale-up-after", patience.up_seconds, "room for another worker is believed in"),
-        ("--ask-after", patience.ask_seconds, "a job with fewer workers than may be asks for one"),
+        ("--scale-up-after", timeouts.up_seconds, "capacity for another worker is used"),
+        (
+            "--request-capacity-after",
+            timeouts.request_seconds,
+            "a job below its maximum requests one more worker",
+        ),
     ):
         parser.add_argument(
             name, type=float, default=seconds, metavar="SECONDS",
-            help=f"for jobs that follow capacity: when {what} (default: %(default)g)",
+            help=f"for jobs that follow capacity: seconds until {event} (default: %(default)g)",
         )  # fmt: skip
-    parser.add_argument("--verbose", action="store_true", help="log more")
+    parser.add_argument("--verbose", action="store_true", help="log debug messages")
     return parser.parse_args(arguments)
 
 
@@ -88,54 +91,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Process:
-    """One running controller: its threads, its signals and its end."""
+    """A controller process: its threads and its signals."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.stop = threading.Event()
         self.lost = False
         self.metrics = Metrics()
-        settings = partial(settings_for, options.kubeconfig)
-        self.cluster = Cluster(client.ApiClient(settings()))
-        patience = Patience(
+        configuration = partial(client_configuration, options.kubeconfig)
+        self.client = KubernetesClient(client.ApiClient(configuration()))
+        timeouts = Timeouts(
             down_seconds=options.scale_down_after,
             up_seconds=options.scale_up_after,
-            ask_seconds=options.ask_after,
+            request_seconds=options.request_capacity_after,
         )
-        reconciler = Reconciler(self.cluster, self.metrics, patience=patience)
+        reconciler = Reconciler(self.client, self.metrics, timeouts=timeouts)
         namespace = None if options.all_namespaces else options.namespace
-        self.operator = Operator(reconciler, namespace, settings)
+        self.operator = Operator(reconciler, namespace, configuration)
         identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-        self.candidate = Candidate(self.cluster, options.namespace, identity)
+        self.candidate = Candidate(self.client, options.namespace, identity)
 
     def run(self) -> int:
-        """Serve, lead, reconcile; 0 when asked to end, 1 when the lease was lost (start anew to stand by)."""
+        """Run until SIGTERM (return 0) or until the lease is lost (return 1, for a restart)."""
         server = serve(self.metrics, self.options.metrics_port, self.operator.alive)
         log.info("metrics and health on port %d", server.server_port)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop.set())
         if self.options.leader_elect and not wait_to_lead(
-            self.candidate, self.stop, self.operator.still_here
+            self.candidate, self.stop, self.operator.record_heartbeat
         ):
             return 0
         self.metrics.leads.set(1)
         asyncio.run(self._lead())
         server.shutdown()
         if self.options.leader_elect and not self.lost:
-            self.candidate.give_back()
+            self.candidate.release()
         return 1 if self.lost else 0
 
     async def _lead(self) -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
-        def end() -> None:
+        def on_lost() -> None:
             self.lost = True
             loop.call_soon_threadsafe(stop.set)
 
         if self.options.leader_elect:
             threading.Thread(
                 target=keep_leading,
-                args=(self.candidate, self.stop, end),
+                args=(self.candidate, self.stop, on_lost),
                 name="lease",
                 daemon=True,
             ).start()

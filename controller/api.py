@@ -1,10 +1,10 @@
-"""What an ElasticJob asks for, read from its JSON and checked.
+"""An ElasticJob, parsed from its JSON and validated.
 
 The API is the TorchElastic controller's (`elastic.pytorch.org/v1alpha1`), so that a manifest for
-that controller runs here. The custom resource's schema refuses most nonsense already; the rules are
-checked here again because a cluster may still hold the older, laxer schema. A faulty spec is a
-value with its faults listed, not an exception: the controller must say so in the status and go on
-with the spec before it.
+that controller runs here. The schema of the custom resource rejects most invalid specs; the rules
+are checked again because a cluster may still have the older, laxer schema. The faults of an invalid
+spec are values, not exceptions: the controller reports them in the status and continues with the
+last valid spec.
 """
 
 import re
@@ -13,21 +13,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from controller.observed import WORKER_CONTAINER
-from controller.scaling import ANNOTATION, Scaling
+from controller.scaling import Scaling
 from controller.status import Status
+from everstep.catalog.names import SCALING_ANNOTATION, WORKER_CONTAINER
 
-GROUP = "elastic.pytorch.org"
-VERSION = "v1alpha1"
-KIND = "ElasticJob"
-PLURAL = "elasticjobs"
 DEFAULT_BACKOFF_LIMIT = 6  # the same as a Kubernetes Job's
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-DNS_LABEL_LENGTH = 63  # RFC 1035; a worker's headless Service is named as its pod is
+DNS_LABEL_LENGTH = 63  # RFC 1035; a worker's headless Service has the name of its pod
 
 
 class CleanPodPolicy(StrEnum):
-    """Which pods go when the job is over."""
+    """Pods to delete when the job has finished."""
 
     NONE = "None"
     RUNNING = "Running"
@@ -35,7 +31,7 @@ class CleanPodPolicy(StrEnum):
 
 
 class RestartPolicy(StrEnum):
-    """What the end of a worker means."""
+    """Consequence of a worker's exit."""
 
     EXIT_CODE = "ExitCode"
     ON_FAILURE = "OnFailure"
@@ -45,7 +41,7 @@ class RestartPolicy(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RunPolicy:
-    """How a job may end, and what is left of it."""
+    """Limits of a job's run, and the clean-up after it."""
 
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.NONE
     ttl_seconds_after_finished: int | None = None
@@ -56,7 +52,7 @@ class RunPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """A spec without faults; `source` is the JSON it was read from."""
+    """A valid spec; `source` is its JSON."""
 
     rendezvous_endpoint: str
     replicas: int
@@ -69,30 +65,29 @@ class Spec:
 
     @property
     def backoff_limit(self) -> int:
-        """Failures in a row that a worker is allowed; `Never` allows none, whatever the run policy says."""
+        """Consecutive failures allowed for each worker; none with `Never`, regardless of the run policy."""
         return 0 if self.restart_policy is RestartPolicy.NEVER else self.run_policy.backoff_limit
 
     @property
     def bounds(self) -> str:
-        """How few and how many workers train together, as torchrun's --nnodes takes it."""
+        """Minimum and maximum number of workers, in the format of torchrun's --nnodes."""
         return f"{self.min_replicas}:{self.max_replicas}"
 
     @property
     def suspended(self) -> bool:
-        """Whether the job is to have no workers for now."""
+        """True if the job must have no workers."""
         return self.run_policy.suspend or self.replicas == 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticJob:
-    """One ElasticJob as the API server holds it.
+    """An ElasticJob.
 
     Attributes:
-        spec: what to act on: the object's spec, or, if that is faulty, the last one without faults.
-            None where there was never one.
-        faults: what is wrong with the object's spec now, each with its remedy; empty for a good
-            one.
-        scaling: who decides how many workers it has.
+        spec: the object's spec, or the last valid one if that is invalid; None if there was never a
+            valid one.
+        faults: faults of the object's current spec, each with its fix; empty for a valid spec.
+        scaling: source of the number of workers.
     """
 
     name: str
@@ -102,7 +97,7 @@ class ElasticJob:
     spec: Spec | None
     faults: tuple[str, ...]
     status: Status
-    deleting: bool = False
+    terminating: bool = False
     scaling: Scaling = Scaling.FIXED
 
     def worker_name(self, index: int) -> str:
@@ -110,22 +105,22 @@ class ElasticJob:
         return f"{self.name}-worker-{index}"
 
 
-def read_job(source: Mapping[str, Any], refusal: str | None = None) -> ElasticJob:
-    """Read an ElasticJob from its JSON.
+def read_job(source: Mapping[str, Any], rejection: str | None = None) -> ElasticJob:
+    """Parse an ElasticJob's JSON.
 
     Args:
         source: the object as the API server returns it.
-        refusal: why the API server would not take a pod made from this spec, where it said so.
+        rejection: reason for which the API server rejects a pod with this spec; None if it does not.
     """
     metadata = source["metadata"]
-    status = Status.read(source.get("status") or {})
+    status = Status.from_json(source.get("status") or {})
     spec, faults = read_spec(source.get("spec") or {}, metadata["name"])
-    scaling = (metadata.get("annotations") or {}).get(ANNOTATION, Scaling.FIXED)
+    scaling = (metadata.get("annotations") or {}).get(SCALING_ANNOTATION, Scaling.FIXED)
     if scaling not in list(Scaling):
         faults = (*faults, _fault_of_scaling(scaling))
         spec, scaling = None, Scaling.FIXED
-    if refusal:
-        spec, faults = None, (*faults, refusal)
+    if rejection:
+        spec, faults = None, (*faults, rejection)
     if spec is None and status.last_valid_spec:
         spec, _ = read_spec(status.last_valid_spec, metadata["name"])
     return ElasticJob(
@@ -136,13 +131,13 @@ def read_job(source: Mapping[str, Any], refusal: str | None = None) -> ElasticJo
         spec=spec,
         faults=faults,
         status=status,
-        deleting="deletionTimestamp" in metadata,
+        terminating="deletionTimestamp" in metadata,
         scaling=Scaling(scaling),
     )
 
 
 def read_spec(source: Mapping[str, Any], job_name: str) -> tuple[Spec | None, tuple[str, ...]]:
-    """Read a spec; return it and no faults, or None and every fault found."""
+    """Parse a spec; return it without faults, or None with all faults."""
     worker = _mapping(_mapping(source.get("replicaSpecs")).get("Worker"))
     faults = [
         *_faults_of_workers(worker),
@@ -159,8 +154,8 @@ def read_spec(source: Mapping[str, Any], job_name: str) -> tuple[Spec | None, tu
     return Spec(
         rendezvous_endpoint=source["rdzvEndpoint"],
         replicas=replicas,
-        # Without a bound the number of replicas is it, as in the upstream controller; 0 replicas
-        # suspend the job, and a worker made after that must still find a bound of 1.
+        # Bounds default to the number of replicas, as in the upstream controller. 0 replicas suspend
+        # the job; workers created after that still need a bound of at least 1.
         min_replicas=source.get("minReplicas") or max(replicas, 1),
         max_replicas=source.get("maxReplicas") or max(replicas, 1),
         restart_policy=RestartPolicy(worker.get("restartPolicy") or RestartPolicy.EXIT_CODE),
@@ -183,7 +178,7 @@ def _read_run_policy(source: Mapping[str, Any]) -> RunPolicy:
 
 def _faults_of_workers(worker: Mapping[str, Any]) -> list[str]:
     where, faults = "spec.replicaSpecs.Worker", []
-    if not _whole(worker.get("replicas"), least=0):
+    if not _is_whole(worker.get("replicas"), minimum=0):
         faults.append(
             f"{where}.replicas is {worker.get('replicas')!r}; set it to a whole number, 0 or more"
         )
@@ -193,36 +188,36 @@ def _faults_of_workers(worker: Mapping[str, Any]) -> list[str]:
     containers = _mapping(_mapping(worker.get("template")).get("spec")).get("containers") or []
     if not any(_mapping(container).get("name") == WORKER_CONTAINER for container in containers):
         faults.append(
-            f"{where}.template has no container named {WORKER_CONTAINER}; give the one that trains this name, "
-            "since its exit code decides what becomes of the worker"
+            f"{where}.template has no container named {WORKER_CONTAINER}; use this name for the one that trains, "
+            "since its exit code determines what happens to the worker"
         )
     return faults
 
 
 def _faults_of_range(source: Mapping[str, Any], replicas: object) -> list[str]:
-    least, most = source.get("minReplicas"), source.get("maxReplicas")
+    minimum, maximum = source.get("minReplicas"), source.get("maxReplicas")
     faults = [
         f"spec.{name} is {value!r}; set it to a whole number, 1 or more, or leave it out"
-        for name, value in (("minReplicas", least), ("maxReplicas", most))
-        if value is not None and not _whole(value, least=1)
+        for name, value in (("minReplicas", minimum), ("maxReplicas", maximum))
+        if value is not None and not _is_whole(value, minimum=1)
     ]
     if faults or not isinstance(replicas, int):
         return faults
-    if least is not None and most is not None and least > most:
+    if minimum is not None and maximum is not None and minimum > maximum:
         return [
-            f"spec.minReplicas ({least}) is more than spec.maxReplicas ({most}); lower one or raise the other"
+            f"spec.minReplicas ({minimum}) is more than spec.maxReplicas ({maximum}); lower one or raise the other"
         ]
-    if least is not None and 0 < replicas < least:
+    if minimum is not None and 0 < replicas < minimum:
         return [
             (
-                f"spec.replicaSpecs.Worker.replicas ({replicas}) is less than spec.minReplicas ({least}), so training "
-                "could never start; raise replicas or lower minReplicas"
+                f"spec.replicaSpecs.Worker.replicas ({replicas}) is less than spec.minReplicas ({minimum}), so "
+                "training could never start; raise replicas or lower minReplicas"
             )
         ]
-    if most is not None and replicas > most:
+    if maximum is not None and replicas > maximum:
         return [
             (
-                f"spec.replicaSpecs.Worker.replicas ({replicas}) is more than spec.maxReplicas ({most}), so the "
+                f"spec.replicaSpecs.Worker.replicas ({replicas}) is more than spec.maxReplicas ({maximum}), so the "
                 "workers above it could never join; lower replicas or raise maxReplicas"
             )
         ]
@@ -231,13 +226,13 @@ def _faults_of_range(source: Mapping[str, Any], replicas: object) -> list[str]:
 
 def _faults_of_run_policy(source: Mapping[str, Any]) -> list[str]:
     faults = [
-        f"spec.RunPolicy.{name} is {source[name]!r}; set it to a whole number, {least} or more, or leave it out"
-        for name, least in (
+        f"spec.RunPolicy.{name} is {source[name]!r}; set it to a whole number, {minimum} or more, or leave it out"
+        for name, minimum in (
             ("ttlSecondsAfterFinished", 0),
             ("activeDeadlineSeconds", 1),
             ("backoffLimit", 0),
         )
-        if source.get(name) is not None and not _whole(source[name], least=least)
+        if source.get(name) is not None and not _is_whole(source[name], minimum=minimum)
     ]
     policy = source.get("cleanPodPolicy")
     if policy and policy not in list(CleanPodPolicy):
@@ -247,26 +242,26 @@ def _faults_of_run_policy(source: Mapping[str, Any]) -> list[str]:
     return faults
 
 
-def _faults_of_name(name: str, most: int) -> list[str]:
-    longest = f"{name}-worker-{max(most, 1) - 1}"
+def _faults_of_name(name: str, max_workers: int) -> list[str]:
+    longest = f"{name}-worker-{max(max_workers, 1) - 1}"
     if DNS_LABEL.fullmatch(name) and len(longest) <= DNS_LABEL_LENGTH:
         return []
     return [
         (
             f"metadata.name is {name!r}; its workers and their Services are named like {longest!r}, which must be "
-            f"at most {DNS_LABEL_LENGTH} lower-case letters, digits and '-', beginning with a letter; make the job "
-            "anew under such a name"
+            f"at most {DNS_LABEL_LENGTH} lower-case letters, digits and '-', beginning with a letter; create "
+            "the job again with such a name"
         )
     ]
 
 
-def _fault_of_scaling(said: str) -> str:
-    return f"metadata.annotations[{ANNOTATION}] is {said!r}; use one of {', '.join(Scaling)}, or leave it out"
+def _fault_of_scaling(value: str) -> str:
+    return f"metadata.annotations[{SCALING_ANNOTATION}] is {value!r}; use one of {', '.join(Scaling)}, or leave it out"
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _whole(value: object, *, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _is_whole(value: object, *, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum

@@ -1,9 +1,9 @@
-"""Leader election by a Lease: of several controllers one acts, the others stand by.
+"""Leader election with a Lease: one of several controllers acts, the others stand by.
 
-kopf's own peering needs a resource definition of its own, and its peers give way, which two of
-equal priority do by stopping both. A `coordination.k8s.io` Lease is what Kubernetes' own
-controllers use. Two leaders for a moment would do no harm: pods have fixed names and the status is
-written only over the version that was read.
+kopf's peering needs a custom resource, and two peers of equal priority stop each other. A
+`coordination.k8s.io` Lease is what Kubernetes' own controllers use. Two leaders at the same time do
+no harm for a moment: pods have fixed names, and a status is written only if it has not
+changed since it was read.
 """
 
 import logging
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from controller.cluster import CONFLICT, NOT_FOUND, Cluster, Json, Refused
+from controller.client import CONFLICT, NOT_FOUND, ApiError, Json, KubernetesClient
 
 log = logging.getLogger(__name__)
 
@@ -25,20 +25,20 @@ LEASE_NAME = "elasticjob-controller"
 
 @dataclass
 class Candidate:
-    """One controller that wants to lead.
+    """A candidate for leadership.
 
-    Whether another's lease has lapsed is judged by how long it was not seen to change, on this
-    machine's clock, since the clocks of two machines need not agree.
+    Another candidate's lease has expired if it did not change for its duration on this machine's
+    clock: the clocks of two machines may differ.
     """
 
-    cluster: Cluster
+    client: KubernetesClient
     namespace: str
     identity: str
     clock: Callable[[], float] = time.monotonic
-    _seen: tuple[str, float] = field(default=("", 0.0))
+    _observed: tuple[str, float] = field(default=("", 0.0))
 
     def try_to_lead(self) -> bool:
-        """Take the lease, or renew it; say whether it is ours now."""
+        """Acquire or renew the lease; return True if this candidate holds it."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         try:
             lease = self._read(f"{path}/{LEASE_NAME}")
@@ -49,88 +49,88 @@ class Candidate:
                     "kind": "Lease",
                     "metadata": metadata,
                 }
-                self.cluster.request("POST", path, {**body, "spec": self._claim({})})
+                self.client.request("POST", path, {**body, "spec": self._lease_spec({})})
                 return True
             spec = lease.get("spec") or {}
-            if not self._free(lease["metadata"]["resourceVersion"], spec):
+            if not self._available(lease["metadata"]["resourceVersion"], spec):
                 return False
-            self.cluster.request(
-                "PUT", f"{path}/{LEASE_NAME}", {**lease, "spec": self._claim(spec)}
+            self.client.request(
+                "PUT", f"{path}/{LEASE_NAME}", {**lease, "spec": self._lease_spec(spec)}
             )
-        except Refused as refused:
-            if refused.code == CONFLICT:  # another one was quicker
+        except ApiError as error:
+            if error.code == CONFLICT:  # another candidate was faster
                 return False
             raise
         return True
 
-    def give_back(self) -> None:
-        """Let another controller lead at once."""
+    def release(self) -> None:
+        """Release the lease, so that another candidate can lead at once."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{LEASE_NAME}"
         try:
             lease = self._read(path)
             if lease and lease["spec"].get("holderIdentity") == self.identity:
-                self.cluster.request(
+                self.client.request(
                     "PUT", path, {**lease, "spec": {**lease["spec"], "holderIdentity": ""}}
                 )
-        except Exception:  # we are ending: the lease lapses by itself
-            log.warning("the lease could not be given back; it lapses in %d s", LEASE_SECONDS)
+        except Exception:  # the process ends; the lease expires by itself
+            log.warning("the lease could not be released; it expires in %d s", LEASE_SECONDS)
 
     def _read(self, path: str) -> Json:
         try:
-            return self.cluster.request("GET", path)
-        except Refused as refused:
-            if refused.code == NOT_FOUND:
+            return self.client.request("GET", path)
+        except ApiError as error:
+            if error.code == NOT_FOUND:
                 return None
             raise
 
-    def _free(self, version: str, spec: dict[str, Any]) -> bool:
+    def _available(self, version: str, spec: dict[str, Any]) -> bool:
         holder = spec.get("holderIdentity")
         if not holder or holder == self.identity:
             return True
-        if self._seen[0] != version:
-            self._seen = (version, self.clock())
-        return self.clock() - self._seen[1] > (spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+        if self._observed[0] != version:
+            self._observed = (version, self.clock())
+        return self.clock() - self._observed[1] > (
+            spec.get("leaseDurationSeconds") or LEASE_SECONDS
+        )
 
-    def _claim(self, before: dict[str, Any]) -> dict[str, Any]:
+    def _lease_spec(self, previous: dict[str, Any]) -> dict[str, Any]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        kept = before.get("holderIdentity") == self.identity
+        kept = previous.get("holderIdentity") == self.identity
         return {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": LEASE_SECONDS,
             "renewTime": now,
-            "acquireTime": before.get("acquireTime", now) if kept else now,
-            "leaseTransitions": (before.get("leaseTransitions") or 0) + (not kept),
+            "acquireTime": previous.get("acquireTime", now) if kept else now,
+            "leaseTransitions": (previous.get("leaseTransitions") or 0) + (not kept),
         }
 
 
 def wait_to_lead(candidate: Candidate, stop: threading.Event, beat: Callable[[], None]) -> bool:
-    """Stand by until the lease is ours; return False if told to stop before."""
+    """Wait until the candidate holds the lease; return False if `stop` is set before."""
     while not stop.is_set():
         beat()
         try:
             if candidate.try_to_lead():
-                log.info("%s leads", candidate.identity)
+                log.info("%s is the leader", candidate.identity)
                 return True
-        except (
-            Exception
-        ) as error:  # the API server may be away for a while: this is what standing by is for
+        except Exception as error:  # the API server may be unavailable for a while
             log.warning("the lease cannot be read: %s", error)
         stop.wait(RENEW_SECONDS)
     return False
 
 
 def keep_leading(candidate: Candidate, stop: threading.Event, lost: Callable[[], None]) -> None:
-    """Renew the lease until told to stop; call `lost` once it has lapsed or is another's."""
+    """Renew the lease until `stop` is set; call `lost` once it has expired or is held by another one."""
     renewed = candidate.clock()
     while not stop.wait(RENEW_SECONDS):
         try:
-            ours = candidate.try_to_lead()
-        except Exception as error:  # as above; until it lapses the lease is still ours
+            held = candidate.try_to_lead()
+        except Exception as error:  # as above; the lease is still held until it expires
             log.warning("the lease was not renewed: %s", error)
-            ours = candidate.clock() - renewed < LEASE_SECONDS - RENEW_SECONDS
+            held = candidate.clock() - renewed < LEASE_SECONDS - RENEW_SECONDS
         else:
             renewed = candidate.clock()
-        if not ours:
-            log.error("the lease is lost; another controller leads")
+        if not held:
+            log.error("the lease is lost; another controller is the leader")
             lost()
             return

@@ -1,27 +1,32 @@
-"""What Prometheus can ask of the controller, and whether it is alive."""
+"""The controller's metrics and its health endpoint."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
-from controller.ledger import Cause
+from controller.exit_history import Cause
 from controller.status import ConditionType, Status
+
+REQUEST_SECONDS = 10.0
+"""Time for one request; a client that sends nothing must not occupy its thread indefinitely."""
 
 Environ = dict[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 
 
 class Metrics:
-    """The controller's metrics, in a registry of their own: two controllers in one process do not mix."""
+    """The controller's metrics, in a separate registry for each instance."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.jobs = Gauge(
             "elasticjob_jobs",
-            "Jobs of which a condition is True now.",
+            "Jobs with a condition that is True.",
             ["condition"],
             registry=self.registry,
         )
@@ -33,15 +38,17 @@ class Metrics:
         )
         self.passes = Histogram(
             "elasticjob_reconcile_seconds",
-            "Seconds that one pass over one job took.",
+            "Duration of one reconcile pass over one job in seconds.",
             registry=self.registry,
         )
         self.errors = Counter(
-            "elasticjob_reconcile_errors", "Passes that ended in an error.", registry=self.registry
+            "elasticjob_reconcile_errors",
+            "Reconcile passes that ended in an error.",
+            registry=self.registry,
         )
         self.leads = Gauge(
             "elasticjob_leader",
-            "1 while this controller is the one that acts.",
+            "1 while this controller is the leader.",
             registry=self.registry,
         )
         self._conditions: dict[tuple[str, str], frozenset[str]] = {}
@@ -51,16 +58,18 @@ class Metrics:
         for kind in ConditionType:
             self.jobs.labels(kind)
 
-    def saw(self, key: tuple[str, str], status: Status) -> None:
-        """Count a job under the conditions that hold of it."""
-        held = frozenset(condition.type for condition in status.conditions if condition.holds)
+    def observe_job(self, key: tuple[str, str], status: Status) -> None:
+        """Count a job under its True conditions."""
+        true_conditions = frozenset(
+            condition.type for condition in status.conditions if condition.is_true
+        )
         with self._lock:
             before = self._conditions.get(key, frozenset())
-            self._conditions[key] = held
-        self._move(before, held)
+            self._conditions[key] = true_conditions
+        self._move(before, true_conditions)
 
     def forget(self, key: tuple[str, str]) -> None:
-        """Count a job no longer: it is gone."""
+        """Stop counting a deleted job."""
         with self._lock:
             before = self._conditions.pop(key, frozenset())
         self._move(before, frozenset())
@@ -72,27 +81,42 @@ class Metrics:
             self.jobs.labels(kind).inc()
 
 
-class _Quiet(WSGIRequestHandler):
+class _ThreadingServer(ThreadingMixIn, WSGIServer):
+    """A server with a thread for each connection: an idle client must not delay the kubelet's probe."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  (as in the base class)
+        """Ignore a client that is gone or sent nothing in time; report any other error."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _SilentHandler(WSGIRequestHandler):
+    timeout = REQUEST_SECONDS
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name for it)
-        """Say nothing: a probe every few seconds is no news."""
+        """Log nothing: probes arrive every few seconds."""
 
 
 def serve(metrics: Metrics, port: int, alive: Callable[[], bool]) -> WSGIServer:
-    """Serve /metrics and /healthz on a port (0: any) from a thread of its own; return the server.
+    """Start a server thread for /metrics and /healthz on a port (0: any) and return the server.
 
-    /healthz answers 503 once `alive` says no, so that a kubelet restarts a controller that hangs.
+    /healthz responds with 503 if `alive` returns False, so that the kubelet restarts a controller that hangs.
     """
     scrape = make_wsgi_app(metrics.registry)
 
-    def answer(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    def respond(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] != "/healthz":
             return scrape(environ, start_response)  # type: ignore[no-any-return, unused-ignore]
-        well = alive()
+        healthy = alive()
         start_response(
-            "200 OK" if well else "503 Service Unavailable", [("Content-Type", "text/plain")]
+            "200 OK" if healthy else "503 Service Unavailable", [("Content-Type", "text/plain")]
         )
-        return [b"ok\n" if well else b"no pass of the work queue for too long\n"]
+        return [b"ok\n" if healthy else b"no pass of the work queue for too long\n"]
 
-    server = make_server("", port, answer, handler_class=_Quiet)
+    server = make_server(
+        "", port, respond, server_class=_ThreadingServer, handler_class=_SilentHandler
+    )
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server

@@ -1,36 +1,51 @@
-"""The pods and Services of a job, exactly as the upstream controller makes them: names, labels, arguments, owner."""
+"""A job's pods and Services, with the names, labels, arguments and owner of the upstream controller."""
 
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from controller.api import GROUP, KIND, VERSION, ElasticJob, RestartPolicy, Spec
-from controller.observed import BOUNDS_ANNOTATION
+from controller.api import ElasticJob, RestartPolicy, Spec
+from everstep.catalog.names import (
+    BOUNDS_ANNOTATION,
+    ELASTICJOB_API_VERSION,
+    ELASTICJOB_GROUP,
+    ELASTICJOB_KIND,
+    GROUP_NAME_LABEL,
+    JOB_NAME_LABEL,
+    REPLICA_INDEX_LABEL,
+    REPLICA_TYPE_LABEL,
+    WORKER_REPLICA,
+)
 
+MAX_WEIGHT = 100  # of a preference, in Kubernetes
 POD_RESTART_POLICY = {
     RestartPolicy.EXIT_CODE: "Never",  # the controller replaces the pod, so the kubelet must not restart it
     RestartPolicy.NEVER: "Never",
     RestartPolicy.ON_FAILURE: "OnFailure",
-    # A kubelet told `Always` starts a finished trainer again: such a job could never end.
+    # With `Always` the kubelet would restart a finished trainer, and the job could never end.
     RestartPolicy.ALWAYS: "OnFailure",
 }
 
 
 def selector(job_name: str) -> dict[str, str]:
     """Return the labels that all pods and Services of a job carry."""
-    return {"group-name": GROUP, "job-name": job_name, "replica-type": "worker"}
+    return {
+        GROUP_NAME_LABEL: ELASTICJOB_GROUP,
+        JOB_NAME_LABEL: job_name,
+        REPLICA_TYPE_LABEL: WORKER_REPLICA,
+    }
 
 
 def labels(job_name: str, index: int) -> dict[str, str]:
     """Return the labels of one worker's pod; its Service selects by them."""
-    return {**selector(job_name), "replica-index": str(index)}
+    return {**selector(job_name), REPLICA_INDEX_LABEL: str(index)}
 
 
 def arguments(job_name: str, spec: Spec) -> list[str]:
-    """Return what is put before every container's own arguments.
+    """Return the arguments that precede every container's own.
 
-    A change of the bounds reaches the arguments of new pods only; running ones are told by their
-    annotation, and those that cannot read it keep the bounds that they were started with.
+    Only new pods get changed bounds as arguments. Running pods read them from their annotation;
+    trainers that do not read it keep their initial bounds.
     """
     return [
         "--rdzv_backend=etcd",
@@ -41,10 +56,13 @@ def arguments(job_name: str, spec: Spec) -> list[str]:
 
 
 def render_pod(job: ElasticJob, spec: Spec, index: int) -> dict[str, Any]:
-    """Return one worker's pod, ready to be created."""
+    """Return the manifest of a worker's pod."""
     template = deepcopy(dict(spec.template))
     own = template.get("metadata") or {}
     pod_spec = template.get("spec") or {}
+    record = job.status.workers.get(index)
+    if record and record.failures > spec.backoff_limit and record.failed_on:
+        _avoid_node(pod_spec, record.failed_on)
     pod_spec["restartPolicy"] = POD_RESTART_POLICY[spec.restart_policy]
     for container in pod_spec["containers"]:
         container["args"] = arguments(job.name, spec) + list(container.get("args") or ())
@@ -54,8 +72,16 @@ def render_pod(job: ElasticJob, spec: Spec, index: int) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
 
 
+def _avoid_node(pod_spec: dict[str, Any], node: str) -> None:
+    """Prefer any other node. It is only a preference: without another node the pod still runs."""
+    affinity = pod_spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    other_node = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
+    term = {"weight": MAX_WEIGHT, "preference": {"matchFields": [other_node]}}
+    affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(term)
+
+
 def render_service(job: ElasticJob, index: int) -> dict[str, Any]:
-    """Return one worker's headless Service: it gives the pod its name in DNS, and needs no port for that."""
+    """Return the manifest of a worker's headless Service, which gives the pod its DNS name without a port."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -65,15 +91,15 @@ def render_service(job: ElasticJob, index: int) -> dict[str, Any]:
 
 
 def owned_by(source: Mapping[str, Any], uid: str) -> bool:
-    """Say whether an object's controller is the job with this uid."""
+    """Return True if the job with this uid is an object's controller."""
     owners = source["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner["uid"] == uid for owner in owners)
 
 
 def _metadata(job: ElasticJob, index: int) -> dict[str, Any]:
     owner = {
-        "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": KIND,
+        "apiVersion": ELASTICJOB_API_VERSION,
+        "kind": ELASTICJOB_KIND,
         "name": job.name,
         "uid": job.uid,
         "controller": True,

@@ -1,8 +1,8 @@
-"""One pass over one job: read everything afresh, let `plan` decide, write the status, act, tell.
+"""One reconcile pass over one job: observe, plan, write the status, act, record events.
 
-The status goes first. It remembers which ends of workers were counted; were a failed pod deleted
-before that is written, a crash in between would forget the failure. A status written without the
-actions costs nothing: the next pass finds the same pods and plans the same actions.
+The status is written first, because it records which exits have been counted: if a failed pod were
+deleted before that, a crash in between would lose the failure. A status without the actions does no
+harm: the next pass finds the same pods and plans the same actions.
 """
 
 import logging
@@ -10,131 +10,133 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from controller.actions import Event, Plan
 from controller.api import ElasticJob, read_job
-from controller.cluster import CONFLICT, NOT_FOUND, Cluster, Refused
+from controller.client import CONFLICT, NOT_FOUND, ApiError, KubernetesClient
 from controller.metrics import Metrics
-from controller.observed import read_pod
-from controller.plan import is_over, plan
+from controller.objects import read_pod
+from controller.observed_state import DEFAULT_TIMEOUTS, observe
+from controller.plan import plan
 from controller.pods import render_pod, render_service
-from controller.scaling import Patience, Scaling
-from controller.situation import STANDARD_PATIENCE, Event, Plan, look
+from controller.rules.common import has_finished
+from controller.scaling import Scaling, Timeouts
 
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str]  # namespace, name
 
 
-class TryAgain(Exception):  # noqa: N818  (not an error: the world moved on, or an action was refused for now)
-    """The pass could not be finished; another one is needed."""
+class RetryError(Exception):
+    """The pass could not be completed: an object changed, or the API server refused an action."""
 
 
 @dataclass(frozen=True)
 class Reconciler:
-    """Passes over jobs. Safe to use from several threads for different jobs.
+    """Reconciler of jobs. Safe to use from several threads for different jobs.
 
-    `trouble` holds why the last attempt to act for a job failed, to be said in its status; it may
-    be lost, since the next attempt finds out again.
+    `last_errors` has the error of each job's last pass, for its status. It may be lost: the next
+    attempt finds the error again.
     """
 
-    cluster: Cluster
+    client: KubernetesClient
     metrics: Metrics
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    trouble: dict[Key, str] = field(default_factory=dict)
-    patience: Patience = STANDARD_PATIENCE
+    last_errors: dict[Key, str] = field(default_factory=dict)
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
 
     def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return in how many seconds the next is due by itself.
+        """Make one pass; return in how many seconds the next is due without an event; None: unknown.
 
         Raises:
-            TryAgain: something changed under the pass, or the API server refused an action.
-            Refused: the API server could not even be read from or written to.
+            RetryError: the job changed during the pass, or the API server refused an action.
+            ApiError: reading the objects or writing the status failed.
         """
         namespace, name = key
-        source = self.cluster.job(namespace, name)
+        source = self.client.job(namespace, name)
         if source is None:
-            self.trouble.pop(key, None)
+            self.last_errors.pop(key, None)
             self.metrics.forget(key)
             return None
         job = read_job(source)
-        refusal = self.cluster.refusal(job)
-        if refusal:
-            job = read_job(source, refusal)
-        now = self.now().replace(
-            microsecond=0
-        )  # what the status can hold, so that it reads back the same
+        rejection = self.client.pod_rejection(job)
+        if rejection:
+            job = read_job(source, rejection)
+        now = self.now().replace(microsecond=0)  # the resolution of the status
         planned = self._decide(job, now)
-        self.metrics.saw(key, planned.status)
-        written = planned.status.write()
-        if written != (source.get("status") or {}):
-            self._write(source, written)
-            for end in planned.ends:
-                self.metrics.restarts.labels(end.cause).inc()
+        self.metrics.observe_job(key, planned.status)
+        status = planned.status.to_json()
+        if status != (source.get("status") or {}):
+            self._write(source, status)
+            for worker_exit in planned.exits:
+                self.metrics.restarts.labels(worker_exit.cause).inc()
         self._act(key, job, planned, now)
-        if planned.wake is None:
+        if planned.requeue_at is None:
             return None
-        return max((planned.wake - self.now()).total_seconds(), 0.0)
+        return max((planned.requeue_at - self.now()).total_seconds(), 0.0)
 
     def _decide(self, job: ElasticJob, now: datetime) -> Plan:
-        found = self.cluster.owned("pods", job.name, job.namespace, job.uid)
-        pods = [read_pod(item) for item in found]
-        services = self.cluster.owned("services", job.name, job.namespace, job.uid)
-        # Nodes are read after the pods: a node that a pod was bound to was there before it, so one
-        # not found is gone.
-        nodes = self.cluster.nodes(pod.node for pod in pods if pod.node)
+        items = self.client.owned("pods", job.name, job.namespace, job.uid)
+        pods = [read_pod(item) for item in items]
+        services = self.client.owned("services", job.name, job.namespace, job.uid)
+        # Nodes are read after the pods: the node of a pod existed before it, so that a missing one
+        # has been deleted.
+        nodes = self.client.nodes(pod.node for pod in pods if pod.node)
         names = frozenset(item["metadata"]["name"] for item in services)
-        trouble = self.trouble.get((job.namespace, job.name), "")
-        follows = job.scaling is Scaling.CAPACITY and job.spec and not is_over(job.status)
-        room = self.cluster.room(job) if follows else None
-        return plan(look(job, pods, names, nodes, now, trouble, room, self.patience))
+        last_error = self.last_errors.get((job.namespace, job.name), "")
+        follows_capacity = (
+            job.scaling is Scaling.CAPACITY and job.spec and not has_finished(job.status)
+        )
+        schedulable = self.client.count_schedulable(job) if follows_capacity else None
+        return plan(observe(job, pods, names, nodes, now, last_error, schedulable, self.timeouts))
 
     def _write(self, source: dict[str, object], status: dict[str, object]) -> None:
         try:
-            self.cluster.write_status(source, status)
-        except Refused as refused:
-            if refused.code in (CONFLICT, NOT_FOUND):
-                raise TryAgain("the job changed or went meanwhile") from refused
+            self.client.write_status(source, status)
+        except ApiError as error:
+            if error.code in (CONFLICT, NOT_FOUND):
+                raise RetryError("the job was changed or deleted") from error
             raise
 
     def _act(self, key: Key, job: ElasticJob, planned: Plan, now: datetime) -> None:
         for event in planned.events:
-            self._tell(job, event, now)
+            self._record(job, event, now)
         try:
             for deletion in planned.delete_pods:
-                self.cluster.delete_pod(job.namespace, deletion)
-                message = f"deleted {deletion.pod.name}: {deletion.why}"
-                self._tell(job, Event(reason="WorkerDeleted", message=message), now)
+                self.client.delete_pod(job.namespace, deletion)
+                message = f"deleted {deletion.pod.name}: {deletion.reason}"
+                self._record(job, Event(reason="WorkerDeleted", message=message), now)
             for name in planned.delete_services:
-                self.cluster.delete_service(job.namespace, name)
+                self.client.delete_service(job.namespace, name)
             for index in planned.create_services:
-                self.cluster.create("services", job.namespace, render_service(job, index))
+                self.client.create("services", job.namespace, render_service(job, index))
             for index in planned.create_pods:
                 self._create_pod(job, index, now)
-            for pod in planned.tell_bounds:
-                self.cluster.tell_bounds(job, pod)
+            for pod in planned.update_bounds:
+                self.client.update_bounds(job, pod)
             if planned.delete_job:
-                self.cluster.delete_job(job)
-        except Refused as refused:
-            raise self._troubled(key, job, refused, now) from refused
-        self.trouble.pop(key, None)
+                self.client.delete_job(job)
+        except ApiError as error:
+            raise self._retry(key, job, error, now) from error
+        self.last_errors.pop(key, None)
 
     def _create_pod(self, job: ElasticJob, index: int, now: datetime) -> None:
-        assert job.spec is not None, "a plan creates pods only for a good spec"  # noqa: S101
-        self.cluster.create("pods", job.namespace, render_pod(job, job.spec, index))
-        self._tell(
+        assert job.spec is not None, "only for a valid spec"  # noqa: S101
+        self.client.create("pods", job.namespace, render_pod(job, job.spec, index))
+        self._record(
             job, Event(reason="WorkerCreated", message=f"created {job.worker_name(index)}"), now
         )
 
-    def _troubled(self, key: Key, job: ElasticJob, refused: Refused, now: datetime) -> TryAgain:
-        if self.trouble.get(key) != refused.message:
-            self.trouble[key] = refused.message
-            self._tell(
-                job, Event(reason="ActionRefused", message=refused.message, warning=True), now
+    def _retry(self, key: Key, job: ElasticJob, error: ApiError, now: datetime) -> RetryError:
+        if self.last_errors.get(key) != error.message:
+            self.last_errors[key] = error.message
+            self._record(
+                job, Event(reason="ActionRefused", message=error.message, warning=True), now
             )
-        return TryAgain(refused.message)
+        return RetryError(error.message)
 
-    def _tell(self, job: ElasticJob, event: Event, now: datetime) -> None:
+    def _record(self, job: ElasticJob, event: Event, now: datetime) -> None:
         log.info("%s/%s: %s: %s", job.namespace, job.name, event.reason, event.message)
         try:
-            self.cluster.tell(job, event, now)
-        except Refused as refused:  # an event is news, not memory: without it the job goes on
-            log.warning("event not recorded: %s", refused)
+            self.client.record_event(job, event, now)
+        except ApiError as error:  # events are only informative
+            log.warning("event not recorded: %s", error)

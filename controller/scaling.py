@@ -1,15 +1,14 @@
-"""How many workers a job is to have where it follows the capacity of spot machines: a policy with hysteresis.
+"""The desired number of workers of a job that follows the capacity of spot nodes, with hysteresis.
 
-Pure. The scheduler is the judge of what fits: a worker that it could not place for some time is
-wanted no longer. The look at the nodes only says when to try again, for a scheduler says nothing of
-room that nobody asked for. What it cannot see (another namespace's pods, a volume of one zone, a
-quota) makes a try fail, and each failure doubles the wait before the next. Room that is not
-there yet must be asked for all the same, now and then: a cluster autoscaler buys machines only for
-pods that wait.
+Pure. The scheduler decides what fits: a worker that stays unscheduled for some time is no longer
+desired. The count of schedulable workers only determines when to try again, because the scheduler reports
+nothing about capacity that no pod requests. Constraints that this count ignores (pods of other
+namespaces, a zonal volume, a quota) make a raise fail, and each failure doubles the delay before
+the next one. Capacity that does not exist yet must be requested now and then: a cluster autoscaler
+adds nodes only for pending pods.
 
-The spec's own `replicas` is left alone: it belongs to whoever declared the job, and a number that
-the controller wrote there would be undone by the next `pulumi up`. What is wanted now stands in the
-job's status, and is all that is remembered.
+The spec's `replicas` is never written: it belongs to the job's owner, and the next `pulumi up` would
+revert it. The desired number is in the job's status.
 """
 
 from collections.abc import Mapping
@@ -18,228 +17,252 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from controller.clock import format_time, parse_time
-
-ANNOTATION = "everstep.dev/scaling"  # on the ElasticJob; upstream's schema lets it be
+from controller.timestamps import format_time, parse_time
+from everstep.catalog.names import SCALING_CAPACITY, SCALING_FIXED
 
 
 class Scaling(StrEnum):
-    """Who decides how many workers a job has: its spec, or the machines that are there."""
+    """The source of the number of workers: the spec, or the capacity of the nodes."""
 
-    FIXED = "fixed"
-    CAPACITY = "capacity"
+    FIXED = SCALING_FIXED
+    CAPACITY = SCALING_CAPACITY
 
 
-class Trial(StrEnum):
-    """Why the number was last raised, while it is not known yet whether the workers find a place."""
+class RaiseBasis(StrEnum):
+    """Basis of the last raise, until its workers are scheduled or not."""
 
     NONE = ""
-    ROOM = "room"
-    ASK = "ask"
+    SCHEDULABLE = "schedulable"  # the nodes seem to have capacity
+    REQUEST = "request"  # pending pods request capacity from a cluster autoscaler
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long things must have been so before the number of workers follows.
+class Timeouts:
+    """Delays before the number of workers follows a change of capacity.
 
     Attributes:
-        down_seconds: a worker that waits for a machine for so long is wanted no longer. Longer than
-            the scheduler and the autoscaler take to notice it; a machine that comes after that is
-            seen as room.
-        up_seconds: there must have been room for so long before a worker is added.
-        ask_seconds: with fewer workers than may be, one more is tried this often without any sign
-            of room, and at most so long lies between two tries where room seems to be.
+        down_seconds: time after which an unscheduled worker is no longer desired. Longer than the
+            scheduler and the autoscaler need; a node that comes later counts as new capacity.
+        up_seconds: time for which capacity must exist before a worker is added.
+        request_seconds: interval at which one more worker is requested without any sign of capacity,
+            and the maximum delay between raises with such a sign.
     """
 
     down_seconds: float = 120.0
     up_seconds: float = 10.0
-    ask_seconds: float = 300.0
+    request_seconds: float = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What the spec says: between `least` and `most` workers, `replicas` of them to begin with."""
+class ReplicaRange:
+    """The spec's bounds and the initial number of workers."""
 
     replicas: int
-    least: int
-    most: int
+    min_replicas: int
+    max_replicas: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capacity:
-    """What there is.
+class WorkerCapacity:
+    """Observed capacity.
 
     Attributes:
-        placed: workers that have a machine.
-        waiting: since when each of the others' pods has waited for one.
-        room: more workers that the machines could take.
+        scheduled: workers that have a node.
+        pending_since: creation times of the pods without a node.
+        schedulable: further workers that the nodes could take.
     """
 
-    placed: int
-    waiting: tuple[datetime, ...]
-    room: int
+    scheduled: int
+    pending_since: tuple[datetime, ...]
+    schedulable: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
-    """What one pass leaves to the next.
+class ScalingState:
+    """The part of the job's status that one pass passes on to the next.
 
     Attributes:
-        wanted: workers wanted now; 0 sets the job aside until there is room.
-        since: when that last changed.
-        replicas: the spec's number that was last taken up; another one there is an edit.
-        reason: why so many are wanted, for people.
-        room_since: since when there has been room for more without a pause; None: there is none.
-        trial: what the last raise counted on, until its workers have found a place or not.
-        disappointments: raises in a row that counted on room and found none.
+        desired: desired workers; 0 suspends the job until there is capacity.
+        since: time of the last change of `desired`.
+        replicas: the spec's number when it was last followed; a different one is an edit.
+        reason: reason for this number, for people.
+        capacity_since: since when capacity for more has existed without interruption; None without.
+        basis: basis of the last raise, until its workers are scheduled or not.
+        failed_raises: consecutive raises whose expected capacity did not exist.
     """
 
-    wanted: int
+    desired: int
     since: datetime
     replicas: int
     reason: str = ""
-    room_since: datetime | None = None
-    trial: Trial = Trial.NONE
-    disappointments: int = 0
+    capacity_since: datetime | None = None
+    basis: RaiseBasis = RaiseBasis.NONE
+    failed_raises: int = 0
 
     @classmethod
-    def read(cls, source: Mapping[str, Any] | None) -> "Memory | None":
-        """Read it from the JSON in a job's status; None where there is none."""
+    def from_json(cls, source: Mapping[str, Any] | None) -> "ScalingState | None":
+        """Parse the JSON in a job's status; None without any, or of an older controller."""
         since = parse_time((source or {}).get("since"))
-        if not source or since is None:
+        if not source or since is None or "desired" not in source:
             return None
         return cls(
-            wanted=source["wanted"],
+            desired=source["desired"],
             since=since,
             replicas=source["replicas"],
             reason=source.get("reason", ""),
-            room_since=parse_time(source.get("roomSince")),
-            trial=Trial(source.get("trial", "")),
-            disappointments=source.get("disappointments", 0),
+            capacity_since=parse_time(source.get("capacitySince")),
+            basis=RaiseBasis(source.get("basis", "")),
+            failed_raises=source.get("failedRaises", 0),
         )
 
-    def write(self) -> dict[str, Any]:
-        """Return its JSON, without what is nothing."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON, without empty values."""
         optional = {
             "reason": self.reason,
-            "roomSince": format_time(self.room_since) if self.room_since else None,
-            "trial": str(self.trial),
-            "disappointments": self.disappointments,
+            "capacitySince": format_time(self.capacity_since) if self.capacity_since else None,
+            "basis": str(self.basis),
+            "failedRaises": self.failed_raises,
         }
         fixed = {
-            "wanted": self.wanted, "since": format_time(self.since), "replicas": self.replicas,
+            "desired": self.desired, "since": format_time(self.since), "replicas": self.replicas,
         }  # fmt: skip
         return fixed | {key: value for key, value in optional.items() if value}
 
 
-def follow(
-    asked: Asked, seen: Capacity, memory: Memory | None, now: datetime, patience: Patience
-) -> tuple[Memory, datetime | None]:
-    """Decide how many workers are wanted now; return that, and when it may change by itself.
+def desired_replicas(
+    requested: ReplicaRange,
+    capacity: WorkerCapacity,
+    previous: ScalingState | None,
+    now: datetime,
+    timeouts: Timeouts,
+) -> tuple[ScalingState, datetime | None]:
+    """Return the desired number of workers, and when it may change without an event.
 
-    The number is 0 or from `least` to `most`. An edit of the spec counts at once; fewer machines
-    count once a worker has waited for one in vain, more once the room has stayed.
+    The number is 0 or from `min_replicas` to `max_replicas`. An edit of the spec takes effect at once,
+    a loss of capacity when a worker has been pending for some time, a gain when it has lasted.
     """
-    known = _judged(_edited(asked, memory, now), seen)
-    known = (
-        _lowered(known, asked, seen, now, patience)
-        or _raised(known, asked, seen, now, patience)
-        or known
+    state = _settle_raise(_apply_edit(requested, previous, now), capacity)
+    state = (
+        _lower(state, requested, capacity, now, timeouts)
+        or _raise(state, requested, capacity, now, timeouts)
+        or state
     )
-    known = replace(known, room_since=_room_since(known, asked, seen, now))
-    return known, _wake(known, asked, seen, now, patience)
+    state = replace(state, capacity_since=_capacity_since(state, requested, capacity, now))
+    return state, _wake_time(state, requested, capacity, now, timeouts)
 
 
-def _edited(asked: Asked, memory: Memory | None, now: datetime) -> Memory:
-    """Take up what the spec says anew; a bound counts at once, where the job is not set aside."""
-    wanted = asked.replicas if memory is None else memory.wanted
-    reason = f"the spec asks for {asked.replicas}"
-    if memory is not None and memory.replicas == asked.replicas:
-        reason = f"the spec allows {asked.least} to {asked.most}"
-    elif memory is not None:
-        wanted = asked.replicas
-    if wanted:
-        wanted = min(max(wanted, asked.least), asked.most)
-    if memory is not None and wanted == memory.wanted:
-        return replace(memory, replicas=asked.replicas)
-    return Memory(wanted=wanted, since=now, replicas=asked.replicas, reason=reason)
+def _apply_edit(
+    requested: ReplicaRange, previous: ScalingState | None, now: datetime
+) -> ScalingState:
+    """Follow an edit of the spec; a new bound applies at once unless the job is suspended."""
+    desired = requested.replicas if previous is None else previous.desired
+    reason = f"the spec requests {requested.replicas}"
+    if previous is not None and previous.replicas == requested.replicas:
+        reason = f"the spec allows {requested.min_replicas} to {requested.max_replicas}"
+    elif previous is not None:
+        desired = requested.replicas
+    if desired:
+        desired = min(max(desired, requested.min_replicas), requested.max_replicas)
+    if previous is not None and desired == previous.desired:
+        return replace(previous, replicas=requested.replicas)
+    return ScalingState(desired=desired, since=now, replicas=requested.replicas, reason=reason)
 
 
-def _judged(known: Memory, seen: Capacity) -> Memory:
-    """End a trial that came out well: every worker has a machine."""
-    if known.trial is Trial.NONE or seen.placed < known.wanted:
-        return known
-    return replace(known, trial=Trial.NONE, disappointments=0)
+def _settle_raise(state: ScalingState, capacity: WorkerCapacity) -> ScalingState:
+    """Mark a raise as successful once all workers are scheduled."""
+    if state.basis is RaiseBasis.NONE or capacity.scheduled < state.desired:
+        return state
+    return replace(state, basis=RaiseBasis.NONE, failed_raises=0)
 
 
-def _lowered(
-    known: Memory, asked: Asked, seen: Capacity, now: datetime, patience: Patience
-) -> Memory | None:
-    """Want those no longer who found no machine; nobody, where too few are left to train. None: all did."""
-    overdue = now - timedelta(seconds=patience.down_seconds)
-    stuck = sum(since <= overdue for since in seen.waiting)
-    # Whoever has a machine stays wanted: an edit may have left fewer wanted than there are pods.
-    left = max(known.wanted - stuck, min(seen.placed, known.wanted))
-    if left == known.wanted:
+def _lower(
+    state: ScalingState,
+    requested: ReplicaRange,
+    capacity: WorkerCapacity,
+    now: datetime,
+    timeouts: Timeouts,
+) -> ScalingState | None:
+    """Return a state without overdue pending workers, or with none below the minimum; else None."""
+    overdue = now - timedelta(seconds=timeouts.down_seconds)
+    unscheduled = sum(since <= overdue for since in capacity.pending_since)
+    # Scheduled workers stay desired: an edit may have left fewer desired workers than pods.
+    remaining = max(state.desired - unscheduled, min(capacity.scheduled, state.desired))
+    if remaining == state.desired:
         return None
-    reason = f"{known.wanted - left} of {known.wanted} found no machine"
-    if left < asked.least:
-        left, reason = 0, f"{reason}, and {asked.least} are needed to train"
+    reason = f"{state.desired - remaining} of {state.desired} found no node"
+    if remaining < requested.min_replicas:
+        remaining, reason = 0, f"{reason}, and {requested.min_replicas} are needed to train"
     return replace(
-        known,
-        wanted=left,
+        state,
+        desired=remaining,
         since=now,
         reason=reason,
-        trial=Trial.NONE,
-        disappointments=known.disappointments + (known.trial is Trial.ROOM),
+        basis=RaiseBasis.NONE,
+        failed_raises=state.failed_raises + (state.basis is RaiseBasis.SCHEDULABLE),
     )
 
 
-def _raised(
-    known: Memory, asked: Asked, seen: Capacity, now: datetime, patience: Patience
-) -> Memory | None:
-    """Want more where room has stayed, or where it is time to ask; None: neither is so."""
-    room_since = _room_since(known, asked, seen, now)
-    if room_since is not None and room_since + _pause(known, patience) <= now:
-        wanted = min(seen.placed + seen.room, asked.most)
+def _raise(
+    state: ScalingState,
+    requested: ReplicaRange,
+    capacity: WorkerCapacity,
+    now: datetime,
+    timeouts: Timeouts,
+) -> ScalingState | None:
+    """Return a state with more workers if capacity has lasted or a request is due; else None."""
+    since = _capacity_since(state, requested, capacity, now)
+    if since is not None and since + _raise_delay(state, timeouts) <= now:
+        desired = min(capacity.scheduled + capacity.schedulable, requested.max_replicas)
         return replace(
-            known, wanted=wanted, since=now, trial=Trial.ROOM, reason=f"there is room for {wanted}"
+            state,
+            desired=desired,
+            since=now,
+            basis=RaiseBasis.SCHEDULABLE,
+            reason=f"the nodes have capacity for {desired}",
         )
-    if _asks(known, asked, seen) and known.since + timedelta(seconds=patience.ask_seconds) <= now:
-        wanted = max(known.wanted + 1, asked.least)
-        reason = f"{known.wanted} had a machine, and it is time to ask for more"
-        return replace(known, wanted=wanted, since=now, trial=Trial.ASK, reason=reason)
+    request_at = state.since + timedelta(seconds=timeouts.request_seconds)
+    if _may_request(state, requested, capacity) and request_at <= now:
+        desired = max(state.desired + 1, requested.min_replicas)
+        reason = f"{state.desired} had a node, and another one is requested"
+        return replace(state, desired=desired, since=now, basis=RaiseBasis.REQUEST, reason=reason)
     return None
 
 
-def _room_since(known: Memory, asked: Asked, seen: Capacity, now: datetime) -> datetime | None:
-    """Return since when more could train than are wanted; None where they could not."""
-    possible = min(seen.placed + seen.room, asked.most)
-    if possible <= known.wanted or possible < asked.least:
+def _capacity_since(
+    state: ScalingState, requested: ReplicaRange, capacity: WorkerCapacity, now: datetime
+) -> datetime | None:
+    """Return since when more workers than desired could train; None if they could not."""
+    possible = min(capacity.scheduled + capacity.schedulable, requested.max_replicas)
+    if possible <= state.desired or possible < requested.min_replicas:
         return None
-    return known.room_since or now
+    return state.capacity_since or now
 
 
-def _asks(known: Memory, asked: Asked, seen: Capacity) -> bool:
-    """Whether more may be asked for: a worker that waits is asking already."""
-    return known.wanted < asked.most and not seen.waiting
+def _may_request(state: ScalingState, requested: ReplicaRange, capacity: WorkerCapacity) -> bool:
+    """Return True if a worker may be added without capacity: none is pending already."""
+    return state.desired < requested.max_replicas and not capacity.pending_since
 
 
-def _pause(known: Memory, patience: Patience) -> timedelta:
-    """Return how long room must stay: each try that failed doubles it."""
-    longest = max(patience.ask_seconds, patience.up_seconds)
+def _raise_delay(state: ScalingState, timeouts: Timeouts) -> timedelta:
+    """Return how long capacity must last before a raise; each failed raise doubles it."""
+    maximum = max(timeouts.request_seconds, timeouts.up_seconds)
     return timedelta(
-        seconds=min(patience.up_seconds * 2.0 ** min(known.disappointments, 30), longest)
+        seconds=min(timeouts.up_seconds * 2.0 ** min(state.failed_raises, 30), maximum)
     )
 
 
-def _wake(
-    known: Memory, asked: Asked, seen: Capacity, now: datetime, patience: Patience
+def _wake_time(
+    state: ScalingState,
+    requested: ReplicaRange,
+    capacity: WorkerCapacity,
+    now: datetime,
+    timeouts: Timeouts,
 ) -> datetime | None:
-    """Return the first moment after now at which time alone changes the number."""
-    moments = [since + timedelta(seconds=patience.down_seconds) for since in seen.waiting]
-    if known.room_since is not None:
-        moments.append(known.room_since + _pause(known, patience))
-    if _asks(known, asked, seen):
-        moments.append(known.since + timedelta(seconds=patience.ask_seconds))
-    return min((moment for moment in moments if moment > now), default=None)
+    """Return the next time at which the number changes without an event."""
+    down = timedelta(seconds=timeouts.down_seconds)
+    times = [since + down for since in capacity.pending_since]
+    if state.capacity_since is not None:
+        times.append(state.capacity_since + _raise_delay(state, timeouts))
+    if _may_request(state, requested, capacity):
+        times.append(state.since + timedelta(seconds=timeouts.request_seconds))
+    return min((time for time in times if time > now), default=None)

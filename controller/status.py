@@ -1,8 +1,8 @@
-"""The status of an ElasticJob: what was seen, in the form the API server keeps.
+"""The status of an ElasticJob, as the API server stores it.
 
-It is the controller's only memory: the failures of each worker and the last spec without faults are
-kept here, so that a new controller goes on where the old one stopped. It holds no time that moves
-by itself (upstream's `lastReconcileTime`), since the status is written only when it changed.
+It is the controller's only persistent state: it has the failures of each worker and the last valid spec, so
+that a restarted controller continues where the old one stopped. It has no time that changes in
+every pass (upstream's `lastReconcileTime`), since the status is written only when it changes.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from controller.clock import format_time, parse_time
-from controller.ledger import WorkerRecord
-from controller.scaling import Memory
+from controller.exit_history import WorkerRecord
+from controller.scaling import ScalingState
+from controller.timestamps import format_time, parse_time
 
 
 class ConditionType(StrEnum):
-    """What can be said of a job."""
+    """Types of conditions."""
 
     CREATED = "Created"
     RUNNING = "Running"
@@ -29,34 +29,34 @@ class ConditionType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """One statement about a job, and since when it holds."""
+    """A condition of a job."""
 
     type: str
-    holds: bool
+    is_true: bool
     reason: str
     message: str
     last_update: datetime
     last_transition: datetime
 
     @classmethod
-    def read(cls, source: Mapping[str, Any]) -> "Condition":
-        """Read a condition from its JSON; a time that is missing is the beginning of time."""
-        never = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-        transition = parse_time(source.get("lastTransitionTime")) or never
+    def from_json(cls, source: Mapping[str, Any]) -> "Condition":
+        """Parse a condition's JSON; a missing time becomes 1970."""
+        epoch = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+        transition = parse_time(source.get("lastTransitionTime")) or epoch
         return cls(
             type=source["type"],
-            holds=source["status"] == "True",
+            is_true=source["status"] == "True",
             reason=source.get("reason", ""),
             message=source.get("message", ""),
             last_update=parse_time(source.get("lastUpdateTime")) or transition,
             last_transition=transition,
         )
 
-    def write(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the condition's JSON."""
         return {
             "type": self.type,
-            "status": "True" if self.holds else "False",
+            "status": "True" if self.is_true else "False",
             "reason": self.reason,
             "message": self.message,
             "lastUpdateTime": format_time(self.last_update),
@@ -66,16 +66,16 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """All that is known of a job.
+    """The status of a job.
 
     Attributes:
-        active, succeeded, failed: workers counted by what they do now.
-        start: when the job was first (or, after a suspension, again) allowed to run.
-        completion: when it Succeeded or Failed for good.
-        training_ended: when the first worker succeeded.
-        workers: what happened to each worker, by index.
-        last_valid_spec: the JSON of the newest spec without faults.
-        scaling: how many workers are wanted, where the job follows capacity; else None.
+        active, succeeded, failed: numbers of workers.
+        start: time at which the job was allowed to run, first or after its last suspension.
+        completion: time at which it Succeeded or Failed for good.
+        training_ended: time at which the first worker succeeded.
+        workers: exit history of each worker, by index.
+        last_valid_spec: JSON of the newest valid spec.
+        scaling: desired number of workers of a job that follows capacity; else None.
     """
 
     conditions: tuple[Condition, ...] = ()
@@ -88,14 +88,14 @@ class Status:
     observed_generation: int = 0
     workers: Mapping[int, WorkerRecord] = field(default_factory=dict)
     last_valid_spec: Mapping[str, Any] | None = None
-    scaling: Memory | None = None
+    scaling: ScalingState | None = None
 
     @classmethod
-    def read(cls, source: Mapping[str, Any]) -> "Status":
-        """Read a status from its JSON; what upstream's controller wrote is read too."""
+    def from_json(cls, source: Mapping[str, Any]) -> "Status":
+        """Parse a status's JSON, also one of upstream's controller."""
         counts = (source.get("replicaStatuses") or {}).get("Worker") or {}
         return cls(
-            conditions=tuple(Condition.read(item) for item in source.get("conditions") or ()),
+            conditions=tuple(Condition.from_json(item) for item in source.get("conditions") or ()),
             active=counts.get("active", 0),
             succeeded=counts.get("succeeded", 0),
             failed=counts.get("failed", 0),
@@ -104,21 +104,21 @@ class Status:
             training_ended=parse_time(source.get("trainingEndedTime")),
             observed_generation=source.get("observedGeneration", 0),
             workers={
-                item["index"]: WorkerRecord.read(item) for item in source.get("workers") or ()
+                item["index"]: WorkerRecord.from_json(item) for item in source.get("workers") or ()
             },
             last_valid_spec=source.get("lastValidSpec"),
-            scaling=Memory.read(source.get("scaling")),
+            scaling=ScalingState.from_json(source.get("scaling")),
         )
 
-    def write(self) -> dict[str, Any]:
-        """Return the status's JSON, without what is not known."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the status's JSON, without unknown values."""
         times = {
             "startTime": self.start,
             "completionTime": self.completion,
             "trainingEndedTime": self.training_ended,
         }
-        written: dict[str, Any] = {
-            "conditions": [condition.write() for condition in self.conditions],
+        source: dict[str, Any] = {
+            "conditions": [condition.to_json() for condition in self.conditions],
             "replicaStatuses": {
                 "Worker": {
                     "active": self.active,
@@ -127,43 +127,43 @@ class Status:
                 }
             },
             "observedGeneration": self.observed_generation,
-            "workers": [self.workers[index].write(index) for index in sorted(self.workers)],
+            "workers": [self.workers[index].to_json(index) for index in sorted(self.workers)],
         }
-        written |= {name: format_time(moment) for name, moment in times.items() if moment}
+        source |= {name: format_time(time) for name, time in times.items() if time}
         if self.last_valid_spec is not None:
-            written["lastValidSpec"] = dict(self.last_valid_spec)
+            source["lastValidSpec"] = dict(self.last_valid_spec)
         if self.scaling is not None:
-            written["scaling"] = self.scaling.write()
-        return written
+            source["scaling"] = self.scaling.to_json()
+        return source
 
     def condition(self, kind: ConditionType) -> Condition | None:
-        """Return what was said of one thing; None where nothing was."""
+        """Return a condition; None if it was never set."""
         return next((known for known in self.conditions if known.type == kind), None)
 
-    def holds(self, kind: ConditionType) -> bool:
-        """Say whether a condition is True."""
+    def is_true(self, kind: ConditionType) -> bool:
+        """Return True if a condition is True."""
         known = self.condition(kind)
-        return known is not None and known.holds
+        return known is not None and known.is_true
 
-    def saying(
-        self, kind: ConditionType, *, holds: bool, reason: str, message: str, now: datetime
+    def with_condition(
+        self, kind: ConditionType, *, is_true: bool, reason: str, message: str, now: datetime
     ) -> "Status":
-        """Return the status with one condition said anew.
+        """Return the status with a condition set.
 
-        Its transition time moves only when its truth changes, its update time when its words do
-        too.
+        The transition time changes only with the condition's value, the update time also with its
+        reason or message.
         """
         known = self.condition(kind)
-        if known and (known.holds, known.reason, known.message) == (holds, reason, message):
+        if known and (known.is_true, known.reason, known.message) == (is_true, reason, message):
             return self
-        turned = known is None or known.holds != holds
+        changed = known is None or known.is_true != is_true
         new = Condition(
             type=kind,
-            holds=holds,
+            is_true=is_true,
             reason=reason,
             message=message,
             last_update=now,
-            last_transition=now if turned or known is None else known.last_transition,
+            last_transition=now if changed or known is None else known.last_transition,
         )
         others = (
             (*self.conditions, new)
@@ -174,10 +174,10 @@ class Status:
         )
         return replace(self, conditions=others)
 
-    def no_longer(
+    def with_condition_cleared(
         self, kind: ConditionType, *, reason: str, message: str, now: datetime
     ) -> "Status":
-        """Return the status with a condition turned False, where it was True before."""
-        if not self.holds(kind):
+        """Return the status with a condition set to False if it is True."""
+        if not self.is_true(kind):
             return self
-        return self.saying(kind, holds=False, reason=reason, message=message, now=now)
+        return self.with_condition(kind, is_true=False, reason=reason, message=message, now=now)

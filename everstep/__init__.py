@@ -1,1 +1,1 @@
-"""Everstep: elastic training on spot GPUs as code, and the training never loses a step."""
+"""Everstep: elastic training on spot GPUs as code."""

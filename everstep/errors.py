@@ -1,22 +1,22 @@
-"""The one kind of error that a user is meant to read.
+"""The only kind of error that users see.
 
-Every part of Everstep raises an `EverstepError`, or a subclass of it, for what a user can put right; the
-command line prints it and exits with 1. Anything else that escapes is a fault of ours and says so.
+All of Everstep raises an `EverstepError`, or a subclass of it, for what a user can fix; the command
+line prints it and exits with status 1. Any other exception that escapes is a bug of Everstep.
 """
 
 
 class EverstepError(Exception):
-    """Something a user can put right.
+    """An error that a user can fix.
 
     Attributes:
-        what: what was wrong and where, one sentence, with the offending value in it.
-        remedy: what to do about it; may span lines; empty where there is nothing to do.
+        what: the problem and its location, one sentence that contains the offending value.
+        fix: the action that corrects it; may span lines; empty if there is none.
     """
 
-    def __init__(self, what: str, remedy: str = "") -> None:
-        super().__init__(what, remedy)
+    def __init__(self, what: str, fix: str = "") -> None:
+        super().__init__(what, fix)
         self.what = what
-        self.remedy = remedy
+        self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.what}\n{self.remedy}" if self.remedy else self.what
+        return f"{self.what}\n{self.fix}" if self.fix else self.what

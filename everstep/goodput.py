@@ -1,12 +1,12 @@
-"""What changes of its machines cost a training run: a model, without a clock or a cluster.
+"""A model of the cost of machine changes to a training run, without a clock or a cluster.
 
-`replay` takes a history of machines that came and went, and a `Design`: what a way of training pays
-for each kind of change, every figure with its source. `everstep report` asks it what a design that
-restarts would have lost on a run's own history; `benchmarks/goodput.py` replays months of a spot
-market over several designs. Both stand on it, and it on nothing, so it lies above their rooms.
+`replay` takes a history of machines that left and joined, and a `Design`: the cost of each kind of change
+for one way of training, every value with its source. `everstep report` uses it to estimate the loss of a
+restarting design on a run's own history; `benchmarks/goodput.py` replays months of a spot market over
+several designs. Both import this module and it imports neither, so it is a leaf of the package.
 
-What is modelled: pauses, work done again, machines that start, stalls of checkpoints. What is not:
-a group's speed is taken to grow with its machines, and a failure never to follow from another.
+The model includes pauses, repeated work, starting machines and checkpoint stalls. It assumes that a
+group's speed grows with its machines and that failures are independent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,16 +16,16 @@ from itertools import groupby
 
 
 class Cause(StrEnum):
-    """Why the machines of a group change."""
+    """The reason why a group's machines change."""
 
-    LOSS = "loss"  # nobody says goodbye: has to be detected first
+    LOSS = "loss"  # without notice: it must be detected first
     NOTICE = "notice"  # a drain, or a spot notice: leaves in order
     JOIN = "join"
 
 
 @dataclass(frozen=True)
-class Change:
-    """At a time, in seconds since the history began, so many machines went or came.
+class MachineChange:
+    """A number of machines that leave or join at a time, in seconds since the history began.
 
     A loss of 0 machines is a process that died on a machine that stays.
     """
@@ -37,7 +37,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Cost:
-    """A duration, and where its figure is from."""
+    """A duration in seconds, and the source of its value."""
 
     seconds: float
     source: str
@@ -45,22 +45,22 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """What a way of training pays for changes.
+    """The cost of changes for one way of training.
 
     Attributes:
-        name: what to call it.
-        loss: pause of those who stay, from the loss to work going on; the detection is part of it.
-        notice: the same where machines leave in order.
-        join: pause of those who train when machines join.
-        start_up: from a machine's arrival until it joins; the others train on.
-        begin: pause of a group that begins from a checkpoint, when nobody was training.
+        name: name of the design.
+        loss: pause of the remaining machines after a loss, including its detection.
+        notice: the same if machines leave in order.
+        join: pause of the training machines when others join.
+        start_up: from a machine's arrival until it joins; the others continue.
+        begin: pause of a group that starts from a checkpoint when no machine was training.
         repeated: work of the step in flight, done again after a loss.
         stall: pause for one checkpoint.
         checkpoint_seconds: training between two checkpoints.
-        checkpoint_work: the same in machine-seconds of work, as for one checkpoint an epoch; where it
-            is given, `checkpoint_seconds` does not count.
-        rolls_back: whether every change sets everybody back to the last checkpoint. Otherwise only the
-            loss of all machines does.
+        checkpoint_work: the same in machine-seconds of work, as for one checkpoint per epoch; if given, it
+            replaces `checkpoint_seconds`.
+        rolls_back: whether every change sets the group back to the last checkpoint. Otherwise only the loss
+            of all machines does.
     """
 
     name: str
@@ -76,13 +76,13 @@ class Design:
     rolls_back: bool
 
     def pause(self, cause: Cause) -> float:
-        """Seconds that those who train pause for a change."""
+        """Return the seconds that the training machines pause for a change."""
         return {Cause.LOSS: self.loss, Cause.NOTICE: self.notice, Cause.JOIN: self.join}[
             cause
         ].seconds
 
     def costs(self) -> Iterator[tuple[str, Cost]]:
-        """Every figure by name."""
+        """Yield every cost by name."""
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Cost):
@@ -90,16 +90,16 @@ class Design:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What became of the time of one history.
+class GoodputResult:
+    """The time of one history, divided by its use.
 
     Attributes:
-        seconds: wall clock while there was a machine at all.
-        productive_seconds: of these, spent on work that counted.
-        machine_seconds: sum over all machines of the time that they were there.
-        productive_machine_seconds: of these, spent on work that counted.
-        redone_seconds: wall clock spent on work that had to be done again.
-        changes: how many there were.
+        seconds: wall clock while there was at least one machine.
+        productive_seconds: part of `seconds` spent on work that counted.
+        machine_seconds: sum of the lifetimes of all machines.
+        productive_machine_seconds: part of `machine_seconds` spent on work that counted.
+        redone_seconds: wall clock spent on work that was repeated later.
+        changes: number of changes.
     """
 
     seconds: float
@@ -111,23 +111,23 @@ class Outcome:
 
     @property
     def goodput(self) -> float:
-        """Share of the wall clock, while there was a machine, that went into work that counted."""
+        """Share of the wall clock with at least one machine that went into work that counted."""
         return self.productive_seconds / self.seconds if self.seconds else 0.0
 
     @property
     def machine_goodput(self) -> float:
-        """Share of the machines' time that went into work that counted; a starting machine's does not."""
+        """Share of the machines' time that went into work that counted; starting up does not count."""
         if not self.machine_seconds:
             return 0.0
         return self.productive_machine_seconds / self.machine_seconds
 
     @property
     def lost_seconds(self) -> float:
-        """Wall clock, while there was a machine, that brought nothing."""
+        """Wall clock with at least one machine that was lost."""
         return self.seconds - self.productive_seconds
 
     def to_json(self) -> dict[str, float]:
-        """All figures, the shares included."""
+        """Return all values, the shares included."""
         return {
             **asdict(self),
             "lost_seconds": self.lost_seconds,
@@ -136,56 +136,58 @@ class Outcome:
         }
 
 
-def replay(machines: int, changes: Iterable[Change], until: float, design: Design) -> Outcome:
-    """Let a design live through a history.
+def replay(
+    machines: int, changes: Iterable[MachineChange], until: float, design: Design
+) -> GoodputResult:
+    """Apply a design to a history.
 
     Args:
-        machines: how many train when the history begins, at 0 s.
-        changes: in the order of time. What goes is taken from those who train before those who start.
-        until: when the history ends; later changes do not count.
-        design: what it pays.
+        machines: number of training machines when the history begins, at 0 s.
+        changes: changes by time. Training machines are lost before starting ones.
+        until: end of the history; later changes do not count.
+        design: the costs.
     """
-    world = _World(design, machines)
-    seen = 0
+    group = _SimulatedGroup(design, machines)
+    applied = 0
     for at, together in groupby((c for c in changes if c.at <= until), key=lambda c: c.at):
-        world.advance(at)
+        group.advance(at)
         for change in together:
-            world.meet(change)
-            seen += 1
-    world.advance(until)
-    return Outcome(
-        seconds=world.seconds,
-        productive_seconds=world.good_seconds,
-        machine_seconds=world.machine_seconds,
-        productive_machine_seconds=world.good_work,
-        redone_seconds=world.redone_seconds,
-        changes=seen,
+            group.apply_change(change)
+            applied += 1
+    group.advance(until)
+    return GoodputResult(
+        seconds=group.seconds,
+        productive_seconds=group.good_seconds,
+        machine_seconds=group.machine_seconds,
+        productive_machine_seconds=group.good_work,
+        redone_seconds=group.redone_seconds,
+        changes=applied,
     )
 
 
-class _World:
-    """One design's group as time goes on. Work is counted in seconds of one machine."""
+class _SimulatedGroup:
+    """The simulated group of one design. Work is counted in machine-seconds."""
 
     def __init__(self, design: Design, machines: int) -> None:
         self._design, self._group = design, machines
-        self._starting: list[float] = []  # when each machine that starts is ready, in order
+        self._starting: list[float] = []  # when each starting machine is ready, in order
         self._now = self._resumes = 0.0
-        self._since_seconds = self._since_work = 0.0  # what the last checkpoint does not hold
+        self._since_seconds = self._since_work = 0.0  # work since the last checkpoint
         self.seconds = self.machine_seconds = self.good_seconds = self.good_work = 0.0
         self.redone_seconds = 0.0
 
     def advance(self, to: float) -> None:
-        """Until a time, machines that are ready on the way taken in."""
+        """Advance to a time; add the machines that become ready meanwhile."""
         while self._starting and self._starting[0] <= to:
             ready = self._starting[0]
             self._pass(ready)
             count = sum(at <= ready for at in self._starting)
             del self._starting[:count]
-            self._take_in(count)
+            self._add_ready(count)
         self._pass(to)
 
-    def meet(self, change: Change) -> None:
-        """Machines go or come, now."""
+    def apply_change(self, change: MachineChange) -> None:
+        """Remove or add machines, now."""
         if change.cause is Cause.JOIN:
             self._starting += [self._now + self._design.start_up.seconds] * change.machines
             return
@@ -208,7 +210,7 @@ class _World:
         self._now = to
 
     def _train(self, seconds: float) -> None:
-        """Work without a change; a checkpoint now and then makes it safe, and takes its time."""
+        """Work without a change; checkpoints save the work, and take their time."""
         design, group = self._design, self._group
         every = design.checkpoint_work / group or design.checkpoint_seconds
         worked = seconds * every / (every + design.stall.seconds)
@@ -222,7 +224,7 @@ class _World:
             self._since_seconds = (before + worked) % every
             self._since_work = self._since_seconds * group
 
-    def _take_in(self, count: int) -> None:
+    def _add_ready(self, count: int) -> None:
         alone = not self._group
         self._group += count
         if alone:
@@ -231,7 +233,7 @@ class _World:
             self._interrupt(Cause.JOIN)
 
     def _interrupt(self, cause: Cause) -> None:
-        """Those who train have to form a new group."""
+        """Form a new group: the training machines pause."""
         if self._design.rolls_back:
             self._undo(self._since_seconds, self._since_work)
         elif cause is Cause.LOSS:
@@ -267,7 +269,7 @@ TORCHRUN_NOTICE = Cost(
 )
 TORCHRUN_BEGIN = Cost(
     32.5,
-    "30 s last call, waited out whenever a node is lacking, and 2.5 s of process start on a CPU",
+    "30 s last call, waited out whenever a node is missing, and 2.5 s of process start on a CPU",
 )
 START_UP = Cost(11.9, f"a vanished node's return until it trains, on the twin: {MEASURED}")
 NOTHING = Cost(0.0, "none")
@@ -280,7 +282,7 @@ def restart(
     checkpoint_work: float = 0.0,
     stall: Cost = NOTHING,
 ) -> Design:
-    """Workers end at every change and start again from the last checkpoint, as under torchrun's etcd backend."""
+    """Return a design whose workers restart at every change from the last checkpoint, like torchrun's etcd backend."""
     return Design(
         name=name,
         loss=TORCHRUN_LOSS,
@@ -299,13 +301,13 @@ def restart(
 def live(
     *, state_bytes: float, step_seconds: float, bytes_per_second: float, checkpoint_seconds: float
 ) -> Design:
-    """Everstep's `live` mode: workers live through changes, state comes from a peer.
+    """Return the design of Everstep's `live` mode: workers survive changes, state comes from a peer.
 
     Args:
         state_bytes: parameters and momentum.
         step_seconds: one optimizer step, all of it done again after a loss.
-        bytes_per_second: of the network between machines and to the storage.
-        checkpoint_seconds: between checkpoints, written in the background.
+        bytes_per_second: throughput of the network between machines and to the storage.
+        checkpoint_seconds: time between checkpoints, written in the background.
     """
     copy = state_bytes / bytes_per_second
     how = f"{state_bytes / 1e6:.0f} MB at {bytes_per_second * 8 / 1e9:g} Gbit/s"
@@ -326,7 +328,7 @@ def live(
 
 
 def assumptions(design: Design) -> Sequence[str]:
-    """Every figure of a design as a line of text."""
+    """Return every cost of a design as a line of text."""
     lines = [f"{name} {cost.seconds:.3g} s: {cost.source}" for name, cost in design.costs()]
     if design.checkpoint_work:
         return [*lines, f"a checkpoint every {design.checkpoint_work:,.0f} machine-seconds of work"]

@@ -1,7 +1,7 @@
-"""How a long action tells whoever watches that it is alive.
+"""Progress of long actions, for the user.
 
-The parts that build, start and wait take a `Progress` and know nothing of terminals. The command line
-brings one that draws; `Lines` serves logs and continuous integration; `Silent` serves tests.
+The components that build, start and wait take a `Progress` and do not depend on terminals. The command
+line provides one that draws; `Lines` is for logs and continuous integration; `Silent` is for tests.
 """
 
 import sys
@@ -15,18 +15,18 @@ class Step(Protocol):
     """One running action."""
 
     def note(self, detail: str) -> None:
-        """Say what the action is at now; the last note stands beside its elapsed time."""
+        """Report the current detail of the action; the last one is shown next to its elapsed time."""
 
 
 class Progress(Protocol):
-    """Where actions are announced."""
+    """The display of actions."""
 
     def step(self, what: str) -> AbstractContextManager[Step]:
-        """Announce an action, and when the block ends, that it ended, how, and after how long."""
+        """Announce an action, and at the end of the block its result and duration."""
 
 
 class Silent:
-    """Progress that nobody watches."""
+    """Progress without a display."""
 
     @contextmanager
     def step(self, what: str) -> Iterator[Step]:

@@ -1,1 +1,1 @@
-"""Everstep's Pulumi policy pack: what no stack may declare."""
+"""Everstep's Pulumi policy pack: rules for the resources of every stack."""

@@ -1,8 +1,8 @@
-"""What is written down is encrypted, and so is what travels."""
+"""Rules about encryption at rest and in transit, and about the control plane's logs."""
 
 from collections.abc import Iterator
 
-from policy.rule import Level, Resource, Rule
+from policy.rule import Level, PolicyRule, Resource
 from policy.tokens import EKS_CLUSTER, KMS_KEY, LAUNCH_TEMPLATE, STORAGE_ACCOUNT
 
 LOG_TYPES = frozenset({"api", "audit", "authenticator", "controllerManager", "scheduler"})
@@ -12,7 +12,7 @@ MODERN_TLS = frozenset({"TLS1_2", "TLS1_3"})
 def _secrets(resource: Resource) -> Iterator[str]:
     encryption = resource.properties.get("encryptionConfig") or {}
     if "secrets" not in (encryption.get("resources") or ()):
-        yield "keeps Secrets unencrypted by a key of yours: add encryptionConfig for secrets"
+        yield "does not encrypt Secrets with a customer-managed key: add encryptionConfig for secrets"
 
 
 def _disks(resource: Resource) -> Iterator[str]:
@@ -29,12 +29,12 @@ def _rotation(resource: Resource) -> Iterator[str]:
 
 def _transport(resource: Resource) -> Iterator[str]:
     if resource.properties.get("minimumTlsVersion") not in MODERN_TLS:
-        yield "takes TLS older than 1.2: set minimumTlsVersion to TLS1_2"
-    # NFSv3 has no TLS; Microsoft asks for a network that nobody else is in instead.
+        yield "accepts TLS older than 1.2: set minimumTlsVersion to TLS1_2"
+    # NFSv3 has no TLS; Microsoft requires a private network instead.
     if resource.properties.get("enableNfsV3"):
         return
     if resource.properties.get("enableHttpsTrafficOnly") is False:
-        yield "takes unencrypted requests: leave enableHttpsTrafficOnly at its default, true"
+        yield "accepts unencrypted requests: leave enableHttpsTrafficOnly at its default, true"
 
 
 def _logs(resource: Resource) -> Iterator[str]:
@@ -44,33 +44,33 @@ def _logs(resource: Resource) -> Iterator[str]:
 
 
 RULES = (
-    Rule(
+    PolicyRule(
         name="cluster-secrets-are-encrypted",
         description="Kubernetes Secrets are encrypted with a key of the stack.",
         types=frozenset({EKS_CLUSTER}),
         check=_secrets,
     ),
-    Rule(
+    PolicyRule(
         name="disks-are-encrypted",
         description="Each disk of a launch template is encrypted.",
         types=frozenset({LAUNCH_TEMPLATE}),
         check=_disks,
     ),
-    Rule(
+    PolicyRule(
         name="keys-are-rotated",
         description="A key is rotated every year.",
         types=frozenset({KMS_KEY}),
         check=_rotation,
     ),
-    Rule(
+    PolicyRule(
         name="transport-is-encrypted",
-        description="A storage account speaks TLS 1.2 or newer, and nothing in the clear.",
+        description="A storage account accepts only TLS 1.2 or newer, and no unencrypted requests.",
         types=frozenset({STORAGE_ACCOUNT}),
         check=_transport,
     ),
-    Rule(
+    PolicyRule(
         name="cluster-logs-everything",
-        description="The control plane's logs are kept, for the day on which one asks who did it.",
+        description="All logs of the control plane are kept for audits.",
         types=frozenset({EKS_CLUSTER}),
         check=_logs,
         level=Level.ADVISORY,

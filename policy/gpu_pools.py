@@ -1,25 +1,27 @@
-"""GPUs are bought on the spot market unless a pool says that it is not."""
+"""Rules about GPU pools: spot capacity unless labelled as on-demand, taints, own resources."""
 
 import re
 from collections.abc import Iterator
 
-from policy.rule import Resource, Rule
+from cloudfacts import aws
+
+from everstep.catalog.names import AZURE_SPOT, AZURE_SPOT_LABEL, CAPACITY_LABEL, ON_DEMAND
+from policy.rule import PolicyRule, Resource
 from policy.tokens import AGENT_POOL, AKS_CLUSTER, NODE_GROUP
 
-# Families with NVIDIA GPUs: AWS g4dn to g7e and p4 to p6; Azure's N series, all of which have one.
-AWS_GPU = re.compile(r"(g[4-9][a-z]*|p[4-9][a-z-]*[a-z0-9]*)\.")
-AZURE_GPU = re.compile(r"Standard_N[CDV]", re.IGNORECASE)
+AZURE_GPU = re.compile(r"Standard_N[CDV]", re.IGNORECASE)  # the N series: all of them have GPUs
+AWS_GPU_FAMILIES = aws.gpu_families()
 
-CAPACITY_LABEL, ON_DEMAND = "everstep/capacity", "on-demand"
-SPOT_LABEL = "kubernetes.azure.com/scalesetpriority"
-SPOT_TAINT = f"{SPOT_LABEL}=spot:NoSchedule"
+SPOT_TAINT = f"{AZURE_SPOT_LABEL}={AZURE_SPOT}:NoSchedule"
 
 
 def _has_gpu(resource: Resource) -> bool:
-    said = resource.properties
+    properties = resource.properties
     if resource.type == NODE_GROUP:
-        return any(AWS_GPU.match(kind) for kind in said.get("instanceTypes") or ())
-    return bool(AZURE_GPU.match(said.get("vmSize") or ""))
+        return any(
+            aws.family(kind) in AWS_GPU_FAMILIES for kind in properties.get("instanceTypes") or ()
+        )
+    return bool(AZURE_GPU.match(properties.get("vmSize") or ""))
 
 
 def _is_spot(resource: Resource) -> bool:
@@ -37,27 +39,27 @@ def _spot_unless_marked(resource: Resource) -> Iterator[str]:
         return
     if _labels(resource).get(CAPACITY_LABEL) != ON_DEMAND:
         yield (
-            "has GPUs and is not spot: use spot capacity, or say that this is meant with the node "
+            "has GPUs and is not spot: use spot capacity, or mark the pool as intended with the node "
             f"label {CAPACITY_LABEL}: {ON_DEMAND}"
         )
 
 
-def _taint_keeps_others_away(resource: Resource) -> Iterator[str]:
+def _tainted(resource: Resource) -> Iterator[str]:
     if _has_gpu(resource) and not resource.properties.get(
         "taints" if resource.type == NODE_GROUP else "nodeTaints"
     ):
-        yield "has GPUs and no taint, so that any pod may take their place: add one"
+        yield "has GPUs and no taint, so that pods without GPUs may occupy it: add one"
 
 
 def _azure_spot_declared(resource: Resource) -> Iterator[str]:
     if not _is_spot(resource):
         return
-    if _labels(resource).get(SPOT_LABEL) != "spot":
-        yield f"lacks the label {SPOT_LABEL}: spot that AKS adds: undeclared it drifts at refresh"
+    if _labels(resource).get(AZURE_SPOT_LABEL) != AZURE_SPOT:
+        yield f"lacks the label {AZURE_SPOT_LABEL}: spot that AKS adds: a refresh reports a difference"
     if SPOT_TAINT not in (resource.properties.get("nodeTaints") or ()):
-        yield f"lacks the taint {SPOT_TAINT} that AKS adds: undeclared, a later update is refused"
+        yield f"lacks the taint {SPOT_TAINT} that AKS adds: AKS refuses a later update without it"
     if resource.properties.get("upgradeSettings"):
-        yield "sets upgradeSettings, which AKS refuses on a spot pool: leave them out"
+        yield "sets upgradeSettings, which AKS refuses on a spot pool: remove them"
     if resource.properties.get("scaleSetEvictionPolicy") != "Delete":
         yield "keeps evicted machines, which hold quota: use scaleSetEvictionPolicy: Delete"
 
@@ -69,26 +71,26 @@ def _gpus_in_own_pools(resource: Resource) -> Iterator[str]:
 
 
 RULES = (
-    Rule(
+    PolicyRule(
         name="gpu-pools-are-spot",
-        description="A GPU pool is spot unless its label everstep/capacity says on-demand.",
+        description=f"A GPU pool is spot unless its label {CAPACITY_LABEL} is {ON_DEMAND}.",
         types=frozenset({NODE_GROUP, AGENT_POOL}),
         check=_spot_unless_marked,
     ),
-    Rule(
+    PolicyRule(
         name="gpu-pools-are-tainted",
-        description="A GPU pool carries a taint, so that only what needs a GPU runs there.",
+        description="A GPU pool has a taint, so that only pods that need a GPU run there.",
         types=frozenset({NODE_GROUP, AGENT_POOL}),
-        check=_taint_keeps_others_away,
+        check=_tainted,
     ),
-    Rule(
+    PolicyRule(
         name="azure-spot-pools-declare-what-azure-adds",
         description="An AKS spot pool declares Azure's label and taint, and nothing that AKS "
         "refuses on it.",
         types=frozenset({AGENT_POOL}),
         check=_azure_spot_declared,
     ),
-    Rule(
+    PolicyRule(
         name="gpu-pools-stand-alone",
         description="GPU pools of AKS are resources of their own: inline edits touch all pools.",
         types=frozenset({AKS_CLUSTER}),

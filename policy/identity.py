@@ -1,18 +1,18 @@
-"""Rights are named one by one: no wildcards in what a role may do or on what."""
+"""Rules about IAM: no wildcard actions or resources, and known principals only."""
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policy.rule import Resource, Rule
+from policy.rule import PolicyRule, Resource
 from policy.tokens import IAM_POLICY, ROLE, ROLE_POLICY
 
-# What only looks. AWS lets most of these be granted on "*" alone.
+# Prefixes of read-only actions. Most of them do not support resource-level permissions.
 READING = ("Describe", "List", "Get")
 
 
 def _statements(document: object) -> Iterator[Mapping[str, Any]]:
-    """Give the Allow statements of a policy document: JSON, or what JSON stands for."""
+    """Yield the Allow statements of a policy document, given as JSON text or parsed."""
     if isinstance(document, str):
         document = json.loads(document)
     if not isinstance(document, Mapping):
@@ -38,36 +38,36 @@ def _no_wildcards(resource: Resource) -> Iterator[str]:
         actions = _listed(statement.get("Action"))
         for action in actions:
             if action == "*" or action.endswith(":*"):
-                yield f"allows {action}: name the actions that are needed"
+                yield f"allows {action}: list the required actions"
         everywhere = "*" in _listed(statement.get("Resource"))
         if everywhere and not statement.get("Condition") and not _only_reads(actions):
             what = ", ".join(actions[:3])
-            yield f"allows {what} on every resource: name the ARNs, or add a Condition"
+            yield f"allows {what} on every resource: list the ARNs, or add a Condition"
         if "NotAction" in statement or "NotResource" in statement:
-            yield "allows all but a few (NotAction, NotResource): name what is needed instead"
+            yield "allows everything except a list (NotAction, NotResource): list the required ones instead"
 
 
-def _nobody_unknown_assumes(resource: Resource) -> Iterator[str]:
+def _no_unknown_principal_assumes(resource: Resource) -> Iterator[str]:
     for statement in _statements(resource.properties.get("assumeRolePolicy")):
         principal = statement.get("Principal")
         named = _listed(principal) if isinstance(principal, str) else []
         if isinstance(principal, Mapping):
             named = _listed(principal.get("AWS"))
         if "*" in named and not statement.get("Condition"):
-            yield "can be assumed by anybody: name the principal"
+            yield "can be assumed by any principal: specify the principal"
 
 
 RULES = (
-    Rule(
+    PolicyRule(
         name="no-wildcard-iam",
-        description="A policy names its actions, and its resources where it does more than read.",
+        description="A policy lists its actions, and its resources unless it only reads.",
         types=frozenset({IAM_POLICY, ROLE_POLICY}),
         check=_no_wildcards,
     ),
-    Rule(
-        name="roles-name-who-may-assume-them",
-        description="A role names who may assume it.",
+    PolicyRule(
+        name="roles-have-known-principals",
+        description="A role lists the principals that may assume it.",
         types=frozenset({ROLE}),
-        check=_nobody_unknown_assumes,
+        check=_no_unknown_principal_assumes,
     ),
 )

@@ -1,8 +1,8 @@
-"""Each thing that costs money says whose it is; production's data is not deleted by mistake."""
+"""Rules about ownership tags, protection of production data and support tiers."""
 
 from collections.abc import Iterator
 
-from policy.rule import Level, Resource, Rule
+from policy.rule import Level, PolicyRule, Resource
 from policy.tokens import (
     ACR,
     AGENT_POOL,
@@ -45,31 +45,31 @@ def _tagged(resource: Resource) -> Iterator[str]:
 
 def _protected(resource: Resource) -> Iterator[str]:
     if resource.in_production and not resource.protect:
-        yield "holds production's data and is not protected: set everstep:protect to true"
+        yield "contains production data and is not protected: set everstep:protect to true"
 
 
 def _supported(resource: Resource) -> Iterator[str]:
     support = (resource.properties.get("upgradePolicy") or {}).get("supportType")
     if support != "STANDARD":
-        yield "slides into extended support at six times the price: use upgradePolicy STANDARD"
+        yield "enters extended support at six times the price: use upgradePolicy STANDARD"
 
 
 RULES = (
-    Rule(
+    PolicyRule(
         name="costs-have-an-owner",
-        description="What costs money carries the tags owner, costCenter and environment.",
+        description="Billed resources have the tags owner, costCenter and environment.",
         types=TAGGED,
         check=_tagged,
     ),
-    Rule(
+    PolicyRule(
         name="production-data-is-protected",
         description="Buckets, file systems and storage accounts of production are protected.",
         types=DATA,
         check=_protected,
     ),
-    Rule(
+    PolicyRule(
         name="no-extended-support",
-        description="An EKS cluster does not slide into extended support, which costs more.",
+        description="An EKS cluster does not enter extended support, which costs more.",
         types=frozenset({EKS_CLUSTER}),
         check=_supported,
         level=Level.ADVISORY,

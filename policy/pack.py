@@ -1,4 +1,4 @@
-"""All rules as Pulumi's policies: the only module that knows the SDK."""
+"""All rules as Pulumi's policies: the only module that imports the SDK."""
 
 import json
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from pulumi_policy import (
 )
 
 from policy import access, encryption, gpu_pools, identity, ownership, workloads
-from policy.rule import Resource, Rule
+from policy.rule import PolicyRule, Resource
 
 NAME = "everstep"
-RULES: tuple[Rule, ...] = (
+RULES: tuple[PolicyRule, ...] = (
     *gpu_pools.RULES,
     *access.RULES,
     *encryption.RULES,
@@ -26,21 +26,21 @@ RULES: tuple[Rule, ...] = (
 
 
 def policies() -> list[Policy]:
-    """Give the pack's policies."""
+    """Return the pack's policies."""
     return [_policy(rule) for rule in RULES]
 
 
-def _policy(rule: Rule) -> ResourceValidationPolicy:
+def _policy(rule: PolicyRule) -> ResourceValidationPolicy:
     def validate(args: ResourceValidationArgs, report: ReportViolation) -> None:
-        for violation in rule.violations(seen(args)):
+        for violation in rule.violations(as_resource(args)):
             report(f"{args.name} {violation}.", None)
 
     level = EnforcementLevel(rule.level.value)
     return ResourceValidationPolicy(rule.name, rule.description, validate, level)
 
 
-def seen(args: ResourceValidationArgs) -> Resource:
-    """Give a resource as rules see it."""
+def as_resource(args: ResourceValidationArgs) -> Resource:
+    """Return a resource in the form that the rules check."""
     return Resource(
         type=args.resource_type,
         properties=args.props,
@@ -51,14 +51,14 @@ def seen(args: ResourceValidationArgs) -> Resource:
 
 
 def stack_of(urn: str) -> str:
-    """Give the stack's name, which is the first part of a URN after `urn:pulumi:`."""
+    """Return the stack's name, which is the first part of a URN after `urn:pulumi:`."""
     return urn.removeprefix("urn:pulumi:").partition("::")[0]
 
 
 def _default_tags(args: ResourceValidationArgs) -> Mapping[str, str]:
-    """Read the tags that an AWS provider adds; nested arguments of providers travel as JSON."""
+    """Return the tags that an AWS provider adds; the engine passes nested provider arguments as JSON."""
     if args.provider is None:
         return {}
-    said = args.provider.props.get("defaultTags")
-    parsed = json.loads(said) if isinstance(said, str) else said
+    tags = args.provider.props.get("defaultTags")
+    parsed = json.loads(tags) if isinstance(tags, str) else tags
     return dict((parsed or {}).get("tags") or {})

@@ -1,7 +1,7 @@
-"""What a rule is, and what it sees: pure, so that a test needs neither engine nor SDK.
+"""Rules and the resources that they check; tests need neither the engine nor the SDK.
 
-The pack (`policy.pack`) turns rules into Pulumi's policies; each module of rules beside this one
-holds one subject.
+The pack (`policy.pack`) turns rules into Pulumi's policies; each of the other modules
+contains the rules about one subject.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ Properties = Mapping[str, Any]
 
 
 class Level(StrEnum):
-    """How hard a violation is."""
+    """Enforcement level of a rule."""
 
     MANDATORY = "mandatory"
     ADVISORY = "advisory"
@@ -21,14 +21,14 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """One resource, as the engine is about to make it.
+    """One resource before the engine creates it.
 
     Attributes:
         type: its token, such as `aws:eks/nodeGroup:NodeGroup`.
-        properties: its inputs, named as on the wire; reading one that is not known yet raises.
+        properties: its inputs under their schema names; reading one that is not yet known raises.
         stack: name of the stack.
         protect: whether Pulumi refuses to delete it.
-        default_tags: tags that its provider adds to everything.
+        default_tags: tags that its provider adds to all resources.
     """
 
     type: str
@@ -39,7 +39,7 @@ class Resource:
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """The tags it will carry."""
+        """Its tags, including those of the provider."""
         return {**self.default_tags, **(self.properties.get("tags") or {})}
 
     @property
@@ -52,14 +52,14 @@ Check = Callable[[Resource], Iterable[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
-    """What must hold for each resource of some types.
+class PolicyRule:
+    """A rule for all resources of some types.
 
     Attributes:
-        name: as `--policy-pack-config` and reports call it.
+        name: identifier in `--policy-pack-config` and in reports.
         description: the rule and its reason, in one sentence.
-        types: tokens of the resources that it looks at.
-        check: gives what is wrong and how to put it right; nothing where all is well.
+        types: tokens of the resources that it checks.
+        check: function that yields the violations of a resource, each with its fix.
         level: whether a violation stops the run; `--policy-pack-config` can change it.
     """
 
@@ -70,6 +70,6 @@ class Rule:
     level: Level = Level.MANDATORY
 
     def violations(self, resource: Resource) -> Iterator[str]:
-        """Give what is wrong with a resource; nothing for one that the rule does not look at."""
+        """Yield the violations of a resource; none for a type that the rule does not cover."""
         if resource.type in self.types:
             yield from self.check(resource)

@@ -1,4 +1,4 @@
-"""The resource types that rules speak of, by the names of the providers' schemas."""
+"""Tokens of the resource types that rules check, from the providers' schemas."""
 
 EKS_CLUSTER = "aws:eks/cluster:Cluster"
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"

@@ -1,14 +1,15 @@
-"""What runs in the cluster: images that cannot change under it, limits, few privileges."""
+"""Rules about workloads: pinned images, memory limits, no privileges, no plaintext secrets."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policy.rule import Level, Resource, Rule
+from everstep.catalog.names import SYSTEM_NAMESPACE
+from policy.rule import Level, PolicyRule, Resource
 from policy.tokens import DAEMON_SET, DEPLOYMENT, ELASTIC_JOB, JOB, POD, STATEFUL_SET
 
 PODS = frozenset({POD, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, ELASTIC_JOB})
-# Where what needs the host lives: device plugins, exporters, the spot watcher.
-SYSTEM_NAMESPACES = frozenset({"everstep-system", "kube-system"})
+# Namespaces of pods that need the host: device plugins, exporters, the spot watcher.
+SYSTEM_NAMESPACES = frozenset({SYSTEM_NAMESPACE, "kube-system"})
 
 Container = Mapping[str, Any]
 
@@ -35,7 +36,7 @@ def _pinned(resource: Resource) -> Iterator[str]:
         image = str(container.get("image") or "")
         tag = image.rpartition("/")[2].partition(":")[2]
         if "@sha256:" not in image and tag in ("", "latest"):
-            yield f"runs {image}, which can be another image tomorrow: name a tag or a digest"
+            yield f"runs {image}, which may change at any time: use a fixed tag or a digest"
 
 
 def _by_digest(resource: Resource) -> Iterator[str]:
@@ -44,7 +45,7 @@ def _by_digest(resource: Resource) -> Iterator[str]:
     for container in _containers(resource):
         image = str(container.get("image") or "")
         if "@sha256:" not in image:
-            yield f"runs {image} in production by its tag, which can be moved: name its digest"
+            yield f"runs {image} in production by its tag, which can move: use its digest"
 
 
 def _limited(resource: Resource) -> Iterator[str]:
@@ -53,7 +54,7 @@ def _limited(resource: Resource) -> Iterator[str]:
         if not (resources.get("limits") or {}).get("memory"):
             yield (
                 f"sets no memory limit on the container {container.get('name')}, "
-                "which can take its node down: set resources.limits.memory"
+                "which can exhaust its node's memory: set resources.limits.memory"
             )
 
 
@@ -70,47 +71,47 @@ def _unprivileged(resource: Resource) -> Iterator[str]:
             yield f"runs the container {container.get('name')} privileged: only system pods may"
 
 
-def _no_secrets_in_clear(resource: Resource) -> Iterator[str]:
+def _no_plaintext_secrets(resource: Resource) -> Iterator[str]:
     for container in _containers(resource):
         for variable in container.get("env") or ():
             name = str(variable.get("name") or "")
-            telling = name.upper().endswith(
+            is_secret = name.upper().endswith(
                 ("_PASSWORD", "_TOKEN", "_SECRET", "_SECRET_ACCESS_KEY")
             )
-            if telling and variable.get("value"):
-                yield f"has {name} in clear text: take it from a Secret or an identity"
+            if is_secret and variable.get("value"):
+                yield f"has {name} in plaintext: read it from a Secret or an identity"
 
 
 RULES = (
-    Rule(
+    PolicyRule(
         name="images-are-pinned",
-        description="An image is named by a digest or by a tag other than latest.",
+        description="An image is referenced by a digest or by a tag other than latest.",
         types=PODS,
         check=_pinned,
     ),
-    Rule(
+    PolicyRule(
         name="production-images-by-digest",
-        description="Production names its images by digest.",
+        description="Production images are referenced by digest.",
         types=PODS,
         check=_by_digest,
         level=Level.ADVISORY,
     ),
-    Rule(
+    PolicyRule(
         name="containers-have-limits",
         description="Each container has a memory limit.",
         types=PODS,
         check=_limited,
     ),
-    Rule(
+    PolicyRule(
         name="workloads-are-unprivileged",
         description="Only system pods may be privileged or share their node's namespaces.",
         types=PODS,
         check=_unprivileged,
     ),
-    Rule(
-        name="no-secrets-in-clear-text",
-        description="No container is given a secret as a plain environment variable.",
+    PolicyRule(
+        name="no-plaintext-secrets",
+        description="No container has a secret in a plaintext environment variable.",
         types=PODS,
-        check=_no_secrets_in_clear,
+        check=_no_plaintext_secrets,
     ),
 )

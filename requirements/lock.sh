@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 lock() { # OUTPUT INPUT [FLAG ...]
     output=requirements/$1.txt
     shift
-    uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+    uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-emit-package cloudfacts \
         --custom-compile-command "make lock" --output-file "$output" "$@"
 }
 lock bootstrap --python-version 3.11 --universal requirements/bootstrap.in
@@ -14,7 +14,14 @@ for cloud in aws azure; do
     lock "$cloud" --python-version 3.11 --universal --constraint requirements/runtime.txt --extra program --extra policy --extra "$cloud" pyproject.toml
 done
 lock development --python-version 3.11 --universal --constraint requirements/runtime.txt --extra development pyproject.toml
-# Beside the numpy that the image has.
-lock photographs --python-version 3.11 --universal --constraint requirements/development.txt --no-emit-package numpy --extra photographs pyproject.toml
+# Installed as data, without dependencies.
+lock models --no-deps --python-version 3.11 --universal --extra models pyproject.toml
+lock account --no-deps --python-version 3.11 --universal --extra account pyproject.toml
+# In addition to the torch, torchvision and numpy of the base image.
+lock trainer --python-version 3.11 --universal --constraint requirements/development.txt --no-emit-package numpy --extra trainer-image pyproject.toml
+# Of examples/, in addition to the trainer's.
+lock examples --python-version 3.11 --universal --constraint requirements/development.txt --extra examples pyproject.toml
+# Of benchmarks/peers, in addition to the development group.
+lock peers --python-version 3.11 --universal --constraint requirements/development.txt --extra peers pyproject.toml
 # The images run Debian trixie's Python.
 lock controller --python-version 3.13 --python-platform x86_64-manylinux_2_28 --extra controller pyproject.toml

@@ -1,12 +1,12 @@
-"""Watches the cloud's metadata service on one spot node and acts on what it announces.
+"""Watcher of a spot node: handles the interruptions that the cloud announces.
 
-A DaemonSet runs `python3 -m spot` on every spot node. Where the machine is about to be taken, the
-watcher cordons the node, writes the reason and the deadline on it, and drains it if the cloud does
-not. The well-known termination handlers do this for one cloud each and bring a web hook, a queue or
-a chart along; here both clouds share one decision that is a pure function and tested as one.
+A DaemonSet runs `python3 -m spot` on every spot node. When the machine is about to be interrupted,
+the watcher cordons the node, annotates it with the reason and the deadline, annotates the workers
+on it with the deadline, and drains the node unless the cloud does. The well-known termination
+handlers support one cloud each and need a webhook, a queue or a chart; here both clouds share one
+pure, tested decision.
 
-`aws` and `azure` turn answers into notices, `decide` says what to do about them, `watcher` does it.
-`rejoin` is for the other side of a loss: an etcd member whose node went, with its data, comes back.
-Only Python's own library is used: the image is small, and starts at once on a node that may not
-have long to live.
+`aws` and `azure` parse the responses of the metadata services into notices, `drain` decides what to
+do about them, and `watcher` acts. The package needs only the standard library and the constants of
+`everstep.catalog`, so that the image is small and starts at once on a node with little time left.
 """

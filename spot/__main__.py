@@ -1,4 +1,4 @@
-"""`python3 -m spot`: watches the node that the pod runs on, until it is told to end."""
+"""The command `python3 -m spot`: watches the pod's own node until SIGTERM."""
 
 import argparse
 import logging
@@ -12,21 +12,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spot import metadata
-from spot.cluster import CREDENTIALS, ApiServer
+from spot.client import CREDENTIALS, ApiServer
 from spot.metadata import AwsMetadata, AzureMetadata, Metadata
 from spot.watcher import Watcher
 
-POLL_SECONDS = 1.0  # as Azure recommends; of its 30 s, a slower poll would waste too many
+POLL_SECONDS = 1.0  # Azure's recommendation; a slower poll would waste too much of its 30 s
 log = logging.getLogger("spot")
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="spot", description=__doc__)
     parser.add_argument("--node", default=os.environ.get("NODE_NAME"), help="name of the node")
     parser.add_argument("--cloud", choices=("auto", "aws", "azure"), default="auto")
-    parser.add_argument("--metadata", default=metadata.LINK_LOCAL, help="the metadata service")
-    parser.add_argument("--api", default=_in_cluster(), help="address of the API server")
+    parser.add_argument(
+        "--metadata", default=metadata.LINK_LOCAL, help="address of the metadata service"
+    )
+    parser.add_argument("--api", default=_api_address(), help="address of the API server")
     parser.add_argument(
         "--credentials", type=Path, default=CREDENTIALS, help="folder with token and ca.crt"
     )
@@ -34,55 +36,55 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--drain",
         choices=("late", "always"),
         default="late",
-        help="late: leave a sixth of the notice to a cloud that promises to drain the node itself",
+        help="late: first leave a sixth of the notice to a cloud that promises to drain the node",
     )
-    said = parser.parse_args(words)
-    if not said.node or not said.api:
-        parser.error("--node and --api are needed outside of a pod")
-    return said
+    args = parser.parse_args(arguments)
+    if not args.node or not args.api:
+        parser.error("--node and --api are required outside of a pod")
+    return args
 
 
-def main(words: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Watch until SIGTERM."""
-    said = parse(words)
+    args = parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    ending = threading.Event()
+    stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ending.set())
-    service = _service(said, ending)
+        signal.signal(number, lambda *_: stop.set())
+    service = _metadata_service(args, stop)
     if service is None:
         return
-    cluster = ApiServer(
-        base=said.api,
-        node_name=said.node,
-        token_file=said.credentials / "token",
-        tls=ssl.create_default_context(cafile=str(said.credentials / "ca.crt")),
+    client = ApiServer(
+        base_url=args.api,
+        node_name=args.node,
+        token_file=args.credentials / "token",
+        tls=ssl.create_default_context(cafile=str(args.credentials / "ca.crt")),
     )
-    watcher = Watcher(service, cluster, time.time, cloud_drains=said.drain == "late")
-    log.info("watching %s of %s", type(service).__name__, said.node)
-    while not ending.is_set():
+    watcher = Watcher(service, client, time.time, cloud_drains=args.drain == "late")
+    log.info("watching %s of %s", type(service).__name__, args.node)
+    while not stop.is_set():
         watcher.step()
-        ending.wait(POLL_SECONDS)
+        stop.wait(POLL_SECONDS)
 
 
-def _service(said: argparse.Namespace, ending: threading.Event) -> Metadata | None:
-    """Give the metadata service that was named or that answers; None when told to end first."""
-    if said.cloud == "aws":
-        return AwsMetadata(said.metadata)
-    if said.cloud == "azure":
-        return AzureMetadata(said.metadata)
-    while not ending.is_set():
-        service = metadata.find(said.metadata)
+def _metadata_service(args: argparse.Namespace, stop: threading.Event) -> Metadata | None:
+    """Return the selected or the detected metadata service; None on SIGTERM before that."""
+    if args.cloud == "aws":
+        return AwsMetadata(args.metadata)
+    if args.cloud == "azure":
+        return AzureMetadata(args.metadata)
+    while not stop.is_set():
+        service = metadata.detect(args.metadata)
         if service is not None:
             return service
-        log.info("no metadata service answers at %s yet", said.metadata)
-        ending.wait(POLL_SECONDS)
+        log.info("no metadata service responds at %s yet", args.metadata)
+        stop.wait(POLL_SECONDS)
     return None
 
 
-def _in_cluster() -> str | None:
-    """Give the API server's address as the kubelet tells it to every pod."""
-    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{what}") for what in ("HOST", "PORT"))
+def _api_address() -> str | None:
+    """Return the API server's address from the environment that the kubelet sets in every pod."""
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
     if not host or not port:
         return None
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

@@ -1,7 +1,7 @@
-"""Asks the metadata service of either cloud what it announces.
+"""Clients of the metadata services of both clouds.
 
-A poll ends in notices or in None: nothing to rely on was said. None must never be taken for the end
-of a notice, since a service that stalls under load does so just when many machines are taken.
+A poll returns notices, or None if the response is not reliable. None must never count as the end of
+a notice: the service tends to stall under load, when many machines are interrupted at once.
 """
 
 from collections.abc import Mapping
@@ -9,121 +9,123 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from spot import aws, azure
+from spot.http import HttpRequest, HttpResponse, UnavailableError, send
 from spot.notice import Notice
-from spot.wire import Answer, NoAnswer, Request, ask
 
 LINK_LOCAL = "http://169.254.169.254"  # the same in both clouds
-POLL_SECONDS = 2.0  # for each answer; a service on the machine's own host takes milliseconds
-START_SECONDS = 5.0  # a StartRequests goes on to the host's controller
+POLL_SECONDS = 2.0  # timeout; the service is on the machine's own host and takes milliseconds
+START_SECONDS = 5.0  # timeout of StartRequests, which involve the host's controller
 UNAUTHORIZED = 401
 
 
 class Metadata(Protocol):
-    """A cloud's metadata service."""
+    """The metadata service of a cloud."""
 
     def poll(self) -> tuple[Notice, ...] | None:
-        """Say what is announced about this machine; None where that is not known."""
+        """Return the notices for this machine; None if they are unknown."""
 
     def start(self, identifier: str) -> None:
-        """Tell the cloud that it may go ahead.
+        """Request that the cloud start an event now.
 
         Raises:
-            NoAnswer: it was not heard.
+            UnavailableError: the cloud did not accept the request.
         """
 
 
 @dataclass
 class AwsMetadata:
-    """The instance metadata service of EC2, version 2 only: version 1 is turned off on our nodes."""
+    """The instance metadata service of EC2, version 2; our nodes disable version 1."""
 
-    base: str = LINK_LOCAL
+    base_url: str = LINK_LOCAL
     _token: str = field(default="", repr=False)
 
     def poll(self) -> tuple[Notice, ...] | None:
-        """Say what is announced about this machine; None where that is not known."""
+        """Return the notices for this machine; None if they are unknown."""
         try:
             return aws.read(self._get(aws.ACTION_PATH), self._get(aws.REBALANCE_PATH))
-        except NoAnswer:
+        except UnavailableError:
             return None
 
     def start(self, identifier: str) -> None:
-        """Do nothing: EC2 waits for nobody."""
+        """Do nothing: EC2 does not start events early."""
 
-    def _get(self, path: str) -> Answer:
-        """Read a path; with a new token where the one at hand is refused, or there is none."""
-        answer = self._ask(path) if self._token else Answer(UNAUTHORIZED)
-        if answer.status != UNAUTHORIZED:
-            return answer
-        self._token = aws_token(self.base)
-        return self._ask(path)
+    def _get(self, path: str) -> HttpResponse:
+        """Read a path; renew the token if there is none or if it is refused."""
+        response = self._send(path) if self._token else HttpResponse(UNAUTHORIZED)
+        if response.status != UNAUTHORIZED:
+            return response
+        self._token = aws_token(self.base_url)
+        return self._send(path)
 
-    def _ask(self, path: str) -> Answer:
-        request = Request(method="GET", path=path, headers={aws.TOKEN_HEADER: self._token})
-        return ask(self.base, request, POLL_SECONDS)
+    def _send(self, path: str) -> HttpResponse:
+        request = HttpRequest(method="GET", path=path, headers={aws.TOKEN_HEADER: self._token})
+        return send(self.base_url, request, POLL_SECONDS)
 
 
 @dataclass
 class AzureMetadata:
     """The Scheduled Events of Azure's instance metadata service.
 
-    The first request arms the service and may take two minutes to be answered; it arms all the same
-    when nobody waits for the answer.
+    The first request activates the service and may take two minutes; a request that times out
+    activates it too.
     """
 
-    base: str = LINK_LOCAL
+    base_url: str = LINK_LOCAL
     _machine: str | None = None
 
     def poll(self) -> tuple[Notice, ...] | None:
-        """Say what is announced about this machine; None where that is not known."""
+        """Return the notices for this machine; None if they are unknown."""
         try:
-            events = self._get(azure.EVENTS_PATH)  # first, since this is what arms the service
+            events = self._get(azure.EVENTS_PATH)  # first, because it activates the service
             if self._machine is None:
-                self._machine = azure.read_name(self._get(azure.INSTANCE_PATH))
-        except NoAnswer:
+                self._machine = azure.read_machine_name(self._get(azure.INSTANCE_PATH))
+        except UnavailableError:
             return None
         return azure.read(events, self._machine) if self._machine is not None else None
 
     def start(self, identifier: str) -> None:
-        """Tell Azure that an event may start now rather than at its deadline.
+        """Request that Azure start an event now instead of at its deadline.
 
         Raises:
-            NoAnswer: it was not heard, or refused.
+            UnavailableError: Azure did not respond or refused.
         """
         headers: Mapping[str, str] = {**azure.HEADERS, "Content-Type": "application/json"}
         body = azure.start_request(identifier)
-        request = Request(method="POST", path=azure.EVENTS_PATH, headers=headers, body=body)
-        answer = ask(self.base, request, START_SECONDS)
-        if answer.status != 200:
-            raise NoAnswer(f"StartRequests for {identifier} was answered with {answer.status}")
+        request = HttpRequest(method="POST", path=azure.EVENTS_PATH, headers=headers, body=body)
+        response = send(self.base_url, request, START_SECONDS)
+        if response.status != 200:
+            raise UnavailableError(f"StartRequests for {identifier}: HTTP {response.status}")
 
-    def _get(self, path: str) -> Answer:
-        return ask(self.base, Request(method="GET", path=path, headers=azure.HEADERS), POLL_SECONDS)
+    def _get(self, path: str) -> HttpResponse:
+        request = HttpRequest(method="GET", path=path, headers=azure.HEADERS)
+        return send(self.base_url, request, POLL_SECONDS)
 
 
-def aws_token(base: str) -> str:
-    """Get a session token of EC2's metadata service.
+def aws_token(base_url: str) -> str:
+    """Return a new session token of EC2's metadata service.
 
     Raises:
-        NoAnswer: nobody answered, or it was no token: another cloud's service, say.
+        UnavailableError: no response, or not one of this service, as on another cloud.
     """
-    headers = {aws.TOKEN_LIFE_HEADER: str(aws.TOKEN_LIFE_SECONDS)}
-    answer = ask(base, Request(method="PUT", path=aws.TOKEN_PATH, headers=headers), POLL_SECONDS)
-    if answer.status != 200:
-        raise NoAnswer(f"a token was asked for and answered with {answer.status}")
-    return answer.body.decode("ascii", "replace").strip()
+    headers = {aws.TOKEN_TTL_HEADER: str(aws.TOKEN_TTL_SECONDS)}
+    request = HttpRequest(method="PUT", path=aws.TOKEN_PATH, headers=headers)
+    response = send(base_url, request, POLL_SECONDS)
+    if response.status != 200:
+        raise UnavailableError(f"the request for a session token failed: HTTP {response.status}")
+    return response.body.decode("ascii", "replace").strip()
 
 
-def find(base: str = LINK_LOCAL) -> Metadata | None:
-    """Say whose metadata service answers at `base`; None while that cannot be told."""
+def detect(base_url: str = LINK_LOCAL) -> Metadata | None:
+    """Return the metadata service that responds at `base_url`; None if neither cloud's does."""
     try:
-        aws_token(base)
-    except NoAnswer:
+        aws_token(base_url)
+    except UnavailableError:
         pass
     else:
-        return AwsMetadata(base)
+        return AwsMetadata(base_url)
     try:
-        request = Request(method="GET", path=azure.INSTANCE_PATH, headers=azure.HEADERS)
-        named = azure.read_name(ask(base, request, POLL_SECONDS))
-    except NoAnswer:
+        request = HttpRequest(method="GET", path=azure.INSTANCE_PATH, headers=azure.HEADERS)
+        machine = azure.read_machine_name(send(base_url, request, POLL_SECONDS))
+    except UnavailableError:
         return None
-    return AzureMetadata(base, named) if named else None
+    return AzureMetadata(base_url, machine) if machine else None

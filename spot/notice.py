@@ -1,30 +1,34 @@
-"""What a cloud may announce about a machine, in the same words for both clouds."""
+"""Interruption notices, in one form for both clouds."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
+
+from spot.http import HttpResponse
 
 
 class Effect(IntEnum):
-    """What will happen to the machine; the greater, the more urgent."""
+    """Effect of an announced event on the machine, in ascending severity."""
 
-    ADVICE = 0  # it may be taken sooner than others
-    PAUSE = 1  # it stands still for some seconds and keeps its memory
-    LEAVE = 2  # all that runs on it ends: it is taken, moved or restarted
+    ADVICE = 0  # an interruption has become more likely
+    PAUSE = 1  # the machine freezes for some seconds and keeps its memory
+    STOP = 2  # all processes end: the machine is reclaimed, moved or restarted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """One announcement.
+    """An announced event.
 
     Attributes:
         cloud: `aws` or `azure`.
-        reason: the cloud's own word: `terminate`, `Preempt`.
-        effect: what will happen.
-        deadline: when, in seconds since 1970; None where the cloud does not say.
-        identifier: the cloud's name for it; empty where it has none.
-        cloud_drains: whether the cloud promises to drain the node itself.
-        may_start: whether the cloud waits for somebody to say that it may go ahead.
+        reason: the cloud's own term: `terminate`, `Preempt`.
+        effect: effect on the machine.
+        deadline: time of the effect, seconds since 1970; None if the cloud does not give it.
+        identifier: ID of the event in the cloud; empty if it has none.
+        cloud_drains: True if the cloud promises to drain the node.
+        may_start: True if the cloud starts the event early on request.
     """
 
     cloud: str
@@ -37,9 +41,18 @@ class Notice:
 
 
 def most_urgent(notices: Iterable[Notice]) -> Notice | None:
-    """Give the notice that decides: the gravest effect, of those the earliest; None without any."""
+    """Return the earliest of the most severe notices; None if there is none."""
     return min(
         notices,
         key=lambda notice: (-notice.effect, notice.deadline or float("inf"), notice.identifier),
         default=None,
     )
+
+
+def read_object(response: HttpResponse) -> dict[str, Any] | None:
+    """Return the JSON object in a successful response; None if there is none."""
+    try:
+        body = json.loads(response.body) if response.status == 200 else None
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) else None

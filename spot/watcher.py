@@ -1,18 +1,18 @@
-"""Polls, decides and acts, once a second until the machine is gone.
+"""The loop of the watcher: poll, decide and act, once a second until the machine stops.
 
-Each pass starts from what the cloud and the API server say now; a pass that fails is made again a
-second later, so that an API server that is away for a while costs just that while.
+Each pass reads the metadata service and the API server again. A failed pass is repeated a second
+later, so that an outage of the API server costs no more than its duration.
 """
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from spot.cluster import Cluster
-from spot.decide import Eviction, Plan, plan
+from spot.client import NodeClient
+from spot.drain import DeadlineChange, DrainDecision, Eviction, decide
+from spot.http import RefusedError, UnavailableError
 from spot.metadata import Metadata
 from spot.notice import Notice
-from spot.wire import NoAnswer, Refused
 
 log = logging.getLogger("spot")
 
@@ -22,80 +22,88 @@ class Watcher:
     """The watcher of one node.
 
     Attributes:
-        metadata: whom to ask about the machine.
-        cluster: where its node is.
-        now: seconds since 1970.
-        cloud_drains: whether to believe a cloud that promises to drain.
+        metadata: the cloud's metadata service.
+        client: the API server.
+        now: clock, seconds since 1970.
+        cloud_drains: False to drain at once even if the cloud promises to drain.
     """
 
     metadata: Metadata
-    cluster: Cluster
+    client: NodeClient
     now: Callable[[], float]
     cloud_drains: bool = True
-    _settled_on: tuple[Notice, ...] | None = field(default=None, init=False)
+    _settled_notices: tuple[Notice, ...] | None = field(default=None, init=False)
     _notices: tuple[Notice, ...] | None = field(default=None, init=False)
     _started: set[str] = field(default_factory=set, init=False)
-    _last_said: str = field(default="", init=False)
+    _logged: str = field(default="", init=False)
 
     def step(self) -> None:
-        """Make one pass. Raises nothing that a later pass could put right."""
-        heard = self.metadata.poll()
-        if heard is not None:
-            self._notices = heard
+        """Make one pass. Errors that a later pass can fix are logged, not raised."""
+        notices = self.metadata.poll()
+        if notices is not None:
+            self._notices = notices
         elif not self._notices:
-            # While nothing is announced, silence changes nothing; it must not be noted as calm
-            # either: what stood on the node before a restart may still hold.
-            self._say("the metadata service says nothing to rely on")
+            # Not an all-clear: a notice recorded on the node before a restart may still apply.
+            self._log_change("the metadata service does not give a reliable response")
             return
-        if self._notices is None or self._notices == self._settled_on:
+        if self._notices is None or self._notices == self._settled_notices:
             return
         try:
             self._act(self._decide(self._notices), self._notices)
-        except NoAnswer as error:
-            self._say(f"to be tried again: {error}")
+        except UnavailableError as error:
+            self._log_change(f"will retry: {error}")
 
-    def _decide(self, notices: tuple[Notice, ...]) -> Plan:
-        """Read the node and its pods, where they matter, and decide."""
-        pods = self.cluster.pods() if notices else []
-        node, now = self.cluster.node(), self.now()
-        return plan(notices, node, pods, now, cloud_drains=self.cloud_drains)
+    def _decide(self, notices: tuple[Notice, ...]) -> DrainDecision:
+        """Read the node and its pods and decide."""
+        pods = self.client.pods()
+        node, now = self.client.node(), self.now()
+        return decide(notices, node, pods, now, cloud_drains=self.cloud_drains)
 
-    def _act(self, decided: Plan, notices: tuple[Notice, ...]) -> None:
-        """Do what was decided: first what keeps new pods away, last what brings the end nearer."""
-        self._say(decided.why)
-        if decided.patch is not None:
+    def _act(self, decision: DrainDecision, notices: tuple[Notice, ...]) -> None:
+        """Apply a decision: the cordon first, the request to start the event last."""
+        self._log_change(decision.reason)
+        if decision.patch is not None:
             try:
-                self.cluster.patch(decided.patch)
-            except Refused as refused:
-                log.warning("the node stays as it is: %s", refused)  # its pods can still leave
-        for eviction in decided.evict:
+                self.client.patch_node(decision.patch)
+            except RefusedError as error:
+                log.warning("the node was not changed: %s", error)  # its pods can still be evicted
+        for change in decision.deadlines:
+            self._set_deadline(change)
+        for eviction in decision.evict:
             self._evict(eviction)
-        for identifier in decided.start:
+        for identifier in decision.start:
             self._start(identifier)
-        self._settled_on = notices if decided.settled else None
+        self._settled_notices = notices if decision.settled else None
+
+    def _set_deadline(self, change: DeadlineChange) -> None:
+        """Annotate one worker; a refusal must not delay the drain."""
+        try:
+            self.client.set_deadline(change)
+        except RefusedError as error:
+            log.warning("%s was not notified of the deadline: %s", change.pod.name, error)
 
     def _evict(self, eviction: Eviction) -> None:
-        """Ask one pod to go; one that cannot be asked must not keep the others."""
+        """Evict one pod; a refusal must not keep the others from being evicted."""
         name = f"{eviction.pod.namespace}/{eviction.pod.name}"
         try:
-            asked = self.cluster.evict(eviction)
-        except Refused as refused:
-            log.warning("%s stays for now: %s", name, refused)
+            evicted = self.client.evict(eviction)
+        except RefusedError as error:
+            log.warning("%s was not evicted: %s", name, error)
             return
-        if asked:
-            log.info("evicted %s, grace %d s", name, eviction.grace_seconds)
+        if evicted:
+            log.info("evicted %s, grace period %d s", name, eviction.grace_seconds)
         else:
-            log.info("%s is held by a disruption budget", name)
+            log.info("a disruption budget does not allow the eviction of %s now", name)
 
     def _start(self, identifier: str) -> None:
-        """Tell the cloud once that an event may start."""
+        """Request once that the cloud start an event."""
         if identifier not in self._started:
             self.metadata.start(identifier)
             self._started.add(identifier)
-            log.info("told the cloud that %s may start", identifier)
+            log.info("requested that the cloud start %s", identifier)
 
-    def _say(self, why: str) -> None:
-        """Log a reason when it changes, not each second."""
-        if why != self._last_said:
-            log.info("%s", why)
-            self._last_said = why
+    def _log_change(self, message: str) -> None:
+        """Log a message when it changes, not in every pass."""
+        if message != self._logged:
+            log.info("%s", message)
+            self._logged = message

@@ -1,7 +1,7 @@
 """Augmentation as a pure function of (seed, epoch, sample id).
 
-A sample that is trained again after a worker was lost is the very same image, whichever worker does
-it, and whichever process of that worker.
+A sample that is trained again after the loss of a worker is the same image on any worker and in any
+reader process.
 """
 
 import itertools
@@ -12,22 +12,22 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from everstep.elastic.sampler import Ids, hashed
+from everstep.elastic.data_order.sampler import Ids, hashed
 
 Images = npt.NDArray[np.uint8]
 
-# Of torchvision's RandomResizedCrop, the usual recipe for ImageNet.
-CROP_AREA = (0.08, 1.0)  # of the picture's
+# The ranges of torchvision's RandomResizedCrop, the usual recipe for ImageNet.
+CROP_AREA = (0.08, 1.0)  # share of the picture's area
 CROP_RATIO = (3 / 4, 4 / 3)  # width to height
 _LOG_RATIO = (math.log(CROP_RATIO[0]), math.log(CROP_RATIO[1]))
 CROP_TRIES = 10
 
-MIDDLE = 7 / 8  # of the short side is what is evaluated, as 224 pixels of 256
+MIDDLE = 7 / 8  # share of the short side that the evaluation crop covers: 224 of 256 pixels
 
 
 @dataclass(frozen=True)
 class Crop:
-    """A part of a picture, in its pixels, and whether it is mirrored."""
+    """A rectangle of a picture in pixels, and whether it is mirrored."""
 
     left: int
     top: int
@@ -36,7 +36,7 @@ class Crop:
     mirrored: bool = False
 
     def reduced(self, by: int) -> "Crop":
-        """The same part of the picture with both sides divided, its edges at the nearest pixels."""
+        """Return the crop of the reduced picture, with edges at the nearest pixels."""
         left, top = round(self.left / by), round(self.top / by)
         right, bottom = round((self.left + self.width) / by), round((self.top + self.height) / by)
         return Crop(left, top, right - left, bottom - top, self.mirrored)
@@ -47,10 +47,10 @@ def crop_and_flip(images: Images, seed: int, epoch: int, ids: Ids, padding: int)
 
     Args:
         images: shape (n, height, width, channels).
-        seed: of the run.
-        epoch: which pass over the set this is.
-        ids: of the samples, shape (n,).
-        padding: pixels of black on each side before the crop; 0 shifts nothing.
+        seed: seed of the run.
+        epoch: number of the epoch.
+        ids: ids of the samples, shape (n,).
+        padding: black pixels on each side before the crop; 0 for no shift.
 
     Returns:
         The same shape, a new array.
@@ -69,18 +69,18 @@ def crop_and_flip(images: Images, seed: int, epoch: int, ids: Ids, padding: int)
     )
 
 
-def chances(seed: int, epoch: int, ids: Ids) -> npt.NDArray[np.uint64]:
-    """One word for each sample, shape as `ids`: all the chance that `random_crop` needs of it."""
+def random_words(seed: int, epoch: int, ids: Ids) -> npt.NDArray[np.uint64]:
+    """Return one random word for each sample, in the shape of `ids`, for `random_crop`."""
     return hashed(seed ^ 0xF01D, epoch, ids)
 
 
-def random_crop(width: int, height: int, chance: int) -> Crop:
-    """Which part of a picture is trained: torchvision's RandomResizedCrop, then a mirror for half of them.
+def random_crop(width: int, height: int, random_word: int) -> Crop:
+    """Return the training crop: torchvision's RandomResizedCrop, then a mirror with probability 1/2.
 
-    Area and shape are drawn anew until they fit, ten times at most; then it is the largest middle part
-    whose shape is allowed. Nothing but the arguments decides, so this needs no generator to be kept.
+    Area and aspect ratio are drawn until they fit, at most ten times; then the largest centre crop with
+    an allowed ratio is returned. A pure function of the arguments, without generator state.
     """
-    draw = _fractions(chance)
+    draw = _fractions(random_word)
     mirrored = next(draw) < 0.5
     for _ in range(CROP_TRIES):
         area = width * height * _between(*CROP_AREA, next(draw))
@@ -99,7 +99,7 @@ def random_crop(width: int, height: int, chance: int) -> Crop:
 
 
 def middle_crop(width: int, height: int) -> Crop:
-    """Which part is evaluated: the square in the middle, as after Resize(256) and CenterCrop(224)."""
+    """Return the evaluation crop: the centre square, as after Resize(256) and CenterCrop(224)."""
     side = max(1, round(min(width, height) * MIDDLE))
     return Crop((width - side) // 2, (height - side) // 2, side, side)
 
@@ -109,9 +109,9 @@ def _between(low: float, high: float, part: float) -> float:
 
 
 def _fractions(word: int) -> Iterator[float]:
-    """Numbers in [0, 1) with 53 bits, from splitmix64 started at a word.
+    """Yield numbers in [0, 1) with 53 bits, from splitmix64 seeded with a word.
 
-    One at a time in Python's whole numbers: a picture needs five, which take numpy longer.
+    Python integers are faster than numpy here, because a picture needs only five numbers.
     """
     for number in itertools.count(1):
         mixed = (word + number * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF

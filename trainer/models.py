@@ -1,4 +1,4 @@
-"""The networks: torchvision's ResNet and EfficientNet families, by name."""
+"""Models: torchvision's ResNet and EfficientNet families, by name."""
 
 import difflib
 from dataclasses import dataclass
@@ -7,38 +7,48 @@ from typing import Any
 import torch
 from torch import nn
 
+from everstep.catalog.trainer_options import MODELS
 from everstep.errors import EverstepError
-
-NAMES = (
-    *(f"resnet{depth}" for depth in (18, 34, 50, 101, 152)),
-    *(f"efficientnet_b{scale}" for scale in range(8)),
-)
 
 
 @dataclass(frozen=True)
 class Precision:
-    """How a model computes on a device: in bfloat16 where that pays, and in which memory layout."""
+    """Arithmetic of a model on a device: the type of matrix products, and the memory layout.
 
-    autocast: bool
+    Attributes:
+        dtype: type of matrix products and convolutions; None for that of the parameters.
+        memory_format: memory layout of images and weights.
+    """
+
+    dtype: torch.dtype | None
     memory_format: torch.memory_format = torch.channels_last
+
+    @property
+    def needs_scaler(self) -> bool:
+        """Whether small gradients would become zero without a gradient scaler."""
+        return self.dtype is torch.float16
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """Return the context of a forward pass."""
+        return torch.autocast(device.type, self.dtype, enabled=self.dtype is not None)
 
 
 def check_name(name: str) -> str:
-    """The name, if it is one of ours; otherwise an error that names the nearest."""
-    if name in NAMES:
+    """Return a known name; raise an error with the nearest names for any other."""
+    if name in MODELS:
         return name
-    near = difflib.get_close_matches(name, NAMES, n=3, cutoff=0.3)
+    near = difflib.get_close_matches(name, MODELS, n=3, cutoff=0.3)
     raise EverstepError(
         f"there is no model {name!r}",
-        f"Nearest: {', '.join(near)}." if near else f"Choose one of {', '.join(NAMES)}.",
+        f"Nearest: {', '.join(near)}." if near else f"Choose one of {', '.join(MODELS)}.",
     )
 
 
 def build(name: str, classes: int) -> nn.Module:
-    """A freshly initialised model, with as many outputs as there are classes.
+    """Return a newly initialised model with one output per class.
 
     The last normalisation of every residual block starts at zero, so that a block begins as the
-    identity: a short training run with a large batch reaches a given accuracy some percent sooner.
+    identity: a short training run with a large batch reaches a given accuracy in a few percent less time.
     """
     import torchvision.models as zoo
 
@@ -47,30 +57,30 @@ def build(name: str, classes: int) -> nn.Module:
     model: nn.Module = constructor(weights=None, num_classes=classes, **arguments)
     for module in model.modules():
         if type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros":
-            module.__class__ = SnugConv2d  # parameters, names and values stay as they are
+            module.__class__ = CroppedKernelConv2d  # parameters, names and values stay as they are
     return model
 
 
-class SnugConv2d(nn.Conv2d):
-    """A convolution that multiplies only by what touches the image: the same function, sooner.
+class CroppedKernelConv2d(nn.Conv2d):
+    """A convolution that skips kernel weights over padding: the same function, but faster.
 
-    The last blocks of a ResNet see images of 1x1 or 2x2 pixels when its input is small, and a 3x3
-    kernel around one pixel multiplies eight times by padding. There is then one output pixel, for
-    which the part of the kernel that lies on the image is enough.
+    The last blocks of a ResNet have inputs of 1x1 or 2x2 pixels when the image is small, and a 3x3
+    kernel around one pixel multiplies eight times with padding. There is then one output pixel, for
+    which the part of the kernel over the image is enough.
     """
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Shape (n, in, height, width) to (n, out, 1, 1) or whatever Conv2d gives."""
+        """Convolve an input of shape (n, in, height, width), with the output shape of Conv2d."""
         covered = _covered(self, images.shape[-2], images.shape[-1])
         if covered is None:
             return super().forward(images)
-        kernel: torch.Tensor = _Inner.apply(self.weight, *covered)
+        kernel: torch.Tensor = _KernelSlice.apply(self.weight, *covered)
         # Not a matrix product: Debian's torch has oneDNN for convolutions, but a plain BLAS.
         return nn.functional.conv2d(images, kernel, self.bias)
 
 
-class _Inner(torch.autograd.Function):
-    """A part of a kernel: two slices, whose gradients autograd would fill, copy and lay out one by one."""
+class _KernelSlice(torch.autograd.Function):
+    """Part of a kernel by two slices, with one backward pass instead of one copy per slice."""
 
     @staticmethod
     def forward(ctx: Any, weight: torch.Tensor, rows: slice, columns: slice) -> torch.Tensor:  # noqa: ANN401 - torch's
@@ -86,7 +96,7 @@ class _Inner(torch.autograd.Function):
 
 
 def _covered(module: nn.Conv2d, height: int, width: int) -> tuple[slice, slice] | None:
-    """The part of the kernel that lies on the image, where there is one output pixel; else None."""
+    """Return the part of the kernel over the image if there is one output pixel, else None."""
     if isinstance(module.padding, str) or module.kernel_size == (1, 1):
         return None
     parts = []
@@ -99,16 +109,20 @@ def _covered(module: nn.Conv2d, height: int, width: int) -> tuple[slice, slice] 
     return parts[0], parts[1]
 
 
-def precision(name: str, device: torch.device) -> Precision:
-    """What is fastest for a model on a device.
+def precision(name: str, device: torch.device, *, exact: bool = False) -> Precision:
+    """Return the fastest precision of a model on a device.
 
-    On a CPU bfloat16 pays only where the processor multiplies it natively, and never for
-    EfficientNet, whose depthwise convolutions it halves in speed; without native support it is
-    eight times slower.
+    A GPU without native bfloat16, such as a T4, computes in float16 with a gradient scaler; in `exact`,
+    which rounds gradients itself, in float32. On a CPU bfloat16 is faster only with native support, and
+    eight times slower without. It is never faster for EfficientNet: it halves the speed of depthwise
+    convolutions.
     """
-    if device.type != "cpu":
-        return Precision(autocast=True)
-    return Precision(autocast=name.startswith("resnet") and _multiplies_bfloat16())
+    if device.type == "cuda":
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return Precision(torch.bfloat16)
+        return Precision(None if exact else torch.float16)
+    on_cpu = name.startswith("resnet") and _multiplies_bfloat16()
+    return Precision(torch.bfloat16 if on_cpu else None)
 
 
 def _multiplies_bfloat16() -> bool:
@@ -120,8 +134,11 @@ def _multiplies_bfloat16() -> bool:
     return "amx_bf16" in flags or "avx512_bf16" in flags
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Parameters for the optimizer: weights decay, biases and normalisation do not."""
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Return the parameters for the optimizer, with weight decay only for weights.
+
+    Biases and the parameters of normalisation layers do not decay.
+    """
     weights = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
     return [

@@ -2,13 +2,12 @@
 
     python3 -m trainer.prepare --dataset fashion-mnist --output DIR
     python3 -m trainer.prepare --dataset imagefolder --source PHOTOS --output DIR   # makes shards
-    python3 -m trainer.prepare --dataset imagefolder --output DIR                   # checks what is there
+    python3 -m trainer.prepare --dataset imagefolder --output DIR                   # checks existing data
 
 Fashion-MNIST comes from the Debian package dataset-fashion-mnist as gzipped IDX files and becomes
-uint8 arrays that workers map into memory. A folder of photographs becomes shards (see
-`trainer.data.shards`); workers can also read it as it is, and then every picture is tried here. The
-manifest is written last, and with it in place there is nothing left to do: running this again ends at
-once.
+uint8 arrays that workers map into memory. A folder of photographs is converted to shards
+(see `trainer.data.shards`); workers can also read the folder directly, and then every picture is checked
+here. The manifest is written last; if it exists, the command ends at once.
 """
 
 import argparse
@@ -43,7 +42,7 @@ _IDX_UBYTE = 8  # element type in the header of an IDX file
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run; 0, or 1 with a message on standard error."""
+    """Run the command; return 0, or 1 after an error message on standard error."""
     parser = argparse.ArgumentParser(
         prog="trainer.prepare", description="Prepare a data set for training."
     )
@@ -53,9 +52,19 @@ def main(arguments: list[str] | None = None) -> int:
     photographs = parser.add_argument_group("photographs")
     add, defaults = photographs.add_argument, Resizing()
     add("--short-side", type=int, default=defaults.short_side, help="pixels (%(default)s)")
-    add("--quality", type=int, default=defaults.quality, help="of the JPEGs, 1-100 (%(default)s)")
-    add("--skip-bad", action="store_true", help="leave out files that are no good JPEG")
-    add("--processes", type=int, default=_processors(), help="that convert (%(default)s)")
+    add(
+        "--quality",
+        type=int,
+        default=defaults.quality,
+        help="quality of the JPEGs, 1-100 (%(default)s)",
+    )
+    add("--skip-bad", action="store_true", help="skip files that are not valid JPEGs")
+    add(
+        "--processes",
+        type=int,
+        default=_processors(),
+        help="number of processes that convert (%(default)s)",
+    )
     options = parser.parse_args(arguments)
     try:
         if check_name(options.dataset) == IMAGE_FOLDER:
@@ -63,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             prepare_fashion_mnist(options.source or DEBIAN_FOLDER, options.output)
     except KeyboardInterrupt:
-        print("\nstopped; what is done already stays: run it again to go on", file=sys.stderr)
+        print("\nstopped; finished work is kept: run it again to continue", file=sys.stderr)
         return 130
     except EverstepError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -75,19 +84,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def prepare_fashion_mnist(source: Path, output: Path) -> None:
-    """Arrays and a manifest in `output`; does nothing where they are in place already."""
+    """Write arrays and a manifest to `output` unless they exist."""
     if _done(output):
         print(f"{output} is prepared already")
         return
     output.parent.mkdir(parents=True, exist_ok=True)
-    aside = output.parent / f".{output.name}-{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
+    temporary = output.parent / f".{output.name}-{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
     try:
         files = {
-            name: _convert(source / packed, aside / name) for name, packed in IDX_FILES.items()
+            name: _convert(source / packed, temporary / name) for name, packed in IDX_FILES.items()
         }
-        images = np.load(aside / "train-images.npy") / np.float32(255)
+        images = np.load(temporary / "train-images.npy") / np.float32(255)
         manifest = {
             "dataset": "fashion-mnist",
             "classes": 10,
@@ -95,19 +104,19 @@ def prepare_fashion_mnist(source: Path, output: Path) -> None:
             "deviation": [round(float(images.std()), 4)],
             "files": files,
         }
-        (aside / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1))
-        _sync(aside / MANIFEST_FILE)
-        _put_in_place(aside, output)
+        (temporary / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1))
+        _sync(temporary / MANIFEST_FILE)
+        _put_in_place(temporary, output)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     print(f"prepared {files['train-images.npy']['shape'][0]} training images in {output}")
 
 
 def prepare_photographs(options: argparse.Namespace) -> str:
-    """Make shards, or check what is there; what there is then, in words.
+    """Make shards, or check existing data; return a description of the data.
 
     Raises:
-        EverstepError: an option or a file is no good.
+        EverstepError: an option or a file is invalid.
     """
     for name, low, high in (("short_side", 8, 8192), ("quality", 1, 100), ("processes", 1, 1024)):
         if not low <= (value := getattr(options, name)) <= high:
@@ -123,7 +132,7 @@ def prepare_photographs(options: argparse.Namespace) -> str:
 
 
 def _done(output: Path) -> bool:
-    """Whether every file is there with the size that the manifest names."""
+    """Return True if every file exists with the size in the manifest."""
     try:
         manifest = json.loads((output / MANIFEST_FILE).read_text())
         return all((output / n).stat().st_size == f["bytes"] for n, f in manifest["files"].items())
@@ -146,10 +155,10 @@ def _convert(packed: Path, target: Path) -> dict[str, Any]:
 
 
 def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """The array in a gzipped IDX file.
+    """Return the array in a gzipped IDX file.
 
     Raises:
-        EverstepError: the file is missing, or not what it should be.
+        EverstepError: the file is missing or invalid.
     """
     try:
         data = gzip.decompress(path.read_bytes())
@@ -170,12 +179,12 @@ def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
         ) from error
 
 
-def _put_in_place(aside: Path, output: Path) -> None:
-    """Rename; where somebody else was faster, theirs stands."""
+def _put_in_place(temporary: Path, output: Path) -> None:
+    """Rename a folder to its final name; keep the result of a process that finished first."""
     if output.exists() and not _done(output):
         shutil.rmtree(output)
     try:
-        aside.rename(output)
+        temporary.rename(output)
     except OSError:
         if not _done(output):
             raise

@@ -2,68 +2,48 @@
 
 import json
 import logging
-import os
 import shutil
 import time
-from pathlib import Path
 from typing import Any
 
-from everstep.errors import EverstepError
+from everstep.elastic.training.run_record import RUN_FILE, not_writable, write_json
 from trainer.settings import RESULT_FILE, Settings, any_result, result
 
 log = logging.getLogger(__name__)
 
-RUN_FILE = "run.json"
-LEDGER_FILE = "ledger.jsonl"
+RESULT_RETRY_SECONDS = 5.0
 
 
-def open_run(settings: Settings, samples: int) -> bool:
-    """Make the folder ready for a set of so many samples, another run's files moved aside.
-
-    False where this run is finished already.
+def open_run(settings: Settings) -> dict[str, Any] | None:
+    """Prepare the folder: move another run's files away; return the result of a run that is complete.
 
     Raises:
         EverstepError: the folder cannot be written.
     """
     try:
-        return _open(settings, samples)
+        settings.run.mkdir(parents=True, exist_ok=True)
+        if found := result(settings):
+            return found
+        _move_old_run(settings)
     except OSError as error:
-        raise EverstepError(
-            f"the run's folder {settings.run} cannot be written: {error}",
-            "Make room on its disk, or mount it writable; then start the job again.",
-        ) from error
+        raise not_writable(settings.run, error) from error
+    return None
 
 
-def _open(settings: Settings, samples: int) -> bool:
-    settings.run.mkdir(parents=True, exist_ok=True)
-    if result(settings):
-        return False
-    _move_old_run_aside(settings)
-    if not (settings.run / RUN_FILE).exists():
-        began = {
-            "began": time.time(),
-            "samples": samples,
-            "fingerprint": settings.fingerprint,
-        }
-        _write_json(settings.run / RUN_FILE, began)
-    return True
-
-
-def note_samples(settings: Settings, step: int, samples: int) -> None:
-    """From the step after `step` on the run is trained on so many samples; written down where that is new.
-
-    What `verify` reckons depends on it, and whoever runs the job may have accepted other data.
-    """
-    said = json.loads((settings.run / RUN_FILE).read_text())
-    changes = said.get("data_changes", [])
-    due = [said["samples"], *(c["samples"] for c in changes if c["step"] <= step)][-1]
-    if due != samples:
-        said["data_changes"] = [*changes, {"step": step, "samples": samples}]
-        _write_json(settings.run / RUN_FILE, said)
+def write_result_when_possible(
+    settings: Settings, steps: int, accuracy: float, sha256: str
+) -> dict[str, Any]:
+    """Write the result; retry while the disk is full, so that a complete run is not lost."""
+    while True:
+        try:
+            return write_result(settings, steps, accuracy, sha256)
+        except OSError as error:
+            log.error("the run is complete, but its result cannot be written: %s; retrying", error)
+            time.sleep(RESULT_RETRY_SECONDS)
 
 
 def write_result(settings: Settings, steps: int, accuracy: float, sha256: str) -> dict[str, Any]:
-    """Write down that the run is complete; gives what was written."""
+    """Write the result of a complete run; return it."""
     began = json.loads((settings.run / RUN_FILE).read_text())["began"]
     summary = {
         "job": settings.job,
@@ -77,12 +57,12 @@ def write_result(settings: Settings, steps: int, accuracy: float, sha256: str) -
         "max_steps": settings.max_steps,
         "fingerprint": settings.fingerprint,
     }
-    _write_json(settings.run / RESULT_FILE, summary)
+    write_json(settings.run / RESULT_FILE, summary)
     return summary
 
 
-def _move_old_run_aside(settings: Settings) -> None:
-    """A finished run with other settings, or any run under another --fresh word, makes room."""
+def _move_old_run(settings: Settings) -> None:
+    """Move away a finished run with other settings, or any run under another --fresh word."""
     try:
         word = json.loads((settings.run / RUN_FILE).read_text())["fingerprint"]["fresh"]
     except (OSError, ValueError, KeyError):
@@ -90,22 +70,12 @@ def _move_old_run_aside(settings: Settings) -> None:
     if any_result(settings.run) is None and word == settings.fresh:
         return
     number = 1 + sum(1 for _ in settings.run.glob("previous-*"))
-    aside = settings.run / f"previous-{number}"
-    aside.mkdir()
+    target = settings.run / f"previous-{number}"
+    target.mkdir()
     for entry in list(settings.run.iterdir()):
         if not entry.name.startswith("previous-") and entry.name != "journal":
-            shutil.move(str(entry), aside / entry.name)
-    shutil.copytree(settings.run / "journal", aside / "journal", dirs_exist_ok=True)
+            shutil.move(str(entry), target / entry.name)
+    shutil.copytree(settings.run / "journal", target / "journal", dirs_exist_ok=True)
     for file in (settings.run / "journal").glob("*.jsonl"):
         file.unlink()
-    log.warning("the earlier run in %s was moved to %s", settings.run, aside)
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all."""
-    aside = path.with_name(f".{path.name}-{os.getpid()}")
-    with aside.open("w") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    log.warning("the earlier run in %s was moved to %s", settings.run, target)

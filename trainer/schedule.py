@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Schedule:
-    """A pure function of the step, so that nothing of it needs to be in a checkpoint.
+    """A pure function of the step, so that a checkpoint needs no part of it.
 
     Attributes:
         peak: the highest rate.
-        total_steps: after which the rate is zero.
-        warmup_fraction: part of the steps in which the rate rises.
+        total_steps: after these the rate is zero.
+        warmup_fraction: share of the steps in which the rate rises.
     """
 
     peak: float
@@ -19,7 +19,7 @@ class Schedule:
     warmup_fraction: float = 0.15
 
     def rate(self, step: int) -> float:
-        """Rate for the step that follows `step` completed ones."""
+        """Return the rate for the step that follows `step` completed ones."""
         warmup = max(1, round(self.total_steps * self.warmup_fraction))
         if step < warmup:
             return self.peak * (step + 1) / warmup

@@ -1,105 +1,113 @@
-"""What one training run is: its command line as a frozen value.
+"""The settings of one training run: its command line as a frozen value.
 
-Imports neither torch nor numpy, since the launcher reads it before anything else is worth starting.
+The options and their defaults are those of `everstep.catalog.trainer_options`. The module imports neither
+torch nor numpy, since the launcher parses the settings before it starts anything else.
 """
 
 import argparse
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from everstep.catalog.trainer_options import TRAINER_OPTIONS
 from everstep.errors import EverstepError
 
 RESULT_FILE = "result.json"
 
+DECISIVE = (
+    "model",
+    "dataset",
+    "epochs",
+    "global_batch",
+    "learning_rate",
+    "weight_decay",
+    "label_smoothing",
+    "warmup_fraction",
+    "image_size",
+    "crop_padding",
+    "seed",
+    "fresh",
+)
+"""Settings that decide every step of a run."""
+
+DECISIVE_IF_CHANGED = ("nonfinite_loss", "compress")
+"""Settings that decide steps only with another value than the default."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """One run. Field names are the option names.
+    """The settings of one run. Field names are the option names.
 
-    The fingerprint holds what decides the outcome: a checkpoint is used only by a run with the same
-    one.
+    The fingerprint contains those that decide the outcome: a checkpoint is used only by a run with
+    the same one.
     """
 
     model: str
     dataset: str
     data: Path
     run: Path
-    epochs: int = 1
-    global_batch: int = 384
-    learning_rate: float = 0.2
-    weight_decay: float = 5e-4
-    label_smoothing: float = 0.05
-    warmup_fraction: float = 0.15
-    image_size: int = 224
-    crop_padding: int = 0
-    seed: int = 0
-    max_steps: int = 0
-    checkpoint_seconds: float = 5.0
-    checkpoint_steps: int = 8
-    keep_checkpoints: int = 3
-    fresh: str = ""
-    mode: str = "live"
-    shard_size: int = 32
-    loader_workers: int = 0
-    accept_data: str = ""
-    nonfinite_loss: str = "stop"
-    compress: str = "none"
-    overlap: str = "auto"
+    epochs: int
+    global_batch: int
+    learning_rate: float
+    weight_decay: float
+    label_smoothing: float
+    warmup_fraction: float
+    image_size: int
+    crop_padding: int
+    seed: int
+    max_steps: int
+    checkpoint_seconds: float
+    checkpoint_steps: int
+    keep_checkpoints: int
+    fresh: str
+    mode: str
+    shard_size: int
+    loader_workers: int
+    accept_data: str
+    accept_older_checkpoint: int
+    nonfinite_loss: str
+    compress: str
+    overlap: str
 
     @property
     def job(self) -> str:
-        """Name of the run: its folder's."""
+        """Name of the run: that of its folder."""
         return self.run.name
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """What decides every step, except the data's own identity and how many steps there are."""
-        names: tuple[str, ...] = (
-            "model",
-            "dataset",
-            "epochs",
-            "global_batch",
-            "learning_rate",
-            "weight_decay",
-        )
-        names += (
-            "label_smoothing",
-            "warmup_fraction",
-            "image_size",
-            "crop_padding",
-            "seed",
-            "fresh",
-        )
+        """The settings that decide every step; the data's identity and `max_steps` are not included."""
+        names = list(DECISIVE)
         if self.mode == "exact":
-            names += ("mode", "shard_size")
-        if self.nonfinite_loss != "stop":
-            names += ("nonfinite_loss",)
-        if self.compress != "none":
-            names += ("compress",)
+            names += ["mode", "shard_size"]
+        names += [name for name in DECISIVE_IF_CHANGED if getattr(self, name) != _default(name)]
         return {name: getattr(self, name) for name in names}
 
 
 def parse(arguments: list[str]) -> Settings:
-    """Settings from a command line; argparse itself ends the process at a misspelt option."""
-    read = vars(_parser().parse_args(arguments))
-    settings = Settings(**read)
-    faults = _faults(settings)
-    if faults:
+    """Parse a command line; argparse itself ends the process at a misspelt option.
+
+    Raises:
+        EverstepError: values are out of bounds or contradict each other; all of them are named.
+    """
+    settings = Settings(**vars(_parser().parse_args(arguments)))
+    if faults := [*_violations(settings), *_contradictions(settings)]:
         raise EverstepError("; ".join(faults), "See `python3 -m trainer.train --help`.")
     return settings
 
 
 def result(settings: Settings) -> dict[str, Any] | None:
-    """The result of this run, where it has finished under these very settings; otherwise None."""
+    """Return the result of this run if it has finished with these settings, otherwise None."""
     found = any_result(settings.run)
     wanted = {"fingerprint": settings.fingerprint, "max_steps": settings.max_steps}
     return found if found and wanted == {name: found.get(name) for name in wanted} else None
 
 
 def any_result(run: Path) -> dict[str, Any] | None:
-    """The result in a run's folder, whatever its settings were."""
+    """Return the result in a run's folder, of any settings; None if there is none."""
     try:
         read = json.loads((run / RESULT_FILE).read_text())
     except (OSError, ValueError):
@@ -107,160 +115,43 @@ def any_result(run: Path) -> dict[str, Any] | None:
     return read if isinstance(read, dict) else None
 
 
-def _faults(settings: Settings) -> list[str]:
-    positive = (
-        "epochs",
-        "global_batch",
-        "learning_rate",
-        "image_size",
-        "keep_checkpoints",
-        "checkpoint_steps",
-        "shard_size",
-    )
-    faults = [
-        f"--{name.replace('_', '-')} must be above 0, got {getattr(settings, name)}"
-        for name in positive
-        if getattr(settings, name) <= 0
-    ]
-    if not 0 <= settings.warmup_fraction < 1:
-        faults.append(f"--warmup-fraction must be in [0, 1), got {settings.warmup_fraction}")
-    if not 0 <= settings.label_smoothing < 1:
-        faults.append(f"--label-smoothing must be in [0, 1), got {settings.label_smoothing}")
-    if settings.crop_padding < 0:
-        faults.append(f"--crop-padding must not be below 0, got {settings.crop_padding}")
-    if settings.loader_workers < 0:
-        faults.append(f"--loader-workers must not be below 0, got {settings.loader_workers}")
+def _violations(settings: Settings) -> Iterator[str]:
+    for name, option in TRAINER_OPTIONS.items():
+        value = getattr(settings, name)
+        if isinstance(value, int | float) and (violation := option.violation(value)):
+            yield violation
+        if option.pattern and not re.fullmatch(option.pattern, str(value)):
+            yield f"{option.flag} must match {option.pattern}, got {value!r}"
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
     if settings.mode == "exact" and settings.compress != "none":
-        faults.append(
-            "--compress cannot be combined with --mode exact, whose sums must lose nothing"
-        )
+        yield "--compress cannot be combined with --mode exact, whose sums must lose nothing"
     if settings.mode != "live" and settings.overlap == "on":
-        faults.append(f"--overlap on is for --mode live, not for {settings.mode}")
-    return faults
+        yield f"--overlap on is for --mode live, not for {settings.mode}"
+
+
+def _default(name: str) -> object:
+    return TRAINER_OPTIONS[name].default
 
 
 def _parser() -> argparse.ArgumentParser:
-    defaults = Settings(model="", dataset="", data=Path(), run=Path())
     parser = argparse.ArgumentParser(
         prog="trainer.train",
         description="Train an image classifier, elastically.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
-    add = parser.add_argument
-    add("--model", required=True, help="resnet18 .. resnet152, efficientnet_b0 .. efficientnet_b7")
-    add("--dataset", required=True, help="fashion-mnist, or imagefolder")
-    add(
-        "--data",
-        type=Path,
-        required=True,
-        help="folder of the data: prepared arrays, photographs, or shards; see trainer.prepare",
-    )
-    add("--run", type=Path, required=True, help="folder of this run; its name is the job's")
-    add("--epochs", type=int, default=defaults.epochs, help="passes over the training set")
-    add(
-        "--global-batch",
-        type=int,
-        default=defaults.global_batch,
-        help="samples in one step, all workers",
-    )
-    add(
-        "--learning-rate",
-        type=float,
-        default=defaults.learning_rate,
-        help="highest rate of the schedule",
-    )
-    add(
-        "--weight-decay",
-        type=float,
-        default=defaults.weight_decay,
-        help="of weights, not of biases",
-    )
-    add(
-        "--label-smoothing",
-        type=float,
-        default=defaults.label_smoothing,
-        help="of the training loss",
-    )
-    add(
-        "--warmup-fraction",
-        type=float,
-        default=defaults.warmup_fraction,
-        help="steps of rising rate",
-    )
-    add(
-        "--image-size",
-        type=int,
-        default=defaults.image_size,
-        help="side of an imagefolder's images, pixels",
-    )
-    add(
-        "--crop-padding",
-        type=int,
-        default=defaults.crop_padding,
-        help="pixels that prepared images are shifted by; pays from three epochs on",
-    )
-    add("--seed", type=int, default=defaults.seed, help="of initialisation, order and augmentation")
-    add(
-        "--max-steps",
-        type=int,
-        default=defaults.max_steps,
-        help="end after so many steps; 0: never",
-    )
-    add(
-        "--checkpoint-seconds",
-        type=float,
-        default=defaults.checkpoint_seconds,
-        help="between checkpoints, at most",
-    )
-    add(
-        "--checkpoint-steps",
-        type=int,
-        default=defaults.checkpoint_steps,
-        help="between checkpoints, at most: what the loss of all workers costs is about this",
-    )
-    add("--keep-checkpoints", type=int, default=defaults.keep_checkpoints, help="how many to keep")
-    add("--fresh", default=defaults.fresh, metavar="WORD", help="a new word moves an old run aside")
-    add(
-        "--shard-size",
-        type=int,
-        default=defaults.shard_size,
-        help="samples that --mode exact computes at a time; its results depend on it",
-    )
-    add(
-        "--loader-workers",
-        type=int,
-        default=defaults.loader_workers,
-        help="processes of each worker that read photographs ahead; 0: it reads them itself",
-    )
-    add(
-        "--accept-data",
-        default=defaults.accept_data,
-        metavar="CONTENTS",
-        help="go on from a checkpoint of other data with these, named as the refusal names them",
-    )
-    add(
-        "--nonfinite-loss",
-        choices=["stop", "skip"],
-        default=defaults.nonfinite_loss,
-        help="what a loss that is no number does: end the run, or leave that step's update out",
-    )
-    add(
-        "--compress",
-        choices=["none", "bf16"],
-        default=defaults.compress,
-        help="how gradients travel; bf16: half the bytes, worth it on slow networks only",
-    )
-    add(
-        "--overlap",
-        choices=["auto", "on", "off"],
-        default=defaults.overlap,
-        help="sum gradients while the backward pass runs; auto: where workers share no processors",
-    )
-    add(
-        "--mode",
-        choices=["restart", "live", "exact"],
-        default=defaults.mode,
-        help="how workers meet a change of the group",
-    )
+    for option in TRAINER_OPTIONS.values():
+        help_text = option.help.replace("%", "%%")
+        if option.required:  # models and data sets are checked where they are loaded
+            parser.add_argument(option.flag, type=option.type, required=True, help=help_text)
+        else:
+            parser.add_argument(
+                option.flag,
+                type=option.type,
+                default=option.default,
+                choices=option.choices or None,
+                help=help_text,
+            )
     return parser

@@ -1,9 +1,9 @@
 """Verify that a run trained every sample exactly once: `python3 -m trainer.verify RUN`.
 
 RUN is a run's folder. The program reads its ledger, one line for each checkpoint that was committed,
-and the manifests of the checkpoints that are still there, and reckons anew which samples must have
-made each of them: from the seed, the size of the data set and the global batch alone. It shares no
-code with the trainer: a fault in the trainer's order would not be repeated here.
+and the manifests of the existing checkpoints. It recomputes the samples of each of them from the seed,
+the size of the data set and the global batch alone. It shares no code with the trainer, so that it does
+not repeat a bug in the trainer's sample order.
 
 Exit codes: 0 everything agrees, 1 something does not, 2 there is nothing to verify.
 """
@@ -35,15 +35,21 @@ class Commit:
 
 
 def main() -> None:
-    """Say for each commit whether it agrees, and end with the code that sums it up."""
+    """Print whether each commit agrees, and exit with the result."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("run", type=Path, help="folder of the run")
     run: Path = parser.parse_args().run
-    commits = list(read(run / LEDGER_FILE))
-    if not commits:
+    commits, present = list(read(run / LEDGER_FILE)), list(checkpoints(run))
+    if not commits and not present:
         print(f"nothing to verify: no line in {run / LEDGER_FILE}", file=sys.stderr)
         sys.exit(2)
+    missing = [one for one in present if one not in commits]
+    for one in missing:
+        print(f"note: {LEDGER_FILE} has no line for the checkpoint of step {one.step}")
     faults = verify(json.loads((run / "run.json").read_text()), commits)
+    faults += verify(json.loads((run / "run.json").read_text()), missing)
+    faults += lost_end(run, [*commits, *missing])
+    commits = commits or missing
     for fault in faults:
         print(f"WRONG: {fault}")
     last = commits[-1]
@@ -55,39 +61,71 @@ def main() -> None:
 
 
 def read(path: Path) -> Iterator[Commit]:
-    """The ledger's lines; a torn last one is passed over."""
+    """Yield the commits in the ledger; ignore an incomplete last line."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
         return
     for line in lines:
         try:
-            said: dict[str, Any] = json.loads(line)
+            entry: dict[str, Any] = json.loads(line)
         except ValueError:
             continue
         yield Commit(
-            int(said["step"]),
-            int(said["generation"]),
-            int(said["samples"]),
-            int(said["digest"], 16),
+            int(entry["step"]),
+            int(entry["generation"]),
+            int(entry["samples"]),
+            int(entry["digest"], 16),
         )
 
 
+def checkpoints(run: Path) -> Iterator[Commit]:
+    """Yield the commits in the manifests of the existing checkpoints, by step.
+
+    Their lines in the ledger may be missing: a writer ended before it wrote them, or its machine vanished
+    before they were uploaded.
+    """
+    for manifest in sorted(run.glob("checkpoints/step-*/manifest.json")):
+        try:
+            entry: dict[str, Any] = json.loads(manifest.read_text())
+            extra = entry["extra"]
+            step, generation = int(entry["step"]), int(entry["generation"])
+            yield Commit(step, generation, int(extra["samples"]), int(extra["digest"], 16))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # a damaged one is skipped by the trainer, too
+
+
+def lost_end(run: Path, commits: list[Commit]) -> list[str]:
+    """Return a fault if a finished run has steps after its last commit."""
+    try:
+        steps = int(json.loads((run / "result.json").read_text())["steps"])
+    except (OSError, ValueError, KeyError):
+        return []
+    last = max(commit.step for commit in commits)
+    return [f"the run ended after {steps} steps, its last commit is of step {last}"] * (
+        steps > last
+    )
+
+
 def verify(run: dict[str, Any], commits: list[Commit]) -> list[str]:
-    """What does not agree, as sentences.
+    """Return the disagreements as sentences.
 
     Args:
-        run: what run.json holds: the settings and the size of the data set.
+        run: content of run.json: the settings and the size of the data set.
         commits: in the order in which they were written.
     """
-    expected = reckon(run, max(commit.step for commit in commits))
+    expected = expected_digests(run, max((commit.step for commit in commits), default=0))
     faults = []
     for commit in commits:
         if (commit.samples, commit.digest) != expected[commit.step]:
             samples, _ = expected[commit.step]
             faults.append(
-                f"step {commit.step} of generation {commit.generation} was made of "
-                f"{commit.samples} samples; {samples} were due, or others than these"
+                f"step {commit.step} of generation {commit.generation} has {commit.samples} samples"
+                + (
+                    ", but not the expected ones"
+                    if commit.samples == samples
+                    else f" instead of {samples}"
+                )
             )
     steps = [(commit.generation, commit.step) for commit in commits]
     if steps != sorted(steps):
@@ -95,38 +133,38 @@ def verify(run: dict[str, Any], commits: list[Commit]) -> list[str]:
     return faults
 
 
-def reckon(run: dict[str, Any], steps: int) -> list[tuple[int, int]]:
-    """Number of samples and digest that each step count must have, from 0 to `steps`."""
+def expected_digests(run: dict[str, Any], steps: int) -> list[tuple[int, int]]:
+    """Return the expected number and digest of the samples after each step, from 0 to `steps`."""
     settings = run["fingerprint"]
     batch, seed = int(settings["global_batch"]), int(settings["seed"])
     found = [(0, 0)]
     order, made_for = np.empty(0, np.int64), (-1, -1)
     for step in range(steps):
         samples = _samples_at(run, step)
-        epoch, place = divmod(step, -(-samples // batch))
+        epoch, position = divmod(step, -(-samples // batch))
         if made_for != (epoch, samples):
             order = np.argsort(_hash(seed, epoch, np.arange(samples)), kind="stable")
             made_for = (epoch, samples)
-        ids = order[place * batch : (place + 1) * batch]
+        ids = order[position * batch : (position + 1) * batch]
         words = int(_hash(LEDGER_SEED, step, ids).sum(dtype=np.uint64))
         found.append((found[-1][0] + len(ids), (found[-1][1] + words) % 2**64))
     return found
 
 
 def _samples_at(run: dict[str, Any], step: int) -> int:
-    """Size of the data set that the step after `step` was trained on; who runs it may have accepted another."""
+    """Return the size of the data set of the step after `step`; it may change during a run."""
     changes = [change for change in run.get("data_changes", []) if change["step"] <= step]
     return int(changes[-1]["samples"] if changes else run["samples"])
 
 
 def _hash(seed: int, stream: int, ids: npt.NDArray[np.int64]) -> Words:
     with np.errstate(over="ignore"):
-        base = _stir(_stir(np.array([seed], np.int64).astype(np.uint64)) + np.uint64(stream))
-        return _stir(_stir(ids.astype(np.uint64)) ^ base)
+        base = _mix(_mix(np.array([seed], np.int64).astype(np.uint64)) + np.uint64(stream))
+        return _mix(_mix(ids.astype(np.uint64)) ^ base)
 
 
-def _stir(words: Words) -> Words:
-    """Splitmix64: add the golden ratio, then two rounds of shift and multiply."""
+def _mix(words: Words) -> Words:
+    """Apply splitmix64: add the golden ratio, then two rounds of shift and multiply."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)

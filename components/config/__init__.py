@@ -1,15 +1,15 @@
-"""The typed configuration of a stack and every rule across its fields.
+"""The typed configuration of a stack and the rules across its fields.
 
-`from_mapping` is pure: a plain mapping in, a frozen `StackConfig` out, or a `ConfigurationError`
-that names every fault at once as the user wrote it. The program, the tests, the command line and
-the generator of docs/configuration.md all use it; `load` is the thin shell that asks Pulumi for the
-mapping.
+`from_mapping` is pure: it converts a plain mapping to a frozen `StackConfig`, or raises a
+`ConfigurationError` with all faults, each under the key that the user wrote. The program, the
+tests, the command line and the generator of docs/configuration.md use it. `load` reads the mapping
+from Pulumi.
 
-Keys are camelCase in a stack file and snake_case here; `kind` tells the shapes of `cluster`
-(existing, eks, aks) and `storage` (hostpath, fsx, blob) apart. The models stand in `existing`, `eks`,
-`aks`, `workload` and `platform`; `defaults` has what differs by cloud, `catalog` what clouds offer,
-and the modules named `*_rules` what must hold between several keys. Nothing here imports Pulumi: a
-command that only reads a configuration starts at once.
+Keys are camelCase in a stack file and snake_case here. `kind` is the discriminator of `cluster`
+(existing, eks, aks) and `storage` (hostpath, fsx, blob). The models are in `existing`, `eks`, `aks`,
+`workload` and `platform`; `defaults` has the defaults that differ by cloud, `catalog` the cloud
+offerings, and the modules named `*_rules` the rules across keys. Nothing here imports Pulumi, so a
+command that only reads a configuration starts fast.
 """
 
 from components.config.aks import (
@@ -58,14 +58,13 @@ from components.config.stack import (
     load,
 )
 from components.config.workload import (
-    DATASETS,
-    MODELS,
     ControllerConfig,
     DataConfig,
     EtcdConfig,
     JobConfig,
     WorkerResources,
 )
+from everstep.catalog.trainer_options import DATASETS, MODELS
 
 __all__ = [
     "DATASETS",

@@ -1,38 +1,36 @@
 """Defaults that depend on the kind of cluster.
 
-They are filled into what the stack file says before it is checked, so that whoever reads the typed
-configuration finds a value and asks nowhere which cloud it is on. The pages of options show them
-from this table too.
+They are merged into the stack file before validation, so that code that reads the typed
+configuration never has to look at the cloud. The generated option pages use the same table.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-NOTICE_SECONDS = {"aks": 30, "eks": 120}
-"""What a spot machine is told before it goes: Azure's Preempt, EC2's instance-action."""
-
-_PUBLISHED = "ghcr.io/everstep/{}:0.1.0"  # where nodes of a cloud find the project's own images
+from everstep.catalog.names import RELEASED_IMAGE
+from everstep.catalog.timing import GRACE_SECONDS
 
 _ON_A_CLOUD: dict[str, object] = {
     "etcd.image": "quay.io/coreos/etcd:v3.5.35",
-    "controller.image": _PUBLISHED.format("controller"),
-    "job.image": _PUBLISHED.format("trainer"),
+    "etcd.rejoinImage": RELEASED_IMAGE.format("etcd-rejoin"),
+    "controller.image": RELEASED_IMAGE.format("controller"),
+    "job.image": RELEASED_IMAGE.format("trainer"),
     "platform.gpuPlugin.enabled": True,
     "platform.metrics.enabled": True,
     "platform.spot.enabled": True,
-    "platform.spot.image": _PUBLISHED.format("spot"),
+    "platform.spot.image": RELEASED_IMAGE.format("spot"),
 }
 
 DEFAULTS: dict[str, dict[str, object]] = {
     "eks": {
         "storage.kind": "fsx",
-        "job.graceSeconds": 110,
-        "etcd.persistence": "memory",  # EKS brings no StorageClass that works
+        "job.graceSeconds": GRACE_SECONDS["eks"],
+        "etcd.persistence": "memory",  # EKS has no working default StorageClass
         **_ON_A_CLOUD,
     },
     "aks": {
         "storage.kind": "blob",
-        "job.graceSeconds": 25,
+        "job.graceSeconds": GRACE_SECONDS["aks"],
         "etcd.persistence": "disk",
         **_ON_A_CLOUD,
     },
@@ -43,15 +41,15 @@ _KINDS: dict[str, object] = {"cluster.kind": "existing", "storage.kind": "hostpa
 
 
 def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a copy of the mapping with the defaults of its kind of cluster filled in.
+    """Return a copy of the mapping with the defaults of its kind of cluster filled in.
 
-    What stands in the place of a section without being one is left for the checking to refuse.
+    A section that is not a mapping is left unchanged; validation refuses it.
     """
     cluster = data.get("cluster")
     kind = cluster.get("kind") if isinstance(cluster, Mapping) else None
     special = dict(DEFAULTS.get(kind, {})) if isinstance(kind, str) else {}
     if _upstream(data.get("controller")):
-        special.pop("controller.image", None)  # that of the maintained one
+        special.pop("controller.image", None)  # it is the image of the maintained controller
     filled = dict(data)
     for path, value in {**_KINDS, **special}.items():
         _fill(filled, path.split("."), value)
@@ -63,12 +61,12 @@ def _upstream(controller: object) -> bool:
 
 
 def _fill(section: dict[str, Any], path: list[str], value: object) -> None:
-    """Set a value where nothing stands, copying each mapping on the way."""
+    """Set a missing value, copying each mapping along the path."""
     key, *rest = path
     if not rest:
         section.setdefault(key, value)
         return
-    inside = section.get(key, {})
-    if isinstance(inside, Mapping):
-        section[key] = dict(inside)
+    inner = section.get(key, {})
+    if isinstance(inner, Mapping):
+        section[key] = dict(inner)
         _fill(section[key], rest, value)

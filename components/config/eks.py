@@ -1,10 +1,11 @@
-"""An EKS cluster and the FSx for Lustre file system beside it, as a stack file describes them."""
+"""Configuration of an EKS cluster and its FSx for Lustre file system."""
 
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from components.config import catalog
+from components.config.faults import known_or_nearest, nearest, refused
 from components.config.section import (
     Cidr,
     ClusterName,
@@ -14,121 +15,139 @@ from components.config.section import (
     Section,
     shaped,
 )
-from components.faults import known_or_nearest, nearest, refused
 
+MAX_FSX_GIB = 2_147_482_800  # FSx API, StorageCapacity: below 2**31, a multiple of 2400
 LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
-"""What CloudWatch Logs offers, up to two years."""
+"""Retention periods that CloudWatch Logs offers, up to two years."""
 
 
 def _has_gpus(instance_type: str) -> str:
-    """Check that an instance type has GPUs and can be had."""
-    if instance_type in catalog.AWS_GPUS:
+    """Check that an instance type has GPUs and is not retired."""
+    if instance_type in catalog.AWS_GPU_TYPES:
         return instance_type
     family = instance_type.partition(".")[0]
     if family in catalog.AWS_UNFIT:
-        reason, _, cure = catalog.AWS_UNFIT[family].partition("; ")
-        raise refused(reason, cure)
-    raise refused("is no known instance type with GPUs", nearest(instance_type, _GPU_TYPES))
+        reason, _, fix = catalog.AWS_UNFIT[family].partition("; ")
+        raise refused(reason, fix)
+    raise refused(
+        "is not a known instance type with GPUs", nearest(instance_type, catalog.AWS_GPU_TYPES)
+    )
 
 
 def _is_offered(days: int) -> int:
-    """Check that CloudWatch Logs keeps logs for so many days."""
+    """Check that CloudWatch Logs offers a retention period."""
     if days in LOG_RETENTION_DAYS:
         return days
     raise refused(
-        "is no period that CloudWatch Logs offers",
+        "is not a retention period of CloudWatch Logs",
         "use one of " + ", ".join(map(str, LOG_RETENTION_DAYS)),
     )
 
 
-_GPU_TYPES = tuple(catalog.AWS_GPUS)
-
-InstanceType = Annotated[str, shaped(r"[a-z0-9-]+\.[a-z0-9-]+", "instance type", "m6i.xlarge")]
+InstanceType = Annotated[str, shaped(r"[a-z0-9-]+\.[a-z0-9-]+", "an instance type", "m6i.xlarge")]
 GpuInstanceType = Annotated[str, AfterValidator(_has_gpus)]
-Region = Annotated[str, known_or_nearest("AWS region", tuple(catalog.AWS_ZONES))]
+Region = Annotated[str, known_or_nearest("AWS region", catalog.AWS_REGIONS)]
 KubernetesVersion = Annotated[str, catalog.supported_version()]
-AddonName = Annotated[str, known_or_nearest("add-on", tuple(catalog.EKS_ADDONS))]
+AddonName = Annotated[str, known_or_nearest("add-on", catalog.EKS_ADDONS)]
 AddonVersion = Annotated[
-    str, shaped(r"v\d+\.\d+\.\d+-eksbuild\.\d+", "version of an add-on", "v1.9.0-eksbuild.1")
+    str, shaped(r"v\d+\.\d+\.\d+-eksbuild\.\d+", "a version of an add-on", "v1.9.0-eksbuild.1")
 ]
 IamArn = Annotated[
     str,
     shaped(
         r"arn:aws[a-z-]*:iam::[0-9]{12}:(user|role)/\S+",
-        "ARN of an IAM user or role",
+        "an ARN of an IAM user or role",
         "arn:aws:iam::123456789012:role/platform",
     ),
 ]
-VpcId = Annotated[str, shaped(r"vpc-[0-9a-f]{8,17}", "id of a VPC", "vpc-0123456789abcdef0")]
+AccountId = Annotated[
+    str, shaped(r"[0-9]{12}", "an id of an AWS account: twelve digits", '"123456789012", quoted')
+]
+VpcId = Annotated[str, shaped(r"vpc-[0-9a-f]{8,17}", "an id of a VPC", "vpc-0123456789abcdef0")]
 SubnetId = Annotated[
-    str, shaped(r"subnet-[0-9a-f]{8,17}", "id of a subnet", "subnet-0123456789abcdef0")
+    str, shaped(r"subnet-[0-9a-f]{8,17}", "an id of a subnet", "subnet-0123456789abcdef0")
 ]
 FileSystemId = Annotated[
-    str, shaped(r"fs-[0-9a-f]{8,17}", "id of a file system", "fs-0123456789abcdef0")
+    str, shaped(r"fs-[0-9a-f]{8,17}", "an id of a file system", "fs-0123456789abcdef0")
 ]
-MountName = Annotated[str, shaped(r"[a-z0-9]{1,8}", "mount name", "fsx or a1b2c3d4")]
+MountName = Annotated[str, shaped(r"[a-z0-9]{1,8}", "a mount name", "fsx or a1b2c3d4")]
+DnsName = Annotated[
+    str,
+    shaped(
+        r"[a-z0-9-]+(\.[a-z0-9-]+)+",
+        "a DNS name of a file system",
+        "fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com",
+    ),
+]
 BucketName = Annotated[
     str,
     shaped(
-        r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
-        "name of an S3 bucket: 3 to 63 lower-case letters, digits, dots and dashes",
+        r"(?=.{3,63}$)(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9]([a-z0-9-]|\.(?!\.))*[a-z0-9]",
+        "a name of an S3 bucket: 3 to 63 lower-case letters, digits, dashes and single dots, "
+        "not in the form of an IP address",
         "my-training-data, without s3://",
     ),
 ]
 
 
 class EksNetworkConfig(Section):
-    """The VPC: made, or the user's own."""
+    """The VPC: new or existing."""
 
     cidr: Cidr = Field(default="10.0.0.0/16", description="Addresses of the VPC, /16 to /21.")
     service_cidr: Cidr = Field(
         default="172.20.0.0/16", description="Addresses of Kubernetes Services, outside the VPC."
     )
     nat_per_zone: bool = Field(
-        default=False, description="A NAT gateway a zone rather than one for all: safer, dearer."
+        default=False,
+        description="One NAT gateway per zone rather than one for all: more resilient, more expensive.",
     )
     vpc_id: VpcId | None = Field(
-        default=None, description="A VPC of your own; absent: one is made. Needs privateSubnetIds."
+        default=None,
+        description="Existing VPC; absent: a new one is created. Needs privateSubnetIds.",
     )
     private_subnet_ids: dict[str, SubnetId] = Field(
         default_factory=dict,
-        description="Of your own VPC, zone -> private subnet, one for every zone.",
+        description="Zone -> private subnet of an existing VPC, one for every zone.",
     )
 
 
 class EksSystemPoolConfig(Section):
-    """On-demand CPU nodes that stay: etcd, controller, data preparation, add-ons."""
+    """On-demand CPU nodes for etcd, the controller, data preparation and add-ons."""
 
     instance_types: tuple[InstanceType, ...] = Field(
-        default=("m6i.xlarge",), min_length=1, description="Instance types, first choice first."
+        default=("m6i.xlarge",), min_length=1, description="Instance types in order of preference."
     )
-    nodes: NodeCount = Field(default=2, description="Nodes to start with.")
-    max_nodes: NodeCount = Field(default=3, description="Most nodes; the fewest is `nodes`.")
+    nodes: NodeCount = Field(default=2, description="Initial number of nodes.")
+    max_nodes: NodeCount = Field(
+        default=3, description="Maximum number of nodes; the minimum is `nodes`."
+    )
     disk_gib: DiskGib = Field(default=50, description="Size of a node's disk, in GiB.")
 
 
 class EksGpuPoolConfig(Section):
     """The GPU nodes, all in one zone: that of the file system."""
 
-    zone: str | None = Field(default=None, description="Their zone; absent: the first of `zones`.")
-    instance_types: tuple[GpuInstanceType, ...] = Field(
-        default=("g5.xlarge", "g6.xlarge"),
-        min_length=1,
-        description="Instance types with the same number of GPUs; more types, fewer interruptions.",
+    zone: str | None = Field(
+        default=None, description="Zone of the GPU nodes; absent: the first of `zones`."
     )
-    min_nodes: NodeCount = Field(default=0, description="Fewest nodes.")
-    nodes: NodeCount = Field(default=3, description="Nodes to start with.")
-    max_nodes: NodeCount = Field(default=6, description="Most nodes.")
+    instance_types: tuple[GpuInstanceType, ...] = Field(
+        default=("g5.xlarge", "g6.xlarge", "g6e.xlarge", "g6.8xlarge"),
+        min_length=1,
+        description="Instance types with the same number of GPUs; more types mean fewer interruptions.",
+    )
+    min_nodes: NodeCount = Field(default=0, description="Minimum number of nodes.")
+    nodes: NodeCount = Field(default=0, description="Initial number of nodes.")
+    max_nodes: NodeCount = Field(default=6, description="Maximum number of nodes.")
     capacity: Literal["spot", "onDemand"] = Field(
-        default="spot", description="How they are bought."
+        default="spot", description="Capacity type of the nodes."
     )
     disk_gib: DiskGib = Field(default=100, description="Size of a node's disk, in GiB.")
     fallback_nodes: NodeCount = Field(
-        default=0, description="On-demand nodes that may be bought while spot has none."
+        default=0, description="Maximum number of on-demand nodes while spot has no capacity."
     )
     efa: bool = Field(
         default=False,
-        description="Elastic Fabric Adapter: one instance type that has it, a placement group.",
+        description="Elastic Fabric Adapter, in a placement group; needs a single instance type with EFA.",
     )
 
 
@@ -136,22 +155,30 @@ class EksAutoscalingConfig(Section):
     """The cluster autoscaler."""
 
     enabled: bool = Field(
-        default=True, description="Whether nodes come and go with the pods; else `nodes` stay."
+        default=True,
+        description="Whether the number of nodes follows the pods; otherwise it stays at `nodes`.",
     )
     scale_down_minutes: int = Field(
-        default=10, ge=1, le=1440, description="Minutes a node must be idle before it goes."
+        default=10,
+        ge=1,
+        le=1440,
+        description="Minutes for which a node is idle before it is removed.",
     )
     image: Image = Field(
         default="registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.0",
-        description="Its image; of the cluster's Kubernetes version.",
+        description="Its image, for the cluster's version of Kubernetes.",
     )
 
 
 class EksConfig(Section):
     """A cluster on AWS: VPC, EKS, an on-demand system pool and a GPU spot pool."""
 
-    kind: Literal["eks"] = Field(default="eks", description="`eks`: a cluster made on AWS.")
+    kind: Literal["eks"] = Field(default="eks", description="`eks`: a new cluster on AWS.")
     name: ClusterName = Field(default="everstep", description="Name of the cluster.")
+    account: AccountId | None = Field(
+        default=None,
+        description="The only AWS account that the stack may change; absent: that of the credentials.",
+    )
     region: Region = Field(default="us-east-1", description="AWS region.")
     zones: tuple[str, ...] = Field(
         default=("us-east-1a", "us-east-1b"),
@@ -163,7 +190,7 @@ class EksConfig(Section):
         default="1.36", description="Kubernetes, 1.35 to 1.37."
     )
     network: EksNetworkConfig = Field(
-        default_factory=EksNetworkConfig, description="The VPC: made, or your own."
+        default_factory=EksNetworkConfig, description="The VPC: new or existing."
     )
     public_access: tuple[Cidr, ...] = Field(
         default=(),
@@ -172,14 +199,14 @@ class EksConfig(Section):
     )
     administrators: tuple[IamArn, ...] = Field(
         default=(),
-        description="IAM users and roles that administer the cluster, also that which runs "
-        "`pulumi up`; none: whoever makes the cluster.",
+        description="IAM users and roles that administer the cluster, including the one that runs "
+        "`pulumi up`; if empty, the creator becomes administrator.",
     )
     log_retention_days: Annotated[int, AfterValidator(_is_offered)] = Field(
-        default=30, description="Days that the control plane's logs are kept."
+        default=30, description="Retention of the control plane's logs, in days."
     )
     system_pool: EksSystemPoolConfig = Field(
-        default_factory=EksSystemPoolConfig, description="On-demand CPU nodes that stay."
+        default_factory=EksSystemPoolConfig, description="On-demand CPU nodes."
     )
     gpu_pool: EksGpuPoolConfig = Field(
         default_factory=EksGpuPoolConfig, description="The GPU nodes, where workers run."
@@ -189,7 +216,7 @@ class EksConfig(Section):
     )
     addon_versions: dict[AddonName, AddonVersion] = Field(
         default_factory=dict,
-        description="EKS add-on -> version, for those that shall differ from the pinned ones.",
+        description="EKS add-on -> version; absent: AWS's default version for `kubernetesVersion`.",
     )
 
     @property
@@ -197,19 +224,14 @@ class EksConfig(Section):
         """The zone of the GPU nodes and of the file system."""
         return self.gpu_pool.zone or self.zones[0]
 
-    @property
-    def addons(self) -> dict[str, str]:
-        """The add-ons and their versions: those pinned for this Kubernetes, then the user's own."""
-        return {**catalog.addon_versions(self.kubernetes_version), **self.addon_versions}
-
 
 class FsxFileSystemConfig(Section):
-    """A file system that is there already."""
+    """An existing file system."""
 
     file_system_id: FileSystemId = Field(description="Its id: fs-...")
-    dns_name: str = Field(description="Its DNS name, as the console shows it.")
+    dns_name: DnsName = Field(description="Its DNS name, as the console shows it.")
     mount_name: MountName = Field(description="Its mount name, as the console shows it.")
-    zone: str = Field(description="The zone it stands in: that of the GPU nodes.")
+    zone: str = Field(description="Its zone, which must be that of the GPU nodes.")
 
 
 class FsxConfig(Section):
@@ -221,21 +243,27 @@ class FsxConfig(Section):
         description="`SCRATCH_2`: cheaper, no replica. `PERSISTENT_2`: replicated in its zone.",
     )
     size_gib: int = Field(
-        default=1200, ge=1200, description="Capacity in GiB: 1200, 2400 or a multiple of 2400."
+        default=1200,
+        ge=1200,
+        le=MAX_FSX_GIB,
+        description="Capacity in GiB: 1200, 2400 or a multiple of 2400.",
     )
     throughput: Literal[125, 250, 500, 1000] | None = Field(
         default=None,
-        description="PERSISTENT_2: MB/s a TiB, 125 to 1000; absent: 125. Not for SCRATCH_2.",
+        description="PERSISTENT_2: MB/s per TiB, 125 to 1000; absent: 125. Not for SCRATCH_2.",
     )
     bucket: BucketName | None = Field(
-        default=None, description="S3 bucket behind it, your own; absent: one is made."
+        default=None, description="Existing S3 bucket to link; absent: a new one is created."
     )
     compression: Literal["LZ4", "NONE"] = Field(
-        default="LZ4", description="Compression of what is stored."
+        default="LZ4", description="Compression of the stored data."
     )
     backup_days: int = Field(
-        default=0, ge=0, le=90, description="PERSISTENT_2: days a backup is kept; 0: none are made."
+        default=0,
+        ge=0,
+        le=90,
+        description="PERSISTENT_2: retention of backups in days; 0: no backups.",
     )
     existing: FsxFileSystemConfig | None = Field(
-        default=None, description="A file system of your own; absent: one is made."
+        default=None, description="Existing file system; absent: a new one is created."
     )

@@ -1,27 +1,29 @@
-"""A cluster and a folder that are there already: the twin, kind, minikube, one of somebody else's."""
+"""An existing cluster and folder: the twin, kind, minikube or any other cluster."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from components.config.section import Quantity, Section, shaped
+from components.config.section import LabelKey, LabelValue, Quantity, Section, shaped
 
 
 class TolerationConfig(Section):
-    """One taint that pods put up with."""
+    """One taint that pods tolerate."""
 
-    key: str = Field(description="The taint's key.")
+    key: LabelKey = Field(description="The taint's key.")
     operator: Literal["Equal", "Exists"] = Field(default="Equal", description="How to compare.")
-    value: str | None = Field(default=None, description="The taint's value; none for `Exists`.")
+    value: LabelValue | None = Field(
+        default=None, description="The taint's value; none for `Exists`."
+    )
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
         default="NoSchedule", description="The taint's effect."
     )
 
 
 class PoolConfig(Section):
-    """How pods find the nodes of a pool."""
+    """Selector and tolerations for the nodes of a pool."""
 
-    selector: dict[str, str] = Field(
+    selector: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, description="Labels that the pool's nodes carry."
     )
     tolerations: tuple[TolerationConfig, ...] = Field(
@@ -30,10 +32,10 @@ class PoolConfig(Section):
 
 
 class ExistingClusterConfig(Section):
-    """A cluster that is there already; the stack adds to it and never removes it."""
+    """An existing cluster; the stack adds to it and never removes it."""
 
     kind: Literal["existing"] = Field(
-        default="existing", description="`existing`: a cluster that is there already."
+        default="existing", description="`existing`: a cluster that already exists."
     )
     kubeconfig: str | None = Field(
         default=None, description="Path of the kubeconfig file; absent: `$KUBECONFIG`."
@@ -46,20 +48,20 @@ class ExistingClusterConfig(Section):
     )
     system_pool: PoolConfig = Field(
         default_factory=PoolConfig,
-        description="The nodes that stay, where etcd, controller and data preparation run.",
+        description="The on-demand nodes, where etcd, controller and data preparation run.",
     )
 
 
 class HostPathConfig(Section):
-    """A folder that every node has mounted under one path."""
+    """A folder that every node mounts at the same path."""
 
     kind: Literal["hostpath"] = Field(
-        default="hostpath", description="`hostpath`: a folder that every node has mounted."
+        default="hostpath", description="`hostpath`: a folder that every node mounts."
     )
-    path: Annotated[str, shaped(r"/\S*", "absolute path", "/mnt/everstep")] = Field(
+    path: Annotated[str, shaped(r"/\S*", "an absolute path", "/mnt/everstep")] = Field(
         default="/mnt/everstep",
         description="The folder on the nodes; must exist and be writable for uid 10001.",
     )
     size: Quantity = Field(
-        default="10Gi", description="Size to claim; a hostpath does not hold to it."
+        default="10Gi", description="Size to claim; a hostpath does not enforce it."
     )

@@ -1,89 +1,202 @@
-"""What must hold between the numbers of a job, and between etcd, controller and data."""
+"""Rules across the keys of the job, etcd, the controller and the data."""
 
-from components.faults import Fault
-from components.rules import Rule
+import re
+from collections.abc import Mapping, Sequence
+
+from pydantic.alias_generators import to_camel
+
+from components.config.faults import ConfigFault
+from components.config.rules import ConfigRule
+from components.config.section import is_object_name
+from components.config.workload import DataConfig, JobConfig
+from everstep.catalog.trainer_options import TRAINER_OPTIONS
 
 
-def _replicas_between(least: int, wanted: int, most: int) -> list[Fault]:
-    """Check that min <= replicas <= max; the scheduler could otherwise never be satisfied."""
+def _replicas_in_range(minimum: int, replicas: int, maximum: int) -> list[ConfigFault]:
+    """Check that minReplicas <= replicas <= maxReplicas."""
     faults = []
-    if least > most:
+    if minimum > maximum:
         faults.append(
-            Fault(
+            ConfigFault(
                 "job.minReplicas",
-                least,
-                f"is more than maxReplicas ({most})",
-                f"lower minReplicas to {most} or raise maxReplicas to {least}",
+                minimum,
+                f"is more than maxReplicas ({maximum})",
+                f"lower minReplicas to {maximum} or raise maxReplicas to {minimum}",
             )
         )
-    if least > wanted:
+    if minimum > replicas:
         faults.append(
-            Fault(
+            ConfigFault(
                 "job.minReplicas",
-                least,
-                f"is more than replicas ({wanted}), so that training would wait for ever",
-                f"lower minReplicas to {wanted} or raise replicas to {least}",
+                minimum,
+                f"is more than replicas ({replicas}), so that training would never start",
+                f"lower minReplicas to {replicas} or raise replicas to {minimum}",
             )
         )
-    if wanted > most:
+    if replicas > maximum:
         faults.append(
-            Fault(
+            ConfigFault(
                 "job.replicas",
-                wanted,
-                f"is more than maxReplicas ({most})",
-                f"lower replicas to {most} or raise maxReplicas to {wanted}",
+                replicas,
+                f"is more than maxReplicas ({maximum})",
+                f"lower replicas to {maximum} or raise maxReplicas to {replicas}",
             )
         )
     return faults
 
 
-def _batch_feeds_all(batch: int, most: int, gpus: int) -> list[Fault]:
-    """Check that each process of the largest group gets a sample of each step."""
-    processes = most * max(1, gpus)
-    if batch >= processes:
+def _batch_covers_processes(
+    batch: int, maximum: int, gpus: int, command: tuple[str, ...] | None
+) -> list[ConfigFault]:
+    """Check that every process of the largest group gets a sample in each step of the trainer."""
+    processes = maximum * max(1, gpus)
+    if command or batch >= processes:
         return []
-    rule = f"is less than the {processes} processes of maxReplicas ({most}) workers"
-    return [Fault("job.globalBatch", batch, rule, f"raise globalBatch to {processes} or more")]
+    rule = f"is less than the {processes} processes of maxReplicas ({maximum}) workers"
+    return [
+        ConfigFault("job.globalBatch", batch, rule, f"raise globalBatch to {processes} or more")
+    ]
 
 
-def _members_odd(members: int) -> list[Fault]:
-    """Check that no member is there that costs a quorum and adds no safety."""
+def _members_odd(members: int) -> list[ConfigFault]:
+    """Check that the number of members is odd: an even one tolerates no more failures."""
     if members % 2:
         return []
     rule = f"is even: {members} members survive no more losses than {members - 1}"
-    return [Fault("etcd.members", members, rule, f"use {members - 1} or {members + 1}")]
+    return [ConfigFault("etcd.members", members, rule, f"use {members - 1} or {members + 1}")]
 
 
-def _upstream_has_image(kind: str, image: str | None) -> list[Fault]:
-    """Check that the user says which build of upstream to run: there is no maintained one."""
+def _upstream_has_image(kind: str, image: str | None) -> list[ConfigFault]:
+    """Check that an image is set for the upstream controller, which has no default image."""
     if kind != "upstream" or image:
         return []
-    cure = "name one, such as torchelastic/kubernetes:0.1.0, or use kind: maintained"
-    return [Fault("controller.image", image, "is missing, and `upstream` needs one", cure)]
+    fix = "set one, such as torchelastic/kubernetes:0.1.0, or use kind: maintained"
+    return [ConfigFault("controller.image", image, "is missing, and `upstream` needs one", fix)]
 
 
-def _scaling_has_a_controller(scaling: str, kind: str) -> list[Fault]:
-    """Check that the controller knows the annotation: the published one would pass it over."""
+def _controller_supports_scaling(scaling: str, kind: str) -> list[ConfigFault]:
+    """Check that the controller supports scaling by capacity; the published one ignores it."""
     if scaling == "fixed" or kind == "maintained":
         return []
-    rule = f"is unknown to controller.kind {kind}, which keeps to replicas"
-    cure = "use controller.kind maintained, or scaling fixed"
-    return [Fault("job.scaling", scaling, rule, cure)]
+    rule = f"is not supported by controller.kind {kind}, which runs exactly `replicas` workers"
+    fix = "use controller.kind maintained, or scaling fixed"
+    return [ConfigFault("job.scaling", scaling, rule, fix)]
 
 
-def _exact_loses_nothing(mode: str, compress: str) -> list[Fault]:
-    """Check that sums that must have the same bits everywhere keep all of them."""
+def _exact_without_compression(mode: str, compress: str) -> list[ConfigFault]:
+    """Check that mode exact does not compress gradients."""
     if mode != "exact" or compress == "none":
         return []
-    rule = "rounds what `mode: exact` must not"
-    return [Fault("job.compress", compress, rule, "use compress none, or mode live")]
+    rule = "rounds the sums that `mode: exact` keeps bit-identical"
+    return [ConfigFault("job.compress", compress, rule, "use compress none, or mode live")]
 
 
-def _job_name_free(name: str, dataset: str) -> list[Fault]:
-    """Check that the job's pods cannot be taken for those of data preparation."""
+def _job_name_unused(name: str, dataset: str) -> list[ConfigFault]:
+    """Check that the job does not have the name of the data preparation."""
     if name != f"prepare-{dataset}":
         return []
-    return [Fault("job.name", name, "is the name of the data preparation", "choose another")]
+    return [
+        ConfigFault("job.name", name, "is the name of the data preparation", "choose another name")
+    ]
+
+
+def _trainer_keys_without_command(job: JobConfig) -> list[ConfigFault]:
+    """Check that keys of Everstep's trainer are not combined with another program."""
+    if not job.command:
+        return []
+    rule = "is a key of Everstep's trainer, which job.command replaces"
+    fix = "remove it, or pass the value to the program in job.args"
+    return [
+        ConfigFault(f"job.{to_camel(name)}", getattr(job, name), rule, fix)
+        for name, option in TRAINER_OPTIONS.items()
+        if option.in_job and name in job.model_fields_set
+    ]
+
+
+def _no_data_with_command(command: tuple[str, ...] | None, data: DataConfig) -> list[ConfigFault]:
+    """Check that no data set of the trainer is named for another program."""
+    rule = "is for Everstep's trainer, which job.command replaces"
+    fix = "remove it; the program reads its own data, for instance from the volume"
+    return [
+        ConfigFault(f"data.{to_camel(name)}", getattr(data, name), rule, fix)
+        for name in sorted(data.model_fields_set if command else ())
+    ]
+
+
+def _args_have_command(command: tuple[str, ...] | None, args: tuple[str, ...]) -> list[ConfigFault]:
+    """Check that arguments have a program; Everstep's trainer has keys instead."""
+    if command or not args:
+        return []
+    rule = "are arguments of job.command, which is missing"
+    fix = "add it, such as [python3, train.py]; the trainer has keys, such as job.epochs"
+    return [ConfigFault("job.args", None, rule, fix)]
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED_VARIABLES = ("POD_NAME", "POD_IP", "NODE_NAME")
+_OWN_PREFIX = "EVERSTEP_"
+_ETCD_WITHOUT_V2 = re.compile(r"v?3\.([6-9]|\d\d+)\.")
+MAX_SEED = 2**63 - 1
+
+
+def _variables_valid(env: Mapping[str, str]) -> list[ConfigFault]:
+    """Check the names of environment variables, and that none is set by Everstep itself."""
+    faults = []
+    for name, value in env.items():
+        if not _VARIABLE.fullmatch(name):
+            rule, fix = "is not a name of an environment variable", "use letters, digits and _"
+            faults.append(ConfigFault(f"job.env.{name}", value, rule, fix))
+        elif name in _RESERVED_VARIABLES or name.startswith(_OWN_PREFIX):
+            rule = "is set by Everstep, and a worker needs its value"
+            faults.append(ConfigFault(f"job.env.{name}", value, rule, "remove it"))
+        elif any(ord(letter) < ord(" ") and letter not in "\t\n" for letter in value):
+            rule, fix = "contains a control character", "remove the character"
+            faults.append(ConfigFault(f"job.env.{name}", None, rule, fix))
+    return faults
+
+
+def _object_names_valid(
+    priority: str | None, secrets: Sequence[str], storage_class: str | None
+) -> list[ConfigFault]:
+    """Check the names of the Kubernetes objects to which the stack refers."""
+    named = {"job.priorityClass": priority, "etcd.storageClass": storage_class}
+    named |= {f"job.envFromSecrets[{index}]": name for index, name in enumerate(secrets)}
+    rule = "is not a name of a Kubernetes object"
+    fix = "use lower-case letters, digits, dashes and dots"
+    faults = [
+        ConfigFault(path, name, rule, fix)
+        for path, name in named.items()
+        if name is not None and not is_object_name(name)
+    ]
+    twice = [index for index, name in enumerate(secrets) if name in secrets[:index]]
+    return faults + [
+        ConfigFault(f"job.envFromSecrets[{index}]", secrets[index], "is listed twice", "remove one")
+        for index in twice
+    ]
+
+
+def _seed_fits(seed: int) -> list[ConfigFault]:
+    """Check that the seed fits into the 64 bits of PyTorch's generators."""
+    if seed <= MAX_SEED:
+        return []
+    return [ConfigFault("job.seed", seed, f"is more than {MAX_SEED}", "use a smaller number")]
+
+
+def _fresh_is_not_an_option(fresh: str) -> list[ConfigFault]:
+    """Check that job.fresh does not look like an option of the trainer's command line."""
+    if not fresh.startswith("-"):
+        return []
+    rule = "begins with a dash, which the trainer reads as an option"
+    return [ConfigFault("job.fresh", fresh, rule, "begin it with a letter or a digit")]
+
+
+def _etcd_has_v2(image: str) -> list[ConfigFault]:
+    """Check that etcd is not one of the versions without the v2 API of the rendezvous."""
+    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+    if not _ETCD_WITHOUT_V2.match(tag):
+        return []
+    rule = "has no v2 API, which etcd 3.6 removed and the upstream rendezvous uses"
+    return [ConfigFault("etcd.image", image, rule, "use a version 3.5, such as v3.5.35")]
 
 
 _SUFFIXES = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -91,26 +204,39 @@ _SUFFIXES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 def _bytes(quantity: str) -> float:
-    """Give a quantity of Kubernetes as a number."""
+    """Return a Kubernetes quantity as a number."""
     number = quantity.rstrip("mkKMGTi")
     return float(number) * _SUFFIXES[quantity[len(number) :]]
 
 
-def _shared_memory_fits(memory: str, shared: str) -> list[Fault]:
-    """Check that /dev/shm leaves a worker some memory of its own: it counts towards the limit."""
+def _shared_memory_fits(memory: str, shared: str) -> list[ConfigFault]:
+    """Check that /dev/shm, which counts towards the memory limit, leaves memory for the worker."""
     if _bytes(shared) < _bytes(memory):
         return []
     rule = f"takes all of the worker's memory ({memory})"
-    return [Fault("job.resources.sharedMemory", shared, rule, f"use less than {memory}")]
+    return [ConfigFault("job.resources.sharedMemory", shared, rule, f"use less than {memory}")]
 
 
 RULES = (
-    Rule(("job.minReplicas", "job.replicas", "job.maxReplicas"), _replicas_between),
-    Rule(("job.globalBatch", "job.maxReplicas", "job.gpusPerWorker"), _batch_feeds_all),
-    Rule(("job.resources.memory", "job.resources.sharedMemory"), _shared_memory_fits),
-    Rule(("etcd.members",), _members_odd),
-    Rule(("controller.kind", "controller.image"), _upstream_has_image),
-    Rule(("job.scaling", "controller.kind"), _scaling_has_a_controller),
-    Rule(("job.mode", "job.compress"), _exact_loses_nothing),
-    Rule(("job.name", "data.dataset"), _job_name_free),
+    ConfigRule(("job.minReplicas", "job.replicas", "job.maxReplicas"), _replicas_in_range),
+    ConfigRule(
+        ("job.globalBatch", "job.maxReplicas", "job.gpusPerWorker", "job.command"),
+        _batch_covers_processes,
+    ),
+    ConfigRule(("job.resources.memory", "job.resources.sharedMemory"), _shared_memory_fits),
+    ConfigRule(("etcd.members",), _members_odd),
+    ConfigRule(("etcd.image",), _etcd_has_v2),
+    ConfigRule(("job.env",), _variables_valid),
+    ConfigRule(
+        ("job.priorityClass", "job.envFromSecrets", "etcd.storageClass"), _object_names_valid
+    ),
+    ConfigRule(("job.seed",), _seed_fits),
+    ConfigRule(("job.fresh",), _fresh_is_not_an_option),
+    ConfigRule(("controller.kind", "controller.image"), _upstream_has_image),
+    ConfigRule(("job.scaling", "controller.kind"), _controller_supports_scaling),
+    ConfigRule(("job.mode", "job.compress"), _exact_without_compression),
+    ConfigRule(("job.name", "data.dataset"), _job_name_unused),
+    ConfigRule(("job",), _trainer_keys_without_command),
+    ConfigRule(("job.command", "data"), _no_data_with_command),
+    ConfigRule(("job.command", "job.args"), _args_have_command),
 )

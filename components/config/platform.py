@@ -1,4 +1,4 @@
-"""What a stack brings beside the training: GPUs' plugins, metrics, guards, a registry, a budget."""
+"""Configuration of platform services: GPU plugins, metrics, guards, a registry, a budget."""
 
 from typing import Annotated, Literal
 
@@ -7,14 +7,17 @@ from pydantic import Field
 from components.config.section import Image, NodeCount, Section, shaped
 
 EmailAddress = Annotated[
-    str, shaped(r"[^@\s]+@[^@\s]+\.[^@\s]+", "address of mail", "platform@example.org")
+    str, shaped(r"[^@\s]+@[^@\s]+\.[^@\s]+", "an e-mail address", "platform@example.org")
 ]
+MAX_REGISTRY_NAME_LENGTH = 200  # ECR allows 256, including the image's name after it
+
 RegistryName = Annotated[
     str,
     shaped(
-        r"[a-z0-9]([a-z0-9._/-]*[a-z0-9])?",
-        "name of a registry: lower-case letters, digits, dots and dashes",
+        r"[a-z0-9]+([._-][a-z0-9]+)*(/[a-z0-9]+([._-][a-z0-9]+)*)*",
+        "a name of a registry: lower-case letters and digits, with single . _ - or / between them",
         "everstep",
+        max_length=MAX_REGISTRY_NAME_LENGTH,
     ),
 ]
 
@@ -22,7 +25,7 @@ RegistryName = Annotated[
 class GpuPluginConfig(Section):
     """The device plugin that offers a node's GPUs to pods."""
 
-    enabled: bool = Field(default=False, description="Whether the stack brings it.")
+    enabled: bool = Field(default=False, description="Whether the stack installs it.")
     image: Image = Field(
         default="nvcr.io/nvidia/k8s-device-plugin:v0.18.0", description="Its image."
     )
@@ -31,28 +34,28 @@ class GpuPluginConfig(Section):
 class MetricsConfig(Section):
     """The exporter of GPU metrics for Prometheus."""
 
-    enabled: bool = Field(default=False, description="Whether the stack brings it.")
+    enabled: bool = Field(default=False, description="Whether the stack installs it.")
     image: Image = Field(
         default="nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless", description="Its image."
     )
 
 
 class SpotConfig(Section):
-    """The watcher that hears a spot node's notice and drains it in time."""
+    """The watcher that drains a spot node when it receives an interruption notice."""
 
-    enabled: bool = Field(default=False, description="Whether the stack brings it.")
+    enabled: bool = Field(default=False, description="Whether the stack installs it.")
     image: Image = Field(default="localhost/everstep/spot:local", description="Its image.")
 
 
 class QuotaConfig(Section):
-    """What the job's namespace may use at most."""
+    """Resource limits of the job's namespace."""
 
     pods: int = Field(default=200, ge=1, description="Pods.")
     gpus: NodeCount | None = Field(default=None, description="GPUs; absent: no limit.")
 
 
 class PlatformConfig(Section):
-    """What runs beside the training so that GPUs are offered, watched and guarded."""
+    """Platform services: GPU plugin, metrics, spot watcher, network policies and quota."""
 
     gpu_plugin: GpuPluginConfig = Field(
         default_factory=GpuPluginConfig, description="Offers a node's GPUs to pods."
@@ -61,18 +64,19 @@ class PlatformConfig(Section):
         default_factory=MetricsConfig, description="GPU metrics for Prometheus."
     )
     spot: SpotConfig = Field(
-        default_factory=SpotConfig, description="Hears a spot node's notice and drains it."
+        default_factory=SpotConfig,
+        description="Drains a spot node when it receives an interruption notice.",
     )
     network_policies: bool = Field(
         default=True, description="Whether pods may reach only what they need."
     )
     quota: QuotaConfig = Field(
-        default_factory=QuotaConfig, description="What the job's namespace may use at most."
+        default_factory=QuotaConfig, description="Resource limits of the job's namespace."
     )
 
 
 class RegistryConfig(Section):
-    """A registry for the images, made with the stack; images are named where they are used."""
+    """An image registry created with the stack; each image is named where it is used."""
 
     kind: Literal["none", "ecr", "acr"] = Field(
         default="none", description="`ecr` with eks, `acr` with aks; `none`: images are elsewhere."
@@ -81,30 +85,34 @@ class RegistryConfig(Section):
         default="everstep",
         description="ECR: prefix of the repositories. ACR: its name, unique in all of Azure.",
     )
-    keep_images: int = Field(default=20, ge=1, le=1000, description="Images kept a repository.")
+    keep_images: int = Field(
+        default=20, ge=1, le=1000, description="Number of images kept in each repository."
+    )
 
 
 class PriceConfig(Section):
-    """What one machine costs."""
+    """Prices of one machine type."""
 
     on_demand: float = Field(gt=0, description="USD per hour, on demand.")
     spot: float | None = Field(default=None, gt=0, description="USD per hour, spot.")
 
 
 class BudgetConfig(Section):
-    """A budget of the cloud that warns by mail; it stops nothing."""
+    """A cloud budget that sends warnings by e-mail; it stops nothing."""
 
     monthly_usd: float = Field(gt=0, description="USD per month.")
-    email: EmailAddress = Field(description="Who is told at 80 % and, by forecast, at 100 %.")
+    email: EmailAddress = Field(
+        description="Recipient of the warnings at 80 % and 100 %, and at a forecast of 100 %."
+    )
 
 
 class CostConfig(Section):
-    """What the stack is reckoned to cost, and when somebody is told."""
+    """Prices for the cost estimate, and a budget that sends warnings."""
 
     prices: dict[str, PriceConfig] = Field(
         default_factory=dict,
-        description="Machine type -> prices, in place of those of components/prices.json.",
+        description="Machine type -> prices, in place of those of facts/cloudfacts/data/prices.json.",
     )
     budget: BudgetConfig | None = Field(
-        default=None, description="A budget that warns by mail; absent: none."
+        default=None, description="A budget that sends warnings by e-mail; absent: none."
     )

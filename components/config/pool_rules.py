@@ -1,105 +1,124 @@
-"""Rules about pools of nodes that hold on any cloud, and about what a job needs of them."""
+"""Rules about node pools for all clouds, and about the nodes that a job needs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from components.config.defaults import NOTICE_SECONDS
-from components.faults import Fault
-from components.rules import Flag, Rule
+from components.config.faults import ConfigFault
+from components.config.rules import ConfigRule, Flag
+from everstep.catalog.timing import NOTICE_SECONDS
 
 
-def counts(pool: str, *, least: int, nodes: int, most: int) -> list[Fault]:
-    """Check that a pool's numbers are in order and that it may hold a node."""
+def counts(pool: str, *, minimum: int, nodes: int, maximum: int) -> list[ConfigFault]:
+    """Check that a pool's sizes are consistent and allow at least one node."""
     faults = []
-    if most < 1:
-        faults.append(Fault(f"{pool}.maxNodes", most, "allows no node", "use 1 or more"))
-    if least > most:
-        cure = f"lower it to {most} or raise maxNodes to {least}"
-        faults.append(Fault(f"{pool}.minNodes", least, f"is more than maxNodes ({most})", cure))
-    if nodes > most:
-        cure = f"lower it to {most} or raise maxNodes to {nodes}"
-        faults.append(Fault(f"{pool}.nodes", nodes, f"is more than maxNodes ({most})", cure))
-    if nodes < least <= most:
-        cure = f"raise it to {least} or lower minNodes to {nodes}"
+    if maximum < 1:
+        faults.append(ConfigFault(f"{pool}.maxNodes", maximum, "allows no nodes", "use 1 or more"))
+    if minimum > maximum:
+        fix = f"lower it to {maximum} or raise maxNodes to {minimum}"
+        faults.append(
+            ConfigFault(f"{pool}.minNodes", minimum, f"is more than maxNodes ({maximum})", fix)
+        )
+    if nodes > maximum:
+        fix = f"lower it to {maximum} or raise maxNodes to {nodes}"
+        faults.append(
+            ConfigFault(f"{pool}.nodes", nodes, f"is more than maxNodes ({maximum})", fix)
+        )
+    if nodes < minimum <= maximum:
+        fix = f"raise it to {minimum} or lower minNodes to {nodes}"
         if pool.endswith("systemPool"):
-            cure = f"use {least} or more: etcd and the controller run there"
-        faults.append(Fault(f"{pool}.nodes", nodes, f"is less than {least}", cure))
+            fix = f"use {minimum} or more: etcd and the controller run there"
+        faults.append(ConfigFault(f"{pool}.nodes", nodes, f"is less than {minimum}", fix))
     return faults
 
 
-def same_gpus(path: str, gpus: Mapping[str, int], per_worker: int) -> list[Fault]:
+def unique(path: str, values: Sequence[str]) -> list[ConfigFault]:
+    """Check that a list has no value twice."""
+    return [
+        ConfigFault(f"{path}[{index}]", value, "is listed twice", "remove one")
+        for index, value in enumerate(values)
+        if value in values[:index]
+    ]
+
+
+def same_gpus(path: str, gpus: Mapping[str, int], per_worker: int) -> list[ConfigFault]:
     """Check that machine types are interchangeable and that a worker fits on one.
 
     Args:
-        path: the key that lists them.
+        path: the key that lists the machine types.
         gpus: machine type -> its GPUs.
-        per_worker: GPUs that one worker asks for.
+        per_worker: GPUs that one worker requests.
     """
-    said = ", ".join(f"{name} has {count}" for name, count in gpus.items())
+    described = ", ".join(f"{name} has {count}" for name, count in gpus.items())
     if len(set(gpus.values())) > 1:
-        rule = f"mixes numbers of GPUs ({said})"
-        return [Fault(path, ", ".join(gpus), rule, "keep those with one number: one is scaled")]
+        rule = f"mixes numbers of GPUs ({described})"
+        return [ConfigFault(path, ", ".join(gpus), rule, "keep types with the same number of GPUs")]
     count = next(iter(gpus.values()))
     if per_worker > count:
-        rule = f"is more than a node has ({said})"
-        cure = f"lower it to {count} or choose larger machines"
-        return [Fault("job.gpusPerWorker", per_worker, rule, cure)]
+        rule = f"is more than a node has ({described})"
+        fix = f"lower it to {count} or choose larger machine types"
+        return [ConfigFault("job.gpusPerWorker", per_worker, rule, fix)]
     return []
 
 
-def _fallback_of_spot(capacity: str, fallback: int, scaled: Flag) -> list[Fault]:
-    """Check that on-demand nodes stand in for spot nodes and that somebody can buy them."""
+def _fallback_requires_spot(capacity: str, fallback: int, scaled: Flag) -> list[ConfigFault]:
+    """Check that fallback nodes belong to a spot pool and that the autoscaler can add them."""
     path = "cluster.gpuPool.fallbackNodes"
     if fallback and capacity == "onDemand":
-        rule, cure = (
-            "is for spot pools, and capacity is onDemand",
+        rule, fix = (
+            "applies only to spot pools, and capacity is onDemand",
             "set it to 0 or capacity to spot",
         )
-        return [Fault(path, fallback, rule, cure)]
+        return [ConfigFault(path, fallback, rule, fix)]
     if fallback and not scaled:
-        rule = "are never bought: cluster.autoscaling.enabled is false"
-        return [Fault(path, fallback, rule, "enable autoscaling or set it to 0")]
+        rule = "are never created: cluster.autoscaling.enabled is false"
+        return [ConfigFault(path, fallback, rule, "enable autoscaling or set it to 0")]
     return []
 
 
-def workers_have_nodes(replicas: int, nodes: int, most: int, scaled: Flag) -> list[Fault]:
-    """Check that there can be a node for every worker: no two share one.
+def workers_have_nodes(replicas: int, nodes: int, maximum: int, scaled: Flag) -> list[ConfigFault]:
+    """Check that the pools allow a node for every worker; workers do not share nodes.
 
     Args:
         replicas: workers.
-        nodes: GPU nodes where none come and go.
-        most: GPU nodes of all pools together, the fallback's too, where they do.
-        scaled: whether nodes come and go with the pods.
+        nodes: GPU nodes without autoscaling.
+        maximum: maximum GPU nodes of all pools, including the fallback, with autoscaling.
+        scaled: whether autoscaling is enabled.
     """
-    room = most if scaled else nodes
-    if replicas <= room:
+    available = maximum if scaled else nodes
+    if replicas <= available:
         return []
     limit = "gpuPool.maxNodes and fallbackNodes allow" if scaled else "gpuPool.nodes gives"
-    cure = f"lower replicas to {room} or allow more nodes"
-    return [Fault("job.replicas", replicas, f"is more than the {room} nodes that {limit}", cure)]
+    fix = f"lower replicas to {available} or allow more nodes"
+    if not available:
+        fix = f"set gpuPool.nodes to {replicas}, or enable autoscaling"
+    return [
+        ConfigFault(
+            "job.replicas", replicas, f"is more than the {available} nodes that {limit}", fix
+        )
+    ]
 
 
-def _grace_within_notice(kind: str, capacity: str, grace: int) -> list[Fault]:
-    """Check that a worker is not promised more time than the cloud gives its machine."""
+def _grace_within_notice(kind: str, capacity: str, grace: int) -> list[ConfigFault]:
+    """Check that the grace period does not exceed the cloud's interruption notice."""
     notice = NOTICE_SECONDS[kind]
     if capacity == "onDemand" or grace <= notice:
         return []
-    rule = f"is more than the {notice} seconds between notice and end of a spot machine"
-    return [Fault("job.graceSeconds", grace, rule, f"use {notice} or less")]
+    rule = f"is more than the {notice} seconds between the notice and the end of a spot machine"
+    return [ConfigFault("job.graceSeconds", grace, rule, f"use {notice} or less")]
 
 
 _CLOUDS = {"cluster": ("eks", "aks")}
 
 RULES = (
-    Rule(
+    ConfigRule(
         (
             "cluster.gpuPool.capacity",
             "cluster.gpuPool.fallbackNodes",
             "cluster.autoscaling.enabled",
         ),
-        _fallback_of_spot,
+        _fallback_requires_spot,
         _CLOUDS,
     ),
-    Rule(
+    ConfigRule(
         ("cluster.kind", "cluster.gpuPool.capacity", "job.graceSeconds"),
         _grace_within_notice,
         _CLOUDS,

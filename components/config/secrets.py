@@ -1,16 +1,16 @@
-"""Finds secrets that stand in clear in a stack file, wherever they stand.
+"""Detection of plaintext secrets anywhere in a stack file.
 
-A stack file is committed, and what it says ends in pods, in the state and in previews that are
-pasted into pull requests. Values are recognised by their shape, and in mappings that users fill
-freely also by their name. No message shows what was found.
+A stack file is committed, and its values appear in pods, in the state and in previews pasted into
+pull requests. Secrets are recognised by the format of the value or by the name of the key. No
+message shows the value found.
 """
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from components.faults import Fault
+from components.config.faults import ConfigFault
 
 HIDDEN = "(hidden)"
 
@@ -30,51 +30,72 @@ _NAMES = {
     "password", "passwd", "secret", "token", "credential", "credentials", "apikey",
     "api key", "access key", "account key", "private key", "connection string",
 }  # fmt: skip
-_NO_SECRETS = {
+_LAST_WORDS = {"key", "pass", "pwd", "auth"}
+_HARMLESS_SUFFIXES = {
     "file",
     "path",
     "dir",
     "name",
     "url",
     "enabled",
-}  # last words that say where, not what
+}  # last words of keys that locate a secret
 
-_CURE = (
-    "make a Secret in the namespace elastic-job and name it in job.envFromSecrets; "
+_FIX = (
+    "create a Secret in the namespace elastic-job and name it in job.envFromSecrets; "
     "renew the secret if this file was ever committed"
 )
 
 
-def in_clear(data: Mapping[str, Any]) -> list[Fault]:
-    """Give a fault for each secret in a mapping as a stack file holds it."""
+def plaintext_secrets(data: Mapping[str, Any]) -> list[ConfigFault]:
+    """Return a fault for each plaintext secret in the mapping of a stack file."""
     return [
-        Fault(path, HIDDEN, f"looks like {what}, in clear", _CURE)
+        ConfigFault(path, HIDDEN, f"looks like {what}, in plaintext", _FIX)
         for path, name, value in _texts(data, "")
         if (what := _recognised(name, value))
     ]
 
 
-def hide(fault: Fault, secret: frozenset[str]) -> Fault:
-    """Give the fault without its value where that is a secret."""
-    if fault.path in secret or _recognised("", str(fault.value)):
-        return Fault(fault.path, HIDDEN, fault.rule.replace(str(fault.value), HIDDEN), fault.cure)
+def hide(fault: ConfigFault, secret: frozenset[str]) -> ConfigFault:
+    """Return the fault, with its value hidden if that is a secret."""
+    inside = tuple(f"{fault.path}{sign}" for sign in ".[")
+    if (
+        fault.path in secret
+        or any(path.startswith(inside) for path in secret)
+        or _recognised("", str(fault.value))
+    ):
+        return ConfigFault(
+            fault.path, HIDDEN, fault.rule.replace(str(fault.value), HIDDEN), fault.fix
+        )
     return fault
 
 
 def _texts(value: object, path: str, name: str = "") -> Iterator[tuple[str, str, str]]:
-    """Give path, key and value of every text in nested mappings and lists."""
+    """Yield path, key and value of every string in nested mappings and lists."""
     if isinstance(value, str):
         yield path, name, value
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _texts(inner, f"{path}.{key}".removeprefix("."), str(key))
     elif isinstance(value, list | tuple):
-        for index, inner in enumerate(value):
-            yield from _texts(inner, f"{path}[{index}]", name)
+        for index, (option, inner) in enumerate(_with_options(value)):
+            yield from _texts(inner, f"{path}[{index}]", option or name)
+
+
+def _with_options(words: Sequence[object]) -> Iterator[tuple[str, object]]:
+    """Yield each element with the command-line option whose value it contains, if there is one."""
+    option = ""
+    for word in words:
+        if isinstance(word, str) and word.startswith("-"):
+            option, separator, value = word.partition("=")
+            yield (option, value) if separator else ("", word)
+            option = "" if separator else option
+        else:
+            yield option, word
+            option = ""
 
 
 def _recognised(name: str, value: str) -> str:
-    """Say what secret a text looks like; empty where it looks like none."""
+    """Return the kind of secret that a string looks like; empty if it looks harmless."""
     for what, shape in _SHAPES.items():
         if re.search(shape, value):
             return what
@@ -83,9 +104,11 @@ def _recognised(name: str, value: str) -> str:
 
 
 def _names_secret(name: str) -> bool:
-    """Say whether a key is one that secrets go by: DB_PASSWORD, hfToken; not TOKENIZERS."""
+    """Return whether a key names a secret, as DB_PASSWORD and hfToken do; not TOKENIZERS."""
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
-    if not words or words[-1] in _NO_SECRETS:
+    if not words or words[-1] in _HARMLESS_SUFFIXES:
         return False
+    if name.isupper() and len(words) > 1 and words[-1] in _LAST_WORDS:
+        return True  # a variable of the environment, such as KAGGLE_KEY
     pairs = {f"{one} {other}" for one, other in itertools.pairwise(words)}
     return bool(_NAMES & (pairs | set(words)))

@@ -1,7 +1,6 @@
-"""What all sections of a stack's configuration share: their base and the types of their values.
+"""The base of all sections of a stack's configuration and the types of their values.
 
-A type here checks one value by itself and says what it should have been; what must hold between
-several values stands in the modules of rules.
+A type checks one value. The modules named `*_rules` check several values together.
 """
 
 import ipaddress
@@ -11,36 +10,49 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from components.faults import refused
+from components.config.faults import refused
+from everstep.catalog import image_reference
 
-LONGEST_TAG_VALUE = 128  # AWS and Azure take 256; the console of neither shows as many
-LONGEST_CLUSTER_NAME = 30  # leaves room in IAM's 64 for a role and in AKS' 63 for the DNS prefix
+MAX_TAG_VALUE_LENGTH = 128  # AWS and Azure allow 256; their consoles show fewer
+MAX_OBJECT_NAME_LENGTH = 253  # Kubernetes, DNS subdomain
+_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s:@]+@")
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_OBJECT_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+# EKS allows 63 characters for a node group's name; `-system-` has 8, and the AWS provider appends 26.
+MAX_CLUSTER_NAME_LENGTH = 29
 
 
 class Section(BaseModel):
-    """What all sections share: frozen, camelCase as in the stack file, unknown keys refused."""
+    """The base of all sections: frozen, camelCase as in the stack file, unknown keys refused."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, coerce_numbers_to_str=True
+        extra="forbid",
+        frozen=True,
+        alias_generator=to_camel,
+        coerce_numbers_to_str=True,
+        allow_inf_nan=False,
     )
 
 
-def shaped(pattern: str, what: str, example: str, longest: int | None = None) -> AfterValidator:
-    """Make a text field accept only what matches `pattern` whole.
+def shaped(pattern: str, what: str, example: str, max_length: int | None = None) -> AfterValidator:
+    """Return a validator that accepts only texts that match `pattern` as a whole.
 
     Args:
-        pattern: what the whole text must match.
-        what: what the text is, after "is no".
-        example: how one looks.
-        longest: most characters.
+        pattern: regular expression for the whole text.
+        what: kind of text with its article; follows "is not" in the message.
+        example: a valid text.
+        max_length: maximum number of characters.
     """
     whole = re.compile(pattern)
 
     def check(text: str) -> str:
-        if longest is not None and len(text) > longest:
-            raise refused(f"has {len(text)} characters, and {longest} are the most", "shorten it")
+        if max_length is not None and len(text) > max_length:
+            raise refused(
+                f"has {len(text)} characters; the maximum is {max_length}",
+                f"shorten it to {max_length}",
+            )
         if not whole.fullmatch(text):
-            raise refused(f"is no {what}", f"write it as {example}")
+            raise refused(f"is not {what}", f"write it as {example}")
         return text
 
     return AfterValidator(check)
@@ -51,46 +63,81 @@ def _is_cidr(text: str) -> str:
     try:
         ipaddress.IPv4Network(text)
     except ValueError:
-        raise refused("is no block of IPv4 addresses", _meant(text)) from None
+        raise refused(
+            "is not a block of IPv4 addresses in CIDR notation", _suggestion(text)
+        ) from None
     return text
 
 
-def _meant(text: str) -> str:
-    """Say which block was probably meant."""
+def _is_image(text: str) -> str:
+    """Check that a text is an image reference, as containerd reads it."""
+    if _PASSWORD.search(text):
+        return text  # reported as a secret, without the text
+    try:
+        image_reference.parse(text)
+    except ValueError as error:
+        fix = "write it as registry/name:tag or registry/name@sha256:64 hexadecimal digits"
+        raise refused(f"is not an image: {error}", fix) from None
+    return text
+
+
+def is_object_name(text: str) -> bool:
+    """Return True if a text is a name of a Kubernetes object: a DNS subdomain."""
+    return len(text) <= MAX_OBJECT_NAME_LENGTH and bool(_OBJECT_NAME.fullmatch(text))
+
+
+def _suggestion(text: str) -> str:
+    """Return a fix: the block of the address if the text is one."""
     try:
         interface = ipaddress.IPv4Interface(text)
     except ValueError:
-        return "write it as 10.0.0.0/16"
+        return "write it as an IPv4 block, such as 203.0.113.0/24 or 10.0.0.0/16"
     return f"did you mean {interface.network}?"
 
 
 Quantity = Annotated[
     str,
     shaped(
-        r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?",
-        "quantity of Kubernetes",
+        r"(?=.*[1-9])[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?",
+        "a valid Kubernetes quantity above 0",
         "500m, 2Gi or 10G",
     ),
 ]
-Image = Annotated[str, shaped(r"\S+", "image", "registry/name:tag")]
+Image = Annotated[str, AfterValidator(_is_image)]
 Cidr = Annotated[str, AfterValidator(_is_cidr)]
 ClusterName = Annotated[
     str,
     shaped(
         r"[a-z]([-a-z0-9]*[a-z0-9])?",
-        "name of a cluster: lower-case letters, digits and dashes",
+        "a name of a cluster: lower-case letters, digits and dashes",
         "everstep-dev",
-        longest=LONGEST_CLUSTER_NAME,
+        max_length=MAX_CLUSTER_NAME_LENGTH,
+    ),
+]
+LabelKey = Annotated[
+    str,
+    shaped(
+        r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
+        "a key of a Kubernetes label",
+        "example.org/pool",
+    ),
+]
+LabelValue = Annotated[
+    str,
+    shaped(
+        r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?",
+        "a value of a Kubernetes label: up to 63 letters, digits and single signs between them",
+        "gpu-spot",
     ),
 ]
 TagValue = Annotated[
     str,
     shaped(
         r"[\w .:/=+@-]+",
-        "value of a tag: letters, digits, spaces and _.:/=+@-",
+        "a value of a tag: letters, digits, spaces and _.:/=+@-",
         "vision-team",
-        longest=LONGEST_TAG_VALUE,
+        max_length=MAX_TAG_VALUE_LENGTH,
     ),
 ]
-NodeCount = Annotated[int, Field(ge=0, le=450)]  # EKS: 450 a node group; AKS: 1000 a pool
-DiskGib = Annotated[int, Field(ge=30, le=16384)]  # the images of both clouds ask for 30
+NodeCount = Annotated[int, Field(ge=0, le=450)]  # EKS: 450 per node group; AKS: 1000 per pool
+DiskGib = Annotated[int, Field(ge=30, le=16384)]  # the minimum for the images of both clouds

@@ -1,8 +1,8 @@
-"""The whole of a stack's configuration: its sections, the defaults each cloud has, its checking.
+"""The complete configuration of a stack: its sections, defaults by cloud, and validation.
 
 Rules across fields are functions over plain values rather than pydantic validators, because
-pydantic runs a model's validators only once its fields are right: a stack with a misspelt key and a
-wrong `minReplicas` would be told of one fault at a time.
+pydantic runs a model's validators only if all fields are valid: for a stack with a misspelt key and
+a wrong `minReplicas`, only one fault would be reported at a time.
 """
 
 import json
@@ -24,11 +24,12 @@ from components.config.aks import AksConfig, BlobConfig
 from components.config.defaults import with_defaults
 from components.config.eks import EksConfig, FsxConfig
 from components.config.existing import ExistingClusterConfig, HostPathConfig
+from components.config.faults import ConfigFault, ConfigurationError, readable
+from components.config.numbers import booleans
 from components.config.platform import CostConfig, PlatformConfig, RegistryConfig
+from components.config.rules import ConfigRule, violations
 from components.config.section import Section, TagValue
 from components.config.workload import ControllerConfig, DataConfig, EtcdConfig, JobConfig
-from components.faults import ConfigurationError, Fault, readable
-from components.rules import Rule, broken
 
 if TYPE_CHECKING:
     import pulumi
@@ -38,7 +39,7 @@ StorageConfig = HostPathConfig | FsxConfig | BlobConfig
 
 M = TypeVar("M", bound=Section)
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[ConfigRule, ...] = (
     *governance_rules.RULES,
     *eks_rules.RULES,
     *aks_rules.RULES,
@@ -49,16 +50,16 @@ RULES: tuple[Rule, ...] = (
 
 
 class StackConfig(Section):
-    """Everything a stack file says under `everstep:`."""
+    """All keys of a stack file under `everstep:`."""
 
     tags: dict[str, TagValue] = Field(
         default_factory=dict,
-        description="Tags of all that costs money. On eks and aks `owner`, `costCenter` and "
-        "`environment` (dev or prod) are needed; more are welcome.",
+        description="Tags of all billed resources. On eks and aks `owner`, `costCenter` and "
+        "`environment` (dev or prod) are required; others are optional.",
     )
     protect: bool = Field(
         default=False,
-        description="Whether cluster and data refuse to be destroyed; needed where "
+        description="Whether cluster and data are protected against deletion; required if "
         "`tags.environment` is prod.",
     )
     cluster: ClusterConfig = Field(
@@ -72,54 +73,60 @@ class StackConfig(Section):
         description="The volume that all workers share: data, checkpoints, journals.",
     )
     etcd: EtcdConfig = Field(
-        default_factory=EtcdConfig, description="Where the workers agree on who trains."
+        default_factory=EtcdConfig,
+        description="The store through which the agents agree on the training group.",
     )
     controller: ControllerConfig = Field(
-        default_factory=ControllerConfig, description="What turns an ElasticJob into pods."
+        default_factory=ControllerConfig,
+        description="The controller that creates the pods of an ElasticJob.",
     )
     data: DataConfig = Field(default_factory=DataConfig, description="The data set.")
     job: JobConfig = Field(default_factory=JobConfig, description="The elastic training job.")
     platform: PlatformConfig = Field(
-        default_factory=PlatformConfig, description="What runs beside the training."
+        default_factory=PlatformConfig, description="Platform services next to the training."
     )
     registry: RegistryConfig = Field(
         default_factory=RegistryConfig, description="A registry for the images."
     )
     cost: CostConfig = Field(default_factory=CostConfig, description="Prices and a budget.")
 
-    @property
-    def is_production(self) -> bool:
-        """Whether the stack is tagged as one that matters."""
-        return self.tags.get("environment") == "prod"
-
     def tags_for(self, stack: str) -> dict[str, str]:
-        """Give the tags of every resource of the stack: the user's, and whose work it is."""
+        """Return the tags of every resource: the user's, the project's and the stack's."""
         return {**self.tags, "managed-by": "everstep", "stack": stack}
 
 
 def from_mapping(data: Mapping[str, Any]) -> StackConfig:
-    """Check a plain mapping, as a stack file holds it under `everstep:`, and make it typed.
+    """Validate a plain mapping, the `everstep:` keys of a stack file, and return it typed.
 
     Raises:
-        ConfigurationError: with every fault found: the fields' own and the rules' across fields.
+        ConfigurationError: with all faults of single fields and of rules across fields.
     """
-    said = with_defaults(data)
-    config, faults = None, list[Fault]()
     try:
-        config = StackConfig.model_validate(said)
-    except ValidationError as error:
-        faults = readable(error, StackConfig)
-    faults += broken(RULES, said, StackConfig, already_faulty={fault.path for fault in faults})
-    in_clear = secrets.in_clear(said)
-    hidden = frozenset(fault.path for fault in in_clear)
-    faults = [secrets.hide(fault, hidden) for fault in faults] + in_clear
+        config, faults = _checked(with_defaults(data))
+    except RecursionError:
+        rule = "are nested too deeply, or a YAML alias refers to a value that contains it"
+        raise ConfigurationError([ConfigFault("*", None, rule, "write the values out")]) from None
     if config is None or faults:
         raise ConfigurationError(faults)
     return config
 
 
+def _checked(data: Mapping[str, Any]) -> tuple[StackConfig | None, list[ConfigFault]]:
+    """Return the typed configuration, if it can be typed, and all faults."""
+    config, faults = None, list[ConfigFault]()
+    try:
+        config = StackConfig.model_validate(data)
+    except ValidationError as error:
+        faults = readable(error, StackConfig)
+    faults += booleans(data, StackConfig)
+    faults += violations(RULES, data, StackConfig, already_faulty={fault.path for fault in faults})
+    in_plaintext = secrets.plaintext_secrets(data)
+    hidden = frozenset(fault.path for fault in in_plaintext)
+    return config, [secrets.hide(fault, hidden) for fault in faults] + in_plaintext
+
+
 def as_kind(section: Section, kind: type[M]) -> M:
-    """Give `config.cluster` or `config.storage` as the kind that the caller was chosen for.
+    """Return `config.cluster` or `config.storage`, narrowed to one kind.
 
     Raises:
         TypeError: it is of another kind, which the rules should have refused.
@@ -130,7 +137,7 @@ def as_kind(section: Section, kind: type[M]) -> M:
 
 
 def load(config: "pulumi.Config") -> StackConfig:
-    """Read the stack's configuration from Pulumi, whole: also keys that nobody asks for.
+    """Return the stack's configuration from Pulumi, including unknown keys.
 
     Raises:
         ConfigurationError: see `from_mapping`.
@@ -138,14 +145,14 @@ def load(config: "pulumi.Config") -> StackConfig:
     from pulumi.runtime.config import CONFIG, get_config_env
 
     prefix = f"{config.name}:"
-    said = {**get_config_env(), **CONFIG.get()}
+    values = {**get_config_env(), **CONFIG.get()}
     return from_mapping(
-        {key.removeprefix(prefix): _parsed(said[key]) for key in said if key.startswith(prefix)}
+        {key.removeprefix(prefix): _parsed(values[key]) for key in values if key.startswith(prefix)}
     )
 
 
 def _parsed(value: object) -> object:
-    """Undo Pulumi's packing of nested values: objects come as JSON, scalars as they are."""
+    """Decode a value that Pulumi passes as text: objects are JSON, scalars unchanged."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,97 +1,156 @@
-"""What must hold between the volume, the cluster it is mounted in, and etcd's own data."""
+"""Rules across the keys of the volume, the cluster that mounts it, and etcd."""
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
-from components.config import catalog
-from components.faults import Fault
-from components.rules import Rule
+from cloudfacts import azure
+
+from components.config.faults import ConfigFault
+from components.config.rules import ConfigRule
 
 STORAGE_OF = {"existing": "hostpath", "eks": "fsx", "aks": "blob"}
+
+SYSTEM_FOLDERS = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
+    *("/usr", "/var/lib/containerd", "/var/lib/docker", "/var/lib/etcd", "/var/lib/kubelet"),
+    "/var/run",
+)
+"""Folders in which no volume may lie."""
+
+SHARED_FOLDERS = ("/", "/home", "/mnt", "/opt", "/srv", "/tmp", "/var", "/var/lib")  # noqa: S108
+"""Folders that other programs share: a volume may lie in one of them, but may not be one of them."""
 
 _STEP_GIB = 2400  # FSx: 1200, then multiples of 2400
 
 
-def _kinds_fit(cluster: str, storage: str) -> list[Fault]:
+def _cluster_mounts_storage(cluster: str, storage: str) -> list[ConfigFault]:
     """Check that the cluster's nodes can mount the volume."""
     wanted = STORAGE_OF[cluster]
     if storage == wanted:
         return []
     rule = f"cannot be mounted by a cluster of kind {cluster}"
-    return [Fault("storage.kind", storage, rule, f"use {wanted}")]
+    return [ConfigFault("storage.kind", storage, rule, f"use {wanted}")]
 
 
-def _capacity_offered(gib: int) -> list[Fault]:
-    """Check the capacity against what FSx sells."""
+def _capacity_offered(gib: int) -> list[ConfigFault]:
+    """Check that FSx offers the capacity."""
     if gib in {1200, _STEP_GIB} or gib % _STEP_GIB == 0:
         return []
     lower = gib // _STEP_GIB * _STEP_GIB or 1200
-    cure = f"use {lower} or {gib // _STEP_GIB * _STEP_GIB + _STEP_GIB}"
-    return [Fault("storage.sizeGib", gib, "is neither 1200 nor a multiple of 2400", cure)]
+    fix = f"use {lower} or {gib // _STEP_GIB * _STEP_GIB + _STEP_GIB}"
+    return [ConfigFault("storage.sizeGib", gib, "is neither 1200 nor a multiple of 2400", fix)]
 
 
-def _persistent_only(deployment: str, throughput: int | None, backup_days: int) -> list[Fault]:
-    """Check that a scratch file system is not asked for what only a persistent one has."""
+def _persistent_only(
+    deployment: str, throughput: int | None, backup_days: int
+) -> list[ConfigFault]:
+    """Check that options of persistent file systems are not set for a scratch one."""
     if deployment == "PERSISTENT_2":
         return []
-    rule, cure = "is for PERSISTENT_2", "remove it or set deploymentType to PERSISTENT_2"
+    rule, fix = "applies only to PERSISTENT_2", "remove it or set deploymentType to PERSISTENT_2"
     faults = []
     if throughput is not None:
-        faults.append(Fault("storage.throughput", throughput, rule, cure))
+        faults.append(ConfigFault("storage.throughput", throughput, rule, fix))
     if backup_days:
-        faults.append(Fault("storage.backupDays", backup_days, rule, cure))
+        faults.append(ConfigFault("storage.backupDays", backup_days, rule, fix))
     return faults
 
 
-def _same_zone(there: str | None, gpus: str | None, zones: Sequence[str]) -> list[Fault]:
-    """Check that the GPU nodes stand beside the file system: traffic across zones costs and waits."""
+def _no_backups_with_bucket(backup_days: int, deployment: str) -> list[ConfigFault]:
+    """Check that backups are disabled, because FSx refuses them with a linked S3 bucket."""
+    if not backup_days or deployment != "PERSISTENT_2":
+        return []
+    rule = "is not possible: FSx makes no backups of a file system with a linked S3 bucket"
+    return [
+        ConfigFault("storage.backupDays", backup_days, rule, "remove it: the bucket is versioned")
+    ]
+
+
+def _path_is_free(path: str) -> list[ConfigFault]:
+    """Check that the folder is not part of the operating system: pods write to it on every node."""
+    folder = PurePosixPath(path)
+    if ".." in folder.parts:
+        return [ConfigFault("storage.path", path, "has .. in it", "write the folder's own path")]
+    system = [PurePosixPath(each) for each in SYSTEM_FOLDERS]
+    inside = any(folder.is_relative_to(each) for each in system)
+    if inside or str(folder) in SHARED_FOLDERS:
+        rule = "is a folder of the operating system, to which pods would write on every node"
+        return [ConfigFault("storage.path", path, rule, "use one such as /mnt/everstep")]
+    return []
+
+
+def _same_zone(
+    storage_zone: str | None, gpus: str | None, zones: Sequence[str]
+) -> list[ConfigFault]:
+    """Check that the GPU nodes are in the zone of the file system."""
     zone = gpus or next(iter(zones), None)
-    if there is None or there == zone:
+    if storage_zone is None or storage_zone == zone:
         return []
     rule = f"is not the zone of the GPU nodes ({zone})"
-    return [Fault("storage.existing.zone", there, rule, f"set cluster.gpuPool.zone to {there}")]
+    return [
+        ConfigFault(
+            "storage.existing.zone",
+            storage_zone,
+            rule,
+            f"set cluster.gpuPool.zone to {storage_zone}",
+        )
+    ]
 
 
-def _bucket_of_own(file_system: str | None, bucket: str | None) -> list[Fault]:
-    """Check that no bucket is tied to a file system that is not ours to change."""
+def _bucket_needs_new_file_system(file_system: str | None, bucket: str | None) -> list[ConfigFault]:
+    """Check that no bucket is set for an existing file system, which the stack does not change."""
     if file_system is None or bucket is None:
         return []
-    rule = "cannot be tied to a file system that is there already"
-    return [Fault("storage.bucket", bucket, rule, "tie it there yourself and remove this")]
+    rule = "cannot be linked to an existing file system by the stack"
+    return [ConfigFault("storage.bucket", bucket, rule, "link it yourself and remove this key")]
 
 
-def _account_of_own(account: str | None, group: str | None) -> list[Fault]:
-    """Check that a resource group is named only for an account that is there already."""
+def _group_needs_account(account: str | None, group: str | None) -> list[ConfigFault]:
+    """Check that accountResourceGroup is set only with an existing account."""
     if account is not None or group is None:
         return []
-    rule = "is for an account of your own, and storage.account is not set"
-    return [Fault("storage.accountResourceGroup", group, rule, "add the account or remove this")]
+    rule = "applies only to an existing account, and storage.account is not set"
+    return [
+        ConfigFault(
+            "storage.accountResourceGroup", group, rule, "set storage.account or remove this key"
+        )
+    ]
 
 
-def _copies_there(redundancy: str, location: str) -> list[Fault]:
-    """Check that copies in several zones are asked for only where there are some."""
-    if not redundancy.endswith("_ZRS") or catalog.AZURE_LOCATIONS[location]:
+def _redundancy_available(redundancy: str, location: str) -> list[ConfigFault]:
+    """Check that zone-redundant storage is in a location with availability zones."""
+    if not redundancy.endswith("_ZRS") or azure.LOCATIONS[location].zones:
         return []
-    cure = redundancy.replace("_ZRS", "_LRS")
-    return [Fault("storage.redundancy", redundancy, f"needs zones, and {location} has none", cure)]
+    fix = f"use {redundancy.replace('_ZRS', '_LRS')}, or choose another location"
+    return [
+        ConfigFault(
+            "storage.redundancy",
+            redundancy,
+            f"needs availability zones, and {location} has none",
+            fix,
+        )
+    ]
 
 
-def _etcd_can_persist(persistence: str, storage: str) -> list[Fault]:
-    """Check that etcd does not write to a store far away: it waits for each write."""
+def _etcd_log_is_local(persistence: str, storage: str) -> list[ConfigFault]:
+    """Check that etcd does not keep its log on network storage, where every write is slow."""
     if persistence != "volume":
         return []
     rule = f"puts etcd's log on {storage}, where every write would wait for the network"
-    return [Fault("etcd.persistence", persistence, rule, "use disk or memory")]
+    return [ConfigFault("etcd.persistence", persistence, rule, "use disk or memory")]
 
 
-def _disk_has_class(persistence: str, storage_class: str | None, cluster: str) -> list[Fault]:
-    """Check that a disk for etcd can be made, and that a class is named only for a disk."""
+def _etcd_disk_has_class(
+    persistence: str, storage_class: str | None, cluster: str
+) -> list[ConfigFault]:
+    """Check that a disk for etcd can be created, and that a class is set only for a disk."""
     if persistence != "disk" and storage_class is not None:
-        rule = f"is for disk, and etcd.persistence is {persistence}"
-        return [Fault("etcd.storageClass", storage_class, rule, "remove it or use disk")]
+        rule = f"applies only to disk, and etcd.persistence is {persistence}"
+        return [ConfigFault("etcd.storageClass", storage_class, rule, "remove it or use disk")]
     if persistence == "disk" and storage_class is None and cluster == "eks":
-        rule = "is missing: EKS brings no StorageClass that works"
-        cure = "install the EBS CSI driver and name its class, or set etcd.persistence to memory"
-        return [Fault("etcd.storageClass", None, rule, cure)]
+        rule = "is missing: EKS has no working default StorageClass"
+        fix = "install the EBS CSI driver and set its class, or set etcd.persistence to memory"
+        return [ConfigFault("etcd.storageClass", None, rule, fix)]
     return []
 
 
@@ -99,23 +158,27 @@ _FSX, _BLOB = {"storage": ("fsx",)}, {"storage": ("blob",)}
 _FSX_ON_EKS, _BLOB_ON_AKS = _FSX | {"cluster": ("eks",)}, _BLOB | {"cluster": ("aks",)}
 
 RULES = (
-    Rule(("cluster.kind", "storage.kind"), _kinds_fit),
-    Rule(("storage.sizeGib",), _capacity_offered, _FSX),
-    Rule(
+    ConfigRule(("storage.path",), _path_is_free, {"storage": ("hostpath",)}),
+    ConfigRule(("cluster.kind", "storage.kind"), _cluster_mounts_storage),
+    ConfigRule(("storage.sizeGib",), _capacity_offered, _FSX),
+    ConfigRule(
         ("storage.deploymentType", "storage.throughput", "storage.backupDays"),
         _persistent_only,
         _FSX,
     ),
-    Rule(
+    ConfigRule(
         ("storage.existing.zone", "cluster.gpuPool.zone", "cluster.zones"), _same_zone, _FSX_ON_EKS
     ),
-    Rule(("storage.existing.fileSystemId", "storage.bucket"), _bucket_of_own, _FSX),
-    Rule(("storage.account", "storage.accountResourceGroup"), _account_of_own, _BLOB),
-    Rule(("storage.redundancy", "cluster.location"), _copies_there, _BLOB_ON_AKS),
-    Rule(
+    ConfigRule(
+        ("storage.existing.fileSystemId", "storage.bucket"), _bucket_needs_new_file_system, _FSX
+    ),
+    ConfigRule(("storage.backupDays", "storage.deploymentType"), _no_backups_with_bucket, _FSX),
+    ConfigRule(("storage.account", "storage.accountResourceGroup"), _group_needs_account, _BLOB),
+    ConfigRule(("storage.redundancy", "cluster.location"), _redundancy_available, _BLOB_ON_AKS),
+    ConfigRule(
         ("etcd.persistence", "storage.kind"),
-        _etcd_can_persist,
+        _etcd_log_is_local,
         {"cluster": ("eks", "aks"), "storage": ("fsx", "blob")},
     ),
-    Rule(("etcd.persistence", "etcd.storageClass", "cluster.kind"), _disk_has_class),
+    ConfigRule(("etcd.persistence", "etcd.storageClass", "cluster.kind"), _etcd_disk_has_class),
 )

@@ -1,46 +1,50 @@
-"""What runs in the cluster: etcd, the controller, data preparation and the training job."""
+"""Configuration of the workload: etcd, the controller, data preparation, the training job."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from components.config.command import Arguments, Command
+from components.config.faults import known_or_nearest
 from components.config.section import Image, Quantity, Section, shaped
-from components.faults import known_or_nearest
+from everstep.catalog.trainer_options import DATASETS, MODELS, TRAINER_OPTIONS
 
-RESNETS = tuple(f"resnet{depth}" for depth in (18, 34, 50, 101, 152))
-EFFICIENTNETS = tuple(f"efficientnet_b{scale}" for scale in range(8))
-MODELS = RESNETS + EFFICIENTNETS
-DATASETS = ("fashion-mnist", "imagefolder")
-
-LONGEST_JOB_NAME = 50  # Kubernetes' 63 for a Service's name, less "-worker-" and the index
+MAX_JOB_NAME_LENGTH = 50  # Kubernetes' 63 for a Service's name, minus "-worker-" and the index
 
 ModelName = Annotated[str, known_or_nearest("model", MODELS)]
 JobName = Annotated[
     str,
     shaped(
         r"[a-z]([-a-z0-9]*[a-z0-9])?",
-        "name of a job: lower-case letters, digits and dashes",
+        "a name of a job: lower-case letters, digits and dashes",
         "fashion",
-        longest=LONGEST_JOB_NAME,
+        max_length=MAX_JOB_NAME_LENGTH,
     ),
 ]
 DatasetName = Annotated[str, known_or_nearest("dataset", DATASETS)]
 
 
 class EtcdConfig(Section):
-    """The members through which the workers agree on who trains."""
+    """The etcd members through which the agents agree on the training group."""
 
     image: Image = Field(
         default="localhost/everstep/etcd:local",
         description="Image with `etcd` 3.5 (3.6 lacks the v2 API of torch's own backends).",
     )
+    rejoin_image: Image = Field(
+        default="localhost/everstep/etcd-rejoin:local",
+        description="With `memory`: image of the init container that lets a member rejoin.",
+    )
     members: int = Field(
-        default=3, ge=1, le=7, description="How many; odd. Changing it starts etcd anew."
+        default=3,
+        ge=1,
+        le=7,
+        description="Number of members, odd. A change recreates etcd without its data.",
     )
     persistence: Literal["volume", "disk", "memory"] = Field(
         default="volume",
         description="Where a member keeps its data. `volume`: on the shared volume, hostpath only. "
-        "`disk`: a disk of its own. `memory`: nowhere; a lost quorum restarts the job's agreement.",
+        "`disk`: on its own disk. `memory`: not kept; after the loss of a quorum, the workers form a new group.",
     )
     storage_class: str | None = Field(
         default=None, description="With `disk`: StorageClass; absent: the cluster's default."
@@ -66,21 +70,34 @@ class DataConfig(Section):
 
     dataset: DatasetName = Field(
         default="fashion-mnist",
-        description="`fashion-mnist`, or `imagefolder`: a folder a class, which you put into "
+        description="`fashion-mnist`, or `imagefolder`: one folder per class, which you put into "
         "`data/imagefolder` on the volume.",
     )
     image: Image | None = Field(
-        default=None, description="Image that prepares it; absent: the job's."
+        default=None, description="Image of the data preparation; absent: the job's."
     )
 
 
 class WorkerResources(Section):
-    """What one worker asks of its node."""
+    """Resources that one worker requests."""
 
     cpu: Quantity = Field(default="500m", description="CPU requested, in cores; no limit is set.")
     memory: Quantity = Field(default="2Gi", description="Memory requested and limit, in bytes.")
     shared_memory: Quantity = Field(
         default="512Mi", description="Size of /dev/shm, in bytes; counts towards `memory`."
+    )
+
+
+def trainer_option(name: str) -> Any:  # noqa: ANN401 - as pydantic's Field, a value for any annotation
+    """Return the pydantic field of an option of the trainer: default, bounds and description."""
+    option = TRAINER_OPTIONS[name]
+    return Field(
+        default=option.default,
+        ge=option.minimum,
+        gt=option.above,
+        lt=option.below,
+        pattern=option.pattern,
+        description=option.help,
     )
 
 
@@ -91,97 +108,77 @@ class JobConfig(Section):
         default="training", description="Name of the ElasticJob and of its run folder."
     )
     image: Image = Field(
-        default="localhost/everstep/trainer:local", description="The trainer's image."
+        default="localhost/everstep/trainer:local",
+        description="The trainer's image, or that of `command`.",
     )
-    model: ModelName = Field(default="resnet18", description="One of: " + ", ".join(MODELS) + ".")
-    replicas: int = Field(default=3, ge=1, description="Workers to run, one a node.")
-    min_replicas: int = Field(default=1, ge=1, description="Workers below which training waits.")
-    max_replicas: int = Field(default=3, ge=1, description="Most workers that may train together.")
+    command: Command | None = Field(
+        default=None,
+        description="Program of the workers, such as `[python3, train.py]`, instead of Everstep's "
+        "trainer. It uses `everstep.elastic`, which `image` contains; `$EVERSTEP_RUN` is its folder "
+        "on the volume. The keys of the trainer and `data` are then refused.",
+    )
+    args: Arguments = Field(
+        default=(), description="Arguments of `command`; `$(NAME)` is a variable's value."
+    )
+    model: ModelName = trainer_option("model")
+    replicas: int = Field(default=3, ge=1, description="Number of workers, one per node.")
+    min_replicas: int = Field(
+        default=1, ge=1, description="Minimum number of workers; training waits for them."
+    )
+    max_replicas: int = Field(
+        default=3, ge=1, description="Maximum number of workers that train together."
+    )
     scaling: Literal["fixed", "capacity"] = Field(
         default="fixed",
-        description="`capacity`: begins with `replicas` and goes between `minReplicas` and "
-        "`maxReplicas` as machines come and go, waiting at 0 without any; `maintained` only.",
+        description="`capacity`: starts with `replicas` and stays between `minReplicas` and "
+        "`maxReplicas` as capacity changes, and waits at 0 without machines; `maintained` only.",
     )
-    epochs: int = Field(default=3, ge=1, description="Passes over the data set.")
-    global_batch: int = Field(
-        default=384,
-        ge=1,
-        description="Samples in one step over all workers, however many there are.",
-    )
-    learning_rate: float = Field(
-        default=0.4, gt=0, description="Peak learning rate, for the global batch."
-    )
-    weight_decay: float = Field(default=5e-4, ge=0, description="Of weights, not of biases.")
-    label_smoothing: float = Field(
-        default=0.05, ge=0, lt=1, description="Share of a label given to the other classes."
-    )
-    warmup_fraction: float = Field(
-        default=0.15, ge=0, lt=1, description="Share of the steps with a rising learning rate."
-    )
-    image_size: int = Field(
-        default=224, ge=16, description="Side of an image folder's images, in pixels."
-    )
-    checkpoint_seconds: float = Field(
-        default=5.0, gt=0, description="Seconds between checkpoints: what a lost node may cost."
-    )
-    keep_checkpoints: int = Field(default=3, ge=1, description="How many checkpoints to keep.")
-    fresh: str = Field(
-        default="",
-        description="A new word here moves an old run of this name aside; empty resumes it.",
-    )
-    accept_data: str = Field(
-        default="",
-        pattern=r"^[0-9a-f]*$",
-        description="Digest of changed data with which the run may go on, as its refusal gives it.",
-    )
-    loader_workers: int = Field(
-        default=0,
-        ge=0,
-        description="Processes of each worker that read photographs ahead; 0: it reads them itself.",
-    )
-    seed: int = Field(default=0, ge=0, description="Seed of order, augmentation and weights.")
+    epochs: int = trainer_option("epochs")
+    global_batch: int = trainer_option("global_batch")
+    learning_rate: float = trainer_option("learning_rate")
+    weight_decay: float = trainer_option("weight_decay")
+    label_smoothing: float = trainer_option("label_smoothing")
+    warmup_fraction: float = trainer_option("warmup_fraction")
+    image_size: int = trainer_option("image_size")
+    checkpoint_seconds: float = trainer_option("checkpoint_seconds")
+    keep_checkpoints: int = trainer_option("keep_checkpoints")
+    fresh: str = trainer_option("fresh")
+    accept_data: str = trainer_option("accept_data")
+    accept_older_checkpoint: int = trainer_option("accept_older_checkpoint")
+    loader_workers: int = trainer_option("loader_workers")
+    seed: int = trainer_option("seed")
     gpus_per_worker: int = Field(
         default=1, ge=0, description="GPUs and processes of a worker; 0 trains on the CPU."
     )
-    mode: Literal["restart", "live", "exact"] = Field(
-        default="live",
-        description="When the group changes: `restart`: worker processes restart; `live`: they go "
-        "on; `exact`: they go on, with bit-identical results.",
-    )
-    shard_size: int = Field(
-        default=32,
-        ge=1,
-        description="Samples that `exact` computes at a time; its results depend on it. Larger is faster; "
-        "workers are equally busy where their number divides that of the shards.",
-    )
-    compress: Literal["none", "bf16"] = Field(
-        default="none",
-        description="`bf16`: gradients take half the bytes on the wire; `live` only.",
-    )
-    nonfinite_loss: Literal["stop", "skip"] = Field(
-        default="stop",
-        description="At a loss that is no number: `stop` the run, or `skip` the step's update.",
-    )
+    mode: Literal["live", "exact"] = trainer_option("mode")
+    shard_size: int = trainer_option("shard_size")
+    compress: Literal["none", "bf16"] = trainer_option("compress")
+    nonfinite_loss: Literal["stop", "skip"] = trainer_option("nonfinite_loss")
     resources: WorkerResources = Field(
-        default_factory=WorkerResources, description="What one worker asks of its node."
+        default_factory=WorkerResources, description="Resources that one worker requests."
     )
     grace_seconds: int = Field(
         default=30,
         ge=10,
-        description="Seconds a worker has to leave, within the cloud's notice (Azure 30, AWS 120).",
+        description="Termination grace period of a worker in seconds, within the cloud's notice (Azure 30, AWS 120).",
     )
     max_restarts: int = Field(
-        default=1000, ge=0, description="Changes of the group that a worker lives through."
+        default=1000, ge=0, description="Maximum number of group changes of one worker."
     )
     priority_class: str | None = Field(
         default=None,
-        description="PriorityClass of the workers; absent: `everstep-workers`, which preempts nobody.",
+        description="PriorityClass of the workers; absent: `everstep-workers`, which preempts no pod.",
     )
     env: dict[str, str] = Field(
         default_factory=dict, description="More environment variables of a worker; no secrets."
     )
     env_from_secrets: tuple[str, ...] = Field(
         default=(),
-        description="Secrets of the namespace `elastic-job`, made by you, whose keys become "
+        description="Existing Secrets of the namespace `elastic-job`, whose keys become "
         "environment variables of a worker.",
     )
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The words of `command` and its arguments; empty for Everstep's trainer."""
+        return (*self.command, *self.args) if self.command else ()

@@ -1,1 +1,1 @@
-"""What is run on the platform: the preparation of data, and the elastic job."""
+"""Workloads on the platform: data preparation and the elastic training job."""

@@ -1,10 +1,9 @@
-"""The elastic training job: an ElasticJob whose workers train together, however many there are.
+"""The elastic training job: an ElasticJob with a variable number of workers.
 
-What may change while it trains and what may not is decided here. The numbers of workers change in
-place: the controller writes them on the pods, and each worker sees that annotation as a file, since
-its arguments are fixed when it is made. The pod template does not: no controller touches pods that
-run, so a changed image would train beside the old one. It therefore replaces the job, the old one
-first, since both have one name and one run folder.
+The minimum and maximum number of workers can change in place: the controller writes them to an
+annotation of the pods, which each worker reads as a file, since its arguments cannot change. A change
+of the pod template replaces the job: no controller updates running pods, so that a new image would
+train next to the old one. The old job is deleted first, since both have one name and one run folder.
 """
 
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ from typing import Any
 import pulumi
 from pulumi_kubernetes import apiextensions, meta
 
-from components.cluster import Placement
+from components.component import Component
 from components.config import JobConfig
-from components.part import Part
+from components.interface import MOUNT, Placement, Storage, run_folder
 from components.platform.governance import WORKER_CLASS
-from components.platform.gpu import EFA, GPU
+from components.platform.gpu import EFA_RESOURCE, GPU_RESOURCE
 from components.platform.pods import (
     PULL_POLICY,
     WORKER,
@@ -27,50 +26,72 @@ from components.platform.pods import (
     pod_security,
     tolerations,
 )
-from components.storage import MOUNT, Storage, run_folder
+from everstep.catalog import trainer_options
+from everstep.catalog.names import (
+    BOUNDS_ANNOTATION,
+    DEADLINE_ANNOTATION,
+    ELASTICJOB_API_VERSION,
+    ELASTICJOB_KIND,
+    RUN_VARIABLE,
+    SCALING_ANNOTATION,
+)
+from everstep.catalog.timing import EXIT_SECONDS
 
-API_VERSION = "elastic.pytorch.org/v1alpha1"
-CONTAINER = "elasticjob-worker"  # the controllers look for the exit code under this name
-EXIT_SECONDS = 5
-SCALING = "everstep.dev/scaling"  # on the ElasticJob: who decides how many workers there are
-BOUNDS = "everstep.dev/nnodes"  # on a worker's pod, by the maintained controller: MIN:MAX
-ITSELF = "/etc/everstep"  # where a worker finds what Kubernetes knows of it
-EFA_HUGE_PAGES = "5120Mi"  # as in AWS's own examples; a node sets 5128 pages of 2 MiB aside
+CONTAINER = "elasticjob-worker"  # the controllers read the exit code of this container
+LAUNCHER = ["python3", "-m", "everstep.elastic.launch"]  # in the image of a user's program
+POD_INFO = "/etc/everstep"  # folder with annotations of the pod as files
+EFA_HUGE_PAGES = "5120Mi"  # as in examples of AWS; a node reserves 5128 pages of 2 MiB
 
-# The upstream controller writes the whole object back with these filled in; they are not ours to
-# fight over.
+# Pulumi waits until the workers run together, or until the job has ended or is suspended. Both
+# controllers write these conditions.
+SETTLED = (
+    'jsonpath={.status.conditions[?@.status=="True" && (@.type=="Running" || @.type=="Succeeded" '
+    '|| @.type=="Suspended" || @.type=="Failed")]}'
+)
+# Where GPU nodes are created on demand, workers may wait for hours until the cloud has capacity. Pulumi
+# then waits only until the controller has accepted the job. An image that cannot be pulled fails earlier,
+# since data preparation uses the same one by default.
+ACCEPTED = 'jsonpath={.status.conditions[?@.status=="True"]}'
+
+# The upstream controller writes the whole object back with these fields set.
 UPSTREAM_WRITES = ["spec.RunPolicy", "status"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticTrainingJobArgs:
-    """What to train.
+    """Arguments of an ElasticTrainingJob.
 
     Attributes:
-        config: the stack's `job` section.
-        dataset: name of the data set.
-        data: its folder, as a worker sees it.
-        endpoint: etcd, host:port.
-        namespace: where.
-        placement: on which nodes.
-        storage: the volume with data and run.
-        efa_interfaces: Elastic Fabric Adapters of a node, all given to its one worker.
-        upstream: whether the published TorchElastic controller runs it.
+        config: the `job` section of a stack.
+        dataset: name of the trainer's data set; None for a program of the user.
+        data: path of the data set in a worker; None for a program of the user.
+        endpoint: host and port of etcd.
+        namespace: namespace of the job.
+        placement: nodes of the workers.
+        storage: volume with data and run folder.
+        upstream: whether the published TorchElastic controller runs the job.
+        efa_interfaces: number of Elastic Fabric Adapters of a node, all used by its one worker.
+        scales_from_zero: whether GPU nodes are created when workers wait for them.
     """
 
     config: JobConfig
-    dataset: str
-    data: str
+    dataset: str | None
+    data: str | None
     endpoint: pulumi.Input[str]
     namespace: pulumi.Input[str]
     placement: Placement
     storage: Storage
     upstream: bool
     efa_interfaces: int = 0
+    scales_from_zero: bool = False
 
 
-class ElasticTrainingJob(Part):
-    """One ElasticJob."""
+class ElasticTrainingJob(Component):
+    """An ElasticJob.
+
+    Attributes:
+        run: run folder, relative to the volume.
+    """
 
     run: str
 
@@ -80,14 +101,17 @@ class ElasticTrainingJob(Part):
         super().__init__("job:ElasticTrainingJob", name, opts)
         self.run = run_folder(args.config.name)
         apiextensions.CustomResource(
-            # The configured name: another one is another job.
+            # The configured name is part of the name: another name is another job.
             f"{name}-{args.config.name}",
-            api_version=API_VERSION,
-            kind="ElasticJob",
+            api_version=ELASTICJOB_API_VERSION,
+            kind=ELASTICJOB_KIND,
             metadata=meta.v1.ObjectMetaArgs(
                 name=args.config.name,
                 namespace=args.namespace,
-                annotations={SCALING: args.config.scaling},
+                annotations={
+                    SCALING_ANNOTATION: args.config.scaling,
+                    "pulumi.com/waitFor": ACCEPTED if args.scales_from_zero else SETTLED,
+                },
             ),
             spec=_spec(args),
             opts=self.child(
@@ -100,16 +124,16 @@ class ElasticTrainingJob(Part):
 
 
 def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:
-    """Give the ElasticJob's spec, in the words of its API."""
+    """Return the spec of the ElasticJob, with the field names of its API."""
     return {
         "rdzvEndpoint": args.endpoint,
         "minReplicas": args.config.min_replicas,
         "maxReplicas": args.config.max_replicas,
-        "RunPolicy": {"cleanPodPolicy": "None"},  # pods of a finished job stay, with their logs
+        "RunPolicy": {"cleanPodPolicy": "None"},  # keeps pods of a finished job, with their logs
         "replicaSpecs": {
             "Worker": {
                 "replicas": args.config.replicas,
-                "restartPolicy": "ExitCode",  # the only one that lets a spot worker come back
+                "restartPolicy": "ExitCode",  # the only policy that restarts an evicted worker
                 "template": {
                     "metadata": {
                         "labels": {**WORKER, **args.storage.pod_labels},
@@ -126,21 +150,29 @@ def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:
 
 
 def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
-    """Give a worker's pod in the words of its API: Pulumi's SDK has no types for it."""
+    """Return the pod of a worker with the field names of the API, for which Pulumi has no types."""
     config = args.config
     return {
-        "serviceAccountName": args.storage.service_account,  # who it is to the storage
+        "serviceAccountName": args.storage.service_account,  # its identity for the storage
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": config.grace_seconds,
         "securityContext": pod_security(),
         "priorityClassName": config.priority_class or WORKER_CLASS,
-        **_placed(args.placement),
-        "affinity": _one_a_node(config.name),
+        **_node_placement(args.placement),
+        "affinity": _one_per_node(config.name),
         "containers": [_container(args)],
         "volumes": [
             args.storage.volume(),
-            {"name": "itself", "downwardAPI": {"items": [_annotation("nnodes", BOUNDS)]}},
+            {
+                "name": "pod-info",
+                "downwardAPI": {
+                    "items": [
+                        _annotation_file("nnodes", BOUNDS_ANNOTATION),
+                        _annotation_file("deadline", DEADLINE_ANNOTATION),
+                    ]
+                },
+            },
             {
                 "name": "shm",
                 "emptyDir": {"medium": "Memory", "sizeLimit": config.resources.shared_memory},
@@ -149,19 +181,19 @@ def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
     }
 
 
-def _annotation(path: str, name: str) -> dict[str, Any]:
-    """Give a file that follows one annotation of the pod; empty where there is none."""
+def _annotation_file(path: str, name: str) -> dict[str, Any]:
+    """Return a file with an annotation of the pod; the file is empty without the annotation."""
     return {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}
 
 
-def _placed(placement: Placement) -> dict[str, Any]:
-    """Say on which nodes; a cluster without pools needs no word about it."""
-    said = {"nodeSelector": dict(placement.selector), "tolerations": tolerations(placement)}
-    return {key: value for key, value in said.items() if value}
+def _node_placement(placement: Placement) -> dict[str, Any]:
+    """Return the node selector and tolerations; empty for a cluster without pools."""
+    fields = {"nodeSelector": dict(placement.selector), "tolerations": tolerations(placement)}
+    return {key: value for key, value in fields.items() if value}
 
 
-def _one_a_node(job: str) -> dict[str, Any]:
-    """Say that no two workers of a job share a node: one eviction is to cost one worker."""
+def _one_per_node(job: str) -> dict[str, Any]:
+    """Return the affinity by which an eviction of a node stops only one worker."""
     return {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -175,13 +207,14 @@ def _one_a_node(job: str) -> dict[str, Any]:
 
 
 def _container(args: ElasticTrainingJobArgs) -> dict[str, Any]:
-    """Give a worker's container; the image's entry point takes what the controller prepends."""
+    """Return the container of a worker; the controller prepends arguments for the entry point."""
     config = args.config
     devices = _devices(args)
     return {
         "name": CONTAINER,
         "image": config.image,
         "imagePullPolicy": PULL_POLICY,
+        **({"command": LAUNCHER} if config.command else {}),
         "args": arguments(args),
         "env": _environment(config),
         "ports": [
@@ -196,80 +229,69 @@ def _container(args: ElasticTrainingJobArgs) -> dict[str, Any]:
         },
         "volumeMounts": [
             args.storage.mount(),
-            {"name": "itself", "mountPath": ITSELF, "readOnly": True},
-            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the container's own
+            {"name": "pod-info", "mountPath": POD_INFO, "readOnly": True},
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - private to the container
         ],
     }
 
 
 def _devices(args: ElasticTrainingJobArgs) -> dict[str, str]:
-    """Give the devices that a worker asks for; with EFA, huge pages too: libfabric maps them."""
-    devices = {GPU: str(args.config.gpus_per_worker)} if args.config.gpus_per_worker else {}
+    """Return the devices of a worker; with EFA also huge pages, which libfabric maps."""
+    devices = (
+        {GPU_RESOURCE: str(args.config.gpus_per_worker)} if args.config.gpus_per_worker else {}
+    )
     if args.efa_interfaces:
-        devices |= {EFA: str(args.efa_interfaces), "hugepages-2Mi": EFA_HUGE_PAGES}
+        devices |= {EFA_RESOURCE: str(args.efa_interfaces), "hugepages-2Mi": EFA_HUGE_PAGES}
     return devices
 
 
 def arguments(args: ElasticTrainingJobArgs) -> list[str]:
-    """Give a worker's command line, after what the controller prepends."""
+    """Return the arguments of a worker's launcher, to which the controller prepends others."""
     config = args.config
-    options = {
-        "model": config.model,
-        "dataset": args.dataset,
-        "data": args.data,
-        "run": f"{MOUNT}/{run_folder(config.name)}",
-        "epochs": config.epochs,
-        "global-batch": config.global_batch,
-        "learning-rate": config.learning_rate,
-        "weight-decay": config.weight_decay,
-        "label-smoothing": config.label_smoothing,
-        "warmup-fraction": config.warmup_fraction,
-        "image-size": config.image_size,
-        "checkpoint-seconds": config.checkpoint_seconds,
-        "keep-checkpoints": config.keep_checkpoints,
-        "seed": config.seed,
-        "mode": config.mode,
-        **_unusual(config, "fresh", "accept_data", "loader_workers", "compress", "nonfinite_loss"),
-        **({"shard-size": config.shard_size} if config.mode == "exact" else {}),
-    }
     return [
         f"--nproc_per_node={max(1, config.gpus_per_worker)}",
         f"--max_restarts={config.max_restarts}",
-        "-m",
-        "trainer.train",
-        *(word for key, value in options.items() for word in (f"--{key}", str(value))),
+        *(config.program or ("-m", "trainer.train", *_trainer_arguments(args))),
     ]
 
 
-def _unusual(config: JobConfig, *names: str) -> dict[str, Any]:
-    """Give those of these options that the stack file sets to another value than the default."""
-    said = {name: getattr(config, name) for name in names}
-    return {
-        name.replace("_", "-"): value
-        for name, value in said.items()
-        if value != JobConfig.model_fields[name].default
+def _trainer_arguments(args: ElasticTrainingJobArgs) -> list[str]:
+    """Return the command line of the trainer."""
+    values = {
+        option.name: getattr(args.config, option.name)
+        for option in trainer_options.TRAINER_OPTIONS.values()
+        if option.in_job
     }
+    values |= {"dataset": args.dataset, "data": args.data, "run": _run_path(args.config)}
+    return trainer_options.arguments(values)
+
+
+def _run_path(config: JobConfig) -> str:
+    """Return the path of the run folder in a worker."""
+    return f"{MOUNT}/{run_folder(config.name)}"
 
 
 def _secrets(config: JobConfig) -> dict[str, Any]:
-    """Give the Secrets whose keys become environment variables; nothing where there are none."""
-    named = [{"secretRef": {"name": name}} for name in config.env_from_secrets]
-    return {"envFrom": named} if named else {}
+    """Return the Secrets whose keys become environment variables; empty without any."""
+    sources = [{"secretRef": {"name": name}} for name in config.env_from_secrets]
+    return {"envFrom": sources} if sources else {}
 
 
 def _environment(config: JobConfig) -> list[Any]:
-    """Give a worker's environment: who and where it is, then the user's own."""
-    itself = {
+    """Return the environment of a worker: fields of the pod, then variables of the user."""
+    fields = {
         "POD_NAME": "metadata.name",
         "POD_IP": "status.podIP",
         "NODE_NAME": "spec.nodeName",
     }
-    # The kubelet kills at the end of the grace; the worker's own deadline leaves it time to exit.
+    # The kubelet kills at the end of the grace period; the worker needs time to exit before.
     deadline = config.grace_seconds - EXIT_SECONDS
     return [
-        *(field_env(name, path) for name, path in itself.items()),
+        *(field_env(name, path) for name, path in fields.items()),
         {"name": "EVERSTEP_GRACE_SECONDS", "value": str(deadline)},
-        {"name": "EVERSTEP_NNODES_FILE", "value": f"{ITSELF}/nnodes"},
+        {"name": "EVERSTEP_NNODES_FILE", "value": f"{POD_INFO}/nnodes"},
+        {"name": "EVERSTEP_DEADLINE_FILE", "value": f"{POD_INFO}/deadline"},
         {"name": "EVERSTEP_METRICS_PORT", "value": str(WORKER_METRICS_PORT)},
+        *([{"name": RUN_VARIABLE, "value": _run_path(config)}] if config.command else []),
         *({"name": name, "value": value} for name, value in config.env.items()),
     ]

@@ -1,1 +1,1 @@
-"""What training stands on in the cluster: etcd, the controller, and how our pods are confined."""
+"""The platform of a training job: etcd, the controller, node services, policies and quotas."""

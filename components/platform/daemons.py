@@ -1,9 +1,8 @@
-"""What the DaemonSets on GPU nodes share.
+"""The common specification of the DaemonSets on GPU nodes.
 
-They serve the node rather than the job, so each runs from the node's first second to its last:
-every taint is put up with, also those that keep workers away until the node is ready and those that
-a drain or a fault puts on it. Pulumi does not wait for them: spot nodes come and go, and `up` must
-not hang on one that just goes.
+They serve the node rather than the job, so each runs as long as the node: it tolerates all taints,
+also those that repel workers until the node is ready and those of a drain or a fault. Pulumi does not
+wait for them: spot nodes join and leave, and `up` must not hang on one that is being removed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,26 +11,26 @@ from dataclasses import dataclass, field
 import pulumi
 from pulumi_kubernetes import apps, core, meta
 
-from components.cluster import Placement
+from components.interface import Placement
 from components.platform.pods import labels
 
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Daemon:
-    """One DaemonSet.
+class NodeDaemon:
+    """The settings of a DaemonSet.
 
     Attributes:
-        name: of the object and, as a label, of its pods.
-        namespace: where.
-        placement: on which nodes; its tolerations do not matter here.
-        container: the only one.
+        name: name of the object and, as a label, of its pods.
+        namespace: namespace of the object.
+        placement: nodes on which it runs; its tolerations are ignored.
+        container: the only container.
         host_folders: volume name -> folder of the node that it mounts.
-        host_network: whether it stands in the node's own network.
-        user: user id; 0 where files of the kubelet are root's alone.
-        service_account: who it is to the API server; None: nobody, and without a token.
-        grace_seconds: between SIGTERM and SIGKILL.
+        host_network: whether it uses the network of the node.
+        user: user id; 0 for files of the kubelet that only root can access.
+        service_account: name of its ServiceAccount; None: no access to the API server.
+        grace_seconds: time between SIGTERM and SIGKILL.
     """
 
     name: str
@@ -46,11 +45,11 @@ class Daemon:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of its pods."""
+        """Labels of its pods."""
         return labels(self.name)
 
     def spec(self) -> apps.v1.DaemonSetSpecArgs:
-        """Give the DaemonSet's spec."""
+        """Return the spec of the DaemonSet."""
         rolling = apps.v1.RollingUpdateDaemonSetArgs(max_unavailable="50%")
         return apps.v1.DaemonSetSpecArgs(
             selector=meta.v1.LabelSelectorArgs(match_labels=self.labels),
@@ -63,7 +62,7 @@ class Daemon:
         )
 
     def metadata(self) -> meta.v1.ObjectMetaArgs:
-        """Give the DaemonSet's metadata."""
+        """Return the metadata of the DaemonSet."""
         return meta.v1.ObjectMetaArgs(
             name=self.name, namespace=self.namespace, labels=self.labels, annotations=SKIP_AWAIT
         )
@@ -74,7 +73,7 @@ class Daemon:
             automount_service_account_token=self.service_account is not None,
             enable_service_links=False,
             host_network=self.host_network or None,
-            priority_class_name="system-node-critical",  # built in; without them the node is of no use
+            priority_class_name="system-node-critical",  # built in; the node is useless without it
             node_selector=self.placement.selector or None,
             tolerations=[core.v1.TolerationArgs(operator="Exists")],
             termination_grace_period_seconds=self.grace_seconds,
@@ -93,13 +92,15 @@ class Daemon:
         )
 
 
-def confined(*, read_only: bool = True, add: Sequence[str] = ()) -> core.v1.SecurityContextArgs:
-    """Give a container's security context: no capabilities but those in `add`.
+def daemon_security(
+    *, read_only: bool = True, add: Sequence[str] = ()
+) -> core.v1.SecurityContextArgs:
+    """Return the security context of a container with no capabilities but those in `add`.
 
-    `read_only` is about the image's own files: not for images of others, which may write there.
+    `read_only` applies to the root file system; third-party images may write to it.
     """
     return core.v1.SecurityContextArgs(
-        # The kernel refuses capabilities to a process that may not gain any.
+        # A process that may not gain privileges cannot get capabilities.
         allow_privilege_escalation=bool(add),
         read_only_root_filesystem=read_only,
         capabilities=core.v1.CapabilitiesArgs(drop=["ALL"], add=list(add) or None),

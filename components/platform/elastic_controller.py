@@ -1,8 +1,8 @@
-"""The controller that turns an ElasticJob into pods, and the ElasticJob's definition.
+"""The controller that creates the pods of an ElasticJob, and the definition of that resource.
 
-Two controllers know the same API: `maintained`, Everstep's own, and `upstream`, the published
-TorchElastic one. They differ in how they write the status, what they may be allowed, and their
-flags; all three differences are here.
+Two controllers implement the same API: `maintained`, Everstep's own, and `upstream`, the published
+TorchElastic one. They differ in how they write the status, in their namespace, in their permissions
+and in their flags; all differences are here.
 """
 
 import copy
@@ -12,10 +12,11 @@ from typing import Any
 import pulumi
 from pulumi_kubernetes import apiextensions, apps, core, meta
 
-from components.cluster import Placement
+from components.component import Component
 from components.config import ControllerConfig
-from components.part import Part
+from components.interface import Placement
 from components.platform import manifests
+from components.platform.admission import ServiceAccountGuard, ServiceAccountGuardArgs
 from components.platform.governance import PLATFORM_CLASS
 from components.platform.pods import (
     PULL_POLICY,
@@ -29,57 +30,63 @@ from components.platform.pods import (
 NAME = "elastic-job-controller"
 LABELS = labels(NAME)
 METRICS_PORT = 8080
-MEMORY_LIMIT = "256Mi"  # upstream's own 30Mi is too little for caches over a whole cluster
+CONTROLLER_MEMORY_LIMIT = "256Mi"  # the 30Mi of upstream are too few for caches of a whole cluster
 MAINTAINED_IMAGE = "localhost/everstep/controller:local"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticControllerArgs:
-    """What to run.
+    """Arguments of an ElasticController.
 
     Attributes:
-        config: the stack's `controller` section.
-        namespace: where the controller runs and, for the maintained one, which it watches.
-        placement: on which nodes.
+        config: the `controller` section of a stack.
+        namespace: namespace of the jobs; the maintained controller runs there too.
+        system_namespace: namespace in which the upstream controller runs, apart from the jobs.
+        placement: nodes on which it runs.
     """
 
     config: ControllerConfig
     namespace: pulumi.Input[str]
+    system_namespace: pulumi.Input[str]
     placement: Placement
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flavour:
-    """How the two controllers differ.
+    """The differences between the two controllers.
 
     Attributes:
-        status_subresource: whether it writes the status through its own door.
-        rbac: file in manifests/ with what it may do.
+        status_subresource: whether it writes the status through the subresource.
+        namespace: namespace in which it runs.
+        rbac: file in manifests/ with its permissions.
         command: the program and its flags.
-        health: path on the metrics port that says whether it is well.
+        health: path of health checks on the metrics port.
     """
 
     status_subresource: bool
+    namespace: pulumi.Input[str]
     rbac: str
     command: tuple[pulumi.Input[str], ...]
     health: str
 
 
 def flavour(args: ElasticControllerArgs) -> Flavour:
-    """Say how the chosen controller differs from the other."""
+    """Return the settings of the configured controller."""
     if args.config.kind == "upstream":
         return Flavour(
             status_subresource=False,
+            namespace=args.system_namespace,
             rbac="upstream-controller-rbac.yaml",
             command=(
                 "/manager",
                 "--enable-leader-election",
                 f"--metrics-addr=:{METRICS_PORT}",
             ),
-            health="/metrics",  # it has nothing better
+            health="/metrics",  # it has no health endpoint
         )
     return Flavour(
         status_subresource=True,
+        namespace=args.namespace,
         rbac="controller-rbac.yaml",
         command=(
             "python3",
@@ -94,7 +101,7 @@ def flavour(args: ElasticControllerArgs) -> Flavour:
 
 
 def definition(*, status_subresource: bool) -> dict[str, Any]:
-    """Give the ElasticJob's CRD; with the subresource, upstream's status would go unseen."""
+    """Return the CRD of ElasticJob; with the subresource the status of upstream would be lost."""
     (crd,) = manifests.read("elasticjob-crd.yaml")
     crd = copy.deepcopy(crd)
     if not status_subresource:
@@ -103,8 +110,12 @@ def definition(*, status_subresource: bool) -> dict[str, Any]:
     return crd
 
 
-class ElasticController(Part):
-    """The ElasticJob's definition and one controller for it."""
+class ElasticController(Component):
+    """The definition of ElasticJob and one controller for it.
+
+    Attributes:
+        image: image of the controller.
+    """
 
     image: str
 
@@ -115,19 +126,29 @@ class ElasticController(Part):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("platform:ElasticController", name, opts)
-        chosen = flavour(args)
+        settings = flavour(args)
         self.image = args.config.image or MAINTAINED_IMAGE
-        crd = self._definition(chosen)
-        allowed = [
+        crd = self._definition(settings)
+        rbac = [
             manifests.declare(name, manifest, self.child())
-            for manifest in manifests.read(chosen.rbac)
+            for manifest in manifests.read(settings.rbac)
         ]
-        self._deployment(args, chosen, after=[crd, *allowed])
+        guard = ServiceAccountGuard(
+            f"{name}-account",
+            ServiceAccountGuardArgs(
+                namespace=settings.namespace,
+                account=_service_account(settings.rbac),
+                image=self.image,
+                command=settings.command,
+            ),
+            self.child(),
+        )
+        self._deployment(args, settings, after=[crd, *rbac, guard])
         self.register_outputs({"image": self.image})
 
-    def _definition(self, chosen: Flavour) -> apiextensions.v1.CustomResourceDefinition:
-        """Declare the ElasticJob's definition."""
-        crd = definition(status_subresource=chosen.status_subresource)
+    def _definition(self, settings: Flavour) -> apiextensions.v1.CustomResourceDefinition:
+        """Declare the definition of ElasticJob."""
+        crd = definition(status_subresource=settings.status_subresource)
         return apiextensions.v1.CustomResourceDefinition(
             f"{self.name}-definition",
             metadata=crd["metadata"],
@@ -136,63 +157,64 @@ class ElasticController(Part):
         )
 
     def _deployment(
-        self, args: ElasticControllerArgs, chosen: Flavour, after: list[pulumi.Resource]
+        self, args: ElasticControllerArgs, settings: Flavour, after: list[pulumi.Resource]
     ) -> apps.v1.Deployment:
-        """Declare the controller itself."""
+        """Declare the controller."""
         return apps.v1.Deployment(
             f"{self.name}-deployment",
-            metadata=meta.v1.ObjectMetaArgs(name=NAME, namespace=args.namespace, labels=LABELS),
+            metadata=meta.v1.ObjectMetaArgs(name=NAME, namespace=settings.namespace, labels=LABELS),
             spec=apps.v1.DeploymentSpecArgs(
                 replicas=1,
                 selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
                 template=core.v1.PodTemplateSpecArgs(
                     metadata=meta.v1.ObjectMetaArgs(labels=LABELS),
-                    spec=self._pod(args, chosen),
+                    spec=self._pod(args, settings),
                 ),
             ),
             opts=self.child(after=after, delete_before_replace=True),
         )
 
-    def _pod(self, args: ElasticControllerArgs, chosen: Flavour) -> core.v1.PodSpecArgs:
-        """Give the controller's pod; the only one of ours that may speak to the API server."""
+    def _pod(self, args: ElasticControllerArgs, settings: Flavour) -> core.v1.PodSpecArgs:
+        """Return the pod of the controller, the only one in its namespace with API access."""
         return core.v1.PodSpecArgs(
-            service_account_name=_service_account(chosen.rbac),
+            service_account_name=_service_account(settings.rbac),
             enable_service_links=False,
             security_context=pod_security(),
             priority_class_name=PLATFORM_CLASS,
             node_selector=args.placement.selector or None,
             tolerations=tolerations(args.placement),
             termination_grace_period_seconds=10,
-            containers=[self._container(chosen)],
+            containers=[self._container(settings)],
             volumes=[core.v1.VolumeArgs(name="tmp", empty_dir=core.v1.EmptyDirVolumeSourceArgs())],
         )
 
-    def _container(self, chosen: Flavour) -> core.v1.ContainerArgs:
-        """Give the controller's container."""
+    def _container(self, settings: Flavour) -> core.v1.ContainerArgs:
+        """Return the container of the controller."""
         return core.v1.ContainerArgs(
             name="controller",
             image=self.image,
             image_pull_policy=PULL_POLICY,
-            command=list(chosen.command),
+            command=list(settings.command),
             env=[
                 field_env("POD_NAME", "metadata.name"),
                 field_env("POD_NAMESPACE", "metadata.namespace"),
             ],
             ports=[core.v1.ContainerPortArgs(name="metrics", container_port=METRICS_PORT)],
-            readiness_probe=_probe(chosen.health, period=2, failures=3),
-            liveness_probe=_probe(chosen.health, period=20, failures=6),
+            readiness_probe=_probe(settings.health, period=2, failures=3),
+            liveness_probe=_probe(settings.health, period=20, failures=6),
             security_context=container_security(),
             resources=core.v1.ResourceRequirementsArgs(
-                requests={"cpu": "50m", "memory": "96Mi"}, limits={"memory": MEMORY_LIMIT}
+                requests={"cpu": "50m", "memory": "96Mi"},
+                limits={"memory": CONTROLLER_MEMORY_LIMIT},
             ),
             volume_mounts=[
-                core.v1.VolumeMountArgs(name="tmp", mount_path="/tmp"),  # noqa: S108 - a pod's own
+                core.v1.VolumeMountArgs(name="tmp", mount_path="/tmp"),  # noqa: S108 - private to the pod
             ],
         )
 
 
 def _probe(path: str, *, period: int, failures: int) -> core.v1.ProbeArgs:
-    """Give a probe of the metrics port; `period` in seconds."""
+    """Return a probe of the metrics port; `period` in seconds."""
     return core.v1.ProbeArgs(
         http_get=core.v1.HTTPGetActionArgs(path=path, port=METRICS_PORT),
         period_seconds=period,
@@ -202,7 +224,7 @@ def _probe(path: str, *, period: int, failures: int) -> core.v1.ProbeArgs:
 
 
 def _service_account(rbac: str) -> str:
-    """Give the name of the one service account that a file of manifests/ declares."""
+    """Return the name of the only ServiceAccount that a file of manifests/ declares."""
     (name,) = (
         str(manifest["metadata"]["name"])
         for manifest in manifests.read(rbac)

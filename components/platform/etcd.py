@@ -1,16 +1,17 @@
-"""etcd: where the workers agree on who trains.
+"""etcd, which stores the membership of the workers.
 
-Three members on the nodes that stay, in one StatefulSet; they start in parallel, since none is ready
-before two of them are there. Where each keeps its data is the stack's choice:
+Three members run on the system pool, in one StatefulSet. They start in parallel, since none is ready
+before two of them run. The stack selects where each stores its data:
 
-* `volume`: a folder of the shared volume that carries the member's name. For volumes that are files
-  on a disk: an object store knows neither fsync nor locks.
-* `disk`: a disk of its own, provisioned with the StatefulSet and removed with it.
-* `memory`: nowhere that outlives the pod. A member that comes back empty under an identity that its
-  peers know refuses to start ("member has already been bootstrapped"), so that it is first taken out
-  of the membership and let in anew (`spot.rejoin`). A majority lost at once is lost for good:
-  deleting all members' pods then starts an empty etcd, from which training goes on. Members
-  therefore keep apart as far as they can.
+* `volume`: a folder of the shared volume with the name of the member. For volumes that are files on a
+  disk: an object store has neither fsync nor locks.
+* `disk`: its own disk, provisioned with the StatefulSet and deleted with it.
+* `memory`: a memory volume that ends with the pod. A member that returns empty under an identity that
+  its peers have registered refuses to start ("member has already been bootstrapped"); it is therefore first
+  removed from the membership and added again (the package `etcd`). A new cluster starts only when all
+  members have answered each other that they are empty. Losing a majority at once loses the
+  data: deleting the pods of all members then starts an empty etcd, with which training continues.
+  Members are therefore spread over nodes.
 """
 
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_kubernetes import apps, core, meta, policy
 
-from components.cluster import Placement
+from components.component import Component
 from components.config import EtcdConfig
-from components.part import Part
+from components.interface import Placement, Storage
 from components.platform.governance import PLATFORM_CLASS
 from components.platform.pods import (
     PULL_POLICY,
@@ -30,7 +31,6 @@ from components.platform.pods import (
     pod_security,
     tolerations,
 )
-from components.storage import Storage
 
 NAME = "etcd"
 CLIENT_SERVICE = "etcd-client"
@@ -40,38 +40,40 @@ DATA = "/var/lib/etcd"
 CONFIG_FILE = f"{DATA}/etcd.json"  # JSON is YAML, which etcd reads
 LABELS = labels(NAME)
 
-# The least lease that etcd grants is 3/2 of the election time, rounded up: workers ask for 2 s, so
-# this must stay below 1.33 s; and above etcd's default of 1 s, since members share a busy machine
-# and a volume.
+# The shortest lease of etcd is 3/2 of the election timeout, rounded up: workers request 2 s, so the
+# timeout must be below 1.33 s; and above the default of 1 s, since members share a busy machine and
+# a volume.
 HEARTBEAT_MILLISECONDS = 200
 ELECTION_MILLISECONDS = 1200
-MEMORY_LIMIT = "768Mi"  # with `memory`, its data counts
-MEMORY_DISK = "384Mi"
-DISK = "1Gi"  # the least that either cloud sells
-QUOTA_BYTES = 256 * 1024 * 1024  # rendezvous needs kilobytes; a runaway must not fill the volume
+ETCD_MEMORY_LIMIT = "768Mi"  # includes the data with `memory`
+MEMORY_VOLUME_SIZE = "384Mi"
+DISK_SIZE = "1Gi"  # the smallest disk of both clouds
+QUOTA_BYTES = 256 * 1024 * 1024  # membership needs kilobytes; a bug must not fill the volume
 
 
 @dataclass(frozen=True, kw_only=True)
 class EtcdArgs:
-    """What to run.
+    """Arguments of an Etcd.
 
     Attributes:
-        config: the stack's `etcd` section.
-        namespace: where.
-        placement: on which nodes.
-        storage: the shared volume, for members that keep their data there.
-        rejoin_image: image with `spot.rejoin`, for members that keep their data in memory.
+        config: the `etcd` section of a stack.
+        namespace: namespace of the members.
+        placement: nodes of the members.
+        storage: shared volume, for members that store their data there.
     """
 
     config: EtcdConfig
     namespace: pulumi.Input[str]
     placement: Placement
     storage: Storage
-    rejoin_image: str
 
 
-class Etcd(Part):
-    """An etcd cluster that survives the loss of a minority of its members."""
+class Etcd(Component):
+    """An etcd cluster that tolerates the loss of a minority of its members.
+
+    Attributes:
+        endpoint: host and port of the client service.
+    """
 
     endpoint: pulumi.Output[str]
 
@@ -86,13 +88,13 @@ class Etcd(Part):
         self.register_outputs({"endpoint": self.endpoint})
 
     def _peer_service(self, args: EtcdArgs) -> core.v1.Service:
-        """Declare the headless service that names each member, ready or not: to get ready."""
+        """Declare the headless service that resolves members, also before they are ready."""
         return core.v1.Service(
             f"{self.name}-peers",
             metadata=_metadata(
                 NAME,
                 args.namespace,
-                # Pulumi would wait for pods behind it, and they come after it.
+                # Pulumi would wait for its pods, which are created after it.
                 annotations={"pulumi.com/skipAwait": "true"},
             ),
             spec=core.v1.ServiceSpecArgs(
@@ -108,7 +110,7 @@ class Etcd(Part):
         )
 
     def _client_service(self, args: EtcdArgs, after: list[pulumi.Resource]) -> core.v1.Service:
-        """Declare the service that clients use: only members that are ready."""
+        """Declare the service for clients, with the members that are ready."""
         return core.v1.Service(
             f"{self.name}-client",
             metadata=_metadata(CLIENT_SERVICE, args.namespace),
@@ -120,7 +122,7 @@ class Etcd(Part):
         )
 
     def _budget(self, args: EtcdArgs) -> policy.v1.PodDisruptionBudget:
-        """Declare that drains take one member at a time."""
+        """Declare the disruption budget: a drain may evict one member at a time."""
         return policy.v1.PodDisruptionBudget(
             f"{self.name}-budget",
             metadata=_metadata(NAME, args.namespace),
@@ -144,12 +146,12 @@ class Etcd(Part):
                     metadata=meta.v1.ObjectMetaArgs(labels=LABELS), spec=_pod(args)
                 ),
                 volume_claim_templates=_disks(args.config),
-                persistent_volume_claim_retention_policy=_KEEP_NO_DISK
+                persistent_volume_claim_retention_policy=_DELETE_DISKS
                 if args.config.persistence == "disk"
                 else None,
             ),
-            # Another number of members is another cluster, with folders of its own: members that
-            # knew the old one would refuse the new ones.
+            # With another number of members it is another cluster with its own folders: members of
+            # the old cluster would refuse the new ones.
             opts=self.child(
                 after=after,
                 delete_before_replace=True,
@@ -161,14 +163,14 @@ class Etcd(Part):
 def _metadata(
     name: str, namespace: pulumi.Input[str], annotations: dict[str, str] | None = None
 ) -> meta.v1.ObjectMetaArgs:
-    """Give the metadata of one of etcd's objects."""
+    """Return the metadata of an object of etcd."""
     return meta.v1.ObjectMetaArgs(
         name=name, namespace=namespace, labels=LABELS, annotations=annotations
     )
 
 
 def _pod(args: EtcdArgs) -> core.v1.PodSpecArgs:
-    """Give a member's pod."""
+    """Return the pod of a member."""
     return core.v1.PodSpecArgs(
         automount_service_account_token=False,
         enable_service_links=False,
@@ -180,32 +182,33 @@ def _pod(args: EtcdArgs) -> core.v1.PodSpecArgs:
             core.v1.TopologySpreadConstraintArgs(
                 max_skew=1,
                 topology_key="kubernetes.io/hostname",
-                # Over what is there, be it one node; but two members in one memory are one.
+                # Two members on one node are accepted if too few nodes are available, but not with
+                # `memory`: losing the node would lose the data of both.
                 when_unsatisfiable="DoNotSchedule"
                 if args.config.persistence == "memory"
                 else "ScheduleAnyway",
                 label_selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
             )
         ],
-        init_containers=[_rejoin(args)] if _comes_back_empty(args.config) else None,
+        init_containers=[_rejoin(args)] if _restarts_empty(args.config) else None,
         containers=[_container(args)],
         volumes=_volumes(args),
     )
 
 
-_KEEP_NO_DISK = apps.v1.StatefulSetPersistentVolumeClaimRetentionPolicyArgs(
+_DELETE_DISKS = apps.v1.StatefulSetPersistentVolumeClaimRetentionPolicyArgs(
     when_deleted="Delete", when_scaled="Delete"
 )
 
 
 def _disks(config: EtcdConfig) -> list[core.v1.PersistentVolumeClaimArgs] | None:
-    """Give the claim that each member gets one of; None where it gets no disk."""
+    """Return the template of each member's claim; None if members have no disk."""
     if config.persistence != "disk":
         return None
     claim = core.v1.PersistentVolumeClaimSpecArgs(
         access_modes=["ReadWriteOnce"],
         storage_class_name=config.storage_class,
-        resources=core.v1.VolumeResourceRequirementsArgs(requests={"storage": DISK}),
+        resources=core.v1.VolumeResourceRequirementsArgs(requests={"storage": DISK_SIZE}),
     )
     return [
         core.v1.PersistentVolumeClaimArgs(metadata=meta.v1.ObjectMetaArgs(name=NAME), spec=claim)
@@ -213,35 +216,35 @@ def _disks(config: EtcdConfig) -> list[core.v1.PersistentVolumeClaimArgs] | None
 
 
 def _volumes(args: EtcdArgs) -> list[core.v1.VolumeArgs] | None:
-    """Give a member's volumes, but for the disk, which the StatefulSet adds."""
+    """Return the volumes of a member, except the disk, which the StatefulSet adds."""
     if args.config.persistence == "volume":
         return [args.storage.volume()]
     if args.config.persistence == "disk":
         return None
-    memory = core.v1.EmptyDirVolumeSourceArgs(medium="Memory", size_limit=MEMORY_DISK)
+    memory = core.v1.EmptyDirVolumeSourceArgs(medium="Memory", size_limit=MEMORY_VOLUME_SIZE)
     return [core.v1.VolumeArgs(name=NAME, empty_dir=memory)]
 
 
 def _mount(args: EtcdArgs) -> core.v1.VolumeMountArgs:
-    """Give the mount of a member's data."""
+    """Return the mount of a member's data."""
     if args.config.persistence == "volume":
-        # Members of another number are another cluster, hence another folder.
+        # With another number of members it is another cluster, which needs another folder.
         folder = f"{NAME}/of-{args.config.members}/$(POD_NAME)"
-        return args.storage.mount_part(folder, DATA)
+        return args.storage.mount_folder(folder, DATA)
     return core.v1.VolumeMountArgs(name=NAME, mount_path=DATA)
 
 
-def _comes_back_empty(config: EtcdConfig) -> bool:
-    """Say whether a member comes back without its data to peers that remember it."""
+def _restarts_empty(config: EtcdConfig) -> bool:
+    """Return whether a member restarts without its data while it is still registered with its peers."""
     return config.persistence == "memory" and config.members > 1
 
 
 def _rejoin(args: EtcdArgs) -> core.v1.ContainerArgs:
-    """Give the container that settles the membership and writes down how etcd is to start."""
-    command = ["python3", "-m", "spot.rejoin", f"--config={CONFIG_FILE}", "--"]
+    """Return the init container that updates the membership and writes the configuration of etcd."""
+    command = ["python3", "-m", "etcd", f"--config={CONFIG_FILE}", "--"]
     return core.v1.ContainerArgs(
         name="rejoin",
-        image=args.rejoin_image,
+        image=args.config.rejoin_image,
         image_pull_policy=PULL_POLICY,
         command=[*command, *_flags(args)],
         env=[field_env("POD_NAME", "metadata.name")],
@@ -254,13 +257,13 @@ def _rejoin(args: EtcdArgs) -> core.v1.ContainerArgs:
 
 
 def _container(args: EtcdArgs) -> core.v1.ContainerArgs:
-    """Give a member's container."""
+    """Return the container of a member."""
     return core.v1.ContainerArgs(
         name=NAME,
         image=args.config.image,
         image_pull_policy=PULL_POLICY,
         command=["etcd"],
-        args=[f"--config-file={CONFIG_FILE}"] if _comes_back_empty(args.config) else _flags(args),
+        args=[f"--config-file={CONFIG_FILE}"] if _restarts_empty(args.config) else _flags(args),
         env=[field_env("POD_NAME", "metadata.name")],
         ports=[
             core.v1.ContainerPortArgs(name="client", container_port=CLIENT_PORT),
@@ -268,20 +271,20 @@ def _container(args: EtcdArgs) -> core.v1.ContainerArgs:
         ],
         security_context=container_security(),
         resources=core.v1.ResourceRequirementsArgs(
-            requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": MEMORY_LIMIT}
+            requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": ETCD_MEMORY_LIMIT}
         ),
         volume_mounts=[_mount(args)],
-        # The first start waits for names and for a quorum.
+        # The first start waits for DNS and for a quorum.
         startup_probe=_probe("/health", period=1, failures=120),
         readiness_probe=_probe("/health", period=2, failures=3),
-        # Serializable: asks this member alone, so that a lost quorum does not have all members
-        # killed.
+        # Serializable: only checks this member, so that a lost quorum does not restart all
+        # members.
         liveness_probe=_probe("/health?serializable=true", period=10, failures=6),
     )
 
 
 def _probe(path: str, *, period: int, failures: int) -> core.v1.ProbeArgs:
-    """Give a probe of the client port; `period` in seconds."""
+    """Return a probe of the client port; `period` in seconds."""
     return core.v1.ProbeArgs(
         http_get=core.v1.HTTPGetActionArgs(path=path, port=CLIENT_PORT),
         period_seconds=period,
@@ -291,7 +294,7 @@ def _probe(path: str, *, period: int, failures: int) -> core.v1.ProbeArgs:
 
 
 def _flags(args: EtcdArgs) -> list[pulumi.Input[str]]:
-    """Give etcd's command line; the kubelet fills in $(POD_NAME).
+    """Return the command line of etcd; the kubelet expands $(POD_NAME).
 
     Each member advertises its own name: with one shared address, or 0.0.0.0, clients could not fail
     over.
@@ -312,7 +315,7 @@ def _flags(args: EtcdArgs) -> list[pulumi.Input[str]]:
         pulumi.Output.all(*peers).apply(lambda urls: "--initial-cluster=" + ",".join(urls)),
         pulumi.Output.concat("--initial-cluster-token=", args.namespace, f"-{args.config.members}"),
         "--initial-cluster-state=new",
-        "--enable-v2",  # torch's own etcd backends know nothing newer
+        "--enable-v2",  # the etcd backends of torch support only v2
         f"--heartbeat-interval={HEARTBEAT_MILLISECONDS}",
         f"--election-timeout={ELECTION_MILLISECONDS}",
         f"--quota-backend-bytes={QUOTA_BYTES}",

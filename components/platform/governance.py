@@ -1,7 +1,7 @@
-"""Who goes first and how much there may be: priority classes, and a quota for the job's namespace.
+"""Priority classes, and a quota for the namespace of the job.
 
-There is no LimitRange: every pod of ours states what it needs, and a default for the others would
-hide that they do not.
+There is no LimitRange: every pod of Everstep has explicit requests, and defaults would hide that the
+requests of other pods are missing.
 """
 
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_kubernetes import core, meta, scheduling
 
-from components.part import Part
-from components.platform.gpu import GPU
+from components.component import Component
+from components.platform.gpu import GPU_RESOURCE
 from components.platform.pods import PART_OF
 
 PLATFORM_CLASS = "everstep-platform"
@@ -20,12 +20,12 @@ PLATFORM_VALUE = 1_000_000  # Kubernetes' own classes begin at 2,000,000,000
 
 @dataclass(frozen=True, kw_only=True)
 class GovernanceArgs:
-    """What to hold to.
+    """Arguments of a Governance.
 
     Attributes:
-        pods: most pods in the job's namespace.
-        gpus: most GPUs asked for in it; None: no limit.
-        namespace: the job's.
+        pods: maximum number of pods in the namespace.
+        gpus: maximum number of GPUs requested in it; None: no limit.
+        namespace: namespace of the job.
     """
 
     pods: int
@@ -33,7 +33,7 @@ class GovernanceArgs:
     namespace: pulumi.Input[str]
 
 
-class Governance(Part):
+class Governance(Component):
     """Two priority classes and one quota."""
 
     def __init__(
@@ -46,29 +46,29 @@ class Governance(Part):
             PLATFORM_VALUE,
             "Everstep's etcd, controller and data preparation: training waits for them.",
         )
-        self._priority("workers", WORKER_CLASS, 0, "Workers: they push nobody aside.")
+        self._priority("workers", WORKER_CLASS, 0, "Workers: never preempt other pods.")
         self._quota(args)
         self.register_outputs({})
 
-    def _priority(self, key: str, name: str, value: int, meaning: str) -> None:
-        """Declare one class; only the platform's pods make room for themselves."""
+    def _priority(self, key: str, name: str, value: int, description: str) -> None:
+        """Declare a class; only pods of the platform preempt others."""
         scheduling.v1.PriorityClass(
             f"{self.name}-{key}",
             metadata=meta.v1.ObjectMetaArgs(name=name, labels=PART_OF),
             value=value,
             global_default=False,
             preemption_policy="PreemptLowerPriority" if value else "Never",
-            description=meaning,
+            description=description,
             opts=self.child(
                 delete_before_replace=True, replace_on_changes=["value", "preemptionPolicy"]
             ),
         )
 
     def _quota(self, args: GovernanceArgs) -> None:
-        """Declare the quota: a runaway controller or a typing error is to cost no fortune."""
+        """Declare the quota, which limits the cost of a bug or a typing error."""
         hard = {"pods": str(args.pods)}
         if args.gpus is not None:
-            hard[f"requests.{GPU}"] = str(args.gpus)
+            hard[f"requests.{GPU_RESOURCE}"] = str(args.gpus)
         core.v1.ResourceQuota(
             f"{self.name}-quota",
             metadata=meta.v1.ObjectMetaArgs(name="everstep", namespace=args.namespace),

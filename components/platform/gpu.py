@@ -1,8 +1,7 @@
-"""The device plugins: without them a node's GPUs and network adapters are invisible to pods.
+"""The device plugins, through which pods get GPUs and network adapters of a node.
 
-A DaemonSet of ours rather than the documented one, which lacks the spot taint's toleration and so
-never starts on a spot node; rather than the GPU operator, which would also manage the driver that
-both clouds' node images bring.
+The documented DaemonSets do not tolerate the spot taint and never start on spot nodes. The GPU
+operator would also manage the driver, which the node images of both clouds contain.
 """
 
 from dataclasses import dataclass
@@ -10,30 +9,30 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_kubernetes import apps, core
 
-from components.cluster import Placement
-from components.part import Part
-from components.platform.daemons import Daemon, confined
+from components.component import Component
+from components.interface import Placement
+from components.platform.daemons import NodeDaemon, daemon_security
 from components.platform.pods import PULL_POLICY
 
-GPU = "nvidia.com/gpu"
-EFA = "vpc.amazonaws.com/efa"
-"""What pods ask for, by the names under which the plugins offer it."""
+GPU_RESOURCE = "nvidia.com/gpu"
+EFA_RESOURCE = "vpc.amazonaws.com/efa"
+"""Names of the resources that the plugins advertise and pods request."""
 
 GPU_PLUGIN = "nvidia-device-plugin"
 EFA_PLUGIN = "aws-efa-device-plugin"
-DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"  # the kubelet's; a plugin registers there
-# Amazon's own registry and account for add-ons; its chart 0.5.8 of eks-charts names this image.
+DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"  # of the kubelet; a plugin registers there
+# Registry and account of Amazon for add-ons; chart 0.5.8 of eks-charts uses this image.
 EFA_IMAGE = "602401143452.dkr.ecr.{region}.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.8"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DevicePluginsArgs:
-    """What to run.
+    """Arguments of DevicePlugins.
 
     Attributes:
-        gpu_image: image of NVIDIA's plugin; None: somebody else brings one.
-        efa_image: image of Amazon's plugin for EFA; None without EFA.
-        namespace: where.
+        gpu_image: image of the plugin of NVIDIA; None: the cluster has one already.
+        efa_image: image of the plugin of Amazon for EFA; None without EFA.
+        namespace: namespace of the DaemonSets.
         placement: the GPU nodes.
     """
 
@@ -43,8 +42,8 @@ class DevicePluginsArgs:
     placement: Placement
 
 
-class DevicePlugins(Part):
-    """One DaemonSet for each kind of device."""
+class DevicePlugins(Component):
+    """One DaemonSet per kind of device."""
 
     def __init__(
         self, name: str, args: DevicePluginsArgs, opts: pulumi.ResourceOptions | None = None
@@ -56,7 +55,7 @@ class DevicePlugins(Part):
             self._declare("efa", efa_plugin(args, args.efa_image))
         self.register_outputs({})
 
-    def _declare(self, device: str, daemon: Daemon) -> None:
+    def _declare(self, device: str, daemon: NodeDaemon) -> None:
         apps.v1.DaemonSet(
             f"{self.name}-{device}",
             metadata=daemon.metadata(),
@@ -65,9 +64,9 @@ class DevicePlugins(Part):
         )
 
 
-def gpu_plugin(args: DevicePluginsArgs, image: str) -> Daemon:
-    """Give NVIDIA's plugin."""
-    return Daemon(
+def gpu_plugin(args: DevicePluginsArgs, image: str) -> NodeDaemon:
+    """Return the DaemonSet of NVIDIA's plugin."""
+    return NodeDaemon(
         name=GPU_PLUGIN,
         namespace=args.namespace,
         placement=args.placement,
@@ -77,29 +76,29 @@ def gpu_plugin(args: DevicePluginsArgs, image: str) -> Daemon:
             image=image,
             image_pull_policy=PULL_POLICY,
             env=[
-                # A node whose driver is still being installed has no GPUs yet: wait, do not crash.
+                # While the driver is being installed the node has no GPUs: wait instead of crashing.
                 core.v1.EnvVarArgs(name="FAIL_ON_INIT_ERROR", value="false"),
             ],
-            security_context=confined(read_only=False),
+            security_context=daemon_security(read_only=False),
             resources=_resources("50m", "64Mi", "256Mi"),
             volume_mounts=[_mount("device-plugins", DEVICE_PLUGINS)],
         ),
     )
 
 
-def efa_plugin(args: DevicePluginsArgs, image: str) -> Daemon:
-    """Give Amazon's plugin for the Elastic Fabric Adapter."""
-    return Daemon(
+def efa_plugin(args: DevicePluginsArgs, image: str) -> NodeDaemon:
+    """Return the DaemonSet of Amazon's plugin for the Elastic Fabric Adapter."""
+    return NodeDaemon(
         name=EFA_PLUGIN,
         namespace=args.namespace,
         placement=args.placement,
-        host_network=True,  # the adapters stand in the node's network
+        host_network=True,  # the adapters belong to the network of the node
         host_folders={"device-plugins": DEVICE_PLUGINS, "infiniband": "/dev/infiniband"},
         container=core.v1.ContainerArgs(
             name="plugin",
             image=image,
             image_pull_policy=PULL_POLICY,
-            security_context=confined(read_only=False),
+            security_context=daemon_security(read_only=False),
             resources=_resources("10m", "20Mi", "128Mi"),
             volume_mounts=[
                 _mount("device-plugins", DEVICE_PLUGINS),
@@ -109,9 +108,9 @@ def efa_plugin(args: DevicePluginsArgs, image: str) -> Daemon:
     )
 
 
-def _resources(cpu: str, memory: str, most: str) -> core.v1.ResourceRequirementsArgs:
+def _resources(cpu: str, memory: str, memory_limit: str) -> core.v1.ResourceRequirementsArgs:
     return core.v1.ResourceRequirementsArgs(
-        requests={"cpu": cpu, "memory": memory}, limits={"memory": most}
+        requests={"cpu": cpu, "memory": memory}, limits={"memory": memory_limit}
     )
 
 

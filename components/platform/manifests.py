@@ -1,19 +1,20 @@
-"""Turns the YAML of manifests/ into Pulumi resources.
+"""Conversion of the YAML in manifests/ to Pulumi resources.
 
-Pulumi's own ConfigFile would do it too, but registers its objects under names we do not choose and
-without an order among them; here each object becomes an ordinary child. Only the kinds that our
-files hold are known, so that a new one is a decision.
+Pulumi's ConfigFile registers objects under names that cannot be chosen and without an order among
+them; here each object is an ordinary child. Only the kinds in our files are supported, so that a new
+kind is a deliberate decision.
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pulumi
 import yaml
 from pulumi_kubernetes import admissionregistration, core, rbac
 
-FOLDER = Path(__file__).resolve().parents[2] / "manifests"
+from everstep.resources import data_path
+
+FOLDER = data_path("manifests")
 
 _KINDS: dict[str, Callable[..., pulumi.CustomResource]] = {
     "ServiceAccount": core.v1.ServiceAccount,
@@ -27,7 +28,7 @@ _KINDS: dict[str, Callable[..., pulumi.CustomResource]] = {
 
 
 def read(file: str) -> list[dict[str, Any]]:
-    """Give the objects of a file in manifests/, in its order."""
+    """Return the objects of a file in manifests/, in its order."""
     with (FOLDER / file).open(encoding="utf-8") as stream:
         return [document for document in yaml.safe_load_all(stream) if document is not None]
 
@@ -35,15 +36,17 @@ def read(file: str) -> list[dict[str, Any]]:
 def declare(
     prefix: str, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions
 ) -> pulumi.CustomResource:
-    """Declare one object; its name is made of `prefix`, its kind and its own name.
+    """Declare an object under a name of `prefix`, its kind and its own name.
 
     Raises:
-        ValueError: an object of a kind that is not expected in our files.
+        ValueError: the kind is not supported.
     """
     kind, name = manifest["kind"], manifest["metadata"]["name"]
     make = _KINDS.get(kind)
     if make is None:
-        raise ValueError(f"manifests/ holds a {kind} ({name}); known are {', '.join(_KINDS)}")
+        raise ValueError(
+            f"manifests/ contains a {kind} ({name}); supported kinds are {', '.join(_KINDS)}"
+        )
     properties = {key: manifest[key] for key in manifest if key not in {"apiVersion", "kind"}}
     renamed = {
         "roleRef": "role_ref",
@@ -54,5 +57,5 @@ def declare(
 
 
 def _kebab(kind: str) -> str:
-    """Write a kind as part of a resource's name: ClusterRole becomes cluster-role."""
+    """Return a kind as part of a resource name: ClusterRole becomes cluster-role."""
     return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in kind)[1:]

@@ -1,12 +1,12 @@
-"""Who may speak to whom: nobody, but for the lines drawn here.
+"""Network policies: default deny plus allow rules.
 
-Policies add up: one denies everything to every pod of a namespace, and each further one opens one
-line. What stands in the node's own network (the watcher of spot nodes, the kubelet with its probes
-and mounts) is not subject to them; that is why the metadata service, which no policy opens, is the
-watcher's alone, and why no pod needs a way to the storage.
+Policies are additive: one denies all traffic of all pods of a namespace, and each further one allows
+one connection. Pods in the network of the node (the spot watcher) and the kubelet with its probes and
+mounts are not subject to them. Hence only the watcher can reach the metadata service, which no policy
+allows, and no pod needs access to the storage.
 
-The API server is no pod and its address is the cloud's affair, so that only its port can be named;
-of the addresses behind it, the metadata service is left out.
+The API server is not a pod and its address depends on the cloud, so that only its port can be
+restricted; the metadata service is excluded from its addresses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,81 +15,87 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_kubernetes import meta, networking
 
-from components.part import Part
+from components.component import Component
 from components.platform import elastic_controller, etcd
 from components.platform.observability import NAME as EXPORTER
 from components.platform.observability import PORT as EXPORTER_PORT
 from components.platform.pods import (
     DATA_PREPARATION,
-    MOST_WORKERS,
+    MAX_PROCESSES_PER_POD,
     WORKER,
     WORKER_METRICS_PORT,
     labels,
 )
 
 METADATA_SERVICE = "169.254.169.254/32"  # in both clouds
-API_PORTS = (443, 6443)  # the clouds'; kubeadm's, kind's and the twin's
+API_PORTS = (443, 6443)  # in the clouds; with kubeadm, kind and the twin
 DNS_PORT = 53
-EVERYWHERE: dict[str, str] = {}
+ALL_PODS: dict[str, str] = {}
+CONTROLLER = elastic_controller.LABELS
 
 Peer = networking.v1.NetworkPolicyPeerArgs
 Port = networking.v1.NetworkPolicyPortArgs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """One line that is opened, written down at both of its ends.
+class AllowRule:
+    """A connection that is allowed at one of its ends; the other end needs a rule too.
 
     Attributes:
-        name: of the policy.
-        pods: labels of the pods that it is about; none: all of the namespace.
-        out: whether they may begin a conversation; else they may be spoken to.
-        peers: the other end; none: anybody.
-        ports: of whoever is spoken to; none: all.
+        name: name of the policy.
+        pods: labels of the pods to which it applies; empty: all pods of the namespace.
+        egress: True for connections from these pods, False for connections to them.
+        peers: the other end; empty: any.
+        ports: ports of the destination; empty: all.
     """
 
     name: str
     pods: Mapping[str, str]
-    out: bool
+    egress: bool
     peers: Sequence[Peer] = ()
     ports: Sequence[Port] = ()
 
     def spec(self) -> networking.v1.NetworkPolicySpecArgs:
-        """Give the policy's spec."""
+        """Return the spec of the policy."""
         selector = _selector(self.pods)
         peers, ports = list(self.peers) or None, list(self.ports) or None
-        if self.out:
+        if self.egress:
             rule = networking.v1.NetworkPolicyEgressRuleArgs(to=peers, ports=ports)
             return networking.v1.NetworkPolicySpecArgs(
                 pod_selector=selector, policy_types=["Egress"], egress=[rule]
             )
-        came = networking.v1.NetworkPolicyIngressRuleArgs(from_=peers, ports=ports)
+        ingress = networking.v1.NetworkPolicyIngressRuleArgs(from_=peers, ports=ports)
         return networking.v1.NetworkPolicySpecArgs(
-            pod_selector=selector, policy_types=["Ingress"], ingress=[came]
+            pod_selector=selector, policy_types=["Ingress"], ingress=[ingress]
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkPoliciesArgs:
-    """What to open in which namespace."""
+    """Arguments of NetworkPolicies.
+
+    Attributes:
+        namespace: namespace of the policies.
+        rules: connections to allow.
+    """
 
     namespace: pulumi.Input[str]
-    lines: Sequence[Line]
+    rules: Sequence[AllowRule]
 
 
-class NetworkPolicies(Part):
-    """Silence in a namespace, and the lines that break it."""
+class NetworkPolicies(Component):
+    """Default deny for a namespace, plus allow rules."""
 
     def __init__(
         self, name: str, args: NetworkPoliciesArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("platform:NetworkPolicies", name, opts)
-        silence = networking.v1.NetworkPolicySpecArgs(
-            pod_selector=_selector(EVERYWHERE), policy_types=["Ingress", "Egress"]
+        deny = networking.v1.NetworkPolicySpecArgs(
+            pod_selector=_selector(ALL_PODS), policy_types=["Ingress", "Egress"]
         )
-        self._declare("default-deny", args.namespace, silence)
-        for line in args.lines:
-            self._declare(line.name, args.namespace, line.spec())
+        self._declare("default-deny", args.namespace, deny)
+        for rule in args.rules:
+            self._declare(rule.name, args.namespace, rule.spec())
         self.register_outputs({})
 
     def _declare(
@@ -106,108 +112,139 @@ class NetworkPolicies(Part):
         )
 
 
-def job_lines() -> list[Line]:
-    """Give the lines of the job's namespace."""
-    members, workers, controller = etcd.LABELS, WORKER, elastic_controller.LABELS
+def job_rules(*, with_controller: bool = True) -> list[AllowRule]:
+    """Return the rules of the namespace of the job.
+
+    Args:
+        with_controller: whether the controller runs there, and not in the system namespace.
+    """
+    rules = _job_rules()
+    return rules if with_controller else [rule for rule in rules if rule.pods != CONTROLLER]
+
+
+def _job_rules() -> list[AllowRule]:
+    return [*_etcd_rules(), *_worker_rules(), *_controller_rules(), *_dns_rules()]
+
+
+def _etcd_rules() -> list[AllowRule]:
+    """Return the rules of etcd: between its members, and from its clients."""
+    members = [_pods(etcd.LABELS)]
     client = [_tcp(etcd.CLIENT_PORT)]
     between_members = [_tcp(etcd.CLIENT_PORT), _tcp(etcd.PEER_PORT)]
+    clients = {"workers": WORKER, "controller": CONTROLLER}
     return [
-        Line(
+        AllowRule(
             name="etcd-from-clients",
-            pods=members,
-            out=False,
-            peers=[_pods(workers), _pods(controller)],
+            pods=etcd.LABELS,
+            egress=False,
+            peers=[_pods(pods) for pods in clients.values()],
             ports=client,
         ),
-        Line(
+        AllowRule(
             name="etcd-from-members",
-            pods=members,
-            out=False,
-            peers=[_pods(members)],
+            pods=etcd.LABELS,
+            egress=False,
+            peers=members,
             ports=between_members,
         ),
-        Line(
+        AllowRule(
             name="etcd-to-members",
-            pods=members,
-            out=True,
-            peers=[_pods(members)],
+            pods=etcd.LABELS,
+            egress=True,
+            peers=members,
             ports=between_members,
         ),
         *(
-            Line(name=f"{name}-to-etcd", pods=pods, out=True, peers=[_pods(members)], ports=client)
-            for name, pods in (("workers", workers), ("controller", controller))
+            AllowRule(name=f"{name}-to-etcd", pods=pods, egress=True, peers=members, ports=client)
+            for name, pods in clients.items()
         ),
-        # All ports: each process group listens on ports of its own choosing.
-        Line(name="workers-from-workers", pods=workers, out=False, peers=[_pods(workers)]),
-        Line(name="workers-to-workers", pods=workers, out=True, peers=[_pods(workers)]),
-        Line(
-            name="worker-metrics",
-            pods=workers,
-            out=False,
-            peers=[_any_pod()],
-            ports=[
-                Port(
-                    protocol="TCP",
-                    port=WORKER_METRICS_PORT,
-                    end_port=WORKER_METRICS_PORT + MOST_WORKERS - 1,
-                )
-            ],
+    ]
+
+
+def _worker_rules() -> list[AllowRule]:
+    """Return the rules between workers, on all ports: each process group chooses its own."""
+    peers = [_pods(WORKER)]
+    metrics = Port(
+        protocol="TCP",
+        port=WORKER_METRICS_PORT,
+        end_port=WORKER_METRICS_PORT + MAX_PROCESSES_PER_POD - 1,
+    )
+    return [
+        AllowRule(name="workers-from-workers", pods=WORKER, egress=False, peers=peers),
+        AllowRule(name="workers-to-workers", pods=WORKER, egress=True, peers=peers),
+        AllowRule(
+            name="worker-metrics", pods=WORKER, egress=False, peers=[_any_pod()], ports=[metrics]
         ),
-        Line(
+    ]
+
+
+def _controller_rules() -> list[AllowRule]:
+    return [
+        AllowRule(
             name="controller-to-api-server",
-            pods=controller,
-            out=True,
-            peers=[_anywhere_but_metadata()],
+            pods=CONTROLLER,
+            egress=True,
+            peers=[_all_but_metadata_service()],
             ports=[_tcp(port) for port in API_PORTS],
         ),
-        Line(
+        AllowRule(
             name="controller-metrics",
-            pods=controller,
-            out=False,
+            pods=CONTROLLER,
+            egress=False,
             peers=[_any_pod()],
             ports=[_tcp(elastic_controller.METRICS_PORT)],
         ),
-        *(
-            Line(name=f"{name}-to-dns", pods=pods, out=True, peers=[_dns()], ports=_dns_ports())
-            for name, pods in (
-                ("workers", workers),
-                ("controller", controller),
-                ("etcd", members),
-                ("data", DATA_PREPARATION),
-            )
+    ]
+
+
+def _dns_rules() -> list[AllowRule]:
+    clients = {
+        "workers": WORKER,
+        "controller": CONTROLLER,
+        "etcd": etcd.LABELS,
+        "data": DATA_PREPARATION,
+    }
+    return [
+        AllowRule(name=f"{name}-to-dns", pods=pods, egress=True, peers=[_dns()], ports=_dns_ports())
+        for name, pods in clients.items()
+    ]
+
+
+def system_rules(*, with_controller: bool = False) -> list[AllowRule]:
+    """Return the rules of the system namespace, where only metrics can be read.
+
+    Args:
+        with_controller: whether the controller of the jobs runs there.
+    """
+    controller = [rule for rule in _job_rules() if rule.pods == CONTROLLER]
+    return [
+        *(rule for rule in controller if with_controller and rule.name != "controller-to-etcd"),
+        AllowRule(
+            name="gpu-metrics",
+            pods=labels(EXPORTER),
+            egress=False,
+            peers=[_any_pod()],
+            ports=[_tcp(EXPORTER_PORT)],
         ),
     ]
 
 
-def system_lines() -> list[Line]:
-    """Give the lines of the namespace of the node services: only metrics can be read there."""
-    return [
-        Line(
-            name="gpu-metrics",
-            pods=labels(EXPORTER),
-            out=False,
-            peers=[_any_pod()],
-            ports=[_tcp(EXPORTER_PORT)],
-        )
-    ]
+def _selector(match: Mapping[str, str]) -> meta.v1.LabelSelectorArgs:
+    return meta.v1.LabelSelectorArgs(match_labels=dict(match) or None)
 
 
-def _selector(chosen: Mapping[str, str]) -> meta.v1.LabelSelectorArgs:
-    return meta.v1.LabelSelectorArgs(match_labels=dict(chosen) or None)
-
-
-def _pods(chosen: Mapping[str, str]) -> Peer:
-    """Give the pods of the same namespace with these labels."""
-    return Peer(pod_selector=_selector(chosen))
+def _pods(match: Mapping[str, str]) -> Peer:
+    """Return the pods of the same namespace with these labels."""
+    return Peer(pod_selector=_selector(match))
 
 
 def _any_pod() -> Peer:
-    """Give all pods of the cluster: where its Prometheus runs is the cluster's affair."""
-    return Peer(namespace_selector=_selector(EVERYWHERE))
+    """Return all pods of the cluster, since Prometheus may run in any namespace."""
+    return Peer(namespace_selector=_selector(ALL_PODS))
 
 
 def _dns() -> Peer:
-    """Give the cluster's DNS by the labels that all of Kubernetes gives it."""
+    """Return the DNS of the cluster by its labels, which are the same in all distributions."""
     return Peer(
         namespace_selector=_selector({"kubernetes.io/metadata.name": "kube-system"}),
         pod_selector=_selector({"k8s-app": "kube-dns"}),
@@ -218,7 +255,7 @@ def _dns_ports() -> list[Port]:
     return [Port(protocol="UDP", port=DNS_PORT), _tcp(DNS_PORT)]
 
 
-def _anywhere_but_metadata() -> Peer:
+def _all_but_metadata_service() -> Peer:
     block = networking.v1.IPBlockArgs(cidr="0.0.0.0/0", except_=[METADATA_SERVICE])
     return Peer(ip_block=block)
 

@@ -1,8 +1,8 @@
-"""What serves the GPU nodes rather than the job: device plugins, metrics, the watcher of spot nodes.
+"""The system namespace, and services of the GPU nodes: device plugins, metrics and the spot watcher.
 
-They need folders of the node or its network, which the job's namespace forbids; they therefore have
-one of their own. Its level is `privileged`, because Kubernetes knows none between `baseline`, which
-forbids both, and that. Each container takes no more than it needs all the same.
+They use host paths or the host network. The pod security level of the job's namespace forbids both, so
+they have a namespace of their own, with the level `privileged`: `baseline` would forbid them too, and
+Kubernetes has no level in between. Each container still has only the privileges that it needs.
 """
 
 from dataclasses import dataclass
@@ -10,41 +10,49 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_kubernetes import core, meta
 
-from components.cluster import Cluster
+from components.component import Component
 from components.config import PlatformConfig
-from components.part import Part
+from components.interface import Cluster
 from components.platform.gpu import EFA_IMAGE, DevicePlugins, DevicePluginsArgs
-from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, system_lines
+from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, system_rules
 from components.platform.observability import GpuMetrics, GpuMetricsArgs
 from components.platform.pods import PART_OF
 from components.platform.spot import SpotWatcher, SpotWatcherArgs
 
-NAMESPACE = "everstep-system"  # that of the RBAC in manifests/
-LEVEL = "pod-security.kubernetes.io"
+NAMESPACE = "everstep-system"  # as in the RBAC of manifests/
+POD_SECURITY_LABEL = "pod-security.kubernetes.io"
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeServicesArgs:
-    """What to run where.
+    """Arguments of NodeServices.
 
     Attributes:
-        config: the stack's `platform` section.
-        cluster: the cluster; its GPU pool is what is served.
+        config: the `platform` section of a stack.
+        cluster: the cluster, whose GPU pool is served.
+        with_controller: whether the controller of the jobs runs in the system namespace.
     """
 
     config: PlatformConfig
     cluster: Cluster
+    with_controller: bool = False
 
 
-def wanted(args: NodeServicesArgs) -> bool:
-    """Say whether there is anything to run."""
+def is_needed(args: NodeServicesArgs) -> bool:
+    """Return whether any service is enabled, or the controller needs the namespace."""
     config = args.config
-    asked = config.gpu_plugin.enabled or config.metrics.enabled or config.spot.enabled
-    return asked or args.cluster.efa_interfaces > 0
+    enabled = config.gpu_plugin.enabled or config.metrics.enabled or config.spot.enabled
+    return enabled or args.with_controller or args.cluster.efa_interfaces > 0
 
 
-class NodeServices(Part):
-    """A namespace and the DaemonSets in it."""
+class NodeServices(Component):
+    """A namespace and the DaemonSets in it.
+
+    Attributes:
+        namespace: name of the namespace.
+    """
+
+    namespace: pulumi.Output[str]
 
     def __init__(
         self, name: str, args: NodeServicesArgs, opts: pulumi.ResourceOptions | None = None
@@ -52,16 +60,16 @@ class NodeServices(Part):
         super().__init__("platform:NodeServices", name, opts)
         self._args = args
         self._namespace = self._declare_namespace()
-        guards = self._declare_policies() if args.config.network_policies else []
-        self._declare_services(self.child(after=[self._namespace, *guards]))
+        self.namespace = self._namespace.metadata.apply(lambda metadata: metadata.name or NAMESPACE)
+        policies = self._declare_policies() if args.config.network_policies else []
+        self._declare_services(self.child(after=[self._namespace, *policies]))
         self.register_outputs({})
 
-    @property
-    def _namespace_name(self) -> pulumi.Output[str]:
-        return self._namespace.metadata.apply(lambda metadata: metadata.name or NAMESPACE)
-
     def _declare_namespace(self) -> core.v1.Namespace:
-        levels = {f"{LEVEL}/enforce": "privileged", f"{LEVEL}/audit": "privileged"}
+        levels = {
+            f"{POD_SECURITY_LABEL}/enforce": "privileged",
+            f"{POD_SECURITY_LABEL}/audit": "privileged",
+        }
         return core.v1.Namespace(
             f"{self.name}-namespace",
             metadata=meta.v1.ObjectMetaArgs(name=NAMESPACE, labels={**PART_OF, **levels}),
@@ -71,7 +79,10 @@ class NodeServices(Part):
     def _declare_policies(self) -> list[pulumi.Resource]:
         policies = NetworkPolicies(
             f"{self.name}-network",
-            NetworkPoliciesArgs(namespace=self._namespace_name, lines=system_lines()),
+            NetworkPoliciesArgs(
+                namespace=self.namespace,
+                rules=system_rules(with_controller=self._args.with_controller),
+            ),
             self.child(after=[self._namespace]),
         )
         return [policies]
@@ -82,20 +93,20 @@ class NodeServices(Part):
             plugins = DevicePluginsArgs(
                 gpu_image=config.gpu_plugin.image if config.gpu_plugin.enabled else None,
                 efa_image=efa,
-                namespace=self._namespace_name,
+                namespace=self.namespace,
                 placement=cluster.gpu_pool,
             )
             DevicePlugins(f"{self.name}-devices", plugins, opts)
         if config.metrics.enabled:
             metrics = GpuMetricsArgs(
                 image=config.metrics.image,
-                namespace=self._namespace_name,
+                namespace=self.namespace,
                 placement=cluster.gpu_pool,
             )
             GpuMetrics(f"{self.name}-metrics", metrics, opts)
         if config.spot.enabled:
             watcher = SpotWatcherArgs(
-                image=config.spot.image, namespace=self._namespace_name, placement=cluster.gpu_pool
+                image=config.spot.image, namespace=self.namespace, placement=cluster.gpu_pool
             )
             SpotWatcher(f"{self.name}-spot", watcher, opts)
 

@@ -1,7 +1,7 @@
 """GPU metrics for Prometheus: NVIDIA's DCGM exporter on every GPU node.
 
-One exporter a node and no more: two would fight over the GPU's counters. A stack whose cloud brings
-one of its own turns this one off.
+A node must have only one exporter: two would compete for the counters of the GPU. A stack whose cloud
+has its own disables this one.
 """
 
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_kubernetes import apps, core, meta
 
-from components.cluster import Placement
-from components.part import Part
-from components.platform.daemons import SKIP_AWAIT, Daemon, confined
+from components.component import Component
+from components.interface import Placement
+from components.platform.daemons import SKIP_AWAIT, NodeDaemon, daemon_security
 from components.platform.pods import PULL_POLICY, field_env
 
 NAME = "dcgm-exporter"
 PORT = 9400
-POD_RESOURCES = "/var/lib/kubelet/pod-resources"  # the kubelet's: which pod has which GPU
+POD_RESOURCES = "/var/lib/kubelet/pod-resources"  # of the kubelet: which pod has which GPU
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuMetricsArgs:
-    """What to run.
+    """Arguments of GpuMetrics.
 
     Attributes:
-        image: the exporter's image.
-        namespace: where.
+        image: image of the exporter.
+        namespace: namespace of the exporter.
         placement: the GPU nodes.
     """
 
@@ -34,8 +34,8 @@ class GpuMetricsArgs:
     placement: Placement
 
 
-class GpuMetrics(Part):
-    """The exporter, and a headless Service by which Prometheus finds each of its pods."""
+class GpuMetrics(Component):
+    """The exporter, and a headless Service through which Prometheus finds its pods."""
 
     def __init__(
         self, name: str, args: GpuMetricsArgs, opts: pulumi.ResourceOptions | None = None
@@ -55,7 +55,7 @@ class GpuMetrics(Part):
                 namespace=args.namespace,
                 labels=daemon.labels,
                 annotations={
-                    **SKIP_AWAIT,  # without GPU nodes, nothing stands behind it
+                    **SKIP_AWAIT,  # without GPU nodes it has no endpoints
                     "prometheus.io/scrape": "true",
                     "prometheus.io/port": str(PORT),
                 },
@@ -70,9 +70,9 @@ class GpuMetrics(Part):
         self.register_outputs({})
 
 
-def exporter(args: GpuMetricsArgs) -> Daemon:
-    """Give the exporter."""
-    return Daemon(
+def exporter(args: GpuMetricsArgs) -> NodeDaemon:
+    """Return the DaemonSet of the exporter."""
+    return NodeDaemon(
         name=NAME,
         namespace=args.namespace,
         placement=args.placement,
@@ -87,9 +87,8 @@ def exporter(args: GpuMetricsArgs) -> Daemon:
                 field_env("NODE_NAME", "spec.nodeName"),
             ],
             ports=[core.v1.ContainerPortArgs(name="metrics", container_port=PORT)],
-            security_context=confined(
-                read_only=False, add=["SYS_ADMIN"]
-            ),  # the profiling counters ask for it
+            # The profiling counters require SYS_ADMIN.
+            security_context=daemon_security(read_only=False, add=["SYS_ADMIN"]),
             resources=core.v1.ResourceRequirementsArgs(
                 requests={"cpu": "50m", "memory": "128Mi"}, limits={"memory": "1Gi"}
             ),

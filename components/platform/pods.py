@@ -1,31 +1,31 @@
-"""How our pods are labelled and confined: the `restricted` pod security standard.
+"""Labels and security contexts of all pods: the `restricted` pod security standard.
 
-One place, because one forgotten field makes the API server refuse the pod, and a label that its
-network policies do not know cuts it off.
+They are defined once, because the API server refuses a pod with a missing field. Under the default-deny policy, a pod
+that no other policy selects has no network.
 """
 
 from pulumi_kubernetes import core
 
-from components.cluster import Placement
+from components.interface import Placement
 
-USER = 10001  # any id but root; owns nothing in the images, so all they write to are volumes
+USER = 10001  # owns no files in the images, so that pods write only to volumes
 PULL_POLICY = "IfNotPresent"
 PART_OF = {"app.kubernetes.io/part-of": "everstep"}
 
 
 def labels(name: str) -> dict[str, str]:
-    """Give the labels of one kind of pod; services, budgets and network policies select by them."""
+    """Return the labels by which services, budgets and network policies select a kind of pod."""
     return {"app.kubernetes.io/name": name, **PART_OF}
 
 
 WORKER = labels("worker")
 DATA_PREPARATION = labels("prepare")
-WORKER_METRICS_PORT = 9464  # of a pod's first worker process; the second's is the next one
-MOST_WORKERS = 16  # GPUs of the largest machines
+WORKER_METRICS_PORT = 9464  # of the first process of a worker; the others use the next ports
+MAX_PROCESSES_PER_POD = 16  # the number of GPUs of the largest machines
 
 
 def pod_security() -> core.v1.PodSecurityContextArgs:
-    """Give the security context of a pod."""
+    """Return the security context of a pod."""
     return core.v1.PodSecurityContextArgs(
         run_as_non_root=True,
         run_as_user=USER,
@@ -36,7 +36,7 @@ def pod_security() -> core.v1.PodSecurityContextArgs:
 
 
 def container_security(*, read_only: bool = True) -> core.v1.SecurityContextArgs:
-    """Give the security context of a container; `read_only` is about its own image's files."""
+    """Return the security context of a container; `read_only` applies to its root file system."""
     return core.v1.SecurityContextArgs(
         allow_privilege_escalation=False,
         read_only_root_filesystem=read_only,
@@ -45,7 +45,7 @@ def container_security(*, read_only: bool = True) -> core.v1.SecurityContextArgs
 
 
 def tolerations(placement: Placement) -> list[core.v1.TolerationArgs] | None:
-    """Give the tolerations of a pod that may run on a pool; None where it needs none."""
+    """Return the tolerations of a pod that may run on a pool; None if it needs none."""
     return [
         core.v1.TolerationArgs(
             key=taint.key, operator=taint.operator, value=taint.value, effect=taint.effect
@@ -55,6 +55,6 @@ def tolerations(placement: Placement) -> list[core.v1.TolerationArgs] | None:
 
 
 def field_env(name: str, path: str) -> core.v1.EnvVarArgs:
-    """Give an environment variable that the kubelet fills from the pod itself."""
+    """Return an environment variable that the kubelet sets from a field of the pod."""
     source = core.v1.EnvVarSourceArgs(field_ref=core.v1.ObjectFieldSelectorArgs(field_path=path))
     return core.v1.EnvVarArgs(name=name, value_from=source)

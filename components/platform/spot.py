@@ -1,8 +1,8 @@
-"""The watcher of spot nodes: hears the cloud's notice, cordons, annotates, drains what nobody drains.
+"""The spot watcher: on an interruption notice of the cloud it cordons, annotates and drains a node.
 
-The program is the `spot` package with an image of its own. It stands in the node's network, because
-EKS lets the metadata service answer one hop only, and because no pod of a network of its own may
-reach that service: it hands out the node's credentials.
+The program is the `spot` package, which has its own image. It uses the network of the node: the
+metadata service answers only within one hop, and no network policy lets other pods reach it, since it
+returns the credentials of the node.
 """
 
 from dataclasses import dataclass
@@ -10,25 +10,25 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_kubernetes import apps, core
 
-from components.cluster import Placement
-from components.part import Part
+from components.component import Component
+from components.interface import Placement
 from components.platform import manifests
-from components.platform.daemons import Daemon, confined
+from components.platform.daemons import NodeDaemon, daemon_security
 from components.platform.pods import PULL_POLICY, field_env
 
 NAME = "spot"
-USER = 10003  # the image's own; another than the workers'
+SPOT_USER = 10003  # of the image; different from that of the workers
 RBAC = "spot-rbac.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpotWatcherArgs:
-    """What to run.
+    """Arguments of a SpotWatcher.
 
     Attributes:
-        image: the watcher's image.
-        namespace: where; manifests/spot-rbac.yaml names the same.
-        placement: the nodes to watch.
+        image: image of the watcher.
+        namespace: namespace of the watcher, the same as in manifests/spot-rbac.yaml.
+        placement: nodes to watch.
     """
 
     image: str
@@ -36,14 +36,14 @@ class SpotWatcherArgs:
     placement: Placement
 
 
-class SpotWatcher(Part):
-    """One watcher a node, and what it may do."""
+class SpotWatcher(Component):
+    """One watcher per node, and its permissions."""
 
     def __init__(
         self, name: str, args: SpotWatcherArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("platform:SpotWatcher", name, opts)
-        allowed = [
+        rbac = [
             manifests.declare(name, manifest, self.child()) for manifest in manifests.read(RBAC)
         ]
         daemon = watcher(args)
@@ -51,19 +51,19 @@ class SpotWatcher(Part):
             f"{name}-watcher",
             metadata=daemon.metadata(),
             spec=daemon.spec(),
-            opts=self.child(after=allowed, delete_before_replace=True),
+            opts=self.child(after=rbac, delete_before_replace=True),
         )
         self.register_outputs({})
 
 
-def watcher(args: SpotWatcherArgs) -> Daemon:
-    """Give the watcher."""
-    return Daemon(
+def watcher(args: SpotWatcherArgs) -> NodeDaemon:
+    """Return the DaemonSet of the watcher."""
+    return NodeDaemon(
         name=NAME,
         namespace=args.namespace,
         placement=args.placement,
         host_network=True,
-        user=USER,
+        user=SPOT_USER,
         service_account=NAME,
         container=core.v1.ContainerArgs(
             name="watcher",
@@ -72,7 +72,7 @@ def watcher(args: SpotWatcherArgs) -> Daemon:
             command=["python3", "-m", "spot"],
             args=["--cloud=auto"],
             env=[field_env("NODE_NAME", "spec.nodeName")],
-            security_context=confined(),
+            security_context=daemon_security(),
             resources=core.v1.ResourceRequirementsArgs(
                 requests={"cpu": "10m", "memory": "32Mi"}, limits={"memory": "96Mi"}
             ),

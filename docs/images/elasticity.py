@@ -1,65 +1,65 @@
-"""Draw the states of a worker and of its node's agent: `python docs/images/elasticity.py`.
+"""Draw the states of a worker: `python docs/images/elasticity.py`.
 
-The names of the worker's states are taken from the program, so that the picture cannot show one that is
-not there, and a new one without a place here is an error.
+The names of the worker's states are taken from the program, so that the picture cannot show a state that
+does not exist; a new state without a position here is an error.
 """
 
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from everstep.elastic.recovery import Phase
+from everstep.elastic.recovery.state_machine import Phase
 
 BOX = (150, 46)
-PLACES = {
-    Phase.APART: (40, 190),
-    Phase.MEETING: (270, 190),
+POSITIONS = {
+    Phase.DETACHED: (40, 190),
+    Phase.CONNECTING: (270, 190),
     Phase.COMPARING: (500, 190),
     Phase.RESTORING: (500, 60),
     Phase.COPYING: (730, 190),
     Phase.TRAINING: (960, 190),
 }
 NOTES = {
-    Phase.APART: "in no group; has asked in",
-    Phase.MEETING: "builds the group",
-    Phase.COMPARING: "tells how far it is",
-    Phase.RESTORING: "rank 0, from the disk",
-    Phase.COPYING: "gives and takes parts",
-    Phase.TRAINING: "steps",
+    Phase.DETACHED: "in no group; ready",
+    Phase.CONNECTING: "builds the group",
+    Phase.COMPARING: "exchanges reports",
+    Phase.RESTORING: "rank 0, from disk",
+    Phase.COPYING: "sends, receives tensors",
+    Phase.TRAINING: "takes steps",
 }
 INK, PAPER, SOFT, GOOD, BAD = "#1f2937", "#ffffff", "#6b7280", "#0f766e", "#b91c1c"
 
 
 @dataclass(frozen=True)
 class Arrow:
-    """A way from one state to another; `bend` lifts (above 0) or lowers its middle, in pixels."""
+    """A transition between two states; `bend` lowers the middle of its curve, in pixels."""
 
     start: Phase
     end: Phase
-    words: str
+    label: str
     bend: int = 0
     colour: str = INK
 
 
 ARROWS = (
-    Arrow(Phase.APART, Phase.MEETING, "called"),
-    Arrow(Phase.MEETING, Phase.COMPARING, "met"),
-    Arrow(Phase.COMPARING, Phase.COPYING, "a plan"),
-    Arrow(Phase.COMPARING, Phase.RESTORING, "only the disk has it"),
+    Arrow(Phase.DETACHED, Phase.CONNECTING, "assigned"),
+    Arrow(Phase.CONNECTING, Phase.COMPARING, "connected"),
+    Arrow(Phase.COMPARING, Phase.COPYING, "copy plan"),
+    Arrow(Phase.COMPARING, Phase.RESTORING, "only the disk has a state"),
     Arrow(Phase.COPYING, Phase.TRAINING, "copied"),
-    Arrow(Phase.TRAINING, Phase.APART, "summed, with a vote: apply, part, ask in", 95, GOOD),
-    Arrow(Phase.TRAINING, Phase.APART, "lost: roll back, part, ask in", 150, BAD),
+    Arrow(Phase.TRAINING, Phase.DETACHED, "summed, with a vote: apply, leave, ready", 95, GOOD),
+    Arrow(Phase.TRAINING, Phase.DETACHED, "lost: roll back, leave, ready", 150, BAD),
 )
 
 
 def main() -> None:
-    """Write elasticity.svg beside this file."""
-    missing = set(Phase) - set(PLACES)
+    """Write elasticity.svg next to this file."""
+    missing = set(Phase) - set(POSITIONS)
     if missing:
-        raise SystemExit(f"no place for {missing}")
+        raise SystemExit(f"no position for {missing}")
     parts = [_head(), *(_arrow(arrow) for arrow in ARROWS), *(_box(phase) for phase in Phase)]
     parts.append(_text(1035, 178, "summed: apply, next step", SOFT, 12))
-    parts.append(_text(575, 425, "From every state but apart: lost -> part, ask in", BAD, 13))
+    parts.append(_text(575, 425, "From every state but detached: lost -> leave, ready", BAD, 13))
     Path(__file__).with_name("elasticity.svg").write_text("\n".join([*parts, "</svg>\n"]))
 
 
@@ -77,7 +77,7 @@ def _head() -> str:
 
 
 def _box(phase: Phase) -> str:
-    x, y = PLACES[phase]
+    x, y = POSITIONS[phase]
     width, height = BOX
     frame = (
         f"<rect x='{x}' y='{y}' width='{width}' height='{height}' rx='8' fill='#eef2ff' "
@@ -88,37 +88,37 @@ def _box(phase: Phase) -> str:
 
 
 def _arrow(arrow: Arrow) -> str:
-    (x1, y1), (x2, y2) = PLACES[arrow.start], PLACES[arrow.end]
+    (x1, y1), (x2, y2) = POSITIONS[arrow.start], POSITIONS[arrow.end]
     width, height = BOX
     if arrow.bend:
         path = (
             f"M{x1 + width / 2} {y1 + height}C{x1 + width / 2} {y1 + height + arrow.bend},"
             f"{x2 + width / 2} {y2 + height + arrow.bend},{x2 + width / 2} {y2 + height}"
         )
-        words = _text(
+        label = _text(
             (x1 + x2 + width) / 2,
             y1 + height + arrow.bend * 0.75 - 6,
-            arrow.words,
+            arrow.label,
             arrow.colour,
             12,
         )
     elif x1 == x2:
         path = f"M{x1 + width / 2} {y1}L{x2 + width / 2} {y2 + height}"
-        words = _text(
-            x1 + width / 2 + 8, (y1 + y2 + height) / 2 + 4, arrow.words, SOFT, 12, "start"
+        label = _text(
+            x1 + width / 2 + 8, (y1 + y2 + height) / 2 + 4, arrow.label, SOFT, 12, "start"
         )
     else:
         path = f"M{x1 + width} {y1 + height / 2}L{x2} {y2 + height / 2}"
-        words = _text((x1 + width + x2) / 2, y1 + height / 2 - 8, arrow.words, SOFT, 11)
+        label = _text((x1 + width + x2) / 2, y1 + height / 2 - 8, arrow.label, SOFT, 11)
     both = " marker-start='url(#tip)'" if arrow.end is Phase.RESTORING else ""
     line = f"<path d='{path}' fill='none' stroke='{arrow.colour}' marker-end='url(#tip)'{both}/>"
-    return line + words
+    return line + label
 
 
-def _text(x: float, y: float, words: str, colour: str, size: int, anchor: str = "middle") -> str:
+def _text(x: float, y: float, label: str, colour: str, size: int, anchor: str = "middle") -> str:
     return (
         f"<text x='{x:g}' y='{y:g}' font-size='{size}' fill='{colour}' "
-        f"text-anchor='{anchor}'>{escape(words)}</text>"
+        f"text-anchor='{anchor}'>{escape(label)}</text>"
     )
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rich.console import Console, RenderableType
 
-from everstep.cli.report import build
-from everstep.cli.run import Run
-from everstep.cli.screen import follow_screen, report_screen
-from everstep.cli.sources import Folder
+from everstep.cli.report.readers import FolderReader
+from everstep.cli.report.report import build
+from everstep.cli.report.run_record import RunRecord
+from everstep.cli.report.screens import follow_screen, report_screen
 
 WIDTH = 100
 SECONDS_AFTER_THE_LAST_LOSS = 4
@@ -22,11 +22,11 @@ FONT_FACES = re.compile(r"@font-face\s*\{.*?\}", re.DOTALL)
 
 
 def main() -> None:
-    """Write follow.svg and report.svg beside this file."""
-    run = Folder(Path(sys.argv[1]), Path(sys.argv[2])).read()
+    """Write follow.svg and report.svg next to this file."""
+    run = FolderReader(Path(sys.argv[1]), Path(sys.argv[2])).read()
     losses = [event.at for event in run.training_events if event.kind == "vanish"]
     now = losses[-1] + SECONDS_AFTER_THE_LAST_LOSS
-    then = Run(
+    then = RunRecord(
         tuple(line for line in run.lines if line.at <= now),
         tuple(event for event in run.events if event.at <= now),
     )

@@ -1,4 +1,4 @@
-"""The `everstep` command: puts the commands together."""
+"""The `everstep` command: all commands in one app."""
 
 from typing import Annotated
 
@@ -7,20 +7,27 @@ import typer
 from everstep.cli.commands import (
     cost,
     doctor,
-    engine,
+    down,
+    drain,
+    env,
+    follow,
+    images,
+    init,
+    launch,
     market,
     node,
     preview,
-    spot,
+    pulumi,
+    report,
+    return_node,
     status,
     up,
-    watch,
+    vanish,
 )
 from everstep.cli.console import results
 
 app = typer.Typer(
     name="everstep",
-    help="Elastic training on spot GPUs as code, and the training never loses a step.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -28,8 +35,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:  # noqa: FBT001  typer calls it with the flag's value
-    if asked:
+def _print_version(requested: bool) -> None:  # noqa: FBT001  typer calls it with the flag's value
+    if requested:
         from importlib.metadata import version
 
         results.print(f"everstep {version('everstep')}", markup=False)
@@ -41,34 +48,40 @@ def options(
     *,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
-    """Elastic training on spot GPUs as code, and the training never loses a step."""
-    del debug, version  # --debug is read before typer runs: an error may come earlier than this
+    """Elastic training on spot GPUs as code; the training survives evictions."""
+    del debug, version  # --debug is read before typer runs, since errors may occur earlier
 
 
-TRAINING, MACHINES, BY_HAND = "Training", "Machines", "By hand"
+PASS_THROUGH_SETTINGS = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+"""Settings of a command whose arguments are those of another program."""
 
+TRAINING, MACHINES, TOOLS = "Training", "Machines", "Tools"
+
+app.command(rich_help_panel=TRAINING)(init.init)
 app.command(rich_help_panel=TRAINING)(preview.preview)
 app.command(rich_help_panel=TRAINING)(up.up)
-app.command(rich_help_panel=TRAINING)(up.down)
+app.command(rich_help_panel=TRAINING)(down.down)
+app.command(rich_help_panel=TRAINING, context_settings=PASS_THROUGH_SETTINGS)(launch.launch)
 app.command(rich_help_panel=TRAINING)(cost.cost)
 app.command(rich_help_panel=TRAINING)(status.status)
-app.command(rich_help_panel=TRAINING)(watch.follow)
-app.command(rich_help_panel=TRAINING)(watch.report)
-app.command(rich_help_panel=MACHINES)(spot.drain)
-app.command(rich_help_panel=MACHINES)(spot.vanish)
-app.command("return", rich_help_panel=MACHINES)(spot.come_back)
+app.command(rich_help_panel=TRAINING)(follow.follow)
+app.command(rich_help_panel=TRAINING)(report.report)
+app.command(rich_help_panel=MACHINES)(drain.drain)
+app.command(rich_help_panel=MACHINES)(vanish.vanish)
+app.command("return", rich_help_panel=MACHINES)(return_node.return_node)
+app.add_typer(images.app, name="images", rich_help_panel=TRAINING)
 app.add_typer(node.app, name="node", rich_help_panel=MACHINES)
 app.add_typer(market.app, name="market", rich_help_panel=MACHINES)
-app.command(rich_help_panel=BY_HAND)(doctor.doctor)
-app.command(
-    rich_help_panel=BY_HAND,
-    context_settings={
-        "allow_extra_args": True,
-        "ignore_unknown_options": True,
-        "help_option_names": [],
-    },
-)(engine.pulumi)
-app.command(rich_help_panel=BY_HAND)(engine.env)
+app.command(rich_help_panel=TOOLS)(doctor.doctor)
+app.command(rich_help_panel=TOOLS, context_settings=PASS_THROUGH_SETTINGS)(pulumi.pulumi)
+app.command(rich_help_panel=TOOLS)(env.env)

@@ -1,8 +1,7 @@
-"""The two consoles, and progress drawn on one of them.
+"""The two consoles, and progress on one of them.
 
-Standard output carries results only, so that it can be piped; everything said to a person on the
-way goes to standard error. rich honours NO_COLOR and notices by itself that a stream is no
-terminal.
+Standard output has results only, so that it can be piped; messages go to standard error. rich honours
+NO_COLOR and detects by itself whether a stream is a terminal.
 """
 
 import time
@@ -14,33 +13,33 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from everstep.cli.screen import clock
+from everstep.cli.durations import clock
 from everstep.progress import Lines, Progress, Step
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAMES_PER_SECOND = 8
 
 results = Console(highlight=False, soft_wrap=True)
-"""Standard output: what was asked for."""
+"""Standard output, for results."""
 
 people = Console(stderr=True, highlight=False, soft_wrap=True)
-"""Standard error: what is going on, and what went wrong."""
+"""Standard error, for messages, progress and errors."""
 
 
 def say(message: str, style: str = "") -> None:
-    """Tell the person something in passing."""
+    """Print a message for the user."""
     people.print(Text(message, style=style))
 
 
 def warn(message: str) -> None:
-    """Tell the person something that may matter."""
+    """Print a warning for the user."""
     people.print(f"[yellow]warning:[/] {escape(message)}")
 
 
 class Terminal:
     """Progress on a terminal: running steps as live lines with elapsed time, finished ones above.
 
-    Steps may lie within each other; each inner one is indented under its outer one.
+    Steps may be nested; an inner step is indented below its outer one.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -50,7 +49,7 @@ class Terminal:
 
     @contextmanager
     def step(self, what: str) -> Iterator[Step]:
-        """Draw a step while its block runs, and leave one line that says how it ended."""
+        """Draw a step while its block runs, then print one line with how it ended."""
         running = _Running(what, depth=len(self._running))
         self._running.append(running)
         self._open()
@@ -85,7 +84,7 @@ class Terminal:
 
 
 class _Running:
-    """One step under way."""
+    """A running step."""
 
     def __init__(self, what: str, depth: int) -> None:
         self._what = what
@@ -94,7 +93,7 @@ class _Running:
         self._began = time.monotonic()
 
     def note(self, detail: str) -> None:
-        """Show the newest detail beside the elapsed time."""
+        """Show the newest detail next to the elapsed time."""
         self._detail = detail.strip().splitlines()[-1] if detail.strip() else ""
 
     def drawn(self, width: int) -> Text:
@@ -119,18 +118,18 @@ class _Running:
         )
 
 
-class News(Lines):
-    """Progress as lines, without those that only repeat the one before."""
+class DistinctLines(Lines):
+    """Progress as lines, without notes that repeat the previous one."""
 
     _noted = ""
 
     def note(self, detail: str) -> None:
-        """Print the detail if it is a new one."""
+        """Print the detail if it differs from the previous one."""
         if detail != self._noted:
             self._noted = detail
             super().note(detail)
 
 
 def progress() -> Progress:
-    """Progress as this standard error can show it: drawn on a terminal, else line by line."""
-    return Terminal() if people.is_terminal else News()
+    """Return progress for standard error: drawn on a terminal, otherwise as lines."""
+    return Terminal() if people.is_terminal else DistinctLines()

@@ -1,96 +1,107 @@
-"""The eviction drill: what to do to which machine, and when.
+"""The eviction drill of `everstep up --drill`: which machine to disturb, how and when.
 
-One node is drained and comes back; then the node of rank 0, the one that keeps the journal and
-writes the checkpoints, vanishes without a word and comes back. `decide` is a pure function of
-what has happened so far, with nothing remembered: a drill that was cut short goes on where it
-stopped.
+One node is drained and returns. Then the node of rank 0, which writes the journal and the checkpoints,
+vanishes without notice and returns. `decide` is a pure function of what happened so far and keeps no
+state, so an interrupted drill continues where it stopped. `DrillRunner` carries the decisions out.
 """
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from everstep.cli.run import Event, Run
+from everstep.cli.report.run_record import MachineEvent, RunRecord
+
+if TYPE_CHECKING:
+    from cloudtwin.facade import Twin
 
 WARM_UP_SHARE = 0.12
-"""Share of all steps that are trained in peace first, to have something to compare with."""
+"""Share of all steps trained before the first disturbance, as a baseline."""
 
 SETTLE_STEPS = 12
-"""Steps that the whole group finishes between one machine's return and the next one's loss."""
+"""Steps that the full group completes between one machine's return and the next loss."""
 
-ALONE_STEPS = 6
-"""Steps that the survivors finish before the lost machine comes back."""
+SURVIVOR_STEPS = 6
+"""Steps that the survivors complete before the lost machine returns."""
 
-LAST_SHARE = 0.85
-"""Share of all steps after which no machine is taken any more: too late to see it come back."""
+LATEST_SHARE = 0.85
+"""Share of all steps after which no machine is disturbed: too late to see it return."""
 
 
-ACTS = 2
-"""A drain, which gives notice, and a vanishing, which does not."""
+DISTURBANCES = 2
+"""A drain, with notice, and a vanished machine, without."""
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What to do now: a verb and a node, or neither while waiting; always with the reason."""
+class DrillDecision:
+    """The next action of the drill.
 
-    why: str
-    verb: str = ""
+    Attributes:
+        reason: why, for the user.
+        action: `drain`, `vanish` or `return`; empty while waiting.
+        node: node to act on; empty while waiting.
+        finished: True if no action follows.
+    """
+
+    reason: str
+    action: str = ""
     node: str = ""
-    over: bool = False
+    finished: bool = False
 
 
-def decide(run: Run) -> Decision:
-    """Decide the next action from the journals and from what was already done to machines."""
+def decide(run: RunRecord) -> DrillDecision:
+    """Return the next action, from the journals and the events so far."""
     if run.finished:
-        return Decision("the training is finished", over=True)
+        return DrillDecision("training has finished", finished=True)
     if not run.steps:
-        return Decision("waiting for the first step")
-    done = run.training_events
-    away = _away(done)
-    if away is not None:
-        return _bring_back(run, away)
-    losses = [event for event in done if event.kind in ("drain", "vanish")]
-    if len(losses) >= ACTS:
-        return Decision("both machines are back", over=True)
+        return DrillDecision("waiting for the first step")
+    events = run.training_events
+    absent = _absent(events)
+    if absent is not None:
+        return _return_node(run, absent)
+    losses = [event for event in events if event.kind in ("drain", "vanish")]
+    if len(losses) >= DISTURBANCES:
+        return DrillDecision("both machines have returned", finished=True)
     return _take_next(run, losses)
 
 
-def _away(done: tuple[Event, ...]) -> Event | None:
-    """The last machine that was taken and has not been brought back."""
-    last = {event.node: event for event in done}
+def _absent(events: tuple[MachineEvent, ...]) -> MachineEvent | None:
+    """Return the loss of the last machine that has not returned."""
+    last = {event.node: event for event in events}
     gone = [event for event in last.values() if event.kind in ("drain", "vanish")]
     return gone[-1] if gone else None
 
 
-def _bring_back(run: Run, lost: Event) -> Decision:
+def _return_node(run: RunRecord, lost: MachineEvent) -> DrillDecision:
     before = [step.generation for step in run.steps if step.at <= lost.at]
     generation = before[-1] if before else -1
-    alone = [step for step in run.steps if step.at > lost.at and step.generation > generation]
-    if len(alone) < ALONE_STEPS:
-        return Decision(f"{lost.node} is gone; waiting until the others have trained on")
-    return Decision(f"the others trained on without {lost.node}", "return", lost.node)
+    survived = [step for step in run.steps if step.at > lost.at and step.generation > generation]
+    if len(survived) < SURVIVOR_STEPS:
+        return DrillDecision(f"{lost.node} is gone; waiting until the others have continued")
+    return DrillDecision(f"the others continued without {lost.node}", "return", lost.node)
 
 
-def _take_next(run: Run, losses: list[Event]) -> Decision:
+def _take_next(run: RunRecord, losses: list[MachineEvent]) -> DrillDecision:
     newest = run.steps[-1]
     total = run.newest_start.number("total_steps") if run.newest_start else 0
     full = max(step.world_size for step in run.steps)
     settled = _steps_at_full_size(run, full)
     if losses and (settled < SETTLE_STEPS or not _rejoined(run, losses[-1].node)):
-        return Decision(f"waiting until {losses[-1].node} has joined and trains steadily")
-    if newest.step > total * LAST_SHARE:
-        return Decision("the training is nearly done: no machine is taken any more", over=True)
+        return DrillDecision(f"waiting until {losses[-1].node} has rejoined and training is steady")
+    if newest.step > total * LATEST_SHARE:
+        return DrillDecision("training is nearly complete: no more disturbances", finished=True)
     if newest.step < total * WARM_UP_SHARE:
-        return Decision("training in peace for a while")
+        return DrillDecision("training undisturbed for a baseline")
     group = run.members(newest.generation)
     others = sorted(node for rank, node in group.items() if rank and node != group.get(0))
     if not others:
-        return Decision("one worker alone cannot be drilled", over=True)
+        return DrillDecision("a drill needs at least two workers", finished=True)
     if losses:
-        return Decision("the node of rank 0 goes without a word", "vanish", group[0])
-    return Decision("a node is drained, as for maintenance", "drain", others[0])
+        return DrillDecision("the node of rank 0 vanishes without notice", "vanish", group[0])
+    return DrillDecision("drain a node, as for maintenance", "drain", others[0])
 
 
-def _steps_at_full_size(run: Run, full: int) -> int:
-    """How many steps in a row, up to now, the whole group has finished."""
+def _steps_at_full_size(run: RunRecord, full: int) -> int:
+    """Return how many of the latest steps in a row the full group completed."""
     count = 0
     for step in reversed(run.steps):
         if step.world_size != full:
@@ -99,7 +110,54 @@ def _steps_at_full_size(run: Run, full: int) -> int:
     return count
 
 
-def _rejoined(run: Run, node: str) -> bool:
+def _rejoined(run: RunRecord, node: str) -> bool:
     back = [e.at for e in run.training_events if e.node == node and e.kind == "return"]
     starts = [line.at for line in run.starts if line.values.get("node") == node]
     return bool(back) and any(at > back[-1] for at in starts)
+
+
+class DrillRunner:
+    """Runner of the drill next to the live view.
+
+    It is called with the run record after each reading and returns the current action of the drill. A drain can take
+    as long as a worker's termination grace period, so actions run one at a time on a separate thread.
+    """
+
+    def __init__(self, twin: "Twin") -> None:
+        self._twin = twin
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drill")
+        self._running: Future[None] | None = None
+        self._note = ""
+
+    def __enter__(self) -> "DrillRunner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.shutdown(wait=True)
+
+    def __call__(self, run: RunRecord) -> str:
+        """Decide on the next action, start it, and return the current action of the drill.
+
+        Raises:
+            EverstepError: the previous action failed.
+        """
+        if self._running is not None:
+            if not self._running.done():
+                return self._note
+            self._running.result()
+            self._running = None
+            return self._note  # this reading may not contain the event of the action yet
+        decision = decide(run)
+        self._note = decision.reason
+        if decision.action:
+            self._note = f"{decision.action} {decision.node}: {decision.reason}"
+            self._running = self._executor.submit(self._act, decision)
+        return self._note
+
+    def _act(self, decision: DrillDecision) -> None:
+        actions = {
+            "drain": self._twin.drain,
+            "vanish": self._twin.vanish,
+            "return": self._twin.return_node,
+        }
+        actions[decision.action](decision.node)

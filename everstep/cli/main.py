@@ -1,16 +1,22 @@
-"""Where the `everstep` command starts: what must be settled before anything large is imported."""
+"""Entry point of the `everstep` command: settings that must precede large imports."""
 
 import os
 import sys
 
-from everstep.cli import bytecode
-
 
 def main() -> None:
     """Run the command line and exit."""
+    if sys.argv[1:2] == ["launch"]:  # in an image, the packages of the other commands are absent
+        from everstep.cli.launcher import run_launcher
+
+        run_launcher(sys.argv[2:])
+    from everstep.cli import bytecode
+    from everstep.cli.twin_settings import configure_twin
+
+    configure_twin()
     bytecode.keep()
     from everstep.cli.app import app
-    from everstep.cli.failures import guarded
+    from everstep.cli.errors import run_guarded
 
     debug = "--debug" in sys.argv[1:2] or bool(os.environ.get("EVERSTEP_DEBUG"))
-    sys.exit(guarded(app, debug=debug))
+    sys.exit(run_guarded(app, debug=debug))

@@ -1,9 +1,9 @@
-"""Every cloud's stack, from preview to nothing left, on the twin's clouds.
+"""The stacks of both clouds on the twin, from preview until everything is destroyed.
 
     pytest -m e2e tests/e2e/test_clouds.py -k eks-dev     # or eks-prod, aks-dev, aks-prod
 
-The stacks are their own files, with a training that is short enough. One walk serves all the tests
-of a stack, since it takes minutes; each test looks at one promise.
+The repository's stack files are used, with a shorter training. One run of the commands takes minutes, so
+all tests of a stack share it; each test checks one guarantee.
 """
 
 import json
@@ -14,31 +14,32 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cloudtwin.nodes import Twin
+from cloudtwin.nodes.layout import Layout
 
 from everstep.progress import Silent
-from twin.nodes import Twin
-from twin.nodes.layout import Layout
 
 REPOSITORY = Path(__file__).parents[2]
 EVERSTEP = str(Path(sys.executable).parent / "everstep")
 STACKS = ("eks-dev", "aks-dev", "eks-prod", "aks-prod")
 WORKERS = 3
 
-UP_SECONDS, DOWN_SECONDS, ASK_SECONDS, TRAIN_SECONDS = 600, 300, 240, 1800
-WHOLE_SECONDS = 300
-"""How long the group may take to be whole again, on a machine that has other things to do too."""
+UP_SECONDS, DOWN_SECONDS, QUERY_SECONDS, TRAIN_SECONDS = 600, 300, 240, 1800
+ALL_TRAIN_SECONDS = 300
+"""Time limit for all workers to train again, in seconds; generous because the host may be busy."""
 
 STEPS_BETWEEN_CHECKPOINTS = 15
-"""What the workers train at most in the five seconds between two checkpoints."""
+"""Maximum number of steps trained in the five seconds between two checkpoints."""
 
 NOTICE_SECONDS = 20
 RETURN_SECONDS = 20
-"""After all GPU nodes are gone the cloud has none for so long."""
+"""Seconds without GPU capacity after all GPU nodes were reclaimed."""
 
 SHORT: dict[str, dict[str, Any]] = {
     "job": {
@@ -53,17 +54,17 @@ SHORT: dict[str, dict[str, Any]] = {
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(UP_SECONDS + TRAIN_SECONDS + 4 * ASK_SECONDS + 2 * DOWN_SECONDS),
+    pytest.mark.timeout(UP_SECONDS + TRAIN_SECONDS + 4 * QUERY_SECONDS + 2 * DOWN_SECONDS),
 ]
 
 
 @dataclass
-class Walk:
-    """One stack's way from nothing to nothing, and what each command of it said."""
+class LifeCycle:
+    """The life cycle of one stack, with the result of each command by name."""
 
     stack: str
     folder: Path
-    said: dict[str, subprocess.CompletedProcess[str]] = field(default_factory=dict)
+    results: dict[str, subprocess.CompletedProcess[str]] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
     status: dict[str, Any] = field(default_factory=dict)
 
@@ -82,10 +83,12 @@ class Walk:
             content["config"].setdefault(f"everstep:{name}", {}).update(values)
         self.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
 
-    def run(self, *words: str, seconds: float = ASK_SECONDS) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, seconds: float = QUERY_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
         """Run the command on this stack."""
         return subprocess.run(
-            [EVERSTEP, *words],
+            [EVERSTEP, *arguments],
             cwd=self.folder,
             env={**self.environment, "PULUMI_STACK": self.stack},
             capture_output=True,
@@ -94,29 +97,30 @@ class Walk:
             timeout=seconds,
         )
 
-    def do(self, name: str, *words: str, seconds: float = ASK_SECONDS) -> None:
-        """Run the command and remember what it said under a name."""
-        self.said[name] = self.run(*words, seconds=seconds)
+    def record(self, name: str, *arguments: str, seconds: float = QUERY_SECONDS) -> None:
+        """Run the command and record its result under a name."""
+        self.results[name] = self.run(*arguments, seconds=seconds)
 
-    def must(self, name: str, *words: str, seconds: float = ASK_SECONDS) -> None:
-        """The same where nothing further makes sense unless it succeeds."""
-        self.do(name, *words, seconds=seconds)
-        done = self.said[name]
+    def run_checked(self, name: str, *arguments: str, seconds: float = QUERY_SECONDS) -> None:
+        """Run the command, record its result, and fail if the command fails."""
+        self.record(name, *arguments, seconds=seconds)
+        done = self.results[name]
         assert not done.returncode, f"{name}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
 
-    def ask(self, verb: str) -> dict[str, Any]:
-        """What `status` or `report` says as JSON; empty where it has nothing to say yet."""
+    def query(self, verb: str) -> dict[str, Any]:
+        """Return the JSON of `status` or `report`; empty if the command fails."""
         done = self.run(verb, "--stack", self.stack, "--twin", "--json")
         return json.loads(done.stdout) if done.returncode == 0 else {}
 
     def gpu_nodes(self) -> list[str]:
-        """The GPU nodes that take part now."""
-        nodes = self.ask("status").get("nodes", ())
+        """Return the names of the ready GPU nodes."""
+        nodes = self.query("status").get("nodes", ())
         return [n["name"] for n in nodes if n["pool"] == "gpu-spot" and n["ready"]]
 
-    def until(self, what: str, true: Callable[[], object], seconds: float) -> None:
+    def until(self, what: str, holds: Callable[[], object], seconds: float) -> None:
+        """Wait until a condition holds; fail with the status of the stack after `seconds`."""
         end = time.monotonic() + seconds
-        while not true():
+        while not holds():
             if time.monotonic() > end:
                 shown = self.run("status", "--stack", self.stack, "--twin")
                 raise AssertionError(
@@ -124,148 +128,166 @@ class Walk:
                 )
             time.sleep(1)
 
-    def is_whole_since(self, count: int) -> bool:
-        """Whether every loss so far was answered by a step, and all workers train."""
-        report = self.ask("report")
+    def has_recovered_from(self, count: int) -> bool:
+        """Return True if `count` losses are each followed by a step and all workers train."""
+        report = self.query("report")
         losses = [event for event in report.get("events", ()) if event["kind"] == "notice"]
-        answered = all(event["seconds_to_next_step"] is not None for event in losses)
+        recovered = all(event["seconds_to_next_step"] is not None for event in losses)
         return (
-            len(losses) >= count and answered and report["world_sizes"][-1]["world_size"] == WORKERS
+            len(losses) >= count
+            and recovered
+            and report["world_sizes"][-1]["world_size"] == WORKERS
         )
 
 
-def take_everything_away(walk: Walk) -> None:
-    """Take every GPU node in turn, then all of them at once while the cloud has no others."""
-    on_twin = ("--stack", walk.stack)
-    first = walk.gpu_nodes()
+def reclaim_all_gpu_nodes(cycle: LifeCycle) -> None:
+    """Reclaim the GPU nodes one by one, then all at once while the cloud has no capacity."""
+    stack_options = ("--stack", cycle.stack)
+    first = cycle.gpu_nodes()
     for taken, node in enumerate(first, start=1):
-        walk.must(
-            f"reclaim {node}", "node", "reclaim", node, f"--notice={NOTICE_SECONDS}", *on_twin
+        cycle.run_checked(
+            f"reclaim {node}", "node", "reclaim", node, f"--notice={NOTICE_SECONDS}", *stack_options
         )
-        walk.until("all train again", lambda n=taken: walk.is_whole_since(n), WHOLE_SECONDS)
-    every = walk.gpu_nodes()
-    walk.must(
+        cycle.until("all train again", partial(cycle.has_recovered_from, taken), ALL_TRAIN_SECONDS)
+    every = cycle.gpu_nodes()
+    cycle.run_checked(
         "reclaim all",
         "node",
         "reclaim",
         *every,
         f"--notice={NOTICE_SECONDS}",
         f"--return-after={RETURN_SECONDS}",
-        *on_twin,
+        *stack_options,
     )
-    walk.until(
-        "all train again", lambda: walk.is_whole_since(len(first) + len(every)), WHOLE_SECONDS
+    cycle.until(
+        "all train again",
+        lambda: cycle.has_recovered_from(len(first) + len(every)),
+        ALL_TRAIN_SECONDS,
     )
 
 
 @pytest.fixture(scope="module", params=STACKS)
-def walk(
+def cycle(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Walk]:
-    """Walk the whole way once; whatever happens, the twin is taken down."""
+) -> Iterator[LifeCycle]:
+    """Run the life cycle once; the twin is always taken down."""
     folder = tmp_path_factory.mktemp(request.param)
     shutil.copytree(REPOSITORY / "stacks", folder / "stacks")
     shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
     for name in ("components", "__main__.py", "manifests"):
         (folder / name).symlink_to(REPOSITORY / name)
-    walk = Walk(request.param, folder)
-    walk.change(**SHORT)
-    place = ("--stack", walk.stack, "--twin")
+    cycle = LifeCycle(request.param, folder)
+    cycle.change(**SHORT)
+    options = ("--stack", cycle.stack, "--twin")
     try:
-        walk.must("preview", "preview", *place)
-        walk.must("up", "up", "--detach", *place, seconds=UP_SECONDS)
-        walk.until("it trains", lambda: walk.ask("report").get("steps"), WHOLE_SECONDS)
-        take_everything_away(walk)
-        walk.do("end", "report", "--wait", "--json", *place, seconds=TRAIN_SECONDS)
-        walk.report, walk.status = walk.ask("report"), walk.ask("status")
-        walk.do("nothing to change", "preview", "--expect-no-changes", *place)
-        walk.do("again", "up", "--detach", *place, seconds=UP_SECONDS)
-        walk.do("refresh", "pulumi", "refresh", "--yes", "--expect-no-changes", "--skip-preview")
-        if walk.stack.endswith("-prod"):
-            walk.do("protected", "down", "--yes", *place, seconds=DOWN_SECONDS)
-        yield walk
+        cycle.run_checked("preview", "preview", *options)
+        cycle.run_checked("up", "up", "--detach", *options, seconds=UP_SECONDS)
+        cycle.until("it trains", lambda: cycle.query("report").get("steps"), ALL_TRAIN_SECONDS)
+        reclaim_all_gpu_nodes(cycle)
+        cycle.record("end", "report", "--wait", "--json", *options, seconds=TRAIN_SECONDS)
+        cycle.report, cycle.status = cycle.query("report"), cycle.query("status")
+        cycle.record("nothing to change", "preview", "--expect-no-changes", *options)
+        cycle.record("again", "up", "--detach", *options, seconds=UP_SECONDS)
+        cycle.record(
+            "refresh", "pulumi", "refresh", "--yes", "--expect-no-changes", "--skip-preview"
+        )
+        if cycle.stack.endswith("-prod"):
+            cycle.record("protected", "down", "--yes", *options, seconds=DOWN_SECONDS)
+        yield cycle
     finally:
-        walk.run("down", "--yes", *place, seconds=DOWN_SECONDS)
-        if (state := walk.folder / "state" / walk.stack).exists():  # protected, or half taken down
+        cycle.run("down", "--yes", *options, seconds=DOWN_SECONDS)
+        if (
+            state := cycle.folder / "state" / cycle.stack
+        ).exists():  # protected, or half taken down
             Twin(Layout(state)).down(Silent())
 
 
-def said(walk: Walk, name: str) -> str:
-    done = walk.said[name]
+def output(cycle: LifeCycle, name: str) -> str:
+    done = cycle.results[name]
     return f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
 
-def test_a_preview_says_what_it_proves_and_what_it_would_create(walk):
-    assert "no account is used" in walk.said["preview"].stderr
-    assert "to create" in walk.said["preview"].stdout
+def test_a_preview_lists_the_resources_to_create_and_uses_no_account(cycle: LifeCycle) -> None:
+    assert "no account is used" in cycle.results["preview"].stderr
+    assert "to create" in cycle.results["preview"].stdout
 
 
-def test_the_training_runs_on_the_gpu_pool_and_its_files_are_on_the_clouds_volume(walk):
-    (volume,) = (walk.folder / "state" / walk.stack / "cloud").glob("volumes.json")
+def test_the_training_runs_on_the_gpu_pool_and_its_files_are_on_the_clouds_volume(
+    cycle: LifeCycle,
+) -> None:
+    (volume,) = (cycle.folder / "state" / cycle.stack / "cloud").glob("volumes.json")
     folders = {entry["folder"] for entry in json.loads(volume.read_text()).values()}
 
-    shared = walk.folder / "state" / walk.stack / "shared"
+    shared = cycle.folder / "state" / cycle.stack / "shared"
     assert any((shared / name / "runs" / "fashion" / "result.json").exists() for name in folders)
 
 
-def test_the_job_finishes_though_every_gpu_node_was_taken_in_turn_and_all_at_once(walk):
-    kinds = {condition["type"] for condition in walk.status["job"]["conditions"]}
+def test_the_job_finishes_although_gpu_nodes_were_reclaimed_one_by_one_and_all_at_once(
+    cycle: LifeCycle,
+) -> None:
+    kinds = {condition["type"] for condition in cycle.status["job"]["conditions"]}
 
     assert "Succeeded" in kinds
-    assert walk.report["finished"]
-    assert walk.report["accuracy"] >= 0.8
-    assert len([e for e in walk.report["events"] if e["kind"] == "notice"]) >= 2 * WORKERS
+    assert cycle.report["finished"]
+    assert cycle.report["accuracy"] >= 0.8
+    assert len([e for e in cycle.report["events"] if e["kind"] == "notice"]) >= 2 * WORKERS
 
 
-def test_a_notice_in_time_costs_no_step_and_all_at_once_at_most_what_no_checkpoint_holds(walk):
-    notices = [event for event in walk.report["events"] if event["kind"] == "notice"]
-    in_turn, at_once = notices[:WORKERS], notices[WORKERS:]
+def test_a_notice_costs_no_step_and_the_loss_of_all_nodes_costs_at_most_one_checkpoint_interval(
+    cycle: LifeCycle,
+) -> None:
+    notices = [event for event in cycle.report["events"] if event["kind"] == "notice"]
+    one_by_one, at_once = notices[:WORKERS], notices[WORKERS:]
 
-    assert [event["steps_lost"] for event in in_turn] == [0] * WORKERS
+    assert [event["steps_lost"] for event in one_by_one] == [0] * WORKERS
     assert all(event["steps_lost"] <= STEPS_BETWEEN_CHECKPOINTS for event in at_once)
 
 
-def test_right_after_there_is_nothing_to_change(walk):
-    assert walk.said["nothing to change"].returncode == 0, said(walk, "nothing to change")
-    assert walk.said["again"].returncode == 0, said(walk, "again")
-    assert "created" not in walk.said["again"].stderr
+def test_a_second_up_changes_nothing(cycle: LifeCycle) -> None:
+    assert cycle.results["nothing to change"].returncode == 0, output(cycle, "nothing to change")
+    assert cycle.results["again"].returncode == 0, output(cycle, "again")
+    assert "created" not in cycle.results["again"].stderr
 
 
-def test_a_refresh_finds_no_drift(walk):
-    assert walk.said["refresh"].returncode == 0, said(walk, "refresh")
+def test_a_refresh_finds_no_drift(cycle: LifeCycle) -> None:
+    assert cycle.results["refresh"].returncode == 0, output(cycle, "refresh")
 
 
-def test_a_changed_field_updates_or_replaces_as_it_must(walk):
-    walk.change(job={"learningRate": 0.1})
-    planned = walk.run("preview", "--stack", walk.stack, "--twin", "--json")
+def test_a_changed_job_field_changes_only_the_job(cycle: LifeCycle) -> None:
+    cycle.change(job={"learningRate": 0.1})
+    planned = cycle.run("preview", "--stack", cycle.stack, "--twin", "--json")
     steps = {
         step["urn"].rsplit("::", 1)[-1]: step["op"]
         for step in json.loads(planned.stdout)["steps"]
         if step["op"] not in ("same", "read")
     }
-    walk.change(job={"learningRate": SHORT["job"]["learningRate"]})
+    cycle.change(job={"learningRate": SHORT["job"]["learningRate"]})
 
     assert steps, planned.stderr
     assert all(name.startswith("training-job") for name in steps), steps
 
 
-def test_down_leaves_the_cloud_and_the_machine_empty(walk):
-    if walk.stack.endswith("-prod"):
-        refused = walk.said["protected"]
-        assert refused.returncode, "what is protected must not go unasked"
+def test_down_leaves_the_cloud_and_the_machine_empty(cycle: LifeCycle) -> None:
+    if cycle.stack.endswith("-prod"):
+        refused = cycle.results["protected"]
+        assert refused.returncode, "a protected stack must not be destroyed"
         assert "is protected; nothing was destroyed" in refused.stderr
-        walk.change(tags={"environment": "dev"})
-        content = yaml.safe_load(walk.stack_file.read_text())
+        cycle.change(tags={"environment": "dev"})
+        content = yaml.safe_load(cycle.stack_file.read_text())
         content["config"]["everstep:protect"] = False
-        walk.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
-        walk.must(
-            "unprotect", "up", "--detach", "--stack", walk.stack, "--twin", seconds=UP_SECONDS
+        cycle.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
+        cycle.run_checked(
+            "unprotect", "up", "--detach", "--stack", cycle.stack, "--twin", seconds=UP_SECONDS
         )
 
-    walk.must("down", "down", "--yes", "--stack", walk.stack, "--twin", seconds=DOWN_SECONDS)
+    cycle.run_checked(
+        "down", "down", "--yes", "--stack", cycle.stack, "--twin", seconds=DOWN_SECONDS
+    )
 
-    assert "instead" not in walk.said["down"].stderr, "all was destroyed, not only forgotten"
-    assert not (walk.folder / "state").exists()
-    doctor = json.loads(walk.run("doctor", "--json").stdout)
-    traces = [one["what"] for one in doctor["leftovers"] if str(walk.folder) in one["what"]]
+    assert "its state is removed instead" not in cycle.results["down"].stderr, (
+        "resources must be destroyed, not only removed from the state"
+    )
+    assert not (cycle.folder / "state").exists()
+    doctor = json.loads(cycle.run("doctor", "--json").stdout)
+    traces = [one["what"] for one in doctor["leftovers"] if str(cycle.folder) in one["what"]]
     assert traces == []

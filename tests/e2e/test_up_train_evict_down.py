@@ -1,6 +1,6 @@
-"""The whole path, as a user walks it: up, train through evictions, report, down, nothing left.
+"""The whole life cycle on the local twin: up, training through evictions, report, down.
 
-One run of the command serves all the tests here, since it takes minutes; each test looks at one promise.
+One run of the commands takes minutes, so all tests share it; each test checks one guarantee.
 """
 
 import json
@@ -9,18 +9,19 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 EVERSTEP = str(Path(sys.executable).parent / "everstep")
 TWIN = "e2e"
-UP_SECONDS, DOWN_SECONDS, ASK_SECONDS = 1500, 180, 120
+UP_SECONDS, DOWN_SECONDS, QUERY_SECONDS = 1500, 180, 120
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(UP_SECONDS + 2 * DOWN_SECONDS)]
 
 
-def everstep(*arguments: str, seconds: float = ASK_SECONDS) -> subprocess.CompletedProcess[str]:
-    """Run the command on a twin of our own."""
+def everstep(*arguments: str, seconds: float = QUERY_SECONDS) -> subprocess.CompletedProcess[str]:
+    """Run the command on a separate twin."""
     return subprocess.run(
         [EVERSTEP, *arguments],
         env={**os.environ, "EVERSTEP_TWIN": TWIN},
@@ -32,20 +33,20 @@ def everstep(*arguments: str, seconds: float = ASK_SECONDS) -> subprocess.Comple
 
 
 @dataclass(frozen=True)
-class Walk:
-    """What each command of the walk said."""
+class CommandResults:
+    """The results of the commands."""
 
     up: subprocess.CompletedProcess[str]
     preview: subprocess.CompletedProcess[str]
-    report: dict
-    status: dict
+    report: dict[str, Any]
+    status: dict[str, Any]
     down: subprocess.CompletedProcess[str]
     doctor: subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
-def walk() -> Walk:
-    """Walk the whole path once; whatever happens, the twin is taken down."""
+def results() -> CommandResults:
+    """Run the life cycle once; the twin is always taken down."""
     try:
         up = everstep("up", "--drill", seconds=UP_SECONDS)
         preview = everstep("pulumi", "preview", "--expect-no-changes", "--non-interactive")
@@ -55,61 +56,63 @@ def walk() -> Walk:
         down = everstep("down", "--yes", seconds=DOWN_SECONDS)
     doctor = everstep("doctor", "--json")
     assert up.returncode == 0, up.stderr[-4000:]
-    return Walk(up, preview, json.loads(report.stdout), json.loads(status.stdout), down, doctor)
+    return CommandResults(
+        up, preview, json.loads(report.stdout), json.loads(status.stdout), down, doctor
+    )
 
 
-def events(walk: Walk, kind: str) -> list[dict]:
-    return [event for event in walk.report["events"] if event["kind"] == kind]
+def events(results: CommandResults, kind: str) -> list[dict[str, Any]]:
+    return [event for event in results.report["events"] if event["kind"] == kind]
 
 
-def test_the_job_ends_succeeded_and_the_model_is_good(walk):
-    kinds = {condition["type"] for condition in walk.status["job"]["conditions"]}
+def test_the_job_succeeds_and_the_model_reaches_85_percent(results: CommandResults) -> None:
+    kinds = {condition["type"] for condition in results.status["job"]["conditions"]}
 
     assert "Succeeded" in kinds
-    assert walk.report["finished"]
-    assert walk.report["accuracy"] >= 0.85
+    assert results.report["finished"]
+    assert results.report["accuracy"] >= 0.85
 
 
-def test_a_drained_node_costs_at_most_ten_seconds(walk):
-    (drain,) = events(walk, "drain")
+def test_a_drained_node_costs_at_most_ten_seconds(results: CommandResults) -> None:
+    (drain,) = events(results, "drain")
 
     assert drain["seconds_to_next_step"] <= 10
 
 
-def test_a_node_that_vanishes_costs_at_most_twenty_seconds(walk):
-    (vanish,) = events(walk, "vanish")
+def test_a_node_that_vanishes_costs_at_most_twenty_seconds(results: CommandResults) -> None:
+    (vanish,) = events(results, "vanish")
 
     assert vanish["seconds_to_next_step"] <= 20
 
 
-def test_both_nodes_come_back_and_train_again(walk):
-    lost = {event["node"] for event in walk.report["events"] if event["kind"] != "return"}
-    back = events(walk, "return")
+def test_both_nodes_come_back_and_train_again(results: CommandResults) -> None:
+    lost = {event["node"] for event in results.report["events"] if event["kind"] != "return"}
+    back = events(results, "return")
 
     assert {event["node"] for event in back} == lost
     assert all(event["joined_at"] is not None for event in back)
-    sizes = [size["world_size"] for size in walk.report["world_sizes"]]
+    sizes = [size["world_size"] for size in results.report["world_sizes"]]
     assert max(sizes) == 3
-    assert sizes[-1] == 3, "the group is whole again at the end"
+    assert sizes[-1] == 3, "all workers train at the end"
 
 
-def test_the_report_is_printed_at_the_end(walk):
+def test_the_report_is_printed_at_the_end(results: CommandResults) -> None:
     for word in ("fashion", "accuracy", "drain", "vanish", "gpu-0", "finished"):
-        assert word in walk.up.stdout
+        assert word in results.up.stdout
 
 
-def test_right_after_up_there_is_nothing_to_change(walk):
-    assert walk.preview.returncode == 0, walk.preview.stdout + walk.preview.stderr
+def test_a_preview_after_up_finds_no_changes(results: CommandResults) -> None:
+    assert results.preview.returncode == 0, results.preview.stdout + results.preview.stderr
 
 
-def test_down_leaves_nothing(walk):
-    assert walk.down.returncode == 0, walk.down.stderr
-    left = [one for one in json.loads(walk.doctor.stdout)["leftovers"] if TWIN in one["what"]]
+def test_down_leaves_nothing(results: CommandResults) -> None:
+    assert results.down.returncode == 0, results.down.stderr
+    left = [one for one in json.loads(results.doctor.stdout)["leftovers"] if TWIN in one["what"]]
     assert left == []
 
 
-def test_the_clone_is_as_clean_as_before(walk):
-    del walk
+def test_the_stack_file_gets_no_encryption_salt(results: CommandResults) -> None:
+    del results
     changed = subprocess.run(
         ["git", "status", "--short", "stacks"], capture_output=True, text=True, check=True
     )

@@ -1,13 +1,10 @@
-"""Inject deliberate mistakes into the components, one at a time: does a test catch each?
+"""Inject deliberate mistakes into copies of the repository and check that a test catches each.
 
-    python tests/mutation/run.py [--only WORD] [--jobs 2] [--markdown]
-
-Each mistake is put into a copy of the tree, never into the tree itself. A mistake that no longer
-matches its file is an error too: the table would otherwise shrink unseen. Exit code 1 where a
-mistake survives.
+python -m tests.mutation.run [--only WORD] [--sample N] [--jobs 2] [--markdown]
 """
 
 import argparse
+import random
 import re
 import shutil
 import subprocess
@@ -20,104 +17,112 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from mistakes import MISTAKES, Mistake
+from tests.mutation.elastic_mutations import ELASTIC_MUTATIONS
+from tests.mutation.mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = (
-    "components",
-    "controller",
-    "everstep",
-    "manifests",
-    "policy",
-    "spot",
-    "stacks",
-    "trainer",
-    "tests/policy",
-    "tests/unit",
-)
-FILES = ("pyproject.toml", "Pulumi.yaml", "__main__.py", "docs/configuration.md")
-SUITE = ("tests/unit/components", "tests/policy")
-LIMIT_SECONDS = 300
+TIMEOUT_SECONDS = 300
 FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of a mistake: the test that caught it, or None where it survived."""
+class Result:
+    """The outcome of one mutation.
 
-    mistake: Mistake
+    Attributes:
+        mutation: the injected mistake.
+        caught_by: the first test that failed; None if all passed.
+        seconds: duration of the test run.
+    """
+
+    mutation: Mutation
     caught_by: str | None
     seconds: float
 
 
 def main() -> int:
-    """Inject them all; return the exit code."""
-    asked = _arguments()
-    chosen = [mistake for mistake in MISTAKES if asked.only in f"{mistake.what} {mistake.file}"]
-    if not chosen:
-        print(f"no mistake has {asked.only!r} in its words or file", file=sys.stderr)
+    """Inject the selected mutations and return the exit code: 0 if all were caught."""
+    options = _parse_options()
+    selected = _select(options.only, options.sample)
+    if not selected:
+        print(f"no mutation has {options.only!r} in its description or file", file=sys.stderr)
         return 2
-    trees = SimpleQueue[Path]()
+    copies = SimpleQueue[Path]()
     with tempfile.TemporaryDirectory(prefix="everstep-mutation-") as folder:
-        for number in range(asked.jobs):
-            trees.put(_copy(Path(folder) / str(number)))
-        sound = _run_suite(_copy(Path(folder) / "sound"))
-        if sound is not None:
-            print(f"the tests fail before any mistake is made: {sound}", file=sys.stderr)
-            return 2
-        with ThreadPoolExecutor(asked.jobs) as pool:
-            verdicts = list(pool.map(lambda mistake: _judge(mistake, trees), chosen))
-    _report(verdicts, markdown=asked.markdown)
-    return int(any(verdict.caught_by is None for verdict in verdicts))
+        for number in range(options.jobs):
+            copies.put(_copy(Path(folder) / str(number)))
+        unchanged = _copy(Path(folder) / "unchanged")
+        for tests in dict.fromkeys(mutation.tests for mutation in selected):
+            if (failure := _run_tests(unchanged, tests)) is not None:
+                print(f"the tests fail without any mutation: {failure}", file=sys.stderr)
+                return 2
+        with ThreadPoolExecutor(options.jobs) as pool:
+            results = list(pool.map(lambda mutation: _inject(mutation, copies), selected))
+    _report(results, markdown=options.markdown)
+    return int(any(result.caught_by is None for result in results))
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", default="", help="mistakes with this word in what or where")
-    parser.add_argument("--jobs", type=int, default=2, help="how many at once (%(default)s)")
+    parser.add_argument(
+        "--only", default="", help="mutations with this word in description or file"
+    )
+    parser.add_argument(
+        "--sample", type=int, default=0, help="number of mutations, chosen by the commit; 0: all"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="parallel test runs (%(default)s)")
     parser.add_argument("--markdown", action="store_true", help="print the table for the docs")
     return parser.parse_args()
 
 
-def _copy(tree: Path) -> Path:
-    """Copy what the tests need."""
-    for name in COPIED:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, tree / name, ignore=ignored, dirs_exist_ok=True)
-    for name in FILES:
-        (tree / name).parent.mkdir(exist_ok=True)
-        shutil.copy2(ROOT / name, tree / name)
-    return tree
+def _select(word: str, sample: int) -> list[Mutation]:
+    """Return the mutations to inject; a sample differs from commit to commit and is reproducible."""
+    every = (*MUTATIONS, *ELASTIC_MUTATIONS)
+    matching = [each for each in every if word in f"{each.what} {each.file}"]
+    if not sample:
+        return matching
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
+    chooser = random.Random(commit)
+    return chooser.sample(matching, min(sample, len(matching)))
 
 
-def _judge(mistake: Mistake, trees: "SimpleQueue[Path]") -> Verdict:
-    """Make one mistake in a free copy, run the tests, put the copy right again."""
-    tree, began = trees.get(), time.monotonic()
-    file = tree / mistake.file
-    sound = file.read_text()
+def _copy(target: Path) -> Path:
+    """Copy all tracked files to the folder `target`."""
+    names = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
+    for name in filter(None, names.split("\0")):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target / name)
+    return target
+
+
+def _inject(mutation: Mutation, copies: "SimpleQueue[Path]") -> Result:
+    """Inject one mutation into a free copy, run the tests, restore the file."""
+    copy, start = copies.get(), time.monotonic()
+    file = copy / mutation.file
+    original = file.read_text()
     try:
-        file.write_text(mistake.made_in(sound))
-        verdict = Verdict(mistake, _run_suite(tree), time.monotonic() - began)
+        file.write_text(mutation.applied_to(original))
+        result = Result(mutation, _run_tests(copy, mutation.tests), time.monotonic() - start)
     finally:
-        file.write_text(sound)
-        trees.put(tree)
-    mark = "caught  " if verdict.caught_by else "SURVIVED"
-    by = (verdict.caught_by or "").rpartition("/")[2]
-    print(f"{mark} {verdict.seconds:5.1f} s  {mistake.what}  {by}", file=sys.stderr, flush=True)
-    return verdict
+        file.write_text(original)
+        copies.put(copy)
+    mark = "caught  " if result.caught_by else "SURVIVED"
+    test = (result.caught_by or "").rpartition("/")[2]
+    print(f"{mark} {result.seconds:5.1f} s  {mutation.what}  {test}", file=sys.stderr, flush=True)
+    return result
 
 
-def _run_suite(tree: Path) -> str | None:
-    """Run the tests of a copy; return the first that fails, None where all pass."""
-    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *SUITE]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tree), "HOME": str(tree)}
+def _run_tests(copy: Path, tests: Sequence[str]) -> str | None:
+    """Run the tests of a copy; return the first that fails, None if all pass."""
+    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    path = ":".join(str(copy / folder) for folder in ("", "facts", "twin"))
     done = subprocess.run(
-        [*command, "-m", "not twin and not e2e", "--rootdir", str(tree)],
-        cwd=tree,
-        env=environment,
+        [*command, "-m", "not twin and not e2e", "--rootdir", str(copy)],
+        cwd=copy,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path, "HOME": str(copy)},
         capture_output=True,
         text=True,
-        timeout=LIMIT_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     if done.returncode == 0:
@@ -126,14 +131,14 @@ def _run_suite(tree: Path) -> str | None:
     return found[1] if found else done.stdout.strip().rpartition("\n")[2] or done.stderr[-200:]
 
 
-def _report(verdicts: Sequence[Verdict], *, markdown: bool) -> None:
-    caught = sum(verdict.caught_by is not None for verdict in verdicts)
+def _report(results: Sequence[Result], *, markdown: bool) -> None:
+    caught = sum(result.caught_by is not None for result in results)
     if markdown:
-        print("| mistake | where | caught by |\n| --- | --- | --- |")
-        for verdict in verdicts:
-            test = (verdict.caught_by or "**nothing**").rpartition("::")[2].partition("[")[0]
-            print(f"| {verdict.mistake.what} | `{verdict.mistake.file}` | `{test}` |")
-    print(f"{caught} of {len(verdicts)} mistakes were caught")
+        print("| mutation | file | caught by |\n| --- | --- | --- |")
+        for result in results:
+            test = (result.caught_by or "**nothing**").rpartition("::")[2].partition("[")[0]
+            print(f"| {result.mutation.what} | `{result.mutation.file}` | `{test}` |")
+    print(f"{caught} of {len(results)} mutations were caught")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """The rules as Pulumi's policies, without an engine."""
 
+from typing import Any
+
 import pytest
 from pulumi_policy import (
     EnforcementLevel,
@@ -7,6 +9,7 @@ from pulumi_policy import (
     PolicyProviderResource,
     PolicyResourceOptions,
     ResourceValidationArgs,
+    ResourceValidationPolicy,
 )
 
 from policy import pack
@@ -16,27 +19,38 @@ URN = "urn:pulumi:eks-prod::everstep::everstep:storage:Fsx$aws:s3/bucket:Bucket:
 TAGS = {"owner": "vision", "costCenter": "42", "environment": "dev"}
 
 
-def arguments(kind, props, *, protect=False, provider=None):
+def arguments(
+    kind: str,
+    props: dict[str, Any],
+    *,
+    protect: bool = False,
+    provider: PolicyProviderResource | None = None,
+) -> ResourceValidationArgs:
     options = PolicyResourceOptions(protect, [], None, [], PolicyCustomTimeouts(0, 0, 0), [])
     return ResourceValidationArgs(kind, props, URN, "data", options, provider)
 
 
-def reports_of(name, args):
+def reports_of(name: str, args: ResourceValidationArgs) -> list[str]:
     policy = next(policy for policy in pack.policies() if policy.name == name)
-    found = []
-    policy.validate(args, lambda message, urn=None: found.append(message))
+    assert isinstance(policy, ResourceValidationPolicy)
+    found: list[str] = []
+
+    def report(message: str, _urn: str | None = None) -> None:
+        found.append(message)
+
+    policy.validate(args, report)
     return found
 
 
 @pytest.mark.parametrize("protect", [True, False])
-def test_the_stack_and_the_protection_come_from_the_engine(protect):
+def test_stack_and_protection_come_from_the_urn_and_options(protect: bool) -> None:
     reports = reports_of("production-data-is-protected", arguments(BUCKET, {}, protect=protect))
 
     assert bool(reports) is not protect
-    assert all(report.startswith("data holds production's data") for report in reports)
+    assert all(report.startswith("data contains production data") for report in reports)
 
 
-def test_the_provider_s_tags_are_read_from_its_packed_arguments():
+def test_default_tags_are_read_from_the_json_of_the_provider() -> None:
     packed = {"defaultTags": '{"tags": {"owner": "v", "costCenter": "1", "environment": "dev"}}'}
     provider = PolicyProviderResource("pulumi:providers:aws", packed, "urn", "aws")
 
@@ -44,7 +58,7 @@ def test_the_provider_s_tags_are_read_from_its_packed_arguments():
     assert reports_of("costs-have-an-owner", arguments(ROLE, {}))
 
 
-def test_levels_are_the_rules_own():
+def test_policies_have_the_levels_of_their_rules() -> None:
     levels = {policy.name: policy.enforcement_level for policy in pack.policies()}
 
     assert levels["gpu-pools-are-spot"] is EnforcementLevel.MANDATORY

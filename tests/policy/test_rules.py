@@ -1,4 +1,4 @@
-"""Each rule of the pack against one resource that keeps it and some that break it."""
+"""Each rule of the pack against one compliant and one violating resource."""
 
 import json
 from dataclasses import dataclass, field
@@ -44,20 +44,22 @@ WORKER = {
 
 
 def deployment(**changes: Any) -> dict[str, Any]:
-    """A Deployment's properties with one container, some of it changed."""
+    """Return the properties of a Deployment with one container and these changes."""
     return {
         "metadata": {"namespace": "elastic-job"},
         "spec": {"template": {"spec": {"containers": [WORKER | changes]}}},
     }
 
 
-def allowing(action: Any, resource: Any = "arn:aws:s3:::bucket/*", **more: Any) -> dict[str, Any]:
-    """A policy's properties with one statement."""
-    statement = {"Effect": "Allow", "Action": action, "Resource": resource, **more}
+def policy_allowing(
+    action: Any, resource: Any = "arn:aws:s3:::bucket/*", **fields: Any
+) -> dict[str, Any]:
+    """Return the properties of an IAM policy with one statement."""
+    statement = {"Effect": "Allow", "Action": action, "Resource": resource, **fields}
     return {"policy": json.dumps({"Version": "2012-10-17", "Statement": [statement]})}
 
 
-def trusting(principal: Any) -> dict[str, Any]:
+def role_trusting(principal: Any) -> dict[str, Any]:
     return {
         "assumeRolePolicy": {
             "Statement": {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": principal}
@@ -67,12 +69,14 @@ def trusting(principal: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Case:
+    """One rule with a compliant and a violating resource."""
+
     rule: str
     kind: str
-    keeps: dict[str, Any]
-    breaks: dict[str, Any]
-    says: str
-    more: dict[str, Any] = field(default_factory=dict)  # of both resources
+    compliant: dict[str, Any]
+    violating: dict[str, Any]
+    message: str
+    common: dict[str, Any] = field(default_factory=dict)  # properties of both resources
 
 
 BLOCKED = dict.fromkeys(
@@ -97,7 +101,7 @@ CASES = [
     Case(
         "gpu-pools-are-spot",
         NODE_GROUP,
-        {"instanceTypes": ["g6.xlarge"], "labels": {"everstep/capacity": "on-demand"}},
+        {"instanceTypes": ["g6.xlarge"], "labels": {"everstep.dev/capacity": "on-demand"}},
         {"instanceTypes": ["g6.xlarge"]},
         "not spot",
     ),
@@ -152,28 +156,28 @@ CASES = [
         EKS_CLUSTER,
         {"vpcConfig": {"publicAccessCidrs": ["203.0.113.0/24"]}},
         {"vpcConfig": {}},
-        "anybody",
+        "whole internet",
     ),
     Case(
         "no-public-api-without-ranges",
         EKS_CLUSTER,
         {"vpcConfig": {"endpointPublicAccess": False}},
         {"vpcConfig": {"publicAccessCidrs": ["0.0.0.0/0"]}},
-        "everybody",
+        "every address",
     ),
     Case(
         "no-public-aks-api-without-ranges",
         AKS_CLUSTER,
         {"apiServerAccessProfile": {"enablePrivateCluster": True}},
         {},
-        "anybody",
+        "whole internet",
     ),
     Case(
         "no-public-aks-api-without-ranges",
         AKS_CLUSTER,
         {"apiServerAccessProfile": {"authorizedIPRanges": ["203.0.113.0/24"]}},
         {"apiServerAccessProfile": {"authorizedIPRanges": ["0.0.0.0/0"]}},
-        "everybody",
+        "every address",
     ),
     Case(
         "eks-users-by-access-entries",
@@ -211,7 +215,7 @@ CASES = [
         EKS_CLUSTER,
         {"encryptionConfig": {"resources": ["secrets"]}},
         {},
-        "unencrypted",
+        "does not encrypt Secrets",
     ),
     Case(
         "disks-are-encrypted",
@@ -250,41 +254,47 @@ CASES = [
         {"enabledClusterLogTypes": ["api"]},
         "audit",
     ),
-    Case("no-wildcard-iam", ROLE_POLICY, allowing(["s3:GetObject"]), allowing("*"), "allows *"),
     Case(
         "no-wildcard-iam",
         ROLE_POLICY,
-        allowing(["ec2:DescribeInstances"], "*"),
-        allowing("s3:*"),
+        policy_allowing(["s3:GetObject"]),
+        policy_allowing("*"),
+        "allows *",
+    ),
+    Case(
+        "no-wildcard-iam",
+        ROLE_POLICY,
+        policy_allowing(["ec2:DescribeInstances"], "*"),
+        policy_allowing("s3:*"),
         "allows s3:*",
     ),
     Case(
         "no-wildcard-iam",
         ROLE_POLICY,
-        allowing("autoscaling:SetDesiredCapacity", "*", Condition={"StringEquals": {}}),
-        allowing("autoscaling:SetDesiredCapacity", "*"),
+        policy_allowing("autoscaling:SetDesiredCapacity", "*", Condition={"StringEquals": {}}),
+        policy_allowing("autoscaling:SetDesiredCapacity", "*"),
         "every resource",
     ),
     Case(
         "no-wildcard-iam",
         ROLE_POLICY,
-        allowing("s3:GetObject"),
-        allowing("s3:GetObject", NotAction="s3:PutObject"),
-        "all but a few",
+        policy_allowing("s3:GetObject"),
+        policy_allowing("s3:GetObject", NotAction="s3:PutObject"),
+        "everything except a list",
     ),
     Case(
-        "roles-name-who-may-assume-them",
+        "roles-have-known-principals",
         ROLE,
-        trusting({"Service": "eks.amazonaws.com"}),
-        trusting("*"),
-        "anybody",
+        role_trusting({"Service": "eks.amazonaws.com"}),
+        role_trusting("*"),
+        "any principal",
     ),
     Case(
-        "roles-name-who-may-assume-them",
+        "roles-have-known-principals",
         ROLE,
-        trusting({"AWS": "arn:aws:iam::1:role/x"}),
-        trusting({"AWS": "*"}),
-        "anybody",
+        role_trusting({"AWS": "arn:aws:iam::1:role/x"}),
+        role_trusting({"AWS": "*"}),
+        "any principal",
     ),
     Case(
         "costs-have-an-owner", BUCKET, {"tags": TAGS}, {"tags": {"owner": "vision"}}, "costCenter"
@@ -302,7 +312,7 @@ CASES = [
         DEPLOYMENT,
         deployment(),
         deployment(image="example.com:5000/trainer"),
-        "another image tomorrow",
+        "may change at any time",
     ),
     Case(
         "images-are-pinned",
@@ -359,7 +369,7 @@ CASES = [
         "Network",
     ),
     Case(
-        "no-secrets-in-clear-text",
+        "no-plaintext-secrets",
         DEPLOYMENT,
         deployment(env=[{"name": "AWS_TOKEN", "valueFrom": {}}]),
         deployment(env=[{"name": "AWS_TOKEN", "value": "abc"}]),
@@ -369,18 +379,18 @@ CASES = [
 RULES = {rule.name: rule for rule in pack.RULES}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}: {case.says}")
-def test_a_rule_passes_what_keeps_it_and_names_what_breaks_it(case):
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}: {case.message}")
+def test_a_rule_accepts_compliant_and_reports_violating_resources(case: Case) -> None:
     rule = RULES[case.rule]
 
-    assert list(rule.violations(Resource(type=case.kind, properties=case.keeps))) == []
-    said = list(rule.violations(Resource(type=case.kind, properties=case.breaks)))
-    assert len(said) == 1, "one fault, one violation"
-    assert case.says in said[0]
+    assert list(rule.violations(Resource(type=case.kind, properties=case.compliant))) == []
+    violations = list(rule.violations(Resource(type=case.kind, properties=case.violating)))
+    assert len(violations) == 1, "one fault, one violation"
+    assert case.message in violations[0]
 
 
 @pytest.mark.parametrize("kind", [BUCKET, FSX_LUSTRE, STORAGE_ACCOUNT])
-def test_production_data_must_be_protected_and_other_data_need_not(kind):
+def test_only_production_data_must_be_protected(kind: str) -> None:
     rule = RULES["production-data-is-protected"]
     by_tag = {"tags": {"environment": "prod"}}
 
@@ -390,7 +400,7 @@ def test_production_data_must_be_protected_and_other_data_need_not(kind):
     assert list(rule.violations(Resource(type=kind, properties={}, stack="eks-prod")))
 
 
-def test_production_is_advised_to_name_images_by_digest():
+def test_production_is_advised_to_name_images_by_digest() -> None:
     rule = RULES["production-images-by-digest"]
 
     def violations(stack: str, image: str) -> list[str]:
@@ -406,30 +416,30 @@ def test_production_is_advised_to_name_images_by_digest():
     assert rule.level is Level.ADVISORY
 
 
-def test_a_key_that_lives_for_ever_is_never_right():
+def test_long_lived_credentials_are_always_refused() -> None:
     assert list(
         RULES["no-long-lived-credentials"].violations(Resource(type=ACCESS_KEY, properties={}))
     )
 
 
-def test_tags_of_the_provider_count():
+def test_default_tags_of_the_provider_count() -> None:
     rule, bare = RULES["costs-have-an-owner"], Resource(type=ROLE, properties={}, default_tags=TAGS)
 
     assert not list(rule.violations(bare))
 
 
-def test_a_rule_leaves_other_resources_alone():
+def test_a_rule_ignores_resources_of_other_types() -> None:
     for rule in pack.RULES:
         assert not list(rule.violations(Resource(type="random:index/id:Id", properties={})))
 
 
-def test_every_rule_has_a_case_of_its_own():
+def test_every_rule_has_a_test() -> None:
     covered = {case.rule for case in CASES}
-    apart = {
+    separate = {
         "production-data-is-protected",
         "production-images-by-digest",
         "no-long-lived-credentials",
     }
 
-    assert covered | apart == set(RULES)
-    assert len(pack.RULES) == len(RULES), "two rules of one name"
+    assert covered | separate == set(RULES)
+    assert len(pack.RULES) == len(RULES), "two rules have the same name"

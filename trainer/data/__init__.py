@@ -1,7 +1,7 @@
-"""The data a run trains on: prepared arrays, a folder of photographs, or shards made of one.
+"""Training data: prepared arrays, a folder of photographs, or shards made from one.
 
-Each gives a `Dataset`. Which of them it is, the data folder itself says. Nothing here imports torch:
-the processes that read ahead start in a fraction of a second and stay small.
+Each is a `Dataset`; the content of the data folder determines which one is used. Nothing here imports torch, so that
+the reader processes start in a fraction of a second and stay small.
 """
 
 import difflib
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from everstep.errors import EverstepError
 from trainer.data.arrays import ArrayDataset
-from trainer.data.dataset import Asked, Dataset, Labels
+from trainer.data.dataset import BatchRequest, Dataset, Labels
+from trainer.data.images import open_images
 from trainer.data.loader import read_ahead
-from trainer.data.pictures import open_pictures
 
 PREPARED = ("fashion-mnist",)
 IMAGE_FOLDER = "imagefolder"
@@ -20,7 +20,7 @@ NAMES = (*PREPARED, IMAGE_FOLDER)
 __all__ = [
     "IMAGE_FOLDER",
     "NAMES",
-    "Asked",
+    "BatchRequest",
     "Dataset",
     "Labels",
     "check_name",
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def check_name(name: str) -> str:
-    """The name, if it is one of ours; otherwise an error that names the nearest."""
+    """Return a known name; raise an error with the nearest names for any other."""
     if name in NAMES:
         return name
     near = difflib.get_close_matches(name, NAMES, n=2, cutoff=0.3)
@@ -41,11 +41,11 @@ def check_name(name: str) -> str:
 
 
 def load(name: str, folder: Path, part: str, image_size: int, crop_padding: int = 0) -> Dataset:
-    """The part `train` or `test` of a data set in a folder.
+    """Load the part `train` or `test` of a data set in a folder.
 
     Raises:
-        EverstepError: the folder is missing, empty or damaged; says what to run.
+        EverstepError: the folder is missing, empty or damaged; the message contains the command to run.
     """
     if check_name(name) == IMAGE_FOLDER:
-        return open_pictures(folder, part, image_size)
+        return open_images(folder, part, image_size)
     return ArrayDataset(name, folder, part, crop_padding)

@@ -1,6 +1,6 @@
 """Small images as prepared arrays: Fashion-MNIST.
 
-Memory-mapped, so that a worker that comes back reads nothing that it does not train on.
+The arrays are memory-mapped, so that a restarted worker reads only the samples that it trains on.
 """
 
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from everstep.elastic.sampler import Ids
+from everstep.elastic.data_order.sampler import Ids
 from everstep.errors import EverstepError
 from trainer.augment import Images, crop_and_flip
-from trainer.data.dataset import Asked, Labels
+from trainer.data.dataset import BatchRequest, Labels
 from trainer.data.manifest import MANIFEST_FILE, damaged, read_manifest
 
 
@@ -21,7 +21,7 @@ class ArrayDataset:
     def __init__(self, name: str, folder: Path, part: str, crop_padding: int = 0) -> None:
         self._padding = crop_padding
         manifest = _manifest(name, folder)
-        self.classes = int(manifest["classes"])
+        self.class_count = int(manifest["classes"])
         self.mean, self.deviation = tuple(manifest["mean"]), tuple(manifest["deviation"])
         self.identity = str(manifest["files"][f"{part}-images.npy"]["sha256"])[:16]
         self._images = _mapped(folder / f"{part}-images.npy")
@@ -35,17 +35,17 @@ class ArrayDataset:
         return len(self._images)
 
     def train_batch(self, ids: Ids, seed: int, epoch: int) -> tuple[Images, Labels]:
-        """Augmented images and their labels."""
+        """Return augmented images and their labels."""
         return crop_and_flip(self._images[ids], seed, epoch, ids, self._padding), self._labels[
             ids
         ].astype(np.int64)
 
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
-        """Images as they are and their labels."""
+        """Return unchanged images and their labels."""
         return np.asarray(self._images[ids]), self._labels[ids].astype(np.int64)
 
-    def expect(self, upcoming: Sequence[Asked]) -> None:
-        """Nothing: a batch of such images takes a millisecond."""
+    def prefetch(self, upcoming: Sequence[BatchRequest]) -> None:
+        """Do nothing: a batch of such images takes a millisecond."""
 
 
 def _manifest(name: str, folder: Path) -> dict:  # type: ignore[type-arg] # JSON

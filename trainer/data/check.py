@@ -1,4 +1,4 @@
-"""Tries every picture of a folder or of its shards before anybody trains on them."""
+"""Check of every image of a folder, or of its shards, before training."""
 
 from pathlib import Path
 
@@ -7,24 +7,24 @@ import numpy as np
 from everstep.errors import EverstepError
 from everstep.progress import Progress, Step
 from trainer.data.dataset import PARTS
-from trainer.data.pictures import Pictures, open_pictures
+from trainer.data.images import ImageDataset, open_images
 
 NAMED_FILES = 20  # in an error
-NOTE_EVERY = 2000  # pictures
-_SIZE = 8  # pixels: whether a picture can be read, its size does not decide
+NOTE_EVERY = 2000  # images
+_SIZE = 8  # pixels: any size shows whether a picture can be read
 
 
 def check(folder: Path, progress: Progress) -> str:
-    """Read every picture of both parts; what there is, in words.
+    """Read every image of both parts; return a description of the content.
 
     Raises:
-        EverstepError: some cannot be read; names them.
+        EverstepError: some images cannot be read; the message names them.
     """
-    parts = [open_pictures(folder, part, _SIZE) for part in PARTS]
+    parts = [open_images(folder, part, _SIZE) for part in PARTS]
     bad: list[str] = []
-    with progress.step(f"Trying every picture in {folder}") as step:
-        for pictures in parts:
-            bad += _try_all(pictures, step)
+    with progress.step(f"Checking every image in {folder}") as step:
+        for dataset in parts:
+            bad += _check_all(dataset, step)
     if bad:
         more = f"\n  and {len(bad) - NAMED_FILES} more" if len(bad) > NAMED_FILES else ""
         raise EverstepError(
@@ -33,17 +33,17 @@ def check(folder: Path, progress: Progress) -> str:
             + more,
             "Replace or remove them.",
         )
-    return "\n".join(f"{pictures.part}: {pictures.identity}" for pictures in parts)
+    return "\n".join(f"{dataset.part}: {dataset.identity}" for dataset in parts)
 
 
-def _try_all(pictures: Pictures, step: Step) -> list[str]:
+def _check_all(dataset: ImageDataset, step: Step) -> list[str]:
     bad = []
     into = np.empty((_SIZE, _SIZE, 3), np.uint8)
-    for sample in range(len(pictures)):
+    for sample in range(len(dataset)):
         try:
-            pictures.render(sample, None, into)
+            dataset.render(sample, None, into)
         except EverstepError as error:
             bad.append(error.what)
         if (sample + 1) % NOTE_EVERY == 0:
-            step.note(f"{pictures.part}: {sample + 1} of {len(pictures)}")
+            step.note(f"{dataset.part}: {sample + 1} of {len(dataset)}")
     return bad

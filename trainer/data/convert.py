@@ -1,9 +1,9 @@
-"""Makes shards of a folder of photographs: `python3 -m trainer.prepare --source FOLDER --output FOLDER`.
+"""Conversion of a folder of photographs to shards: `python3 -m trainer.prepare --source FOLDER --output FOLDER`.
 
-Each shard is one piece of work for one process, made of a fixed run of the sorted files. All are
-written into `.<output>.partial` beside the output, each under a name that tells what it was made
-from, so that a conversion that was stopped goes on where it was. With the manifest written the folder
-gets its own name: readers see all of it or nothing.
+Each shard is one task for one process, made from a fixed range of the sorted files. All are written
+to `.<output>.partial` next to the output, each under a name derived from its sources, so that an
+interrupted conversion continues where it stopped. The folder is renamed after the manifest is written:
+readers see all of it or nothing.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from trainer.data.shards import FORMAT, KIND, Index
 from trainer.data.shards import digest_of as digest_of_index
 
 SHARDS_OF_A_PART = 16  # enough to keep many processes busy
-FEWEST_SAMPLES, MOST_SAMPLES = 64, 8192  # in one shard: some 200 MB
+MIN_SAMPLES, MAX_SAMPLES = 64, 8192  # in one shard: some 200 MB
 NAMED_FILES = 20  # in an error
 
 
@@ -47,38 +47,41 @@ class Part:
 def convert(
     source: Path, output: Path, resizing: Resizing, processes: int, progress: Progress
 ) -> str:
-    """Make the shards of `source` in `output`; what was made, in words. Made already, it ends at once.
+    """Make the shards of `source` in `output` unless they exist; return a description of them.
 
     Raises:
-        EverstepError: there are files that are no good JPEG (all are named), or `output` holds others.
+        EverstepError: some files are not valid JPEGs (the message names them), or `output` holds other data.
     """
     parts = [_list_part(source, name) for name in PARTS]
     if parts[0].classes != parts[1].classes:
         raise _other_classes(source, parts[0].classes, parts[1].classes)
     made_from = _made_from(parts, resizing)
-    if found := _found(output, made_from):
+    if found := _existing_output(output, made_from):
         return found
     partial = output.parent / f".{output.name}.partial"
     partial.mkdir(parents=True, exist_ok=True)
-    with _alone_in(partial), progress.step(f"Converting {source} to shards in {output}") as step:
+    with (
+        _exclusive_lock(partial),
+        progress.step(f"Converting {source} to shards in {output}") as step,
+    ):
         works = {part.name: list(_cut(part, source, partial, resizing)) for part in parts}
-        bad = _carry_out([w for some in works.values() for w in some], processes, step)
+        bad = _make_shards([w for some in works.values() for w in some], processes, step)
         if bad and not resizing.skip_bad:
-            raise _bad_files(bad)
+            raise _invalid_files(bad)
         manifest = _manifest(parts, works, made_from, resizing, bad)
         _finish(partial, output, manifest)
-    return _in_words(manifest, output)
+    return _description(manifest, output)
 
 
 def shard_samples(samples: int) -> int:
-    """How many pictures go into one shard: a rule of the set alone, so that another try cuts it the same."""
-    return min(MOST_SAMPLES, max(FEWEST_SAMPLES, -(-samples // SHARDS_OF_A_PART)))
+    """Return the pictures per shard; it depends only on the data set, so that a retry makes the same shards."""
+    return min(MAX_SAMPLES, max(MIN_SAMPLES, -(-samples // SHARDS_OF_A_PART)))
 
 
 def _list_part(source: Path, name: str) -> Part:
-    place = part_folder(source, name)
-    classes = list_classes(place)
-    return Part(name, classes, list(list_files(place, classes)))
+    folder = part_folder(source, name)
+    classes = list_classes(folder)
+    return Part(name, classes, list(list_files(folder, classes)))
 
 
 def _cut(part: Part, source: Path, partial: Path, resizing: Resizing) -> Iterator[Work]:
@@ -92,41 +95,41 @@ def _cut(part: Part, source: Path, partial: Path, resizing: Resizing) -> Iterato
         )
 
 
-def _carry_out(works: Sequence[Work], processes: int, step: Step) -> list[str]:
-    """Make all shards; the bad files, sorted."""
+def _make_shards(works: Sequence[Work], processes: int, step: Step) -> list[str]:
+    """Make all shards; return the invalid files, sorted."""
     bad: list[str] = []
     total, done = sum(len(work.files) for work in works), 0
-    for finished in _all_done(works, min(processes, len(works))):
+    for finished in _finished_shards(works, min(processes, len(works))):
         done += len(finished.work.files)
         bad += finished.bad
-        step.note(f"{done} of {total} files" + (f", {len(bad)} of them bad" if bad else ""))
+        step.note(f"{done} of {total} files" + (f", {len(bad)} of them invalid" if bad else ""))
     return sorted(bad)
 
 
-def _all_done(works: Sequence[Work], processes: int) -> Iterator[Done]:
-    """Each shard as it is finished, in any order."""
+def _finished_shards(works: Sequence[Work], processes: int) -> Iterator[Done]:
+    """Yield each shard when it is finished, in any order."""
     if processes <= 1:
         yield from map(convert_shard, works)
         return
     # Fresh processes: this one may have threads, which a fork would leave behind in any state.
     with ProcessPoolExecutor(
-        processes, mp_context=get_context("spawn"), initializer=_end_at_once
+        processes, mp_context=get_context("spawn"), initializer=_restore_interrupt
     ) as pool:
         try:
             for finished in as_completed([pool.submit(convert_shard, work) for work in works]):
                 yield finished.result()
         except BrokenProcessPool as error:
             raise EverstepError(
-                "a process that converts was killed, perhaps for want of memory",
-                "Run it again with fewer --processes: what is done already stays.",
+                "a conversion process was killed, perhaps because memory ran out",
+                "Run it again with fewer --processes: finished shards are kept.",
             ) from error
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _end_at_once() -> None:
-    """Ctrl-C ends such a process without a word; the first one says what there is to say."""
+def _restore_interrupt() -> None:
+    """Let Ctrl-C end a worker process silently; the main process reports it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -137,7 +140,7 @@ def _manifest(
     resizing: Resizing,
     bad: Sequence[str],
 ) -> dict[str, Any]:
-    """Join the shards' indexes; what the folder holds then."""
+    """Join the shards' indexes and return the manifest."""
     classes = parts[0].classes
     described: dict[str, Any] = {}
     for part in parts:
@@ -147,7 +150,7 @@ def _manifest(
             index["shard"] = number
         whole: Index = np.concatenate(indexes)
         if not len(whole):
-            raise EverstepError(f"not one good picture is in the part {part.name}", "See above.")
+            raise EverstepError(f"there is no valid picture in the part {part.name}", "See above.")
         name = f"{part.name}-index.npy"
         path = done[0].target.with_name(name)
         save(path, whole)
@@ -173,30 +176,30 @@ def _manifest(
 
 
 def _finish(partial: Path, output: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest, give the folder its name, and remove what the manifest does not name."""
+    """Write the manifest, rename the folder, and remove files that the manifest does not name."""
     named = {MANIFEST_FILE}
     for part in manifest["parts"].values():
         named |= {part["index"], *part["files"]}
-    aside = partial / f"{MANIFEST_FILE}.tmp"
-    with aside.open("w") as file:
+    temporary = partial / f"{MANIFEST_FILE}.tmp"
+    with temporary.open("w") as file:
         json.dump(manifest, file, indent=1)
-    sync(aside)
-    aside.rename(partial / MANIFEST_FILE)
+    sync(temporary)
+    temporary.rename(partial / MANIFEST_FILE)
     with contextlib.suppress(FileNotFoundError):
         output.rmdir()  # an empty folder may have been made beforehand
     partial.rename(output)
     sync(output.parent)
-    # Not sooner: should this be stopped, nothing needs to be made again.
+    # Only now: after an interruption before this point, no shard needs to be made again.
     for path in output.iterdir():
         if path.name not in named:
             path.unlink()
 
 
-def _found(output: Path, made_from: str) -> str:
-    """What is in the output already, in words; "" where nothing is."""
+def _existing_output(output: Path, made_from: str) -> str:
+    """Return a description of existing output; "" if there is none."""
     manifest = read_manifest(output)
     if manifest is not None and manifest.get("made_from") == made_from:
-        return _in_words(manifest, output)
+        return _description(manifest, output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise EverstepError(
             f"{output} holds something else, or shards of other files or of another size",
@@ -205,17 +208,17 @@ def _found(output: Path, made_from: str) -> str:
     return ""
 
 
-def _in_words(manifest: dict[str, Any], output: Path) -> str:
+def _description(manifest: dict[str, Any], output: Path) -> str:
     parts = manifest["parts"]
     counts = " and ".join(f"{parts[name]['samples']} {name}" for name in PARTS)
     size = sum(sum(part["bytes"]) for part in parts.values())
-    skipped = f", {len(manifest['skipped'])} bad files left out" if manifest["skipped"] else ""
+    skipped = f", {len(manifest['skipped'])} invalid files skipped" if manifest["skipped"] else ""
     return f"{output} holds {counts} pictures in {len(manifest['classes'])} classes, {size / 1e6:.1f} MB{skipped}"
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Nobody else writes there meanwhile; the lock ends with the process, however it ends."""
+def _exclusive_lock(folder: Path) -> Iterator[None]:
+    """Lock the folder against other writers; the lock ends with the process, however it ends."""
     with (folder / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -234,11 +237,11 @@ def _key(content: list[Any]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _bad_files(bad: Sequence[str]) -> EverstepError:
+def _invalid_files(bad: Sequence[str]) -> EverstepError:
     more = f"\n  and {len(bad) - NAMED_FILES} more" if len(bad) > NAMED_FILES else ""
     return EverstepError(
-        f"{len(bad)} file(s) are no good JPEG:\n  " + "\n  ".join(bad[:NAMED_FILES]) + more,
-        "Replace or remove them, or leave them out with --skip-bad. What is converted already stays.",
+        f"{len(bad)} file(s) are not valid JPEGs:\n  " + "\n  ".join(bad[:NAMED_FILES]) + more,
+        "Replace or remove them, or skip them with --skip-bad. Finished shards are kept.",
     )
 
 
@@ -246,5 +249,5 @@ def _other_classes(source: Path, train: Sequence[str], test: Sequence[str]) -> E
     differ = sorted(set(train) ^ set(test))
     return EverstepError(
         f"the parts of {source} have different classes; only one has {', '.join(map(repr, differ[:10]))}",
-        "Give both the same folders: a class's label is the place of its name.",
+        "Give both the same folders: the label of a class is the position of its name.",
     )

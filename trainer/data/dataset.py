@@ -1,4 +1,4 @@
-"""What a training loop asks of a data set, whatever it is stored as."""
+"""Interface between the training loop and a data set."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from everstep.elastic.sampler import Ids
+from everstep.elastic.data_order.sampler import Ids
 from trainer.augment import Images
 
 Labels = npt.NDArray[np.int64]
@@ -15,8 +15,8 @@ PARTS = ("train", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A batch that will be asked for: the arguments of `train_batch`; `test_batch` needs the ids alone."""
+class BatchRequest:
+    """An upcoming batch: the arguments of `train_batch`; `test_batch` uses only the ids."""
 
     ids: Ids
     seed: int = 0
@@ -26,23 +26,23 @@ class Asked:
 class Dataset(Protocol):
     """One part (train or test) of a data set: uint8 images (n, height, width, channels) by sample id."""
 
-    classes: int
+    class_count: int
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
-    identity: str  # changes when the data changes; stands in every checkpoint
+    identity: str  # changes when the data changes; part of every checkpoint
 
     def __len__(self) -> int:
-        """Samples."""
+        """Return the number of samples."""
 
     def train_batch(self, ids: Ids, seed: int, epoch: int) -> tuple[Images, Labels]:
-        """Augmented images and their labels; a pure function of its arguments."""
+        """Return augmented images and their labels; a pure function of its arguments."""
 
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
-        """Images as they are and their labels."""
+        """Return unchanged images and their labels."""
 
-    def expect(self, upcoming: Sequence[Asked]) -> None:
-        """What will be asked for next, in this order: it may be read ahead.
+    def prefetch(self, upcoming: Sequence[BatchRequest]) -> None:
+        """Read the next batches ahead, in order.
 
-        Only a hint. What was expected before and is not any more, since the group has changed, is
-        forgotten; what is asked for unexpectedly is read when it is asked for.
+        This is only a hint. Samples that are no longer requested after a change of the group are dropped;
+        others are read on request.
         """

@@ -1,4 +1,4 @@
-"""From bytes to what a model computes with. Apart from the rest, which needs no torch."""
+"""Conversion of image bytes to model input. A separate module, because the others do not import torch."""
 
 import numpy as np
 import torch
@@ -8,9 +8,9 @@ from trainer.data.dataset import Dataset
 
 
 class Prepare:
-    """Turns uint8 images into what a model takes, on the model's own device.
+    """Conversion of uint8 images to model input, on the model's device.
 
-    Images have 1 or 3 channels; grey ones are repeated, since every model here takes three.
+    Images have 1 or 3 channels; a grey channel is repeated, because every model has three input channels.
     """
 
     def __init__(self, dataset: Dataset, device: torch.device, layout: torch.memory_format) -> None:
@@ -19,10 +19,10 @@ class Prepare:
         self._scale = 1 / (torch.tensor(dataset.deviation, device=device) * 255)
 
     def __call__(self, images: Images) -> torch.Tensor:
-        """Shape (n, height, width, channels) uint8 to (n, 3, height, width) float."""
+        """Convert uint8 of shape (n, height, width, channels) to float of shape (n, 3, height, width)."""
         pixels = torch.from_numpy(np.ascontiguousarray(images)).to(self._device, non_blocking=True)
         count, height, width, channels = pixels.shape
-        # Whole rows at a time, in place: a fifth of the time that the three channels apart would take.
+        # Whole rows at a time, in place: a fifth of the time that separate channels would take.
         rows = pixels.view(count, height, width * channels).float()
         rows.sub_(self._mean.repeat(width)).mul_(self._scale.repeat(width))
         scaled = rows.view(count, height, width, channels).permute(0, 3, 1, 2)

@@ -1,6 +1,6 @@
 """A folder of photographs as torchvision's ImageFolder reads it: train/<class>/..., and test/ or val/.
 
-The order of samples is the order of their names, so that every worker has the same ids.
+Samples are ordered by name, so that every worker has the same ids.
 """
 
 import hashlib
@@ -38,71 +38,71 @@ class FolderSource:
         self.identity = describe(len(files), len(classes), digest_of(files))
 
     def read(self, sample: int) -> Encoded:
-        """The bytes of one file."""
+        """Return the bytes of one file."""
         data = np.fromfile(self._folder / self._files[sample].path, np.uint8)
         if not len(data):
             raise ValueError("it is empty")
         return data
 
     def name(self, sample: int) -> str:
-        """The file."""
+        """Return the path of the file."""
         return str(self._folder / self._files[sample].path)
 
 
 def open_folder(folder: Path, part: str) -> FolderSource:
-    """The pictures of one part.
+    """Return the pictures of one part.
 
     Raises:
-        EverstepError: there is no such folder, or no picture in it.
+        EverstepError: the folder does not exist or contains no picture.
     """
-    place = part_folder(folder, part)
-    classes = list_classes(place)
-    files = [file for file in list_files(place, classes) if file.path.lower().endswith(SUFFIXES)]
+    root = part_folder(folder, part)
+    classes = list_classes(root)
+    files = [file for file in list_files(root, classes) if file.path.lower().endswith(SUFFIXES)]
     if not files:
-        raise _nothing_in(place)
-    return FolderSource(place, files, classes)
+        raise _no_images(root)
+    return FolderSource(root, files, classes)
 
 
 def part_folder(folder: Path, part: str) -> Path:
-    """Where a part lies; what is evaluated may be called test or val."""
+    """Return the folder of a part; the evaluation part may be called test or val."""
     names = _TEST_NAMES if part in _TEST_NAMES else (part,)
     return next((folder / name for name in names if (folder / name).is_dir()), folder / names[0])
 
 
-def list_classes(place: Path) -> list[str]:
-    """Names of the classes, in the order of their labels.
+def list_classes(root: Path) -> list[str]:
+    """Return the names of the classes in the order of their labels.
 
     Raises:
-        EverstepError: there is no such folder, or none in it.
+        EverstepError: the folder does not exist or contains no class.
     """
-    if not place.is_dir():
+    if not root.is_dir():
         raise EverstepError(
-            f"the data folder {place} does not exist",
-            f"Put images under {place}/<class>/, for instance {place}/cat/1.jpg, or name a folder that "
+            f"the data folder {root} does not exist",
+            f"Put images under {root}/<class>/, for instance {root}/cat/1.jpg, or name a folder that "
             "`python3 -m trainer.prepare` has written.",
         )
-    with os.scandir(place) as entries:
+    with os.scandir(root) as entries:
         classes = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
     if not classes:
-        raise _nothing_in(place)
+        raise _no_images(root)
     return classes
 
 
-def list_files(place: Path, classes: Sequence[str]) -> Iterator[File]:
-    """Every file of every class in a fixed order, hidden ones left out."""
+def list_files(root: Path, classes: Sequence[str]) -> Iterator[File]:
+    """Yield every file of every class in a fixed order, without hidden files."""
     for label, name in enumerate(classes):
-        found = sorted(_walk(str(place / name)))
+        found = sorted(_walk(str(root / name)))
         for path, size in found:
-            yield File(os.path.relpath(path, place), label, size)
+            yield File(os.path.relpath(path, root), label, size)
 
 
 def describe(samples: int, classes: int, digest: str) -> str:
-    """What a part is, in words that say what differs when they differ."""
+    """Return a description of a part; two descriptions show the difference between parts."""
     return f"{samples} images in {classes} classes, contents {digest[:16]}"
 
 
 def digest_of(files: Sequence[File]) -> str:
-    """Of the names and sizes: to read every byte at each start of a worker would take longer than the start."""
+    """Return a digest of names and sizes; reading every byte would take longer than a worker's start."""
     whole = hashlib.sha256()
     for file in files:
         whole.update(f"{file.path}\0{file.bytes}\n".encode(errors="surrogateescape"))
@@ -120,8 +120,8 @@ def _walk(folder: str) -> Iterator[tuple[str, int]]:
                 yield entry.path, entry.stat().st_size
 
 
-def _nothing_in(place: Path) -> EverstepError:
+def _no_images(root: Path) -> EverstepError:
     return EverstepError(
-        f"the data folder {place} has no image in a folder per class",
-        f"Put images under {place}/<class>/, for instance {place}/cat/1.jpg.",
+        f"the data folder {root} has no image in a folder per class",
+        f"Put images under {root}/<class>/, for instance {root}/cat/1.jpg.",
     )

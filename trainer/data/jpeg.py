@@ -1,9 +1,8 @@
-"""Reading JPEG files with OpenCV: their sizes, and no more of their pixels than are needed.
+"""JPEG decoding with OpenCV: sizes from headers, and pixels at a reduced scale.
 
-A JPEG stores cosines, and a decoder that wants half the size computes a quarter of the pixels. Why
-OpenCV and not PIL: it decodes at twice the speed and cuts, scales and mirrors without copying rows
-into Python objects. OpenCV turns photographs by their EXIF orientation unless told not to; PIL and
-torchvision leave them, and so does this.
+A JPEG stores cosine coefficients, so decoding at half the size computes a quarter of the pixels. OpenCV
+decodes twice as fast as PIL, and crops, scales and mirrors without copying rows into Python objects.
+OpenCV applies the EXIF orientation unless a flag forbids it; PIL, torchvision and this module do not.
 """
 
 import functools
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from everstep.errors import EverstepError
 
 Encoded = npt.NDArray[np.uint8]  # a file's bytes, shape (bytes,)
-Pixels = npt.NDArray[np.uint8]  # shape (height, width, 3), blue first as OpenCV has it
+Pixels = npt.NDArray[np.uint8]  # shape (height, width, 3), blue first: OpenCV's order
 
 REDUCTIONS = (8, 4, 2)  # by which the decoder can divide both sides
 
@@ -26,14 +25,14 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {
     0xC4,
     0xC8,
     0xCC,
-}  # where a frame's size stands: ITU T.81, table B.1
+}  # markers of segments with the frame size: ITU T.81, table B.1
 _FRAME_BYTES = 5  # precision, height, width
 _TAIL_BYTES = 4096  # a camera may pad a file after its end
 
 
 @functools.cache
 def opencv() -> ModuleType:
-    """The module cv2, set to one thread: parallelism is the processes'.
+    """Return the module cv2, limited to one thread: reader processes run in parallel.
 
     Raises:
         EverstepError: it is not installed.
@@ -43,23 +42,22 @@ def opencv() -> ModuleType:
     except ImportError as error:
         raise EverstepError(
             f"this data set needs OpenCV to read photographs, and Python has no module cv2: {error}",
-            "Install opencv-python-headless; the trainer's image has it when it is built with "
-            "`--build-arg OPENCV=yes`.",
+            "Install opencv-python-headless, as in requirements/trainer.txt; the trainer's image has it.",
         ) from error
     cv2.setNumThreads(0)
     return cv2
 
 
 def is_jpeg(data: Encoded) -> bool:
-    """Whether the bytes begin as a JPEG does."""
+    """Return True if the bytes begin with a JPEG signature."""
     return data[:2].tobytes() == _START
 
 
 def frame_size(data: Encoded) -> tuple[int, int]:
-    """Width and height in pixels, from the header alone.
+    """Return width and height in pixels from the header.
 
     Raises:
-        ValueError: these are not the bytes of a whole JPEG; says why.
+        ValueError: the bytes are not a complete JPEG; the message contains the reason.
     """
     if not is_jpeg(data):
         raise ValueError("it is not a JPEG")
@@ -70,12 +68,12 @@ def frame_size(data: Encoded) -> tuple[int, int]:
     if not all(size):
         raise ValueError("it has no frame header")
     if _END not in data[-_TAIL_BYTES:].tobytes():
-        raise ValueError("it is cut off: its end is missing")
+        raise ValueError("it is truncated: its end is missing")
     return size
 
 
 def _segments(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Kind and content of each segment before the pixels."""
+    """Yield kind and content of each segment before the pixels."""
     at = 2
     while at + 4 <= len(data):
         if data[at] != _MARKER:
@@ -92,12 +90,12 @@ def _segments(data: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 
 def reduction_for(width: int, height: int, size: int) -> int:
-    """The most by which a picture may be divided while decoding, so that these pixels still fill `size`."""
+    """Return the largest decoding divisor with which these pixels still fill `size`."""
     return next((by for by in REDUCTIONS if min(width, height) >= by * size), 1)
 
 
 def decode(data: Encoded, reduction: int = 1) -> Pixels:
-    """The pixels, both sides divided by `reduction` and rounded up.
+    """Return the pixels, both sides divided by `reduction` and rounded up.
 
     Raises:
         ValueError: OpenCV cannot decode it.

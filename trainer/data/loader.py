@@ -1,12 +1,12 @@
-"""Reads ahead: processes that decode what the next step will ask for, while this one computes.
+"""Read-ahead: processes that decode the images of the next steps while this process computes.
 
-A worker keeps its readers for life. What is read ahead is named by (part, sample, chance), never by a
-rank or a step: when the group changes, what the worker still needs is kept, the rest is forgotten, and
-nothing has to be torn down. Which process reads a picture decides nothing about it.
+The readers live as long as their worker. An image is identified by (part, sample, random word), never by a
+rank or a step: when the group changes, images that are still needed are kept, the others are discarded,
+and the processes continue. The result does not depend on the process that reads an image.
 
-Why not torch's DataLoader: its sampler is fixed when an epoch begins, its processes die with a change
-of it, and a change of the group would throw away what they hold. Why no thread in this process: one
-step in Python of a reader would hold up the training's own.
+torch's DataLoader does not fit: its sampler is fixed when an epoch begins, a new sampler ends its
+processes, and a change of the group would discard their images. Threads in this process would compete
+with the training for the interpreter lock.
 """
 
 import heapq
@@ -22,64 +22,64 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from everstep.elastic.sampler import Ids
+from everstep.elastic.data_order.sampler import Ids
 from everstep.errors import EverstepError
-from trainer.augment import Images, chances
-from trainer.data.dataset import PARTS, Asked, Dataset, Labels
-from trainer.data.pictures import Pictures
-from trainer.data.wire import ANSWER, GOOD, MOST_SLOTS, TASK, Opening, from_slot
+from trainer.augment import Images, random_words
+from trainer.data.dataset import PARTS, BatchRequest, Dataset, Labels
+from trainer.data.images import ImageDataset
+from trainer.data.protocol import ANSWER, GOOD, MAX_SLOTS, TASK, Opening, from_slot
 
 log = logging.getLogger(__name__)
 
 PROGRAM = (sys.executable, "-m", "trainer.data.reader")
-MOST_BYTES = 512 << 20  # of shared memory; only what was ever in use is taken
-REFILL = 32  # images between two looks whether there are slots again
-DEATHS = 3  # of a reader with the same picture in hand: then it is the picture
+MAX_BYTES = 512 << 20  # of shared memory; only used pages are allocated
+REFILL = 32  # images between two checks for free slots
+MAX_CRASHES = 3  # of readers in a row without an answer, before the current image is reported
 
-Key = tuple[int, int, int]  # part, sample, chance: all that decides an image
+Key = tuple[int, int, int]  # part, sample, random word: they determine an image
 
 
 @dataclass
 class _Reader:
-    """One process, and what it has been given and not answered: slots with their keys, in order."""
+    """A reader process and its pending tasks: slots with their keys, in order."""
 
     process: "subprocess.Popen[bytes]"
-    given: dict[int, Key] = field(default_factory=dict)
+    pending: dict[int, Key] = field(default_factory=dict)
     rest: bytes = b""
-    deaths: int = 0  # since it last answered
+    crashes: int = 0  # in a row without an answer
 
     def send(self, tasks: Sequence[tuple[int, Key]]) -> None:
-        """Give it more to do."""
+        """Send more tasks to the process."""
         assert self.process.stdin is not None  # noqa: S101 - it was started with a pipe
-        self.given.update(tasks)
+        self.pending.update(tasks)
         record = b"".join(TASK.pack(slot, *key) for slot, key in tasks)
         with suppress(BrokenPipeError):
             self.process.stdin.write(record)
 
 
 class Readers:
-    """Reading processes and the memory that they write into.
+    """Reader processes and the memory that they write to.
 
     Args:
-        train: one part, as this process sees it.
-        test: the other.
-        count: of processes.
-        slots: images that may be read ahead or be under way.
-        program: what each of them runs.
+        train: the training part.
+        test: the test part.
+        count: number of processes.
+        slots: maximum number of images read ahead or in progress.
+        program: command line of each process.
     """
 
     def __init__(
         self,
-        train: Pictures,
-        test: Pictures,
+        train: ImageDataset,
+        test: ImageDataset,
         count: int,
         slots: int,
         program: Sequence[str] = PROGRAM,
     ) -> None:
         self._parts, self._program = (train, test), program
         slot_bytes = train.size * train.size * 3
-        self._slots = max(2 * count, min(slots, MOST_SLOTS, MOST_BYTES // slot_bytes))
-        # Without a name: /dev/shm of a container may be tiny, and nothing is left behind by anybody.
+        self._slots = max(2 * count, min(slots, MAX_SLOTS, MAX_BYTES // slot_bytes))
+        # Anonymous: /dev/shm of a container may be tiny, and nothing remains after the process.
         self._file = os.memfd_create("everstep-images")
         os.ftruncate(self._file, self._slots * slot_bytes)
         self._memory = mmap.mmap(self._file, self._slots * slot_bytes)
@@ -88,41 +88,41 @@ class Readers:
         self._slot_of: dict[Key, int] = {}
         self._ready: set[Key] = set()
         self._failed: dict[Key, EverstepError] = {}
-        self._forgotten: set[Key] = set()  # under way, and wanted by nobody any more
+        self._cancelled: set[Key] = set()  # in progress, but no longer requested
         self._selector = selectors.DefaultSelector()
         self._readers = [self._start() for _ in range(count)]
 
     @property
     def processes(self) -> list[int]:
-        """Their ids."""
+        """Ids of the processes."""
         return [reader.process.pid for reader in self._readers]
 
-    def expect(self, part: int, keys: Sequence[Key]) -> None:
-        """These of a part are wanted next, in this order; others of the part are not any more."""
+    def prefetch(self, part: int, keys: Sequence[Key]) -> None:
+        """Set the images of a part to read next, in order; discard others of the part."""
         wanted = set(keys)
-        self._forget([k for k in self._slot_of if k[0] == part and k not in wanted])
+        self._cancel([k for k in self._slot_of if k[0] == part and k not in wanted])
         self._collect(wait=False)
-        self._ask(keys)
+        self._assign(keys)
 
     def take(self, keys: Sequence[Key]) -> Images:
-        """These images, shape (n, size, size, 3), in this order.
+        """Return these images in order, shape (n, size, size, 3).
 
         Raises:
-            EverstepError: a picture cannot be read; names it.
+            EverstepError: an image cannot be read; the message names it.
         """
         images = np.empty((len(keys), *self._images.shape[1:]), np.uint8)
-        asked = self._ask(keys)
-        for place, key in enumerate(keys):
-            if asked < len(keys) and place % REFILL == 0:
-                asked += self._ask(keys[asked:])
+        assigned = self._assign(keys)
+        for position, key in enumerate(keys):
+            if assigned < len(keys) and position % REFILL == 0:
+                assigned += self._assign(keys[assigned:])
             while key not in self._ready:
                 if key not in self._slot_of:
-                    self._make_room(keys[place:])
-                    self._ask(keys[place:])
+                    self._free_slots(keys[position:])
+                    self._assign(keys[position:])
                 self._collect(wait=key not in self._ready)
             if key in self._failed:
                 raise self._failed[key]
-            images[place] = self._images[self._slot_of[key]]
+            images[position] = self._images[self._slot_of[key]]
             self._release(key)
         return images
 
@@ -139,14 +139,14 @@ class Readers:
 
     # --- slots ---
 
-    def _ask(self, keys: Sequence[Key]) -> int:
-        """Have those read that nobody reads yet, as far as there are slots; for how many there were."""
+    def _assign(self, keys: Sequence[Key]) -> int:
+        """Assign unread samples to readers while slots are free; return how many were assigned."""
         new: list[list[tuple[int, Key]]] = [[] for _ in self._readers]
-        loads = [(len(reader.given), number) for number, reader in enumerate(self._readers)]
+        loads = [(len(reader.pending), number) for number, reader in enumerate(self._readers)]
         heapq.heapify(loads)
-        asked = 0
+        assigned = 0
         for key in keys:
-            self._forgotten.discard(key)
+            self._cancelled.discard(key)
             if key not in self._slot_of:
                 if not self._free:
                     break
@@ -154,24 +154,24 @@ class Readers:
                 load, number = loads[0]
                 heapq.heapreplace(loads, (load + 1, number))
                 new[number].append((self._slot_of[key], key))
-            asked += 1
+            assigned += 1
         for reader, tasks in zip(self._readers, new, strict=True):
             if tasks:
                 reader.send(tasks)
-        return asked
+        return assigned
 
-    def _forget(self, keys: Sequence[Key]) -> None:
+    def _cancel(self, keys: Sequence[Key]) -> None:
         for key in keys:
             if key in self._ready:
                 self._release(key)
             else:
-                self._forgotten.add(key)
+                self._cancelled.add(key)
 
-    def _make_room(self, keys: Sequence[Key]) -> None:
-        """Where everything is taken by what is wanted later, that has to go: half of it at least."""
+    def _free_slots(self, keys: Sequence[Key]) -> None:
+        """Free at least half of the slots if images for later use occupy all of them."""
         if not self._free:
             wanted = set(keys[: self._slots // 2])
-            self._forget([key for key in self._slot_of if key not in wanted])
+            self._cancel([key for key in self._slot_of if key not in wanted])
 
     def _release(self, key: Key) -> None:
         self._ready.discard(key)
@@ -181,29 +181,29 @@ class Readers:
     # --- answers ---
 
     def _collect(self, *, wait: bool) -> None:
-        """Take the answers that are there; `wait` for one at least."""
+        """Process the available answers; `wait` for at least one."""
         for selected, _ in self._selector.select(None if wait else 0):
             reader: _Reader = selected.data
             data = os.read(selected.fd, 1024 * ANSWER.size)
             if not data:
                 self._replace(reader)
                 continue
-            reader.deaths = 0
+            reader.crashes = 0
             reader.rest += data
             whole = len(reader.rest) // ANSWER.size * ANSWER.size
             for slot, state in ANSWER.iter_unpack(reader.rest[:whole]):
-                self._answered(reader.given.pop(slot), slot, state)
+                self._complete(reader.pending.pop(slot), slot, state)
             reader.rest = reader.rest[whole:]
 
-    def _answered(self, key: Key, slot: int, state: int) -> None:
-        if key in self._forgotten:
-            self._forgotten.discard(key)
+    def _complete(self, key: Key, slot: int, state: int) -> None:
+        if key in self._cancelled:
+            self._cancelled.discard(key)
             self._release(key)
             return
         self._ready.add(key)
-        if state != GOOD:  # told when it is its turn, if it is ever wanted
-            what, _, remedy = from_slot(self._images[slot].tobytes()).partition("\n")
-            self._failed[key] = EverstepError(what, remedy)
+        if state != GOOD:  # raised when the sample is taken, if it ever is
+            what, _, fix = from_slot(self._images[slot].tobytes()).partition("\n")
+            self._failed[key] = EverstepError(what, fix)
 
     # --- processes ---
 
@@ -230,26 +230,24 @@ class Readers:
         return reader
 
     def _replace(self, dead: _Reader) -> None:
-        """Start another one in the place of a process that has ended, with the same to do."""
+        """Replace an ended process and send its tasks to the new one."""
         assert dead.process.stdin is not None and dead.process.stdout is not None  # noqa: S101, PT018
         self._selector.unregister(dead.process.stdout)
         dead.process.stdout.close()
         with suppress(BrokenPipeError):
             dead.process.stdin.close()
         code = dead.process.wait()
-        log.warning(
-            "a reading process ended with %d %s; another takes its place", code, self._names(dead)
-        )
-        if dead.deaths + 1 >= DEATHS:
-            raise _deadly(self._names(dead), code)
+        if dead.crashes + 1 >= MAX_CRASHES:
+            raise _crash_error(self._location(dead), code)
+        log.warning("a reader process %s %s: replacing it", _ending(code), self._location(dead))
         successor = self._start()
-        successor.deaths = dead.deaths + 1
+        successor.crashes = dead.crashes + 1
         self._readers[self._readers.index(dead)] = successor
-        if dead.given:
-            successor.send(list(dead.given.items()))
+        if dead.pending:
+            successor.send(list(dead.pending.items()))
 
-    def _names(self, reader: _Reader) -> str:
-        for part, sample, _ in reader.given.values():
+    def _location(self, reader: _Reader) -> str:
+        for part, sample, _ in reader.pending.values():
             return f"at {self._parts[part].name(sample)}"
         return "before it read anything"
 
@@ -257,62 +255,67 @@ class Readers:
 class Loader:
     """One part of a data set, read ahead."""
 
-    def __init__(self, readers: Readers, pictures: Pictures) -> None:
-        self._readers, self._pictures = readers, pictures
-        self._part = PARTS.index(pictures.part)
-        self.classes, self.identity = pictures.classes, pictures.identity
-        self.mean, self.deviation = pictures.mean, pictures.deviation
+    def __init__(self, readers: Readers, dataset: ImageDataset) -> None:
+        self._readers, self._dataset = readers, dataset
+        self._part = PARTS.index(dataset.part)
+        self.class_count, self.identity = dataset.class_count, dataset.identity
+        self.mean, self.deviation = dataset.mean, dataset.deviation
 
     def __len__(self) -> int:
-        return len(self._pictures)
+        return len(self._dataset)
 
     def train_batch(self, ids: Ids, seed: int, epoch: int) -> tuple[Images, Labels]:
-        """A random part of each picture, scaled to the size, half of them mirrored."""
-        return self._take(Asked(ids=ids, seed=seed, epoch=epoch))
+        """Return a random crop of each image, scaled to the size, half of them mirrored."""
+        return self._take(BatchRequest(ids=ids, seed=seed, epoch=epoch))
 
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
-        """The middle of each picture, scaled to the size."""
-        return self._take(Asked(ids=ids))
+        """Return the centre crop of each image, scaled to the size."""
+        return self._take(BatchRequest(ids=ids))
 
-    def expect(self, upcoming: Sequence[Asked]) -> None:
-        """What will be asked for next, in this order."""
-        self._readers.expect(self._part, [key for asked in upcoming for key in self._keys(asked)])
+    def prefetch(self, upcoming: Sequence[BatchRequest]) -> None:
+        """Read the next batches ahead, in order."""
+        self._readers.prefetch(
+            self._part, [key for request in upcoming for key in self._keys(request)]
+        )
 
     def close(self) -> None:
-        """End the processes, the other part's too."""
+        """End the processes, which both parts share."""
         self._readers.close()
 
-    def _take(self, asked: Asked) -> tuple[Images, Labels]:
-        return self._readers.take(self._keys(asked)), self._pictures.labels(asked.ids)
+    def _take(self, request: BatchRequest) -> tuple[Images, Labels]:
+        return self._readers.take(self._keys(request)), self._dataset.labels(request.ids)
 
-    def _keys(self, asked: Asked) -> list[Key]:
-        samples = asked.ids.tolist()
-        if self._pictures.part != "train":  # the middle: no chance in it
+    def _keys(self, request: BatchRequest) -> list[Key]:
+        samples = request.ids.tolist()
+        if self._dataset.part != "train":  # the centre crop is not random
             return [(self._part, sample, 0) for sample in samples]
-        drawn = chances(asked.seed, asked.epoch, asked.ids).tolist()
-        return [(self._part, *pair) for pair in zip(samples, drawn, strict=True)]
+        words = random_words(request.seed, request.epoch, request.ids).tolist()
+        return [(self._part, *pair) for pair in zip(samples, words, strict=True)]
 
 
 def read_ahead(
-    train: Dataset, test: Dataset, workers: int, global_batch: int
+    train: Dataset, test: Dataset, readers: int, global_batch: int
 ) -> tuple[Dataset, Dataset]:
-    """The same parts, read by processes of their own; as they are where that would not pay.
+    """Return the parts with read-ahead by separate processes; unchanged if that has no benefit.
 
     Args:
-        train: one part.
-        test: the other.
-        workers: processes; 0: none.
-        global_batch: samples of a step; two of them are held, should this worker be alone.
+        train: the training part.
+        test: the test part.
+        readers: number of processes; 0 for none.
+        global_batch: samples per step; memory is sized for two steps of a single worker.
     """
-    if not workers or not isinstance(train, Pictures) or not isinstance(test, Pictures):
+    if not readers or not isinstance(train, ImageDataset) or not isinstance(test, ImageDataset):
         return train, test
-    readers = Readers(train, test, workers, 2 * global_batch)
-    return Loader(readers, train), Loader(readers, test)
+    shared = Readers(train, test, readers, 2 * global_batch)
+    return Loader(shared, train), Loader(shared, test)
 
 
-def _deadly(where: str, code: int) -> EverstepError:
-    ended = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+def _crash_error(where: str, code: int) -> EverstepError:
     return EverstepError(
-        f"a process that reads pictures {ended} {DEATHS} times {where}",
-        "Look at that file, and whether there is memory enough; --loader-workers 0 reads without such processes.",
+        f"reader processes failed {MAX_CRASHES} times in a row {where}; the last one {_ending(code)}",
+        "Check that file and the available memory; --loader-workers 0 reads without such processes.",
     )
+
+
+def _ending(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"

@@ -1,4 +1,4 @@
-"""The file that says what a folder of prepared data holds. It is written last: without it nothing is there."""
+"""Manifest of a folder of prepared data. It is written last: a folder without it is incomplete."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ MANIFEST_FILE = "manifest.json"
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """What `folder` holds, or None where nothing says so.
+    """Return the manifest of `folder`, or None if there is none.
 
     Raises:
         EverstepError: the manifest cannot be read.
@@ -27,7 +27,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def damaged(folder: Path, what: str) -> EverstepError:
-    """Prepared data that are not what they were."""
+    """Return the error for prepared data that have changed."""
     return EverstepError(
         f"the prepared data in {folder} is damaged: {what}",
         "Remove the folder and run `python3 -m trainer.prepare` again.",

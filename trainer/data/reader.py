@@ -1,9 +1,8 @@
-"""A process that reads pictures ahead for one worker: `python3 -m trainer.data.reader OPENING`.
+"""Process that reads images ahead for one worker: `python3 -m trainer.data.reader OPENING`.
 
-It belongs to its worker and to nothing else: to no process group of torch's, and to no generation. A
-change of the group only changes what it is asked for. It ends when its worker does, however that one
-ends, since a pipe that nobody holds the other end of says so; told to stop by a signal that is meant
-for the whole pod, it goes on, since its worker still has a step to finish.
+It belongs to no process group of torch and to no generation: a change of the group only changes its
+tasks. It ends with its worker, because its pipe is then closed. It ignores the termination signal of
+the pod, because its worker still has to finish a step.
 """
 
 import mmap
@@ -17,16 +16,18 @@ import numpy as np
 from everstep.errors import EverstepError
 from trainer.augment import Images
 from trainer.data.dataset import PARTS
-from trainer.data.pictures import Pictures, open_pictures
-from trainer.data.wire import ANSWER, BAD, GOOD, TASK, Opening, to_slot
+from trainer.data.images import ImageDataset, open_images
+from trainer.data.protocol import ANSWER, BAD, GOOD, TASK, Opening, to_slot
 
 
 def main() -> None:
-    """Serve until there is no worker any more."""
+    """Serve until the worker ends."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     answers = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints is no answer
+    os.dup2(
+        sys.stderr.fileno(), sys.stdout.fileno()
+    )  # output of libraries must not mix with the results
     opening = Opening.from_argument(sys.argv[1])
     whole = opening.slots * opening.slot_bytes
     memory = mmap.mmap(opening.memory, whole)
@@ -34,36 +35,36 @@ def main() -> None:
     try:
         serve(sys.stdin.fileno(), answers, Parts(opening), slots)
     except BrokenPipeError:
-        os._exit(0)  # nobody is there to be told
+        os._exit(0)  # the parent has ended
 
 
 class Parts:
-    """The parts of the data set, each opened when it is first asked for."""
+    """The parts of the data set, each opened on first use."""
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
-        self._open: dict[int, Pictures] = {}
+        self._open: dict[int, ImageDataset] = {}
 
-    def render(self, part: int, sample: int, chance: int, into: Images) -> None:
+    def render(self, part: int, sample: int, random_word: int, into: Images) -> None:
         """Write one image."""
-        pictures = self._open.get(part) or self._open_part(part)
-        pictures.render(sample, chance if PARTS[part] == "train" else None, into)
+        dataset = self._open.get(part) or self._open_part(part)
+        dataset.render(sample, random_word if PARTS[part] == "train" else None, into)
 
-    def _open_part(self, part: int) -> Pictures:
+    def _open_part(self, part: int) -> ImageDataset:
         opening = self._opening
-        pictures = open_pictures(Path(opening.folder), PARTS[part], opening.size)
-        if pictures.identity != opening.identities[part]:
+        dataset = open_images(Path(opening.folder), PARTS[part], opening.size)
+        if dataset.identity != opening.identities[part]:
             raise EverstepError(
                 f"the data in {opening.folder} have changed since this worker started: "
-                f"{opening.identities[part]} then, {pictures.identity} now",
-                "Leave the data alone while they are trained on.",
+                f"{opening.identities[part]} then, {dataset.identity} now",
+                "Do not change the data during the training.",
             )
-        self._open[part] = pictures
-        return pictures
+        self._open[part] = dataset
+        return dataset
 
 
 def serve(tasks: int, answers: int, parts: Parts, slots: Images) -> None:
-    """Do what comes down one pipe and say so up the other, in order, until the first one ends.
+    """Execute tasks from one pipe and answer on the other, in order, until the first one is closed.
 
     Args:
         tasks: file descriptor of TASK records.
@@ -75,13 +76,13 @@ def serve(tasks: int, answers: int, parts: Parts, slots: Images) -> None:
     while more := os.read(tasks, 1024 * TASK.size):
         rest += more
         whole = len(rest) // TASK.size * TASK.size
-        for slot, part, sample, chance in TASK.iter_unpack(rest[:whole]):
+        for slot, part, sample, random_word in TASK.iter_unpack(rest[:whole]):
             try:
-                parts.render(part, sample, chance, slots[slot])
+                parts.render(part, sample, random_word, slots[slot])
                 state = GOOD
             except EverstepError as error:
                 text = np.frombuffer(
-                    to_slot(f"{error.what}\n{error.remedy}", slots[slot].size), np.uint8
+                    to_slot(f"{error.what}\n{error.fix}", slots[slot].size), np.uint8
                 )
                 slots[slot].reshape(-1)[: len(text)] = text
                 state = BAD

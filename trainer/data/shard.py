@@ -1,4 +1,4 @@
-"""One shard: photographs made smaller and written one after the other, by one process."""
+"""One shard: resized photographs, written one after the other by one process."""
 
 import os
 import zlib
@@ -15,12 +15,12 @@ from trainer.data.shards import RECORD, Index
 
 @dataclass(frozen=True, kw_only=True)
 class Resizing:
-    """What becomes of each photograph.
+    """Conversion of each photograph.
 
     Attributes:
-        short_side: pixels; smaller photographs stay as they are.
-        quality: of the JPEG, 1 to 100.
-        skip_bad: leave files out that are no good JPEG, instead of failing.
+        short_side: pixels; smaller photographs are not changed.
+        quality: JPEG quality, 1 to 100.
+        skip_bad: skip invalid JPEG files instead of failing.
     """
 
     short_side: int = 256
@@ -30,12 +30,12 @@ class Resizing:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """One shard to be made.
+    """Task to make one shard.
 
     Attributes:
         source: the part's folder.
-        files: what goes in, in this order.
-        target: file to write; its index stands beside it.
+        files: its files, in order.
+        target: file to write; its index is next to it.
     """
 
     source: Path
@@ -45,27 +45,27 @@ class Work:
 
     @property
     def index(self) -> Path:
-        """Where the shard's index goes; with it in place the shard is done."""
+        """Path of the shard's index; the shard is complete once it exists."""
         return self.target.with_suffix(".npy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """One shard that was made, or could not be: the bad files with their reasons."""
+    """Result of one shard: the invalid files with their reasons."""
 
     work: Work
     bad: Sequence[str] = ()
 
 
 def convert_shard(work: Work) -> Done:
-    """Make one shard, unless it is there."""
+    """Make one shard unless it exists."""
     bad_list = work.target.with_suffix(".bad")
     if work.index.exists():
         return Done(work=work, bad=bad_list.read_text().splitlines() if bad_list.exists() else ())
     bad: list[str] = []
     records: list[tuple[int, int, int, int, int]] = []
-    aside = work.target.with_suffix(".tmp")
-    with aside.open("wb") as shard:
+    temporary = work.target.with_suffix(".tmp")
+    with temporary.open("wb") as shard:
         for file in work.files:
             try:
                 data = resized(np.fromfile(work.source / file.path, np.uint8), work.resizing)
@@ -74,25 +74,25 @@ def convert_shard(work: Work) -> Done:
                 continue
             records.append((0, file.label, shard.tell(), len(data), zlib.crc32(data)))
             shard.write(data)
-    sync(aside)
+    sync(temporary)
     if bad and not work.resizing.skip_bad:
-        aside.unlink()  # its files change or are skipped: it would have to be made anew anyway
+        temporary.unlink()  # its files change or are skipped: it would have to be made again anyway
         return Done(work=work, bad=bad)
     bad_list.write_text("\n".join(bad))
-    aside.rename(work.target)
+    temporary.rename(work.target)
     save(work.index, np.array(records, RECORD))
     return Done(work=work, bad=bad)
 
 
 def resized(data: jpeg.Encoded, resizing: Resizing) -> bytes:
-    """A JPEG whose short side is at most so many pixels.
+    """Return a JPEG with at most this many pixels on the short side.
 
     Raises:
-        ValueError: the bytes are no whole JPEG.
+        ValueError: the bytes are not a complete JPEG.
     """
     width, height = jpeg.frame_size(data)
     short = min(width, height)
-    # Twice the wanted pixels are left for the filter, which is better than the decoder's.
+    # The decoder leaves twice the target size: the filter below is better than the decoder's own.
     pixels = jpeg.decode(data, jpeg.reduction_for(short, short, 2 * resizing.short_side))
     if short <= resizing.short_side:
         return data.tobytes()
@@ -108,16 +108,16 @@ def resized(data: jpeg.Encoded, resizing: Resizing) -> bytes:
 
 
 def save(path: Path, index: Index) -> None:
-    """Write an index aside, sync it and give it its name."""
-    aside = path.with_suffix(".saving")
-    with aside.open("wb") as file:
+    """Write an index atomically: write a temporary file, sync it, rename it."""
+    temporary = path.with_suffix(".saving")
+    with temporary.open("wb") as file:
         np.save(file, index)
-    sync(aside)
-    aside.rename(path)
+    sync(temporary)
+    temporary.rename(path)
 
 
 def sync(path: Path) -> None:
-    """Have a file or a folder reach the disk."""
+    """Flush a file or a folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

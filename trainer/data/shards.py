@@ -1,12 +1,12 @@
 """Resized photographs in a few large files: the format, and its reader.
 
-    manifest.json        what the folder holds, each file's size and checksum; written last
-    train-index.npy      one record a sample: where it lies, its label, its checksum
+    manifest.json        description of the folder, each file's size and checksum; written last
+    train-index.npy      one record per sample: its position, label and checksum
     train-00000.jpegs    JPEGs, one after the other
 
-A file a picture costs an open and a metadata request each, of which a shared file system grants few;
-here a picture is a slice of mapped memory, and a set of a million is listed by reading one index. Why
-not tar or TFRecord: neither can be read at a place without having been read up to there.
+With one file per picture, each costs an open and a metadata request, which are slow on a shared file
+system. Here a picture is a slice of mapped memory, and one index lists a million pictures. tar and
+TFRecord have no random access.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class ShardSource:
         self.identity = describe(len(index), len(classes), digest_of(index, classes))
 
     def read(self, sample: int) -> Encoded:
-        """The bytes of one picture, mapped."""
+        """Return the mapped bytes of one picture."""
         record = self._index[sample]
         shard, offset, size = int(record["shard"]), int(record["offset"]), int(record["bytes"])
         data = np.frombuffer(self._map(shard), np.uint8, count=size, offset=offset)
@@ -54,7 +54,7 @@ class ShardSource:
         return data
 
     def name(self, sample: int) -> str:
-        """Which picture of which file."""
+        """Return the file and the number of a picture in it."""
         return (
             f"picture {sample} in {self._folder / self._files[int(self._index[sample]['shard'])]}"
         )
@@ -67,7 +67,7 @@ class ShardSource:
 
 
 def open_shards(folder: Path, manifest: Mapping[str, Any], part: str) -> ShardSource:
-    """The pictures of one part of a folder of shards.
+    """Open the pictures of one part of a folder of shards.
 
     Raises:
         EverstepError: the shards are of another format, or damaged.
@@ -75,22 +75,22 @@ def open_shards(folder: Path, manifest: Mapping[str, Any], part: str) -> ShardSo
     if manifest.get("format") != FORMAT:
         raise EverstepError(
             f"the shards in {folder} have format {manifest.get('format')}, and this program reads {FORMAT}",
-            "Make them anew with this version of `python3 -m trainer.prepare`.",
+            "Make them again with this version of `python3 -m trainer.prepare`.",
         )
-    said = manifest["parts"][part]
-    for name, size in zip(said["files"], said["bytes"], strict=True):
+    entry = manifest["parts"][part]
+    for name, size in zip(entry["files"], entry["bytes"], strict=True):
         found = (folder / name).stat().st_size if (folder / name).exists() else -1
         if found != size:
             raise damaged(folder, f"{name} has {max(0, found)} bytes instead of {size}")
-    index = read_index(folder, said["index"], said["index_sha256"])
-    return ShardSource(folder, said["files"], index, manifest["classes"])
+    index = read_index(folder, entry["index"], entry["index_sha256"])
+    return ShardSource(folder, entry["files"], index, manifest["classes"])
 
 
 def read_index(folder: Path, name: str, sha256: str) -> Index:
-    """Where the samples of a part lie.
+    """Return the positions of the samples of a part.
 
     Raises:
-        EverstepError: it is not the one that the manifest names.
+        EverstepError: the index is not the one that the manifest names.
     """
     try:
         data = (folder / name).read_bytes()
@@ -103,7 +103,7 @@ def read_index(folder: Path, name: str, sha256: str) -> Index:
 
 
 def digest_of(index: Index, classes: Sequence[str]) -> str:
-    """Of the pictures and their labels in their order; not of how they are spread over files."""
+    """Return a digest of pictures and labels in order, independent of their division into files."""
     whole = hashlib.sha256("\0".join(classes).encode())
     for field in ("label", "bytes", "crc32"):
         whole.update(np.ascontiguousarray(index[field]).tobytes())

@@ -1,1 +1,1 @@
-"""The commands of `everstep`, one file a group, each thin over functions that know no terminal."""
+"""The commands of `everstep`: one file a command, each a thin layer over functions without a terminal."""

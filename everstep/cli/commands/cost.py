@@ -1,20 +1,19 @@
-"""`everstep cost`: what a stack costs by the hour, from a dated table; no account is asked."""
+"""`everstep cost`: hourly cost of a stack from a dated price table, without access to an account."""
 
 import json
 
-from everstep.cli.access import place
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, Stack
 from everstep.cli.console import results
+from everstep.cli.engine.context import open_stack
 
 
 def cost(*, stack: Stack = DEFAULT_STACK, as_json: AsJson = False) -> None:
-    """Say what the stack costs by the hour, part by part, on spot and on demand."""
-    here = place(stack)
-    from components.cost import as_json as as_value
-    from components.cost import as_text, estimate
+    """Print the hourly cost of the stack, item by item, on spot and on demand."""
+    config = open_stack(stack).config
+    from components import cost as costs
 
-    reckoned = estimate(here.config)
+    estimate = costs.estimate(config)
     if as_json:
-        results.print(json.dumps(as_value(reckoned), indent=2), markup=False)
+        results.print(json.dumps(costs.as_json(estimate), indent=2), markup=False)
     else:
-        results.print(as_text(reckoned), markup=False)
+        results.print(costs.as_text(estimate), markup=False)

@@ -1,102 +1,124 @@
-"""`everstep doctor`: is this machine fit, and is anything left on it that should not be."""
+"""`everstep doctor`: checks this machine for the twin, or a cloud account for a stack."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everstep.cli import machine, toolbox
+from everstep.cli.account import doctor as account_doctor
+from everstep.cli.check_table import PENDING, Mark, check_table, mark_of
 from everstep.cli.commands.options import AsJson
 from everstep.cli.console import results
-from everstep.cli.failures import FAILED
-from everstep.cli.machine import Check
+from everstep.cli.durations import clock
+from everstep.cli.engine import host_checks, prerequisites
+from everstep.cli.engine.host_checks import HostCheck
+from everstep.cli.errors import FAILED
+from everstep.cli.twin_settings import down_command
 
 if TYPE_CHECKING:
-    from twin.nodes import Leftover
-
-GOOD, PENDING, DOUBTFUL, BAD = ("✓", "green"), ("○", "cyan"), ("!", "yellow"), ("✗", "red")
+    from cloudtwin.facade import Leftover, RunningTwin
 
 
-def doctor(*, as_json: AsJson = False) -> None:
-    """Check what the twin needs here, and list what one left behind.
+StackToCheck = Annotated[
+    str,
+    typer.Option("--stack", help="Check the cloud account of this stack instead of this machine."),
+]
 
-    Exits with 1 if anything is left over, or if something would stop `everstep up`.
+
+def doctor(*, stack: StackToCheck = "", as_json: AsJson = False) -> None:
+    """Check this machine and list running twins and leftovers; with --stack, the cloud account.
+
+    Exits with 1 if there are leftovers, or if a check would stop `up`.
     """
-    from twin.nodes import leftovers
-    from twin.paths import state_directory
+    if stack:
+        account_doctor.run(stack, as_json=as_json)
+        return
+    from cloudtwin.facade import leftovers, state_directory, twins
 
-    machine_checks = machine.checks(state_directory())
-    found = {
-        "machine": machine_checks,
-        "packages": toolbox.packages(may_install=machine.may_install(machine_checks)),
-        "programs": [*toolbox.programs(), *toolbox.images()],
-        "clouds": toolbox.sdks(),
+    machine = host_checks.run_checks(state_directory())
+    checks = {
+        "machine": machine,
+        "packages": prerequisites.packages(may_install=host_checks.may_install(machine)),
+        "programs": [*prerequisites.programs(), *prerequisites.images()],
+        "clouds": prerequisites.sdks(),
     }
-    left = leftovers()
+    running, left = twins(down_command), leftovers(down_command)
     if as_json:
-        results.print(json.dumps(as_value(found, left), indent=2, default=str), markup=False)
+        results.print(
+            json.dumps(as_value(checks, left, running), indent=2, default=str), markup=False
+        )
     else:
-        results.print(screen(found, left))
-    if left or any(stops_up(one) for part in found.values() for one in part):
+        results.print(screen(checks, left, running))
+    if left or any(stops_up(check) for group in checks.values() for check in group):
         raise typer.Exit(FAILED)
 
 
-def stops_up(check: Check) -> bool:
-    """Whether `up` would end because of it."""
-    return check.fatal and not check.good
+def stops_up(check: HostCheck) -> bool:
+    """Return whether `up` stops because of this check."""
+    return check.fatal and not check.passed
 
 
 def as_value(
-    found: Mapping[str, Sequence[Check]], left: "Sequence[Leftover]"
+    checks: Mapping[str, Sequence[HostCheck]],
+    left: "Sequence[Leftover]",
+    running: "Sequence[RunningTwin]" = (),
 ) -> dict[str, list[dict[str, object]]]:
-    """What was found, for programs."""
+    """Return checks, running twins and leftovers as plain values for JSON."""
     return {
-        "checks": [{"part": part, **asdict(one)} for part, all_ in found.items() for one in all_],
+        "checks": [
+            {"part": part, **asdict(check)} for part, group in checks.items() for check in group
+        ],
+        "twins": [asdict(one) for one in running],
         "leftovers": [asdict(one) for one in left],
     }
 
 
-def screen(found: Mapping[str, Sequence[Check]], left: "Sequence[Leftover]") -> RenderableType:
-    """What was found, for a person."""
+def screen(
+    checks: Mapping[str, Sequence[HostCheck]],
+    left: "Sequence[Leftover]",
+    running: "Sequence[RunningTwin]" = (),
+) -> RenderableType:
+    """Return checks, running twins and leftovers as tables for a terminal."""
+    twins: list[RenderableType] = [_twins_table(running), Text()] if running else []
     return Group(
-        *(line for part, checks in found.items() for line in _part(part, checks)),
-        _leftovers_table(left) if left else Text("✓ nothing is left over", style="green"),
+        *(line for part, group in checks.items() for line in _part(part, group)),
+        *twins,
+        _leftovers_table(left) if left else Text("✓ no leftovers", style="green"),
     )
 
 
-def _part(name: str, checks: Sequence[Check]) -> list[RenderableType]:
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
-    table.add_column(width=1)
-    table.add_column(min_width=24)
-    table.add_column(overflow="fold")
-    for check in checks:
-        mark, colour = _mark(check)
-        table.add_row(Text(mark, style=colour), check.what, _found(check))
+def _part(name: str, checks: Sequence[HostCheck]) -> list[RenderableType]:
+    table = check_table(checks, 24, _fix, _mark)
     return [Text(name, style="bold"), table, Text()]
 
 
-def _mark(check: Check) -> tuple[str, str]:
-    if not check.good:
-        return BAD if check.fatal else DOUBTFUL
-    return PENDING if check.pending else GOOD
+def _mark(check: HostCheck) -> Mark:
+    return PENDING if check.passed and check.pending else mark_of(check)
 
 
-def _found(check: Check) -> Text:
-    """How it is, and below it what to do where something is to be done."""
-    text = Text(check.found, style="bright_black")
-    if check.remedy and (check.pending or not check.good):
-        text.append(f"\n{check.remedy}", style="default")
-    return text
+def _fix(check: HostCheck) -> str:
+    """Return the fix if one is needed."""
+    return check.fix if check.pending or not check.passed else ""
+
+
+def _twins_table(running: "Sequence[RunningTwin]") -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
+    for column in ("running twin", "age", "machines", "how to take it down"):
+        table.add_column(column, overflow="fold")
+    for twin in running:
+        machines = ", ".join(twin.machines) or "none"
+        table.add_row(twin.state, clock(twin.age_seconds), machines, twin.how_to_remove)
+    return table
 
 
 def _leftovers_table(left: "Sequence[Leftover]") -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
-    for column in ("left over", "what", "how to remove it"):
+    for column in ("leftover", "what", "how to remove it"):
         table.add_column(column, overflow="fold")
     for one in left:
         table.add_row(Text(one.kind, style="red"), one.what, one.how_to_remove)

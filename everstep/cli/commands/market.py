@@ -1,108 +1,108 @@
-"""`everstep market ...`: a spot market in the twin's cloud, which takes machines and gives capacity back."""
+"""`everstep market ...`: a simulated spot market in the twin's cloud, which limits the size of spot pools."""
 
 import json
-import time
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from everstep.cli.access import Place, place_to_look
 from everstep.cli.commands.options import AsJson, Stack
 from everstep.cli.console import results, say
-from everstep.cli.screen import clock
+from everstep.cli.durations import clock
+from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
-    from twin.clouds.capacity import Pool
+    from cloudtwin.facade import SpotPool
 
-app = typer.Typer(no_args_is_help=True, help="Open or close a spot market in the twin's cloud.")
-SHOWN = 5  # changes of each pool
+app = typer.Typer(no_args_is_help=True, help="Simulate a spot market in the twin's cloud.")
+MAX_CHANGES = 5  # shown for each pool
 
 
 @app.command("open")
 def open_(
     *,
     stack: Stack,
-    seed: Annotated[str, typer.Option(help="Any word; the same word gives the same market.")],
+    seed: Annotated[str, typer.Option(help="Any text; the same text gives the same market.")],
     speed: Annotated[
-        float, typer.Option(min=0.001, help="Seconds of the cloud that pass in one of ours.")
+        float, typer.Option(min=0.001, help="Seconds of the cloud in one real second.")
     ] = 60.0,
     changes_per_hour: Annotated[
         float,
-        typer.Option(min=0.001, help="How often each pool's room changes, per hour of the cloud."),
+        typer.Option(min=0.001, help="Capacity changes of each pool per hour of the cloud."),
     ] = 0.6,
 ) -> None:
     """Let a market decide how many spot machines each pool may have.
 
-    Its changes follow the published statistics of spot traces. Notices and idle times pass at the same speed.
+    Its changes follow the published statistics of spot traces. Notices and idle times run at the same speed.
     """
-    from twin.clouds.capacity import Parameters, compress_time, open_market
+    from cloudtwin.facade import open_market
 
-    here = place_to_look(stack)
-    _spot_pools(here)
-    compress_time(here.workspace.state, speed)
-    open_market(here.workspace.state, seed, Parameters(changes_per_hour=changes_per_hour))
+    context = open_running_stack(stack)
+    _spot_pools(context)
+    open_market(context.workspace.state, seed, speed=speed, changes_per_hour=changes_per_hour)
     say(f"The market {seed!r} is open, {speed:g} times as fast as a real one.")
     show(stack=stack)
 
 
 @app.command()
 def close(*, stack: Stack) -> None:
-    """Let there be room for every machine again, and time pass as it does."""
-    from twin.clouds.capacity import close_market, compress_time
+    """Remove the limits of the market and return to real time."""
+    from cloudtwin.facade import close_market
 
-    state = place_to_look(stack).workspace.state
-    close_market(state)
-    compress_time(state, 1.0)
-    say("The market is closed: there is room for every machine.")
+    close_market(open_running_stack(stack).workspace.state)
+    say("The market is closed: pools are not limited.")
 
 
 @app.command()
 def show(*, stack: Stack, as_json: AsJson = False) -> None:
-    """Say for how many machines each pool has room, and what the market will do next."""
-    from twin.clouds.capacity import Settings
+    """Show how many machines each pool may have, now and next."""
+    from cloudtwin.facade import market_seed
 
-    here, now = place_to_look(stack), time.time()
-    settings = Settings.load(here.workspace.state)
-    pools = _spot_pools(here)
-    coming = {pool.name: list(islice(settings.coming(pool, now), SHOWN)) for pool in pools}
-    rooms = {pool.name: settings.room(pool, now) for pool in pools}
+    context = open_running_stack(stack)
+    pools = _spot_pools(context)
     if as_json:
-        value = {
-            name: {
-                "room": rooms[name],
-                "coming": [{"in_seconds": c.at, "room": c.machines} for c in coming[name]],
-            }
-            for name in rooms
+        value = {"seed": market_seed(context.workspace.state), "pools": _as_value(pools)}
+        results.print(json.dumps(value, indent=2), markup=False)
+    else:
+        results.print(_table(pools))
+
+
+def _as_value(pools: "list[SpotPool]") -> dict[str, object]:
+    return {
+        pool.name: {
+            "available": pool.available,
+            "next": [{"in_seconds": at, "available": machines} for at, machines in pool.changes],
         }
-        results.print(json.dumps({"seed": settings.seed, "pools": value}, indent=2), markup=False)
-        return
+        for pool in pools
+    }
+
+
+def _table(pools: "list[SpotPool]") -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
-    for column in ("pool", "wanted", "room", "then"):
+    for column in ("pool", "desired", "available", "next"):
         table.add_column(column)
     for pool in pools:
-        room = rooms[pool.name]
-        later = ", ".join(f"{each.machines} in {clock(each.at)}" for each in coming[pool.name])
-        shown = "for all" if room is None else f"{room} of {pool.maximum}"
-        table.add_row(pool.name, str(pool.desired), shown, later or "no market is open")
-    results.print(table)
+        later = ", ".join(f"{machines} in {clock(at)}" for at, machines in pool.changes)
+        limit = "unlimited" if pool.available is None else f"{pool.available} of {pool.max_size}"
+        table.add_row(pool.name, str(pool.desired_size), limit, later or "no market is open")
+    return table
 
 
-def _spot_pools(here: Place) -> "list[Pool]":
-    """Return the spot pools of a stack that stands on the twin's cloud.
+def _spot_pools(context: StackContext) -> "list[SpotPool]":
+    """Return the spot pools of a stack on the twin's cloud.
 
     Raises:
-        EverstepError: there are none.
+        EverstepError: it has none.
     """
-    from twin.clouds.capacity import PoolStore
+    from cloudtwin.facade import spot_pools
 
-    pools = [pool for pool in PoolStore(here.workspace.state).all() if pool.capacity == "spot"]
+    pools = spot_pools(context.workspace.state, MAX_CHANGES)
     if not pools:
+        stack = context.workspace.stack
         raise EverstepError(
-            f"the stack {here.workspace.stack} has no spot pools on the twin's cloud",
-            f"Bring it up first: everstep up --stack {here.workspace.stack} --twin; "
+            f"the stack {stack} has no spot pools on the twin's cloud",
+            f"Bring it up first: everstep up --stack {stack} --twin; "
             "the stack local has machines and no pools: everstep drain, everstep vanish.",
         )
     return pools

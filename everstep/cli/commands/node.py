@@ -1,16 +1,33 @@
-"""`everstep node ...`: machines of the twin, one by one."""
+"""`everstep node ...`: adds, removes and disturbs single machines of the twin."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from everstep.cli.access import machine_names, place_to_look
-from everstep.cli.commands.options import DEFAULT_STACK, NodeName, Stack
-from everstep.cli.commands.spot import act
+from everstep.cli.commands.options import DEFAULT_STACK, NodeName, OnTwin, Stack
 from everstep.cli.console import progress
+from everstep.cli.engine.context import machine_names, open_running_stack
+from everstep.cli.twin_settings import gpu_machine, system_machine
 from everstep.errors import EverstepError
 
-app = typer.Typer(no_args_is_help=True, help="Add, remove or trouble machines of the twin.")
+RENAMED = {"mend": "reconnect"}
+"""Former names of commands, and the names to suggest for them."""
+
+
+class NodeGroup(TyperGroup):
+    """The group `everstep node`, which suggests the new name of a renamed command."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  typer exports no types
+        """Return the command to run; end with a usage error if there is no such command."""
+        if args and args[0] in RENAMED:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{RENAMED[args[0]]}'?")
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=NodeGroup, no_args_is_help=True, help="Add, remove or disturb machines of the twin."
+)
 
 
 @app.command()
@@ -18,75 +35,82 @@ def add(
     node: NodeName,
     stack: Stack = DEFAULT_STACK,
     role: Annotated[str, typer.Option(help="gpu or system.")] = "gpu",
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs to offer.")] = 1,
+    gpus: Annotated[int, typer.Option(min=0, help="Number of GPUs.")] = 1,
 ) -> None:
-    """Start one more machine and let it join the cluster."""
-    from twin.nodes import MachineSpec, Role
+    """Start another machine and let it join the cluster."""
+    from cloudtwin.facade import Role
 
-    twin = place_to_look(stack).twin()
+    twin = open_running_stack(stack).twin()
     if node in machine_names(twin):
-        raise EverstepError(f"there is a node named {node} already", "Choose another name.")
+        raise EverstepError(f"a node named {node} exists already", "Choose another name.")
     if role not in set(Role):
-        raise EverstepError(f"no role is named {role!r}", f"There are: {', '.join(Role)}.")
-    twin.add(MachineSpec(node, Role(role), gpus), progress())
+        raise EverstepError(f"{role!r} is not a valid role", f"Valid roles: {', '.join(Role)}.")
+    spec = gpu_machine(node, gpus) if role == Role.GPU else system_machine(node)
+    twin.add(spec, progress())
 
 
 @app.command()
 def remove(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
-    """Take a machine out of the cluster for good."""
-    here = place_to_look(stack)
-    act(f"Removing {here.node(node)}", here.twin().remove, node)
+    """Remove a machine from the cluster for good."""
+    context = open_running_stack(stack)
+    with progress().step(f"Removing {context.check_node(node)}"):
+        context.twin().remove(node)
 
 
 @app.command()
 def freeze(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
-    """Stop every process of a machine without ending it; `thaw` lets it go on."""
-    here = place_to_look(stack)
-    act(f"Freezing {here.node(node)}", here.twin().freeze, node)
+    """Suspend every process of a machine without ending it; `thaw` resumes it."""
+    context = open_running_stack(stack)
+    with progress().step(f"Freezing {context.check_node(node)}"):
+        context.twin().freeze(node)
 
 
 @app.command()
 def thaw(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
-    """Let a frozen machine go on."""
-    here = place_to_look(stack)
-    act(f"Thawing {here.node(node)}", here.twin().thaw, node)
+    """Resume a frozen machine."""
+    context = open_running_stack(stack)
+    with progress().step(f"Thawing {context.check_node(node)}"):
+        context.twin().thaw(node)
 
 
 @app.command()
 def cut(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
-    """Cut a machine's network link; `mend` joins it again."""
-    here = place_to_look(stack)
-    act(f"Cutting {here.node(node)} off", here.twin().cut, node)
+    """Disconnect a machine from the network; `reconnect` ends it."""
+    context = open_running_stack(stack)
+    with progress().step(f"Disconnecting {context.check_node(node)}"):
+        context.twin().cut(node)
 
 
 @app.command()
-def mend(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
-    """Join a machine's network link again."""
-    here = place_to_look(stack)
-    act(f"Mending the link of {here.node(node)}", here.twin().mend, node)
+def reconnect(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
+    """Reconnect a machine that was cut off."""
+    context = open_running_stack(stack)
+    with progress().step(f"Reconnecting {context.check_node(node)}"):
+        context.twin().reconnect(node)
 
 
 @app.command()
 def reclaim(
-    nodes: Annotated[list[str], typer.Argument(metavar="NODE...", help="Spot machines' names.")],
+    nodes: Annotated[list[str], typer.Argument(metavar="NODE...", help="Names of spot machines.")],
     *,
     stack: Stack = DEFAULT_STACK,
+    twin: OnTwin = False,
     notice: Annotated[
-        float, typer.Option(min=0, help="Seconds between the cloud's notice and the end.")
+        float, typer.Option(min=0, help="Seconds from the cloud's notice to the end.")
     ] = 30.0,
     return_after: Annotated[
-        float, typer.Option(min=0, help="Seconds until the cloud has machines like these again.")
+        float, typer.Option(min=0, help="Seconds until the cloud has such machines again.")
     ] = 0.0,
 ) -> None:
-    """Take spot machines as their cloud does: a notice, and after so many seconds they are gone.
+    """Reclaim spot machines as their cloud does: a notice, and the loss after its seconds.
 
-    Azure says so 30 seconds ahead, AWS 120. Several are taken at the same moment. Their pool makes
-    others, at once or when the cloud has room again.
+    Azure announces it 30 seconds ahead, AWS 120. Several machines are reclaimed at the same moment. Their pool
+    starts replacements, at once or when the cloud has capacity again.
     """
-    from twin.clouds import capacity
+    from cloudtwin.facade import reclaim as reclaim_machines
 
-    here = place_to_look(stack)
-    taken = [here.node(node) for node in nodes]
-    room_in = notice + return_after if return_after else None
-    with progress().step(f"Reclaiming {', '.join(taken)} within {notice:g} s"):
-        capacity.reclaim(here.workspace.state, taken, notice, room_in)
+    context = open_running_stack(stack, twin=twin)
+    machines = [context.check_node(node) for node in nodes]
+    unavailable = notice + return_after if return_after else None
+    with progress().step(f"Reclaiming {', '.join(machines)} within {notice:g} s"):
+        reclaim_machines(context.workspace.state, machines, notice, unavailable)

@@ -1,4 +1,4 @@
-"""`everstep preview`: what `up` would do, shown by Pulumi itself."""
+"""`everstep preview`: what `up` would do, as shown by Pulumi."""
 
 import os
 import shutil
@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from everstep.cli import grounds, twin_cloud
-from everstep.cli.access import place
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
+from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, PolicyPacks, Stack
 from everstep.cli.console import people, progress
-from everstep.cli.engine import dies_with_us, release_dead_locks
-from everstep.cli.failures import FAILED
-from everstep.cli.grounds import Ground
+from everstep.cli.engine import cloud_twin
+from everstep.cli.engine.context import open_stack
+from everstep.cli.engine.driver import interrupt_with_parent
+from everstep.cli.engine.stack_locks import release_dead_locks
+from everstep.cli.engine.target import Target, preview_workspace
+from everstep.cli.errors import FAILED
 
 
 def preview(
@@ -25,18 +26,19 @@ def preview(
         bool, typer.Option("--diff", help="Show every property that is new or would change.")
     ] = False,
     expect_no_changes: Annotated[
-        bool, typer.Option("--expect-no-changes", help="Exit with 1 if there is anything to do.")
+        bool, typer.Option("--expect-no-changes", help="Exit with 1 if anything would change.")
     ] = False,
+    policy_pack: PolicyPacks = [],  # noqa: B006  typer copies it
     as_json: AsJson = False,
 ) -> None:
-    """Say what `up` would create, change and delete; nothing is changed."""
-    here = place(stack, twin=twin)
-    if here.ground is Ground.TWIN_CLOUD and not as_json:
-        twin_cloud.show_banner(here)
-    new = here.ground is Ground.TWIN_CLOUD and not here.workspace.state.exists()
-    if new:
-        here = replace(here, workspace=grounds.only_previewed(here.workspace))
-    engine = here.engine(progress())
+    """Show what `up` would create, change and delete; change nothing."""
+    context = open_stack(stack, twin=twin)
+    if context.target is Target.TWIN_CLOUD and not as_json:
+        cloud_twin.show_banner(context)
+    is_new = context.target is Target.TWIN_CLOUD and not context.workspace.state.exists()
+    if is_new:
+        context = replace(context, workspace=preview_workspace(context.workspace))
+    engine = context.engine(progress(), policy_packs=policy_pack)
     release_dead_locks(engine)
     quiet = as_json or not people.is_terminal
     flags = {
@@ -48,8 +50,10 @@ def preview(
         "--color=never": quiet or "NO_COLOR" in os.environ,
     }
     command = engine.command(["preview", *(flag for flag, wanted in flags.items() if wanted)])
-    done = subprocess.run([*dies_with_us(), *command], env=engine.environment, check=False)
-    if new:
-        shutil.rmtree(here.workspace.state, ignore_errors=True)  # a preview leaves nothing behind
-    if done.returncode:
+    process = subprocess.run(
+        [*interrupt_with_parent(), *command], env=engine.environment, check=False
+    )
+    if is_new:
+        shutil.rmtree(context.workspace.state, ignore_errors=True)  # a preview leaves nothing
+    if process.returncode:
         raise typer.Exit(FAILED)

@@ -2,36 +2,36 @@
 
 import json
 import time
+from collections import Counter
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everstep.cli import report as reports
-from everstep.cli.access import Place, place_to_look
-from everstep.cli.cluster import ClusterView
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
 from everstep.cli.console import results
-from everstep.cli.report import Report
-from everstep.cli.screen import clock
+from everstep.cli.durations import clock
+from everstep.cli.engine.context import StackContext, open_running_stack
+from everstep.cli.kubernetes_client import ClusterView
+from everstep.cli.report.report import Report, build
 
 
 def status(*, stack: Stack = DEFAULT_STACK, twin: OnTwin = False, as_json: AsJson = False) -> None:
-    """Show nodes, pods, the job's conditions and how far the training is."""
-    here = place_to_look(stack, twin=twin)
-    view = here.connect().view(here.job)
-    report = reports.build(here.source().read())
+    """Show nodes, pods, the job's conditions and the progress of the training."""
+    context = open_running_stack(stack, twin=twin)
+    view = context.connect().view(context.job)
+    report = build(context.run_reader().read())
     if as_json:
-        results.print(json.dumps(as_value(here, view, report), indent=2), markup=False)
+        results.print(json.dumps(as_value(context, view, report), indent=2), markup=False)
     else:
-        results.print(screen(here, view, report))
+        results.print(screen(context, view, report))
 
 
-def as_value(here: Place, view: ClusterView, report: Report) -> dict[str, Any]:
-    """The status for programs."""
+def as_value(context: StackContext, view: ClusterView, report: Report) -> dict[str, Any]:
+    """Return the status as plain values for JSON."""
     return {
-        "stack": here.workspace.stack,
+        "stack": context.workspace.stack,
         "kubernetes": view.version,
         "nodes": [
             {
@@ -44,17 +44,23 @@ def as_value(here: Place, view: ClusterView, report: Report) -> dict[str, Any]:
             for node in view.nodes
         ],
         "pods": [
-            {"name": pod.name, "node": pod.node, "phase": pod.phase, "ready": pod.ready}
+            {
+                "name": pod.name,
+                "node": pod.node,
+                "phase": pod.phase,
+                "ready": pod.ready,
+                "waiting": pod.waiting,
+            }
             for pod in view.pods
         ],
         "job": {
-            "name": here.job,
+            "name": context.job,
             "conditions": [
                 {"type": one.type, "reason": one.reason, "message": one.message}
                 for one in view.conditions
             ],
         },
-        "etcd": {"ready": etcd_ready(view), "members": here.config.etcd.members},
+        "etcd": {"ready": etcd_ready(view), "members": context.config.etcd.members},
         "training": {
             "step": report.steps,
             "total_steps": report.total_steps,
@@ -67,21 +73,22 @@ def as_value(here: Place, view: ClusterView, report: Report) -> dict[str, Any]:
 
 
 def etcd_ready(view: ClusterView) -> int:
-    """How many of etcd's members are ready."""
+    """Return the number of ready etcd members."""
     return sum(pod.ready for pod in view.pods if pod.name.rpartition("-")[0] == "etcd")
 
 
-def screen(here: Place, view: ClusterView, report: Report) -> RenderableType:
-    """The status for a person."""
+def screen(context: StackContext, view: ClusterView, report: Report) -> RenderableType:
+    """Return the status as tables for a terminal."""
     title = Text.assemble(
-        (here.job, "bold"),
-        f"  stack {here.workspace.stack}",
+        (context.job, "bold"),
+        f"  stack {context.workspace.stack}",
         (f"  Kubernetes {view.version}", "bright_black"),
     )
-    return Group(title, Text(), _facts(here, view, report), Text(), _nodes(view))
+    facts = _facts(context, view, report)
+    return Group(title, Text(), facts, Text(), _nodes(view), *_waiting(view))
 
 
-def _facts(here: Place, view: ClusterView, report: Report) -> Table:
+def _facts(context: StackContext, view: ClusterView, report: Report) -> Table:
     table = Table.grid(padding=(0, 3))
     of = f" of {report.total_steps}" if report.total_steps else ""
     workers = report.world_sizes[-1].world_size if report.world_sizes else 0
@@ -90,7 +97,7 @@ def _facts(here: Place, view: ClusterView, report: Report) -> Table:
         "job": _condition(view),
         "training": Text(trained if report.steps else "no step yet"),
         "accuracy": Text("not yet" if report.accuracy is None else f"{report.accuracy:.4f}"),
-        "etcd": Text(f"{etcd_ready(view)} of {here.config.etcd.members} members ready"),
+        "etcd": Text(f"{etcd_ready(view)} of {context.config.etcd.members} members ready"),
     }
     for name, value in rows.items():
         table.add_row(Text(name, style="bright_black"), value)
@@ -99,7 +106,7 @@ def _facts(here: Place, view: ClusterView, report: Report) -> Table:
 
 def _condition(view: ClusterView) -> Text:
     if not view.conditions:
-        return Text("no such job, or the controller has said nothing yet", style="yellow")
+        return Text("there is no such job, or the controller has not reported yet", style="yellow")
     newest = view.conditions[-1]
     colours = {"Succeeded": "green", "Failed": "red", "Running": "green"}
     return Text.assemble(
@@ -117,3 +124,13 @@ def _nodes(view: ClusterView) -> Table:
             state.append(", cordoned", style="yellow")
         table.add_row(node.name, node.pool, state, Text(" ".join(node.pods), style="bright_black"))
     return table
+
+
+def _waiting(view: ClusterView) -> list[Text]:
+    """Return a line for each reason why pods have no node, with the number of pods."""
+    reasons = Counter(pod.waiting for pod in view.pods if pod.waiting)
+    lines = [
+        Text.assemble((f"{count} pods wait: ", "yellow"), reason)
+        for reason, count in reasons.items()
+    ]
+    return [Text(), *lines] if lines else []

@@ -1,120 +1,101 @@
-"""`everstep up` and `everstep down`."""
+"""`everstep up`: brings a stack up and follows its training."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from everstep.cli import twin_cloud
-from everstep.cli.access import Place, place, place_to_leave
-from everstep.cli.bring import bring_up, check_machine, describe_run, take_down
-from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack, Yes
-from everstep.cli.commands.watch import watch_to_the_end
-from everstep.cli.console import people, progress, say, warn
-from everstep.cli.grounds import Ground
-from everstep.cli.locks import only_one
-from everstep.cli.sources import copy_result
+from everstep.cli.commands.follow import follow_to_end
+from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, PolicyPacks, Stack, Yes
+from everstep.cli.console import progress, results, say
+from everstep.cli.engine import cloud_twin, partial_update
+from everstep.cli.engine.context import StackContext, open_stack
+from everstep.cli.engine.file_lock import exclusive_lock
+from everstep.cli.engine.lifecycle import bring_up, bring_up_part, check_machine
+from everstep.cli.engine.target import Target
 from everstep.errors import EverstepError
+
+Drill = Annotated[
+    bool,
+    typer.Option("--drill/--no-drill", help="Drain one node and remove another without notice."),
+]
 
 
 def up(
     *,
     stack: Stack = DEFAULT_STACK,
     twin: OnTwin = False,
-    drill: Annotated[
-        bool, typer.Option("--drill/--no-drill", help="Drain one node, let another vanish.")
-    ] = False,
+    drill: Drill = False,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once everything stands; do not follow.")
+        bool, typer.Option("--detach", help="Return once the stack is up; do not follow.")
     ] = False,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            metavar="PART",
+            help="Only a part of the stack: registry, to which images are pushed before the rest.",
+        ),
+    ] = "",
+    policy_pack: PolicyPacks = [],  # noqa: B006  typer copies it
     yes: Yes = False,
 ) -> None:
     """Bring the stack up, start the training and follow it to its end."""
-    here = place(stack, twin=twin)
-    if drill and here.ground is not Ground.TWIN:
-        raise EverstepError(
-            f"--drill drains and vanishes the twin's own machines; this stack runs on {here.ground}",
-            "There, `everstep node reclaim NODE` takes a machine as a spot market does."
-            if here.on_twin
-            else "Leave it out.",
-        )
-    check_machine(here)
-    _confirm(here, yes=yes)
-    if here.ground is Ground.TWIN_CLOUD:
-        twin_cloud.show_banner(here)
-    busy = "Wait for it; `everstep follow` shows the training, `everstep status` the cluster."
-    with only_one(here.workspace.lock, "`everstep up`", busy):
-        bring_up(here, progress())
-        say(f"   stack {stack} stands; the training {here.job} is on its way\n")
+    if target:
+        partial_update.check_part(target)
+    context = open_stack(stack, twin=twin)
+    _check_drill(context, drill=drill)
+    check_machine(context)
+    _confirm(context, yes=yes)
+    if context.target is Target.TWIN_CLOUD:
+        cloud_twin.show_banner(context)
+    fix = "Wait for it; `everstep follow` shows the training, `everstep status` the cluster."
+    with exclusive_lock(context.workspace.lock, "`everstep up`", fix):
+        if target:
+            registry = bring_up_part(context, target, progress())
+            say(f"Push the images next: everstep images push{_options(context)}")
+            results.print(registry, markup=False)
+            return
+        bring_up(context, progress(), policy_pack)
+        say(f"   stack {stack} is up; the training {context.job} is starting\n")
         if detach:
+            options = _options(context)
             say(
-                f"See it with `everstep follow{_again(here)}`, remove it all with `everstep down"
-                f"{_again(here)}`."
+                f"`everstep follow{options}` shows the training, `everstep down{options}` removes "
+                "everything."
             )
         elif drill:
-            watch_to_the_end(here, drill=True)
+            follow_to_end(context, drill=True)
     if not detach and not drill:
-        watch_to_the_end(here)
+        follow_to_end(context)
 
 
-def down(
-    *,
-    stack: Stack = DEFAULT_STACK,
-    twin: OnTwin = False,
-    keep_run: Annotated[
-        Path | None,
-        typer.Option("--keep-run", metavar="DIR", help="Copy checkpoints and journal there first."),
-    ] = None,
-    yes: Yes = False,
-) -> None:
-    """Destroy the stack and the machines it ran on; nothing is left."""
-    here = place_to_leave(stack, twin=twin)
-    if here.fault:
-        warn(f"{here.fault.what}; what the stack made on {here.ground} is removed all the same")
-    busy = "Press Ctrl-C there first, or wait for it."
-    with only_one(here.workspace.lock, "`everstep up`", busy):
-        _settle_run(here, keep_run, yes=yes)
-        take_down(here, progress())
-    say("   nothing is left; `everstep doctor` checks it")
-
-
-def _again(here: Place) -> str:
-    """The options that name the same place in another command."""
-    stack = "" if here.workspace.stack == DEFAULT_STACK else f" --stack {here.workspace.stack}"
-    return f"{stack} --twin" if here.ground is Ground.TWIN_CLOUD else stack
-
-
-def _confirm(here: Place, *, yes: bool) -> None:
-    """What is not the twin's is changed only when its owner says so."""
-    if here.on_twin or yes or not sys.stdin.isatty():
+def _check_drill(context: StackContext, *, drill: bool) -> None:
+    """Raise an error for a drill on machines that are not the twin's own."""
+    if not drill or context.target is Target.TWIN:
         return
-    cluster = here.config.cluster
+    raise EverstepError(
+        f"--drill drains and vanishes the twin's own machines; this stack runs on {context.target}",
+        "There, `everstep node reclaim NODE` reclaims a machine as a spot market does."
+        if context.on_twin
+        else "Omit it.",
+    )
+
+
+def _options(context: StackContext) -> str:
+    """Return the options that select the same stack in another command."""
+    workspace = context.workspace
+    stack = "" if workspace.stack == DEFAULT_STACK else f" --stack {workspace.stack}"
+    return f"{stack} --twin" if context.target is Target.TWIN_CLOUD else stack
+
+
+def _confirm(context: StackContext, *, yes: bool) -> None:
+    """Ask for confirmation before something outside the twin is changed."""
+    if context.on_twin or yes or not sys.stdin.isatty():
+        return
+    cluster = context.config.cluster
     where = (cluster.kubeconfig or cluster.context) if cluster.kind == "existing" else cluster.name
-    question = f"This changes {here.ground}: {where}."
-    if here.ground is Ground.CLOUD:
-        question += " What it makes there costs money."
-    typer.confirm(f"{question} Go on?", abort=True, err=True)
-
-
-def _settle_run(here: Place, keep_run: Path | None, *, yes: bool) -> None:
-    """Say what happens to the run, keep it where asked, and ask before a training is cut off."""
-    if not here.on_twin:
-        if keep_run:
-            raise EverstepError(
-                f"--keep-run copies from the twin's volume; this stack runs on {here.ground}",
-                "Its volume is not touched by `down` if its reclaim policy is Retain.",
-            )
-        return
-    folder = here.run_folder
-    held = describe_run(folder)
-    if held is None:
-        return
-    if keep_run:
-        copy_result(folder, keep_run)
-        say(f"   kept {held} in {keep_run}")
-        return
-    unfinished = not (folder / "result.json").exists()
-    if unfinished and not yes and people.is_terminal and sys.stdin.isatty():
-        typer.confirm(f"The training {here.job} is not finished. Remove it?", abort=True, err=True)
-    say(f"   goes with the volume: {held} (--keep-run DIR keeps them)", style="bright_black")
+    question = f"This changes {context.target}: {where}."
+    if context.target is Target.CLOUD:
+        question += " Its resources there cost money."
+    typer.confirm(f"{question} Continue?", abort=True, err=True)

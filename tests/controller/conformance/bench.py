@@ -1,4 +1,4 @@
-"""What every conformance test needs: make a job, look at what became of it, wait for it."""
+"""Helpers for conformance tests: create a job, inspect it, wait for it."""
 
 import copy
 import time
@@ -15,42 +15,42 @@ WAIT_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Bench:
-    """A namespace in which some controller runs ElasticJobs. Which one it is, is not known here.
+    """A namespace in which a controller under test runs ElasticJobs.
 
     Attributes:
-        api: a connection to the cluster.
-        namespace: where the jobs are made.
-        dress: makes a pod's spec one that the cluster's machines can run.
-        patience: how many times longer than on the stand-in's machines things may take.
+        api: client of the cluster.
+        namespace: namespace of the jobs.
+        adapt_pod: adapts a pod's spec to the machines of the cluster.
+        time_factor: factor of all timeouts, relative to those with simulated kubelets.
     """
 
     api: client.ApiClient
     namespace: str
-    dress: Callable[[dict], dict] = lambda spec: spec
-    patience: float = 1.0
+    adapt_pod: Callable[[dict[str, Any]], dict[str, Any]] = lambda spec: spec
+    time_factor: float = 1.0
 
     @property
-    def core(self) -> client.CoreV1Api:
+    def core(self) -> Any:  # the stubs make every field of a read object optional
         return client.CoreV1Api(self.api)
 
     @property
-    def custom(self) -> client.CustomObjectsApi:
+    def custom(self) -> Any:
         return client.CustomObjectsApi(self.api)
 
-    def job(self, name: str, **asked: Any) -> "Job":
-        """Create a job; see `manifest` for what can be asked."""
-        body = manifest(name, self.namespace, **asked)
+    def job(self, name: str, **fields: Any) -> "Job":
+        """Create a job; see `manifest` for the fields."""
+        body = manifest(name, self.namespace, **fields)
         self.custom.create_namespaced_custom_object(
-            GROUP, VERSION, self.namespace, PLURAL, {**body, "spec": self.dressed(body["spec"])}
+            GROUP, VERSION, self.namespace, PLURAL, {**body, "spec": self.adapted(body["spec"])}
         )
         return Job(self, name)
 
-    def dressed(self, spec: dict) -> dict:
-        """Return a job's spec, or a change of one, with the pods it has dressed."""
+    def adapted(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Return a job's spec, or a patch of one, with its pods adapted to the machines."""
         spec = copy.deepcopy(spec)
         for replicas in spec.get("replicaSpecs", {}).values():
             if "template" in replicas:
-                replicas["template"]["spec"] = self.dress(replicas["template"]["spec"])
+                replicas["template"]["spec"] = self.adapt_pod(replicas["template"]["spec"])
         return spec
 
 
@@ -59,13 +59,13 @@ def manifest(
     namespace: str,
     *,
     replicas: int = 3,
-    least: int | None = 1,
-    most: int | None = 5,
+    min_replicas: int | None = 1,
+    max_replicas: int | None = 5,
     restart_policy: str | None = "ExitCode",
-    run_policy: dict | None = None,
-    pod: dict | None = None,
-    annotations: dict | None = None,
-) -> dict:
+    run_policy: dict[str, Any] | None = None,
+    pod: dict[str, Any] | None = None,
+    annotations: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return an ElasticJob's JSON."""
     container = {
         "name": "elasticjob-worker",
@@ -78,8 +78,12 @@ def manifest(
     }
     if restart_policy:
         worker["restartPolicy"] = restart_policy
-    spec: dict = {"rdzvEndpoint": "etcd-client:2379", "replicaSpecs": {"Worker": worker}}
-    spec |= {key: value for key, value in (("minReplicas", least), ("maxReplicas", most)) if value}
+    spec: dict[str, Any] = {"rdzvEndpoint": "etcd-client:2379", "replicaSpecs": {"Worker": worker}}
+    spec |= {
+        key: value
+        for key, value in (("minReplicas", min_replicas), ("maxReplicas", max_replicas))
+        if value
+    }
     if run_policy is not None:
         spec["RunPolicy"] = run_policy
     metadata = {"name": name, "namespace": namespace, "annotations": annotations or {}}
@@ -98,26 +102,27 @@ class Job:
     bench: Bench
     name: str
 
-    def read(self) -> dict:
-        return self.bench.custom.get_namespaced_custom_object(
+    def read(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.bench.custom.get_namespaced_custom_object(
             GROUP, VERSION, self.bench.namespace, PLURAL, self.name
         )
+        return found
 
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         try:
             self.read()
         except client.ApiException as error:
-            return error.status == 404
+            return bool(error.status == 404)
         return False
 
-    def patch(self, spec: dict) -> None:
+    def patch(self, spec: dict[str, Any]) -> None:
         self.bench.custom.patch_namespaced_custom_object(
             GROUP,
             VERSION,
             self.bench.namespace,
             PLURAL,
             self.name,
-            {"spec": self.bench.dressed(spec)},
+            {"spec": self.bench.adapted(spec)},
         )
 
     def scale(self, replicas: int) -> None:
@@ -135,7 +140,7 @@ class Job:
             GROUP, VERSION, self.bench.namespace, PLURAL, self.name
         )
 
-    def pods(self) -> dict[int, client.V1Pod]:
+    def pods(self) -> dict[int, Any]:
         """Return the job's pods by index."""
         chosen = f"job-name={self.name}"
         found = self.bench.core.list_namespaced_pod(
@@ -153,68 +158,72 @@ class Job:
             if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None
         }
 
-    def services(self) -> list[client.V1Service]:
+    def services(self) -> list[Any]:
         chosen = f"job-name={self.name}"
-        return self.bench.core.list_namespaced_service(
+        found: list[Any] = self.bench.core.list_namespaced_service(
             self.bench.namespace, label_selector=chosen
         ).items
+        return found
 
-    def conditions(self) -> dict[str, dict]:
+    def conditions(self) -> dict[str, dict[str, Any]]:
         found = (self.read().get("status") or {}).get("conditions") or ()
         return {condition["type"]: condition for condition in found}
 
-    def holds(self, kind: str) -> bool:
+    def is_true(self, kind: str) -> bool:
         return self.conditions().get(kind, {}).get("status") == "True"
 
-    def bounds_told(self) -> dict[int, str]:
-        """Return the bounds that each worker's pod says, by index."""
+    def annotated_bounds(self) -> dict[int, str]:
+        """Return the bounds in the annotation of each worker's pod, by index."""
         return {
             index: (pod.metadata.annotations or {}).get("everstep.dev/nnodes", "")
             for index, pod in self.pods().items()
         }
 
-    def wanted(self) -> int | None:
-        """Return how many workers the controller wants, where the job follows capacity."""
-        return ((self.read().get("status") or {}).get("scaling") or {}).get("wanted")
+    def desired(self) -> int | None:
+        """Return the desired number of workers of a job that follows capacity."""
+        return ((self.read().get("status") or {}).get("scaling") or {}).get("desired")
 
-    def count(self, what: str) -> int:
+    def count(self, kind: str) -> int:
         status = self.read().get("status") or {}
-        return ((status.get("replicaStatuses") or {}).get("Worker") or {}).get(what) or 0
+        return ((status.get("replicaStatuses") or {}).get("Worker") or {}).get(kind) or 0
 
-    def events(self) -> list[client.CoreV1Event]:
+    def events(self) -> list[Any]:
         chosen = f"involvedObject.kind=ElasticJob,involvedObject.name={self.name}"
-        return self.bench.core.list_namespaced_event(
+        found: list[Any] = self.bench.core.list_namespaced_event(
             self.bench.namespace, field_selector=chosen
         ).items
+        return found
 
-    def until(self, what: str, true: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
-        """Wait for something to become true; if it does not, fail with all that is known."""
-        seconds *= self.bench.patience
+    def until(
+        self, what: str, condition: Callable[[], object], seconds: float = WAIT_SECONDS
+    ) -> None:
+        """Wait for a condition; on a timeout, fail with the state of the job."""
+        seconds *= self.bench.time_factor
         end = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < end, f"not within {seconds:g} s: {what}\n{self._story()}"
+        while not condition():
+            assert time.monotonic() < end, f"not within {seconds:g} s: {what}\n{self._describe()}"
             time.sleep(0.05)
 
-    def stays(self, what: str, true: Callable[[], object], seconds: float = 1.0) -> None:
-        """Watch for a while that something stays true; kubelets that report late leave less of it."""
-        end = time.monotonic() + seconds / self.bench.patience
+    def stays(self, what: str, condition: Callable[[], object], seconds: float = 1.0) -> None:
+        """Check that a condition holds for some time."""
+        end = time.monotonic() + seconds / self.bench.time_factor
         while time.monotonic() < end:
-            assert true(), f"no longer true: {what}\n{self._story()}"
+            assert condition(), f"no longer true: {what}\n{self._describe()}"
             time.sleep(0.05)
 
-    def until_running(self, indices: set[int], but_not: dict[int, str] | None = None) -> None:
-        """Wait until exactly these workers run, none of them in a pod named in `but_not`."""
-        old = set((but_not or {}).values())
+    def until_running(self, indices: set[int], replaced: dict[int, str] | None = None) -> None:
+        """Wait until exactly these workers run, none of them in a pod with a uid of `replaced`."""
+        old = set((replaced or {}).values())
         self.until(
-            f"workers {indices} run, renewed",
+            f"workers {indices} run in new pods",
             lambda: (
                 self.running() == indices == set(self.pods())
                 and not old & set(self.uids().values())
             ),
         )
 
-    def _story(self) -> str:
-        if self.gone():
+    def _describe(self) -> str:
+        if self.is_gone():
             return "the job is gone"
         job = self.read()
         pods = [

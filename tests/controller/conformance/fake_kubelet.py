@@ -1,37 +1,52 @@
-"""An honest stand-in for kubelets: it says of pods what a kubelet would say, and runs nothing.
+"""Simulated kubelets: they report the same pod statuses as a kubelet, but run nothing.
 
-The API server, the scheduler, the garbage collector and the node controllers around it are the real
-ones. What it cannot show is how processes behave; the twin with machines does.
+The API server, the scheduler, the garbage collector and the node controllers are real. The behaviour
+of processes is tested on a twin with machines.
 """
 
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from kubernetes import client
 
-BEAT_SECONDS = 2.0  # the node controller calls a node dead after 8 s of silence
-LOOK_SECONDS = 0.05
+RENEW_SECONDS = 2.0  # the node controller marks a node as unreachable after 8 s without a renewal
+SYNC_SECONDS = 0.05
 SIGTERM_CODE = 143
+
+
+def accepts_workers(node: Any) -> bool:
+    """Return True if workers can be scheduled on a node: it has no taint of the node controllers.
+
+    The taint of a pool does not delay readiness: it is permanent.
+    """
+    taints = [taint.key for taint in node.spec.taints or ()]
+    return not node.spec.unschedulable and not any(
+        key.startswith("node.kubernetes.io/") for key in taints
+    )
 
 
 class FakeKubelet:
     """All kubelets of a small cluster of machines that do not exist.
 
     Attributes:
-        exit_on_request: what a worker exits with when it is asked to go.
+        workers: names of the nodes for workers.
+        sigterm_exit_code: exit code of a worker that gets SIGTERM.
     """
 
     def __init__(self, api: client.ApiClient, namespace: str, nodes: tuple[str, ...]) -> None:
-        self.core = client.CoreV1Api(api)
-        self.leases = client.CoordinationV1Api(api)
+        self.core: Any = client.CoreV1Api(api)  # the stubs accept no JSON bodies
+        self.leases: Any = client.CoordinationV1Api(api)
         self.namespace = namespace
+        self.workers = nodes
         self.nodes = set(nodes)
         self.ends: dict[str, int] = {}
-        self.exit_on_request = SIGTERM_CODE
+        self.sigterm_exit_code = SIGTERM_CODE
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._repeat, args=work, daemon=True)
-            for work in ((self._beat, BEAT_SECONDS), (self._look, LOOK_SECONDS))
+            for work in ((self._renew_leases, RENEW_SECONDS), (self._sync_pods, SYNC_SECONDS))
         ]
 
     def start(self) -> None:
@@ -46,26 +61,26 @@ class FakeKubelet:
             thread.join(10)
 
     def lose(self, name: str) -> None:
-        """Let a machine vanish, and its Node with it, as a cloud does."""
+        """Remove a machine and its Node, as a cloud does."""
         self.nodes.discard(name)
         self.core.delete_node(name)
 
-    def bring(self, name: str) -> None:
-        """Let a machine (re)join."""
+    def boot(self, name: str) -> None:
+        """Join a new or returning machine."""
         self._join(name)
         self.nodes.add(name)
 
-    def fall_silent(self, name: str) -> None:
-        """Let a machine hang: its Node stays and nobody serves its pods."""
+    def freeze(self, name: str) -> None:
+        """Freeze a machine: its Node stays, and its pods are no longer updated."""
         self.nodes.discard(name)
 
     def end(self, pod: str, code: int) -> None:
-        """Let a worker's process end by itself."""
+        """End a worker's process with an exit code."""
         found = self.core.read_namespaced_pod(pod, self.namespace)
-        self._say_ended(found, code)
+        self._report_ended(found, code)
 
     def evict(self, pod: str) -> None:
-        """Let the kubelet evict a pod for want of resources: no container status is left."""
+        """Evict a pod under resource pressure: no container status is left."""
         status = {
             "phase": "Failed",
             "reason": "Evicted",
@@ -75,16 +90,20 @@ class FakeKubelet:
         self.core.patch_namespaced_pod_status(pod, self.namespace, body)
 
     def cordon(self, *, on: bool) -> None:
-        """Let no machine take new pods, or let them take pods again."""
+        """Cordon or uncordon all machines."""
         for name in self.nodes:
             self.core.patch_node(name, {"spec": {"unschedulable": on}})
 
-    def _repeat(self, work, seconds: float) -> None:
+    def _repeat(self, work: Callable[[], None], seconds: float) -> None:
         while not self._stop.wait(seconds):
             try:
                 work()
             except client.ApiException as error:
-                if error.status not in (404, 409, 422):  # the pod moved on between look and word
+                if error.status not in (
+                    404,
+                    409,
+                    422,
+                ):  # the pod changed between the read and the update
                     raise
 
     def _join(self, name: str) -> None:
@@ -93,10 +112,14 @@ class FakeKubelet:
             "leaseDurationSeconds": 40,
             "renewTime": _now(micro=True),
         }
-        room = {"cpu": "64", "memory": "64Gi", "pods": "200"}
+        resources = {"cpu": "64", "memory": "64Gi", "pods": "200"}
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "stand-in"}
         times = {"lastHeartbeatTime": _now(), "lastTransitionTime": _now()}
-        status = {"capacity": room, "allocatable": room, "conditions": [{**ready, **times}]}
+        status = {
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": [{**ready, **times}],
+        }
         self.core.create_node(
             {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
         )
@@ -108,36 +131,36 @@ class FakeKubelet:
             if error.status != 409:
                 raise
 
-    def _beat(self) -> None:
+    def _renew_leases(self) -> None:
         for name in tuple(self.nodes):
             body = {"spec": {"renewTime": _now(micro=True)}}
             self.leases.patch_namespaced_lease(name, "kube-node-lease", body)
 
-    def _look(self) -> None:
+    def _sync_pods(self) -> None:
         for pod in self.core.list_namespaced_pod(self.namespace).items:
             if pod.spec.node_name not in self.nodes:
                 continue
             if pod.metadata.deletion_timestamp is not None:
-                self._let_go(pod)
+                self._finish_deletion(pod)
             elif pod.status.phase == "Pending":
-                self._say_running(pod)
+                self._report_running(pod)
 
-    def _let_go(self, pod: client.V1Pod) -> None:
+    def _finish_deletion(self, pod: Any) -> None:
         if pod.status.phase == "Running":
-            self._say_ended(pod, self.exit_on_request)
+            self._report_ended(pod, self.sigterm_exit_code)
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
         self.core.delete_namespaced_pod(pod.metadata.name, self.namespace, body=options)
 
-    def _say_running(self, pod: client.V1Pod) -> None:
-        self._say(pod, "Running", {"running": {"startedAt": _now()}}, ready=True)
+    def _report_running(self, pod: Any) -> None:
+        self._report(pod, "Running", {"running": {"startedAt": _now()}}, ready=True)
 
-    def _say_ended(self, pod: client.V1Pod, code: int) -> None:
+    def _report_ended(self, pod: Any, code: int) -> None:
         ended = {"exitCode": code, "startedAt": _now(), "finishedAt": _now(), "reason": "Error"}
         if code == 0:
             ended["reason"] = "Completed"
-        self._say(pod, "Failed" if code else "Succeeded", {"terminated": ended}, ready=False)
+        self._report(pod, "Failed" if code else "Succeeded", {"terminated": ended}, ready=False)
 
-    def _say(self, pod: client.V1Pod, phase: str, state: dict, *, ready: bool) -> None:
+    def _report(self, pod: Any, phase: str, state: dict[str, Any], *, ready: bool) -> None:
         statuses = [
             {"name": container.name, "image": container.image, "imageID": "", "ready": ready,
              "restartCount": 0, "state": state}

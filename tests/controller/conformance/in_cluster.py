@@ -1,13 +1,14 @@
-"""A controller under test that runs in the cluster, from its image, on a machine of its own."""
+"""A controller under test that runs in the cluster from its image, on a dedicated machine."""
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from kubernetes import client, utils
 
-from components.cluster import Placement
 from components.config import ControllerConfig
+from components.interface import Placement
 from components.platform.elastic_controller import (
     ElasticControllerArgs,
     Flavour,
@@ -15,6 +16,8 @@ from components.platform.elastic_controller import (
     flavour,
 )
 from components.platform.manifests import read
+from components.platform.node_services import NAMESPACE as SYSTEM_NAMESPACE
+from tests.components.recorder import event_loop
 
 NAME = "controller-under-test"
 LABELS = {"app": NAME}
@@ -22,12 +25,15 @@ READY_SECONDS = 60.0
 
 
 def install(api: client.ApiClient, namespace: str, *, upstream: bool) -> None:
-    """Install the definition of ElasticJobs and what the controller may do."""
-    client.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
-    chosen = _flavour(namespace, upstream=upstream)
+    """Install the CRD of ElasticJobs and the permissions of the controller."""
+    core: Any = client.CoreV1Api(api)  # the stubs accept no JSON bodies
+    for name in sorted({namespace, SYSTEM_NAMESPACE}):
+        core.create_namespace({"metadata": {"name": name}})
+    with event_loop():  # Pulumi's outputs need one
+        chosen = _flavour(namespace, upstream=upstream)
     for part in [definition(status_subresource=chosen.status_subresource), *read(chosen.rbac)]:
-        utils.create_from_dict(api, part)
-    crds = client.ApiextensionsV1Api(api)
+        utils.create_from_dict(api, part)  # type: ignore[no-untyped-call]  # the client has no types
+    crds: Any = client.ApiextensionsV1Api(api)
     served = "elasticjobs.elastic.pytorch.org"
 
     def established() -> bool:
@@ -41,12 +47,19 @@ def _flavour(namespace: str, *, upstream: bool) -> Flavour:
     kind = "upstream" if upstream else "maintained"
     config = ControllerConfig(kind=kind, image="any")
     placement = Placement(selector={}, tolerations=())
-    return flavour(ElasticControllerArgs(config=config, namespace=namespace, placement=placement))
+    return flavour(
+        ElasticControllerArgs(
+            config=config,
+            namespace=namespace,
+            system_namespace=SYSTEM_NAMESPACE,
+            placement=placement,
+        )
+    )
 
 
 @dataclass(frozen=True)
 class InCluster:
-    """A Deployment of one pod, scaled to nothing to stop it."""
+    """A Deployment of one pod, scaled to zero to stop it."""
 
     api: client.ApiClient
     namespace: str
@@ -54,12 +67,17 @@ class InCluster:
     upstream: bool
 
     def running(self) -> Iterator["InCluster"]:
-        """Give the controller while it is there."""
-        apps = client.AppsV1Api(self.api)
-        apps.create_namespaced_deployment(self.namespace, self.manifest())
+        """Yield the controller while it is deployed."""
+        apps: Any = client.AppsV1Api(self.api)
+        apps.create_namespaced_deployment(self.controller_namespace, self.manifest())
         self._settled(1)
         yield self
-        apps.delete_namespaced_deployment(NAME, self.namespace)
+        apps.delete_namespaced_deployment(NAME, self.controller_namespace)
+
+    @property
+    def controller_namespace(self) -> str:
+        """The namespace in which the controller runs."""
+        return SYSTEM_NAMESPACE if self.upstream else self.namespace
 
     def start(self) -> None:
         self._scale(1)
@@ -67,7 +85,7 @@ class InCluster:
     def stop(self) -> None:
         self._scale(0)
 
-    def manifest(self) -> dict:
+    def manifest(self) -> dict[str, Any]:
         chosen = _flavour(self.namespace, upstream=self.upstream)
         (account,) = (part for part in read(chosen.rbac) if part["kind"] == "ServiceAccount")
         command = ["/manager"] if self.upstream else ["python3", "-m", "controller"]
@@ -81,7 +99,7 @@ class InCluster:
         spec = {
             "serviceAccountName": account["metadata"]["name"],
             "terminationGracePeriodSeconds": 0,
-            "nodeSelector": {"everstep/pool": "gpu-spot"},
+            "nodeSelector": {"everstep.dev/pool": "gpu-spot"},
             "tolerations": [{"operator": "Exists"}],
             "containers": [container],
         }
@@ -96,21 +114,25 @@ class InCluster:
 
     def _scale(self, replicas: int) -> None:
         body = {"spec": {"replicas": replicas}}
-        client.AppsV1Api(self.api).patch_namespaced_deployment_scale(NAME, self.namespace, body)
+        client.AppsV1Api(self.api).patch_namespaced_deployment_scale(
+            NAME, self.controller_namespace, body
+        )
         self._settled(replicas)
 
     def _settled(self, replicas: int) -> None:
-        core = client.CoreV1Api(self.api)
+        core: Any = client.CoreV1Api(self.api)
 
         def settled() -> bool:
-            pods = core.list_namespaced_pod(self.namespace, label_selector=f"app={NAME}").items
+            pods = core.list_namespaced_pod(
+                self.controller_namespace, label_selector=f"app={NAME}"
+            ).items
             return [pod.status.phase for pod in pods] == ["Running"] * replicas
 
         _wait(settled, f"{replicas} controllers run")
 
 
-def _wait(true: Callable[[], bool], what: str) -> None:
+def _wait(condition: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + READY_SECONDS
-    while not true():
+    while not condition():
         assert time.monotonic() < end, f"not within {READY_SECONDS:g} s: {what}"
         time.sleep(0.1)

@@ -1,8 +1,8 @@
-"""The other way to play the kubelets: real ones, on the machines of a twin, with real processes.
+"""Real kubelets on the machines of a twin, with real processes.
 
-It is asked for the same things as the stand-in (`fake_kubelet.py`), so the same test functions run
-on both. A worker is a process that waits; it is told through its own file system what to end with,
-killed from outside, evicted for what it wrote to its disk, and lost together with its machine.
+The class has the methods of `fake_kubelet.py`, so the same test functions run on both. A worker is a
+process that waits for its exit code in a file; it can be killed, evicted for its use of the disk, or
+lost together with its machine.
 """
 
 import contextlib
@@ -10,31 +10,35 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
+from cloudtwin.nodes import Power, Twin
 from kubernetes import client
 from kubernetes.stream import stream
 
+from everstep.cli.twin_settings import gpu_machine, system_machine
 from everstep.progress import Silent
-from twin.nodes import MachineSpec, Power, Role, Twin
+from tests.controller.conformance.fake_kubelet import FakeKubelet, accepts_workers
 
 MACHINES = ("machine-0", "machine-1", "machine-2")
-IMAGE = "localhost/everstep/controller:local"  # the smallest of ours that has Python
+IMAGE = "localhost/everstep/controller:local"  # the smallest local image with Python
 UNUSED_IMAGES = frozenset({"localhost/everstep/none:local", "x"})
-"""What the tests name where they mean any image at all."""
+"""Images that tests use as placeholders for any image."""
 
 SIGTERM_CODE = 143
 KILLED = 128 + signal.SIGKILL
 SCRATCH_MIB = 8
 EXEC_SECONDS = 30
+BOOT_SECONDS = 60.0
 
 WORKER = """
 import os, signal
-def asked_to_go(*_):
+def on_sigterm(*_):
     with open("/tmp/on-request") as file:
         os._exit(int(file.read()))
 with open("/tmp/on-request", "w") as file:
     file.write("143")
-signal.signal(signal.SIGTERM, asked_to_go)
+signal.signal(signal.SIGTERM, on_sigterm)
 os.mkfifo("/tmp/end")
 with open("/tmp/end") as fifo:
     code = int(fifo.read())
@@ -48,92 +52,118 @@ if code > 128:
     code = 128 + os.WTERMSIG(status)
 os._exit(code)
 """
-"""A process that ends as it is told; a signal ends its child, and it passes that on as a shell does."""
+"""A process that ends with the given code; for a signal, it ends its child and returns its code as a shell does."""
 
 
-def dressed(spec: dict) -> dict:
-    """Return a pod's spec in which containers that were to run anything at all run a worker."""
-    containers = [_dressed(container) for container in spec.get("containers", ())]
+def adapted(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod's spec in which containers with a placeholder image run a worker."""
+    containers = [_adapted(container) for container in spec.get("containers", ())]
     return {**spec, "containers": containers} if containers else spec
 
 
-def _dressed(container: dict) -> dict:
+def _adapted(container: dict[str, Any]) -> dict[str, Any]:
     if container.get("image") not in UNUSED_IMAGES:
         return container
-    limits = {"ephemeral-storage": f"{SCRATCH_MIB}Mi"}  # what it is evicted for exceeding
+    limits = {"ephemeral-storage": f"{SCRATCH_MIB}Mi"}  # exceeding it causes an eviction
     command = ["python3", "-c", WORKER]
     return {**container, "image": IMAGE, "command": command, "resources": {"limits": limits}}
 
 
 class RealPods:
-    """Real machines, and what can happen on them."""
+    """Real machines, and operations on them.
+
+    Attributes:
+        workers: names of the nodes for workers.
+    """
+
+    workers = MACHINES
 
     def __init__(self, twin: Twin, api: client.ApiClient, namespace: str) -> None:
-        self.twin, self.core, self.namespace = twin, client.CoreV1Api(api), namespace
+        self.twin, self.namespace = twin, namespace
+        self.core: Any = client.CoreV1Api(api)  # the stubs make every field optional
         self._exit_on_request = SIGTERM_CODE
 
     def start(self) -> None:
-        specs = [MachineSpec(name, Role.SYSTEM) for name in MACHINES]
+        specs = [system_machine(name) for name in MACHINES]
         if os.environ.get("EVERSTEP_CONFORMANCE_IMAGE"):
-            specs.append(MachineSpec("controller-0", Role.GPU, gpus=0))  # tainted: no worker goes
+            specs.append(gpu_machine("controller-0", gpus=0))  # tainted: it accepts no worker
         self.twin.up(specs, Silent())
 
     def stop(self) -> None:
-        """Nothing: the machines go with their twin."""
+        """Do nothing: the machines are removed with their twin."""
 
     @property
-    def exit_on_request(self) -> int:
-        """What a worker that runs exits with when it is asked to go."""
+    def sigterm_exit_code(self) -> int:
+        """Exit code of a running worker on SIGTERM."""
         return self._exit_on_request
 
-    @exit_on_request.setter
-    def exit_on_request(self, code: int) -> None:
+    @sigterm_exit_code.setter
+    def sigterm_exit_code(self, code: int) -> None:
         self._exit_on_request = code
-        for pod in self.core.list_namespaced_pod(self.namespace).items:
+        # The pod of a controller under test has no container of this name.
+        workers = self.core.list_namespaced_pod(self.namespace, label_selector="job-name")
+        for pod in workers.items:
             if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None:
-                self._tell(pod.metadata.name, f"echo {code} > /tmp/on-request")
+                self._exec(pod.metadata.name, f"echo {code} > /tmp/on-request")
 
     def end(self, pod: str, code: int) -> None:
-        """Let a worker's process end by itself; with 137 it is killed."""
+        """End a worker's process with an exit code; 137 kills it."""
         if code == KILLED:
             os.kill(self._first_process(pod), signal.SIGKILL)
         else:
-            self._tell(pod, f"until [ -p /tmp/end ]; do sleep 0.1; done; echo {code} > /tmp/end")
+            self._exec(pod, f"until [ -p /tmp/end ]; do sleep 0.1; done; echo {code} > /tmp/end")
 
     def evict(self, pod: str) -> None:
-        """Let a worker write more to its disk than it may, for which its kubelet evicts it."""
-        self._tell(pod, f"head -c {4 * SCRATCH_MIB}M /dev/zero > /tmp/too-much")
+        """Exceed the disk limit of a worker, so that its kubelet evicts it."""
+        self._exec(pod, f"head -c {4 * SCRATCH_MIB}M /dev/zero > /tmp/too-much")
 
     def cordon(self, *, on: bool) -> None:
         for name in MACHINES:
             self.core.patch_node(name, {"spec": {"unschedulable": on}})
 
     def lose(self, name: str) -> None:
-        """Let a machine vanish, and its Node with it, as a cloud does; its pods are forgotten later."""
+        """Remove a machine and its Node, as a cloud does; its pods are removed later."""
         self.twin.vanish(name)
         try:
             self.core.delete_node(name)
         except client.ApiException as error:
-            if error.status != 404:  # the twin's cloud was first
+            if error.status != 404:  # the cloud controller of the twin has deleted it already
                 raise
 
-    def fall_silent(self, name: str) -> None:
-        """Let a machine hang."""
+    def freeze(self, name: str) -> None:
+        """Freeze a machine."""
         self.twin.freeze(name)
 
-    def bring(self, name: str) -> None:
-        """Boot a machine anew, whatever befell it."""
+    def boot(self, name: str) -> None:
+        """Boot a machine again, whatever its state, and wait until workers can run on it."""
         status = {machine.spec.name: machine for machine in self.twin.status().machines}
         if status[name].power is not Power.GONE:
             self.twin.vanish(name)
-        self.twin.come_back(name)
+        self.twin.return_node(name)
+        deadline = time.monotonic() + BOOT_SECONDS
+        while not self._accepts_workers(name):
+            assert time.monotonic() < deadline, (
+                f"{name} accepts no pods {BOOT_SECONDS:g} s after its boot"
+            )
+            time.sleep(0.2)
+
+    def _accepts_workers(self, name: str) -> bool:
+        """Return True if a node exists, is ready and accepts workers."""
+        try:
+            node = self.core.read_node(name)
+        except client.ApiException as error:
+            if error.status != 404:
+                raise
+            return False
+        conditions = {condition.type: condition.status for condition in node.status.conditions}
+        return conditions.get("Ready") == "True" and accepts_workers(node)
 
     def read(self, pod: str, path: str) -> str:
-        """What stands in a file as a worker sees it; empty where it is not there."""
-        return self._tell(pod, f"cat {path} 2>/dev/null || true").strip()
+        """Return a file's text from a worker's container, stripped; empty if the file is missing."""
+        return self._exec(pod, f"cat {path} 2>/dev/null || true").strip()
 
-    def _tell(self, pod: str, script: str) -> str:
-        """Run a script in a worker's container; what it prints."""
+    def _exec(self, pod: str, script: str) -> str:
+        """Run a script in a worker's container and return its output."""
         connection = stream(
             self.core.connect_get_namespaced_pod_exec,
             pod,
@@ -144,7 +174,7 @@ class RealPods:
             stderr=True,
             stdin=False,
             tty=False,
-            _preload_content=False,  # or nobody closes it
+            _preload_content=False,  # the client would leave it open otherwise
         )
         try:
             connection.run_forever(timeout=EXEC_SECONDS)
@@ -153,7 +183,7 @@ class RealPods:
             connection.sock.shutdown()  # close() leaves the socket of a connection that has ended
 
     def _first_process(self, pod: str) -> int:
-        """The host's id of the process that a pod's container runs."""
+        """Return the host's id of the process that a pod's container runs."""
         uid = self.core.read_namespaced_pod(pod, self.namespace).metadata.uid
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
@@ -164,3 +194,7 @@ class RealPods:
                         return int(folder.name)
             time.sleep(0.1)
         raise AssertionError(f"no process of {pod} runs on this host")
+
+
+Kubelet = FakeKubelet | RealPods
+"""The two implementations that tests can run on."""

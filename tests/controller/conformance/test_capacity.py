@@ -1,14 +1,20 @@
-"""A job that follows capacity has as many workers as there are machines for, within its bounds."""
+"""A job that follows capacity has as many workers as fit on the machines, within its bounds."""
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.upstream_known_wrong("it keeps to the number in the spec")
+from tests.controller.conformance.bench import Bench, Job
+from tests.controller.conformance.real_pods import Kubelet
+
+pytestmark = pytest.mark.upstream_known_wrong("it always uses the replicas of the spec")
 
 FOLLOWS = {"everstep.dev/scaling": "capacity"}
 HOSTNAME = "kubernetes.io/hostname"
 
 
-def one_a_node(name: str) -> dict:
+def one_per_node(name: str) -> dict[str, Any]:
     term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"job-name": name}}}
     return {
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -16,68 +22,82 @@ def one_a_node(name: str) -> dict:
 
 
 @pytest.fixture
-def follower(bench, name):
-    """Makes a job of at most one worker a machine that follows capacity."""
-    return lambda **asked: bench.job(name, annotations=FOLLOWS, pod=one_a_node(name), **asked)
+def follower(bench: Bench, name: str) -> Callable[..., Job]:
+    """Return a function that creates a job which follows capacity, with one worker per machine."""
+    return lambda **fields: bench.job(name, annotations=FOLLOWS, pod=one_per_node(name), **fields)
 
 
-def test_a_job_follows_its_machines_down_and_up_and_leaves_the_others_alone(follower, kubelet):
-    job = follower(replicas=3, most=3)
+def test_a_job_follows_its_machines_without_disturbing_other_workers(
+    follower: Callable[..., Job], kubelet: Kubelet
+) -> None:
+    job = follower(replicas=3, max_replicas=3)
     job.until_running({0, 1, 2})
     before = job.uids()
     machine = job.pods()[1].spec.node_name
 
     kubelet.lose(machine)
     try:
-        job.until("two are wanted", lambda: job.wanted() == 2, 30)
+        job.until("two workers are desired", lambda: job.desired() == 2, 30)
         job.until_running({0, 2})
-        job.until("it runs on", lambda: job.holds("Running"))
+        job.until("the job is still running", lambda: job.is_true("Running"))
         assert {index: job.uids()[index] for index in (0, 2)} == {0: before[0], 2: before[2]}
         assert job.read()["spec"]["replicaSpecs"]["Worker"]["replicas"] == 3, (
-            "the spec is the user's"
+            "the controller must not change the spec"
         )
     finally:
-        kubelet.bring(machine)
+        kubelet.boot(machine)
 
-    job.until("three are wanted", lambda: job.wanted() == 3, 30)
+    job.until("three workers are desired", lambda: job.desired() == 3, 30)
     job.until_running({0, 1, 2})
     assert {index: job.uids()[index] for index in (0, 2)} == {0: before[0], 2: before[2]}
 
 
-def test_it_grows_beyond_what_it_began_with_up_to_its_bound(follower):
-    job = follower(replicas=1, most=2)
+def test_a_job_grows_beyond_its_initial_size_up_to_its_maximum(
+    follower: Callable[..., Job],
+) -> None:
+    job = follower(replicas=1, max_replicas=2)
     job.until_running({0})
     before = job.uids()
 
     job.until_running({0, 1})
 
     assert job.uids()[0] == before[0]
-    job.stays("there is a third machine, and two are the most", lambda: job.running() == {0, 1})
+    job.stays(
+        "the maximum is two workers, although there is a third machine",
+        lambda: job.running() == {0, 1},
+    )
 
 
-def test_without_machines_it_is_set_aside_and_goes_on_when_they_come(follower, kubelet):
-    job = follower(replicas=2, most=3)
-    job.until("as many as machines", lambda: len(job.running()) == 3)
+def test_without_machines_a_job_is_suspended_and_resumes_when_they_join(
+    follower: Callable[..., Job], kubelet: Kubelet
+) -> None:
+    job = follower(replicas=2, max_replicas=3)
+    job.until("there is one worker per machine", lambda: len(job.running()) == 3)
     machines = {pod.spec.node_name for pod in job.pods().values()}
 
     for machine in machines:
         kubelet.lose(machine)
     try:
-        job.until("set aside", lambda: job.holds("Suspended") and not job.pods(), 30)
+        job.until("suspended", lambda: job.is_true("Suspended") and not job.pods(), 30)
         condition = job.conditions()["Suspended"]
         assert condition["reason"] == "NoCapacity"
-        assert "found no machine" in condition["message"]
-        assert not job.holds("Failed")
+        assert "found no node" in condition["message"]
+        assert not job.is_true("Failed")
     finally:
         for machine in machines:
-            kubelet.bring(machine)
+            kubelet.boot(machine)
 
-    job.until("it goes on", lambda: len(job.running()) == 3, 30)
-    job.until("it says so", lambda: job.holds("Running") and not job.holds("Suspended"))
+    job.until("the workers run again", lambda: len(job.running()) == 3, 30)
+    job.until(
+        "the conditions are updated",
+        lambda: job.is_true("Running") and not job.is_true("Suspended"),
+    )
 
 
-def test_edits_of_all_three_numbers_count_at_once_and_cost_no_worker_that_stays(follower):
-    job = follower(replicas=1, most=1)
+def test_edits_of_all_three_numbers_apply_together_and_keep_remaining_workers(
+    follower: Callable[..., Job],
+) -> None:
+    job = follower(replicas=1, max_replicas=1)
     job.until_running({0})
     before = job.uids()[0]
 
@@ -89,16 +109,16 @@ def test_edits_of_all_three_numbers_count_at_once_and_cost_no_worker_that_stays(
     job.until_running({0})
 
     assert job.uids()[0] == before
-    job.until("its worker knows", lambda: job.bounds_told() == {0: "1:1"})
+    job.until("the worker has the new bounds", lambda: job.annotated_bounds() == {0: "1:1"})
 
 
-@pytest.mark.only_on("stand-in", "a rule of the controller's own")
-def test_a_cordoned_machine_is_no_room(follower, kubelet):
+@pytest.mark.only_on("stand-in", "only this controller does this")
+def test_a_cordoned_machine_takes_no_worker(follower: Callable[..., Job], kubelet: Kubelet) -> None:
     kubelet.cordon(on=True)
     try:
-        job = follower(replicas=1, most=3)
-        job.until("set aside", lambda: job.holds("Suspended") and not job.pods())
-        job.stays("nobody is tried", lambda: not job.pods(), 3)
+        job = follower(replicas=1, max_replicas=3)
+        job.until("suspended", lambda: job.is_true("Suspended") and not job.pods())
+        job.stays("no worker is created", lambda: not job.pods(), 3)
     finally:
         kubelet.cordon(on=False)
 

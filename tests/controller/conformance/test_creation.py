@@ -1,9 +1,14 @@
-"""A job's pods and Services are exactly what a manifest for the upstream controller counts on."""
+"""The pods and Services of a job are those that manifests for the upstream controller rely on."""
 
 import pytest
 
+from tests.controller.conformance.bench import Bench
+from tests.controller.conformance.real_pods import Kubelet
 
-def test_each_worker_has_a_pod_and_a_headless_service_of_one_name(bench, name):
+
+def test_each_worker_has_a_pod_and_a_headless_service_of_the_same_name(
+    bench: Bench, name: str
+) -> None:
     job = bench.job(name, replicas=3)
     job.until_running({0, 1, 2})
 
@@ -13,11 +18,11 @@ def test_each_worker_has_a_pod_and_a_headless_service_of_one_name(bench, name):
     for service in job.services():
         assert service.spec.cluster_ip == "None"
         assert service.spec.selector == service.metadata.labels, (
-            "the name must lead to this worker alone"
+            "the name must resolve to this worker only"
         )
 
 
-def test_pods_carry_the_labels_that_select_them(bench, name):
+def test_pods_carry_the_labels_that_select_them(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=2)
     job.until_running({0, 1})
 
@@ -30,7 +35,7 @@ def test_pods_carry_the_labels_that_select_them(bench, name):
         }
 
 
-def test_the_job_is_the_controlling_owner_of_all_it_made(bench, name):
+def test_the_job_is_the_controlling_owner_of_its_objects(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=1)
     job.until_running({0})
 
@@ -42,42 +47,44 @@ def test_the_job_is_the_controlling_owner_of_all_it_made(bench, name):
         assert owner.block_owner_deletion
 
 
-def test_rendezvous_arguments_come_first_in_every_container(bench, name):
+def test_rendezvous_arguments_come_first_in_every_container(bench: Bench, name: str) -> None:
     sidecar = {"name": "sidecar", "image": "localhost/everstep/none:local", "args": ["--watch"]}
     worker = {
         "name": "elasticjob-worker",
         "image": "localhost/everstep/none:local",
         "args": ["--nproc_per_node=1", "train.py"],
     }
-    job = bench.job(name, replicas=2, least=1, most=4, pod={"containers": [worker, sidecar]})
+    job = bench.job(
+        name, replicas=2, min_replicas=1, max_replicas=4, pod={"containers": [worker, sidecar]}
+    )
     job.until_running({0, 1})
 
-    injected = [
+    arguments = [
         "--rdzv_backend=etcd",
         "--rdzv_endpoint=etcd-client:2379",
         f"--rdzv_id={name}",
         "--nnodes=1:4",
     ]
     first, second = job.pods()[1].spec.containers
-    assert first.args == [*injected, "--nproc_per_node=1", "train.py"]
-    assert second.args == [*injected, "--watch"]
+    assert first.args == [*arguments, "--nproc_per_node=1", "train.py"]
+    assert second.args == [*arguments, "--watch"]
 
 
-def test_bounds_that_are_left_out_are_the_number_of_replicas(bench, name):
-    job = bench.job(name, replicas=2, least=None, most=None)
+def test_missing_bounds_default_to_the_number_of_replicas(bench: Bench, name: str) -> None:
+    job = bench.job(name, replicas=2, min_replicas=None, max_replicas=None)
     job.until_running({0, 1})
 
     assert "--nnodes=2:2" in job.pods()[0].spec.containers[0].args
 
 
-def test_exit_code_leaves_the_restart_to_the_controller(bench, name):
+def test_under_exit_code_the_controller_restarts_workers(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=1, restart_policy="ExitCode")
     job.until_running({0})
 
     assert job.pods()[0].spec.restart_policy == "Never"
 
 
-def test_on_failure_leaves_the_restart_to_the_kubelet(bench, name):
+def test_under_on_failure_the_kubelet_restarts_workers(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=1, restart_policy="OnFailure")
     job.until_running({0})
 
@@ -85,7 +92,9 @@ def test_on_failure_leaves_the_restart_to_the_kubelet(bench, name):
 
 
 @pytest.mark.upstream_known_wrong("its pod types are Kubernetes 1.15's and drop every newer field")
-def test_a_pod_keeps_fields_that_are_newer_than_the_first_controllers(bench, name):
+def test_a_pod_keeps_fields_that_are_newer_than_the_upstream_controller(
+    bench: Bench, name: str
+) -> None:
     spread = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
@@ -102,18 +111,22 @@ def test_a_pod_keeps_fields_that_are_newer_than_the_first_controllers(bench, nam
     assert spec.security_context.seccomp_profile.type == "RuntimeDefault"
 
 
-def test_the_status_says_what_runs(bench, name):
+def test_the_status_counts_running_workers(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=3)
     job.until_running({0, 1, 2})
 
     job.until("three active workers", lambda: job.count("active") == 3)
-    job.until("Running", lambda: job.holds("Running"))
-    assert not job.holds("Succeeded")
-    assert not job.holds("Failed")
+    job.until("Running", lambda: job.is_true("Running"))
+    assert not job.is_true("Succeeded")
+    assert not job.is_true("Failed")
 
 
-@pytest.mark.upstream_known_wrong("it never sets startTime, and says Running while no worker runs")
-def test_a_job_whose_workers_wait_for_machines_is_not_running_and_says_why(bench, kubelet, name):
+@pytest.mark.upstream_known_wrong(
+    "it never sets startTime, and reports Running while no worker runs"
+)
+def test_a_job_with_pending_workers_is_not_running_and_reports_the_reason(
+    bench: Bench, kubelet: Kubelet, name: str
+) -> None:
     kubelet.cordon(on=True)
     try:
         job = bench.job(name, replicas=1)
@@ -121,20 +134,20 @@ def test_a_job_whose_workers_wait_for_machines_is_not_running_and_says_why(bench
             "a reason",
             lambda: "Unschedulable" in job.conditions().get("Running", {}).get("message", ""),
         )
-        assert not job.holds("Running")
-        assert job.holds("Created")
+        assert not job.is_true("Running")
+        assert job.is_true("Created")
         assert "startTime" in job.read()["status"]
     finally:
         kubelet.cordon(on=False)
-    job.until("Running", lambda: job.holds("Running"))
+    job.until("Running", lambda: job.is_true("Running"))
 
 
-def test_a_job_at_rest_is_not_written_to(bench, name):
+def test_a_job_without_changes_is_not_written(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=2)
     job.until("Running", lambda: job.count("active") == 2)
 
     version = job.read()["metadata"]["resourceVersion"]
 
     job.stays(
-        "the job is untouched", lambda: job.read()["metadata"]["resourceVersion"] == version, 2
+        "the job is not written", lambda: job.read()["metadata"]["resourceVersion"] == version, 2
     )

@@ -1,22 +1,27 @@
-"""The maintained controller as a process: two of them, and one that is asked to end."""
+"""The maintained controller as a process: leader election and shutdown."""
 
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.controller.conformance.conftest import NAMESPACE, ROOT
+from tests.controller.conformance.conftest import NAMESPACE, ROOT, Controller, OwnProcess
+
+Start = Callable[[str], tuple["subprocess.Popen[bytes]", Path]]
 
 
 @pytest.fixture
-def start(controller, tmp_path):
-    """Start a further controller that stands for election; all are ended after the test."""
-    started: list[subprocess.Popen] = []
+def start(controller: Controller, tmp_path: Path) -> Iterator[Start]:
+    """Return a function that starts another controller with leader election; all are stopped after the test."""
+    if not isinstance(controller, OwnProcess):
+        pytest.skip("these tests start the maintained controller, and another one is under test")
+    started: list[subprocess.Popen[bytes]] = []
 
-    def begin(name: str) -> tuple[subprocess.Popen, Path]:
+    def begin(name: str) -> tuple[subprocess.Popen[bytes], Path]:
         log = tmp_path / name
         flags = [
             "--namespace",
@@ -42,22 +47,22 @@ def start(controller, tmp_path):
         process.wait(10)
 
 
-def test_the_second_controller_takes_over_when_the_first_is_asked_to_end(start):
+def test_the_second_controller_takes_over_when_the_first_gets_sigterm(start: Start) -> None:
     first, log = start("first")
-    _until(lambda: " leads" in log.read_text())
+    _until(lambda: " is the leader" in log.read_text())
     _, second_log = start("second")
     _until(lambda: "metrics and health" in second_log.read_text())
-    assert " leads" not in second_log.read_text()
+    assert " is the leader" not in second_log.read_text()
 
     first.send_signal(signal.SIGTERM)
 
-    assert first.wait(20) == 0, "an orderly end is no failure"
-    _until(lambda: " leads" in second_log.read_text())
+    assert first.wait(20) == 0, "an orderly shutdown must exit with 0"
+    _until(lambda: " is the leader" in second_log.read_text())
     assert "Traceback" not in log.read_text() + second_log.read_text()
 
 
-def _until(true, seconds: float = 30) -> None:
+def _until(condition: Callable[[], object], seconds: float = 30) -> None:
     end = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.1)

@@ -1,9 +1,15 @@
-"""A controller that ends in the middle and starts again loses nothing, since it keeps nothing to itself."""
+"""A restarted controller continues without loss, since it has no state of its own."""
 
 import pytest
 
+from tests.controller.conformance.bench import Bench
+from tests.controller.conformance.conftest import Controller
+from tests.controller.conformance.real_pods import Kubelet
 
-def test_what_happened_while_no_controller_ran_is_made_good(bench, kubelet, controller, name):
+
+def test_events_during_a_downtime_of_the_controller_are_handled_after_it(
+    bench: Bench, kubelet: Kubelet, controller: Controller, name: str
+) -> None:
     job = bench.job(name, replicas=3)
     job.until_running({0, 1, 2})
     before = job.uids()
@@ -14,29 +20,31 @@ def test_what_happened_while_no_controller_ran_is_made_good(bench, kubelet, cont
     job.scale(4)
     controller.start()
 
-    # A kubelet may say for a while yet that the one that ended runs.
-    job.until_running({0, 1, 2, 3}, but_not={index: before[index] for index in (0, 1)})
-    assert job.uids()[2] == before[2], "who was well is left alone"
+    # A kubelet may report the ended pod as running for some time.
+    job.until_running({0, 1, 2, 3}, replaced={index: before[index] for index in (0, 1)})
+    assert job.uids()[2] == before[2], "healthy workers are not disturbed"
 
 
 @pytest.mark.upstream_known_wrong("it counts no failures at all under ExitCode")
-def test_failures_are_remembered_across_a_restart_of_the_controller(
-    bench, kubelet, controller, name
-):
+def test_failures_count_across_a_restart_of_the_controller(
+    bench: Bench, kubelet: Kubelet, controller: Controller, name: str
+) -> None:
     job = bench.job(name, replicas=1, run_policy={"backoffLimit": 1})
     job.until_running({0})
     before = job.uids()
     kubelet.end(f"{name}-worker-0", 1)
-    job.until_running({0}, but_not=before)
+    job.until_running({0}, replaced=before)
 
     controller.stop()
     kubelet.end(f"{name}-worker-0", 1)
     controller.start()
 
-    job.until("failed", lambda: job.holds("Failed"), 40)
+    job.until("failed", lambda: job.is_true("Failed"), 40)
 
 
-def test_a_job_that_ended_while_no_controller_ran_has_succeeded(bench, kubelet, controller, name):
+def test_a_job_that_finished_during_a_downtime_of_the_controller_succeeds(
+    bench: Bench, kubelet: Kubelet, controller: Controller, name: str
+) -> None:
     job = bench.job(name, replicas=2)
     job.until_running({0, 1})
 
@@ -45,4 +53,4 @@ def test_a_job_that_ended_while_no_controller_ran_has_succeeded(bench, kubelet, 
     kubelet.end(f"{name}-worker-1", 0)
     controller.start()
 
-    job.until("succeeded", lambda: job.holds("Succeeded"), 40)
+    job.until("succeeded", lambda: job.is_true("Succeeded"), 40)

@@ -1,9 +1,8 @@
-"""A cluster in a dictionary: API server, kubelets and clock, for thousands of schedules a second.
+"""An in-memory cluster: API server, kubelets and clock, for thousands of schedules per second.
 
-It stands in for `controller.cluster.Cluster` and keeps the API server's promises that the
-controller counts on: names are unique, a status is written only over the version that was read, a
-deletion names the uid it means. Everything it holds is JSON of the API's own form, so that reading
-is tested too.
+It replaces `controller.client.KubernetesClient` with the guarantees of the API server that the
+controller relies on: unique names, optimistic concurrency for statuses, and uid preconditions for
+deletions. All objects are JSON in the format of the API, so parsing is tested too.
 """
 
 import copy
@@ -11,29 +10,30 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from controller.actions import Deletion, Event
 from controller.api import ElasticJob
-from controller.clock import format_time
-from controller.cluster import CONFLICT, Refused
-from controller.observed import BOUNDS_ANNOTATION, Node, Pod
-from controller.situation import Deletion, Event
+from controller.client import CONFLICT, ApiError, KubernetesClient
+from controller.objects import Node, Pod
+from controller.timestamps import format_time
+from everstep.catalog.names import BOUNDS_ANNOTATION
 
 NAME, NAMESPACE = "job", "ns"
 KEY = (NAMESPACE, NAME)
 TEMPLATE = {"spec": {"containers": [{"name": "elasticjob-worker", "image": "x"}]}}
 
 
-class Crash(Exception):  # noqa: N818  (it is a death, not an error)
-    """The controller's process dies here."""
+class Crash(Exception):  # noqa: N818  (it simulates a crash, it is not an error)
+    """A simulated crash of the controller's process."""
 
 
-class ModelCluster:
+class ModelCluster(KubernetesClient):
     """One job's cluster.
 
     Attributes:
-        crash_in: calls that change something until the controller dies in one; None: it does not.
-        created: uids of all pods ever made, in order.
-        writes: how often anything was written.
-        failures: how often a worker failed by itself.
+        crash_in: number of writes until the controller crashes in one; None for no crash.
+        created: uids of all pods ever created, in order.
+        writes: number of writes.
+        failures: number of failures of the workers themselves.
     """
 
     def __init__(self, replicas: int = 3, **run_policy: Any) -> None:
@@ -44,7 +44,7 @@ class ModelCluster:
         self.created: list[str] = []
         self.writes = 0
         self.failures = 0
-        self.told: list[Event] = []
+        self.events: list[Event] = []
         self.pods: dict[str, dict[str, Any]] = {}
         self.services: dict[str, dict[str, Any]] = {}
         self.deleted = False
@@ -66,7 +66,7 @@ class ModelCluster:
             },
         }
 
-    # What the controller calls.
+    # Calls of the controller.
 
     def job(self, _namespace: str, _name: str) -> Any:
         return None if self.deleted else copy.deepcopy(self.source)
@@ -82,31 +82,33 @@ class ModelCluster:
             for name in names
         }
 
-    def refusal(self, _job: ElasticJob) -> None:
+    def pod_rejection(self, _job: ElasticJob) -> None:
         return None
 
     def write_status(self, source: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         self._write()
         if source["metadata"]["resourceVersion"] != self.source["metadata"]["resourceVersion"]:
-            raise Refused(CONFLICT, "the object has been modified")
+            raise ApiError(CONFLICT, "the object has been modified")
         self.source["status"] = copy.deepcopy(dict(status))
         self._touch()
 
     def create(self, kind: str, _namespace: str, body: Mapping[str, Any]) -> None:
         self._write()
-        held, name = self.pods if kind == "pods" else self.services, body["metadata"]["name"]
-        if name in held:
-            raise Refused(CONFLICT, f"{name} already exists")
-        made = copy.deepcopy(dict(body))
-        made["metadata"] |= {
+        existing, name = self.pods if kind == "pods" else self.services, body["metadata"]["name"]
+        if name in existing:
+            raise ApiError(CONFLICT, f"{name} already exists")
+        created = copy.deepcopy(dict(body))
+        created["metadata"] |= {
             "uid": f"{name}#{len(self.created)}",
             "creationTimestamp": format_time(self.now),
         }
         if kind == "pods":
-            assert len(self.pods) < self.followed, "never more pods than workers asked for"
-            made["status"] = {"phase": "Pending"}
-            self.created.append(made["metadata"]["uid"])
-        held[name] = made
+            assert len(self.pods) < self.desired_replicas, (
+                "there are never more pods than desired workers"
+            )
+            created["status"] = {"phase": "Pending"}
+            self.created.append(created["metadata"]["uid"])
+        existing[name] = created
 
     def delete_pod(self, _namespace: str, deletion: Deletion) -> None:
         self._write()
@@ -116,13 +118,13 @@ class ModelCluster:
         if deletion.force or "nodeName" not in pod["spec"]:
             del self.pods[deletion.pod.name]
         elif "deletionTimestamp" not in pod["metadata"]:
-            self.ask_to_go(deletion.pod.name)
+            self.request_deletion(deletion.pod.name)
 
-    def tell_bounds(self, job: ElasticJob, pod: Pod) -> None:
+    def update_bounds(self, job: ElasticJob, pod: Pod) -> None:
         self._write()
-        held = self.pods.get(pod.name)
-        if held is not None and held["metadata"]["uid"] == pod.uid and job.spec is not None:
-            held["metadata"]["annotations"][BOUNDS_ANNOTATION] = job.spec.bounds
+        existing = self.pods.get(pod.name)
+        if existing is not None and existing["metadata"]["uid"] == pod.uid and job.spec is not None:
+            existing["metadata"]["annotations"][BOUNDS_ANNOTATION] = job.spec.bounds
 
     def delete_service(self, _namespace: str, name: str) -> None:
         self._write()
@@ -134,10 +136,10 @@ class ModelCluster:
         self.pods.clear()
         self.services.clear()
 
-    def tell(self, _job: ElasticJob, event: Event, _now: datetime) -> None:
-        self.told.append(event)
+    def record_event(self, _job: ElasticJob, event: Event, _now: datetime) -> None:
+        self.events.append(event)
 
-    # What the world does.
+    # Changes from outside.
 
     @property
     def replicas(self) -> int:
@@ -145,8 +147,8 @@ class ModelCluster:
         return replicas
 
     @property
-    def followed(self) -> int:
-        """Workers asked for by the newest spec without faults: 0 is no valid bound."""
+    def desired_replicas(self) -> int:
+        """Number of workers in the newest valid spec; a bound of 0 is invalid."""
         spec = self.source["spec"]
         if not spec["maxReplicas"]:
             spec = self.source["status"]["lastValidSpec"]
@@ -158,19 +160,19 @@ class ModelCluster:
         self.source["metadata"]["generation"] += 1
         self._touch()
 
-    def ask_to_go(self, name: str) -> None:
+    def request_deletion(self, name: str) -> None:
         metadata = self.pods[name]["metadata"]
         metadata["deletionGracePeriodSeconds"] = 30
         metadata["deletionTimestamp"] = format_time(self.now + timedelta(seconds=30))
 
-    def place(self, name: str) -> None:
-        """Let a pod that waits be put on a machine and start."""
+    def schedule(self, name: str) -> None:
+        """Schedule and start a pending pod."""
         pod = self.pods[name]
-        up = sorted(node for node, well in self.nodes_up.items() if well)
+        up = sorted(node for node, is_up in self.nodes_up.items() if is_up)
         if "nodeName" in pod["spec"] or not up or "deletionTimestamp" in pod["metadata"]:
             return
         pod["spec"]["nodeName"] = up[index_of(pod) % len(up)]
-        self._say(pod, "Running", {"running": {"startedAt": format_time(self.now)}})
+        self._report(pod, "Running", {"running": {"startedAt": format_time(self.now)}})
 
     def end(self, name: str, code: int) -> None:
         pod = self.pods[name]
@@ -179,13 +181,13 @@ class ModelCluster:
         self.failures += 1 <= code < 128
         started = pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
         ended = {"exitCode": code, "startedAt": started, "finishedAt": format_time(self.now)}
-        self._say(pod, "Failed" if code else "Succeeded", {"terminated": ended})
+        self._report(pod, "Failed" if code else "Succeeded", {"terminated": ended})
 
     def served(self, pod: Mapping[str, Any]) -> bool:
         return self.nodes_up.get(pod["spec"].get("nodeName", ""), False)
 
-    def let_go(self) -> None:
-        """Let kubelets finish the deletions that they were asked for."""
+    def finish_deletions(self) -> None:
+        """Finish the requested deletions, as kubelets do."""
         for name, pod in list(self.pods.items()):
             if "deletionTimestamp" in pod["metadata"] and (
                 self.served(pod) or "nodeName" not in pod["spec"]
@@ -201,7 +203,7 @@ class ModelCluster:
         self.nodes_up.pop(node, None)
         self.unready.pop(node, None)
 
-    def bring(self, node: str) -> None:
+    def boot(self, node: str) -> None:
         self.nodes_up[node] = True
         self.unready.pop(node, None)
 
@@ -218,7 +220,7 @@ class ModelCluster:
         metadata = self.source["metadata"]
         metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
 
-    def _say(self, pod: dict[str, Any], phase: str, state: dict[str, Any]) -> None:
+    def _report(self, pod: dict[str, Any], phase: str, state: dict[str, Any]) -> None:
         container = {"name": "elasticjob-worker", "state": state, "restartCount": 0}
         pod["status"] = {"phase": phase, "containerStatuses": [container]}
 

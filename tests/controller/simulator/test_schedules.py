@@ -1,16 +1,18 @@
-"""Whatever happens to a job's pods, machines and controller, what must hold holds, and in the end all is well."""
+"""Under any schedule of faults the invariants hold, and the job finally recovers."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from controller.cluster import Refused
+from controller.client import ApiError
 from controller.metrics import Metrics
-from controller.observed import BOUNDS_ANNOTATION
-from controller.reconcile import Reconciler, TryAgain
+from controller.reconcile import Reconciler, RetryError
 from controller.status import ConditionType, Status
+from everstep.catalog.names import BOUNDS_ANNOTATION
 from tests.controller.simulator.model import KEY, Crash, ModelCluster
 
 INDICES = st.integers(0, 3)
@@ -19,7 +21,7 @@ CODES = st.sampled_from([1, 2, 130, 137, 138, 143])
 
 
 class Schedule(RuleBasedStateMachine):
-    """One job, one controller that may die at any write, and a world that does as it likes."""
+    """One job, a controller that may crash at any write, and random changes of pods and machines."""
 
     @initialize(replicas=st.integers(1, 4), limit=st.integers(0, 4))
     def begin(self, replicas: int, limit: int) -> None:
@@ -30,7 +32,7 @@ class Schedule(RuleBasedStateMachine):
         self.ended: str | None = None
         for _ in range(2):
             self.reconcile()
-            self.pods_start()
+            self.start_pods()
 
     def restart(self) -> None:
         self.reconciler = Reconciler(self.cluster, self.metrics, now=lambda: self.cluster.now)
@@ -38,7 +40,7 @@ class Schedule(RuleBasedStateMachine):
     def reconcile(self) -> float | None:
         try:
             return self.reconciler.reconcile(KEY)
-        except (TryAgain, Refused):
+        except (RetryError, ApiError):
             return 0.2
         except Crash:
             self.restart()
@@ -49,136 +51,144 @@ class Schedule(RuleBasedStateMachine):
         self.reconcile()
 
     @rule(writes=st.integers(0, 4))
-    def die_in_the_next_pass(self, writes: int) -> None:
+    def crash_in_the_next_pass(self, writes: int) -> None:
         self.cluster.crash_in = writes
         self.reconcile()
         self.cluster.crash_in = None
 
     @rule(seconds=st.sampled_from([1, 5, 60, 400]))
-    def time_passes(self, seconds: int) -> None:
+    def advance_time(self, seconds: int) -> None:
         self.cluster.now += timedelta(seconds=seconds)
 
     @rule()
-    def pods_start(self) -> None:
+    def start_pods(self) -> None:
         for name in list(self.cluster.pods):
-            self.cluster.place(name)
+            self.cluster.schedule(name)
 
     @rule()
-    def some_time_of_peace(self) -> None:
+    def calm_period(self) -> None:
         for _ in range(3):
             wake = self.reconcile()
-            self.cluster.let_go()
-            self.pods_start()
+            self.cluster.finish_deletions()
+            self.start_pods()
             self.cluster.now += timedelta(seconds=min(wake or 1, 10))
 
     @rule(index=INDICES, code=CODES)
-    def a_worker_ends(self, index: int, code: int) -> None:
+    def end_a_worker(self, index: int, code: int) -> None:
         self._pod(index, lambda name: self.cluster.end(name, code))
 
     @rule(index=INDICES)
-    def a_worker_finishes(self, index: int) -> None:
+    def finish_a_worker(self, index: int) -> None:
         self._pod(index, lambda name: self.cluster.end(name, 0))
 
     @rule(index=INDICES, force=st.booleans())
-    def somebody_deletes_a_pod(self, index: int, force: bool) -> None:
+    def delete_a_pod(self, index: int, force: bool) -> None:
         if force:
             self.cluster.pods.pop(f"job-worker-{index}", None)
         else:
-            self._pod(index, self.cluster.ask_to_go)
+            self._pod(index, self.cluster.request_deletion)
 
     @rule()
-    def kubelets_let_go(self) -> None:
-        self.cluster.let_go()
+    def finish_deletions(self) -> None:
+        self.cluster.finish_deletions()
 
-    @rule(node=NODES, fate=st.sampled_from(["hang", "vanish", "bring"]))
-    def a_machine_changes(self, node: str, fate: str) -> None:
-        getattr(self.cluster, fate)(node)
+    @rule(node=NODES, change=st.sampled_from(["hang", "vanish", "boot"]))
+    def change_a_machine(self, node: str, change: str) -> None:
+        getattr(self.cluster, change)(node)
 
-    @rule(replicas=st.integers(0, 6), most=st.sampled_from([6, 7, 0]), least=st.integers(1, 3))
-    def somebody_edits_the_spec(self, replicas: int, most: int, least: int) -> None:
-        self.cluster.source["spec"]["minReplicas"] = min(least, max(replicas, 1))
-        self.cluster.source["spec"]["maxReplicas"] = most  # 0 is no valid bound
+    @rule(
+        replicas=st.integers(0, 6),
+        max_replicas=st.sampled_from([6, 7, 0]),
+        min_replicas=st.integers(1, 3),
+    )
+    def edit_the_spec(self, replicas: int, max_replicas: int, min_replicas: int) -> None:
+        self.cluster.source["spec"]["minReplicas"] = min(min_replicas, max(replicas, 1))
+        self.cluster.source["spec"]["maxReplicas"] = max_replicas  # 0 is an invalid bound
         self.cluster.scale(replicas)
 
-    def _pod(self, index: int, act) -> None:
+    def _pod(self, index: int, act: Callable[[str], None]) -> None:
         name = f"job-worker-{index}"
         if name in self.cluster.pods:
             act(name)
 
     @invariant()
-    def an_end_is_final(self) -> None:
+    def conditions_of_a_finished_job_are_final(self) -> None:
         if not hasattr(self, "cluster"):
             return
         status = self.status()
-        over = [
-            kind for kind in (ConditionType.SUCCEEDED, ConditionType.FAILED) if status.holds(kind)
+        ends = [
+            kind for kind in (ConditionType.SUCCEEDED, ConditionType.FAILED) if status.is_true(kind)
         ]
-        assert len(over) <= 1, "a job succeeds or fails"
+        assert len(ends) <= 1, "a job cannot both succeed and fail"
         if self.ended:
-            assert over == [self.ended], f"it was {self.ended} already"
-        elif over and status.completion:
-            self.ended, self.completion = over[0], status.completion
-            self.made_at_end = len(self.cluster.created)
+            assert ends == [self.ended], f"it was {self.ended} already"
+        elif ends and status.completion:
+            self.ended, self.completion = ends[0], status.completion
+            self.created_at_end = len(self.cluster.created)
         if self.ended:
-            assert len(self.cluster.created) == self.made_at_end, "no worker after the end"
-            assert not status.holds(ConditionType.RUNNING)
-            assert status.completion == self.completion, "it ended when it ended"
+            assert len(self.cluster.created) == self.created_at_end, "no worker after the end"
+            assert not status.is_true(ConditionType.RUNNING)
+            assert status.completion == self.completion, "the completion time must not change"
 
     @invariant()
-    def what_is_counted_has_happened(self) -> None:
+    def counters_match_events(self) -> None:
         if not hasattr(self, "cluster"):
             return
         failed = self.status().condition(ConditionType.FAILED)
-        if failed and failed.holds and failed.reason == "BackoffLimitExceeded":
-            assert self.cluster.failures > self.limit, "only that many real failures fail a job"
+        if failed and failed.is_true and failed.reason == "BackoffLimitExceeded":
+            assert self.cluster.failures > self.limit, "a job fails only above its back-off limit"
+            exhausted = [r for r in self.status().workers.values() if r.failures > self.limit]
+            assert exhausted, "a worker must have exceeded it"
         restarts = sum(record.restarts for record in self.status().workers.values())
-        well = [pod for pod in self.cluster.pods.values() if self._well(pod)]
-        assert restarts <= len(self.cluster.created) - len(well), "no end is counted twice"
+        healthy = [pod for pod in self.cluster.pods.values() if self._is_healthy(pod)]
+        assert restarts <= len(self.cluster.created) - len(healthy), "no exit is counted twice"
 
-    def _well(self, pod) -> bool:
+    def _is_healthy(self, pod: dict[str, Any]) -> bool:
         lost = "nodeName" in pod["spec"] and not self.cluster.served(pod)
         return pod["status"]["phase"] in ("Pending", "Running") and not lost
 
     def status(self) -> Status:
-        return Status.read(self.cluster.source.get("status") or {})
+        return Status.from_json(self.cluster.source.get("status") or {})
 
     def teardown(self) -> None:
-        """From now on all goes well: the job must come to rest, with all its workers or at its end."""
+        """Check that without further faults the job becomes stable, with all its workers or finished."""
         if not hasattr(self, "cluster"):
             return
         cluster = self.cluster
         cluster.source["spec"]["maxReplicas"] = 6
         for node in ("n0", "n1", "n2"):
-            cluster.bring(node)
+            cluster.boot(node)
         for _ in range(30):
             wake = self.reconcile()
-            cluster.let_go()
+            cluster.finish_deletions()
             for name in list(cluster.pods):
-                cluster.place(name)
+                cluster.schedule(name)
             cluster.now += timedelta(seconds=max(wake or 0, 1))
-            self.an_end_is_final()
-            self.what_is_counted_has_happened()
+            self.conditions_of_a_finished_job_are_final()
+            self.counters_match_events()
         before = cluster.writes
         for _ in range(5):
             self.reconcile()
-        assert cluster.writes == before, "a job at rest is left alone"
+        assert cluster.writes == before, "a stable job is not written"
         status = self.status()
         if self.ended or status.completion:
             return
         running = [pod for pod in cluster.pods.values() if pod["status"]["phase"] == "Running"]
         if status.training_ended:
-            assert running, "with nobody left to wait for it would have succeeded"
+            assert running, "without running workers it would have succeeded"
             return
         assert len(running) == len(cluster.pods) == cluster.replicas, (
-            "every worker runs, and no other"
+            "exactly the desired workers run"
         )
-        assert set(cluster.services) == set(cluster.pods), "each has its name"
+        assert set(cluster.services) == set(cluster.pods), "each pod has its Service"
         bounds = f"{cluster.source['spec']['minReplicas']}:6"
-        told = {pod["metadata"]["annotations"][BOUNDS_ANNOTATION] for pod in cluster.pods.values()}
-        assert told <= {bounds}, "each knows the bounds as they are now"
-        assert status.holds(ConditionType.RUNNING) == (cluster.replicas > 0)
-        assert status.holds(ConditionType.SUSPENDED) == (cluster.replicas == 0)
-        assert not status.holds(ConditionType.RESTARTING)
+        bounds_read = {
+            pod["metadata"]["annotations"][BOUNDS_ANNOTATION] for pod in cluster.pods.values()
+        }
+        assert bounds_read <= {bounds}, "each pod has the current bounds"
+        assert status.is_true(ConditionType.RUNNING) == (cluster.replicas > 0)
+        assert status.is_true(ConditionType.SUSPENDED) == (cluster.replicas == 0)
+        assert not status.is_true(ConditionType.RESTARTING)
 
 
 TestSchedules = Schedule.TestCase
@@ -192,7 +202,7 @@ TestSchedules.settings = settings(
 )
 
 
-def test_workers_that_die_at_once_again_and_again_are_replaced_ever_more_slowly():
+def test_workers_that_crash_repeatedly_are_replaced_with_growing_delays() -> None:
     cluster = ModelCluster(1, backoffLimit=0)
     reconciler = Reconciler(cluster, Metrics(), now=lambda: cluster.now)
     hour = cluster.now + timedelta(hours=1)
@@ -200,14 +210,14 @@ def test_workers_that_die_at_once_again_and_again_are_replaced_ever_more_slowly(
     while cluster.now < hour:
         wake = reconciler.reconcile(KEY)
         passes += 1
-        cluster.let_go()
+        cluster.finish_deletions()
         for name in list(cluster.pods):
-            cluster.place(name)
+            cluster.schedule(name)
             cluster.end(name, 137)
         cluster.now += timedelta(seconds=max(wake or 0, 1))
 
     assert len(cluster.created) < 25, (
-        "a machine that kills every worker must not cost an API server its peace"
+        "a machine that kills every worker must not overload the API server"
     )
     assert passes < 120
-    assert not Status.read(cluster.source["status"]).holds(ConditionType.FAILED)
+    assert not Status.from_json(cluster.source["status"]).is_true(ConditionType.FAILED)

@@ -1,0 +1,101 @@
+"""Measure memory and time of reading a run's journals by their number of steps: `python -m benchmarks.journals`.
+
+Writes the journals of a run of many steps, reads them as `everstep follow` does, then measures polls while
+one line a poll is appended: reading, folding and the whole report.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from everstep.cli.report.readers import FolderReader
+from everstep.cli.report.report import build
+
+POLLS = 20
+STEP_SECONDS = 0.2
+CHANGE_STEPS = 20_000  # between two changes of the group
+SECONDS_EVERY = 25  # steps between two lines with a worker's seconds
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(Path(folder), options.steps)
+    if options.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name:28} {value}")
+
+
+def measure(run: Path, steps: int) -> dict[str, float]:
+    """Return sizes in MB and times in seconds."""
+    journal = run / "journal" / "worker-0.jsonl"
+    journal.parent.mkdir()
+    write(journal, steps)
+    before, began = resident(), time.process_time()
+    reader = FolderReader(run, run / "events.jsonl")
+    report = build(reader.read())
+    first = time.process_time() - began
+    assert report.steps == steps, report.steps
+    polls = []
+    for poll in range(1, POLLS + 1):
+        with journal.open("a") as file:
+            file.write(step_line(steps + poll))
+        began = time.process_time()
+        build(reader.read())
+        polls.append(time.process_time() - began)
+    return {
+        "steps": steps,
+        "journal_mb": round(journal.stat().st_size / 1e6, 1),
+        "first_reading_seconds": round(first, 2),
+        "memory_mb": round(resident() - before, 1),
+        "poll_seconds_median": round(statistics.median(polls), 4),
+        "poll_seconds_max": round(max(polls), 4),
+    }
+
+
+def write(path: Path, steps: int) -> None:
+    """Write one worker's journal."""
+    with path.open("w") as file:
+        start = {"at": 0.0, "kind": "start", "worker": "worker-0", "node": "gpu-0"}
+        file.write(json.dumps({**start, "generation": 1, "total_steps": steps}) + "\n")
+        for step in range(1, steps + 1):
+            file.write(step_line(step))
+            if step % SECONDS_EVERY == 0:
+                line = {"at": step * STEP_SECONDS, "kind": "seconds", "step": step}
+                file.write(json.dumps({**line, "compute": step * STEP_SECONDS}) + "\n")
+
+
+def step_line(step: int) -> str:
+    """Return a step's line as rank 0 writes it."""
+    line = {
+        "at": step * STEP_SECONDS,
+        "kind": "step",
+        "step": step,
+        "epoch": step // 1000 + 1,
+        "seconds": STEP_SECONDS,
+        "images": 1024,
+        "loss": 1.23456,
+        "learning_rate": 0.1,
+        "world_size": 8,
+        "generation": 1 + step // CHANGE_STEPS,
+    }
+    return json.dumps(line) + "\n"
+
+
+def resident() -> float:
+    """Return this process's memory in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 1e6
+
+
+if __name__ == "__main__":
+    main()

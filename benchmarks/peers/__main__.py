@@ -1,0 +1,240 @@
+"""Compare Everstep's `live` with torchft and torchrun on one machine, with the same model and events.
+
+    make .venv/.peers
+    .venv/bin/python -m benchmarks.peers --rounds 3 [--only everstep torchft] [--json]
+
+Three nodes train ResNet-18 on random images of 28 pixels, 12 samples a step. The contestants take turns,
+each event with new processes, so that a slow minute of this machine meets all of them:
+
+* kill: the training process alone gets SIGKILL;
+* freeze: all processes of a node stop and, after the survivors' next step, continue;
+* drain: the node's launcher gets SIGTERM, and is started again after the survivors' next step;
+* join: the return after the drain.
+
+`next step` is from the event to the end of the first step that survivors began after it; for a join, from the
+end of the last step without the node to that of the first with it. `lost` are steps computed again or
+dropped. Samples are counted over complete epochs.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.peers.contestants import CONTESTANTS, NAMES, Contestant
+from benchmarks.peers.machines import Machine
+from benchmarks.peers.workload import SAMPLES, JournalLine, read, read_commits
+from benchmarks.progress import track
+from tests.trainer.elastic.nodes import until
+
+EVENTS = ("kill", "freeze", "drain")
+START_SECONDS, EVENT_SECONDS, QUIET_SECONDS = 180.0, 120.0, 5.0
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """Times of one event.
+
+    Attributes:
+        next_step: seconds to the end of the survivors' next step; infinite if none came in time.
+        lost: steps that were computed again or dropped by the survivors.
+        join: seconds between the last step before the node's return and the first one with it.
+    """
+
+    next_step: float
+    lost: float
+    join: float
+
+
+NEVER = Disturbance(math.inf, math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Results of one contestant and one event.
+
+    Attributes:
+        event: the event, in EVENTS.
+        disturbance: its times.
+        step_seconds: duration of an undisturbed step.
+        samples: of the complete epochs.
+        samples_twice: of these, trained more than once.
+        samples_missing: of these, trained by no step that counts.
+    """
+
+    event: str
+    disturbance: Disturbance
+    step_seconds: float
+    samples: int
+    samples_twice: int
+    samples_missing: int
+
+
+def main() -> None:
+    """Measure in turns and print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    names = [contestant.name for contestant in CONTESTANTS]
+    parser.add_argument("--only", nargs="+", default=names, choices=names)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    contestants = [one for one in CONTESTANTS if one.name in options.only]
+    turns = list(itertools.product(range(options.rounds), EVENTS, contestants))
+    results: dict[str, list[Figures]] = {one.name: [] for one in contestants}
+    for number, event, contestant in track(turns, "turns", len(turns)):
+        results[contestant.name].append(measure(contestant, event, number))
+    if options.json:
+        json.dump(
+            {name: [asdict(one) for one in all_] for name, all_ in results.items()}, sys.stdout
+        )
+    else:
+        print(table(results))
+
+
+def measure(contestant: Contestant, event: str, number: int) -> Figures:
+    """Start three nodes and disturb one of them, another one in each round."""
+    with (
+        tempfile.TemporaryDirectory(prefix="peers-") as scratch,
+        contestant.machines(folder := Path(scratch)) as machines,
+    ):
+        try:
+            for machine in machines:
+                machine.start()
+            wait_for_group(folder, time.time(), len(NAMES), START_SECONDS)
+            time.sleep(QUIET_SECONDS)
+            disturbance = disturb(folder, event, machines[number % len(machines)])
+            time.sleep(QUIET_SECONDS)
+        finally:
+            for machine in machines:
+                machine.close()
+        return figures(list(read(folder)), event, disturbance)
+
+
+def disturb(folder: Path, event: str, victim: Machine) -> Disturbance:
+    """Apply an event and bring the node back."""
+    before = max(line.step for line in read_commits(folder))
+    {
+        "kill": victim.kill_worker,
+        "freeze": lambda: victim.signal_all(signal.SIGSTOP),
+        "drain": victim.drain,
+    }[event]()
+    at = time.time()  # only now have all processes of the node stopped
+    survivors = {name for name in NAMES if name != victim.name}
+    try:
+        first = wait_for_step(folder, at, survivors)
+        time.sleep(1)
+        back = time.time()
+        if event == "freeze":
+            victim.signal_all(signal.SIGCONT)
+        elif event == "drain":
+            victim.start()
+        joined = wait_for_group(folder, back, len(NAMES), EVENT_SECONDS)
+    except AssertionError:  # not in time
+        return NEVER
+    former = max(line.at for line in read_commits(folder) if line.at < joined.at)
+    lost = max(0, before + 1 - first.step)
+    return Disturbance(first.at - at, lost, joined.at - former)
+
+
+def wait_for_step(folder: Path, after: float, nodes: Iterable[str]) -> JournalLine:
+    """Return the first step that one of these nodes began after a moment and committed."""
+    allowed = set(nodes)
+
+    def found() -> JournalLine | None:
+        steps = [
+            line
+            for line in read_commits(folder)
+            if line.node in allowed and line.at - (line.seconds or 0.0) > after
+        ]
+        return min(steps, key=_time, default=None)
+
+    return until(found, EVENT_SECONDS, "the survivors take a step")
+
+
+def wait_for_group(folder: Path, after: float, size: int, seconds: float) -> JournalLine:
+    """Return the first step that a group of this size committed after a moment."""
+
+    def found() -> JournalLine | None:
+        steps = [
+            line for line in read_commits(folder) if line.at > after and line.world_size == size
+        ]
+        return min(steps, key=_time, default=None)
+
+    return until(found, seconds, f"{size} nodes take a step")
+
+
+def figures(lines: Sequence[JournalLine], event: str, disturbance: Disturbance) -> Figures:
+    """Count samples and take the median duration of a step.
+
+    A step that was computed again counts once, as it was computed last: the state of the first was discarded.
+    The last two epochs do not count: nodes that draw their own samples may be one epoch apart.
+    """
+    commits = {line.step: line for line in sorted(lines, key=_time) if line.seconds is not None}
+    computed = {(line.step, line.node): line for line in sorted(lines, key=_time)}
+    counts = Counter(
+        sample
+        for line in computed.values()
+        if line.step in commits and line.world_size == commits[line.step].world_size
+        for sample in line.samples
+    )
+    complete = max(0, max(counts, default=0) // SAMPLES - 1) * SAMPLES
+    trained = Counter({sample: count for sample, count in counts.items() if sample < complete})
+    return Figures(
+        event=event,
+        disturbance=disturbance,
+        step_seconds=statistics.median(line.seconds for line in lines if line.seconds is not None),
+        samples=complete,
+        samples_twice=sum(1 for count in trained.values() if count > 1),
+        samples_missing=complete - len(trained),
+    )
+
+
+def _time(line: JournalLine) -> float:
+    return line.at
+
+
+def table(results: Mapping[str, Sequence[Figures]]) -> str:
+    """Return a line for each figure, with the median and the range over the rounds."""
+    rows = [["", *results], ["---"] * (len(results) + 1)]
+    for event in EVENTS:
+        rows.append(_row(f"{event}: next step, s", results, event, lambda one: one.next_step))
+        rows.append(_row(f"{event}: steps lost", results, event, lambda one: one.lost))
+    rows.append(_row("join: next step, s", results, "drain", lambda one: one.join))
+    for name in ("step_seconds", "samples_twice", "samples_missing"):
+        all_ = [[getattr(one, name) for one in figures] for figures in results.values()]
+        rows.append([name.replace("_", " "), *map(spread, all_)])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _row(
+    title: str,
+    results: Mapping[str, Sequence[Figures]],
+    event: str,
+    value: Callable[[Disturbance], float],
+) -> list[str]:
+    cells = [
+        spread([value(one.disturbance) for one in figures if one.event == event])
+        for figures in results.values()
+    ]
+    return [title, *cells]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return the median and the range of some values."""
+    median = statistics.median(values)
+    return f"{median:.3g} ({min(values):.3g} to {max(values):.3g})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The contestants and what each needs next to its machines."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from benchmarks.peers.machines import Machine
+from tests.processes import free_port
+from tests.trainer.elastic.nodes import running_etcd
+
+NAMES = tuple(f"n{number}" for number in range(3))
+LIGHTHOUSE = {"min_replicas": 1, "quorum_tick_ms": 100, "join_timeout_ms": 10000}
+"""As in the README of torchft 0.2.0; it counts a replica as dead 5 s after its last heartbeat."""
+
+Start = Callable[[Path], contextlib.AbstractContextManager[Sequence[Machine]]]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A system under comparison.
+
+    Attributes:
+        name: as printed.
+        machines: starts what it needs in a folder and yields its machines, not started.
+    """
+
+    name: str
+    machines: Start
+
+
+@contextlib.contextmanager
+def everstep(folder: Path) -> Iterator[Sequence[Machine]]:
+    """Yield machines with `everstep launch` and a real etcd."""
+    with running_etcd(folder) as endpoint:
+        yield [
+            Machine(
+                name,
+                folder,
+                [
+                    *(sys.executable, "-m", "everstep.elastic.launch", "--nnodes=1:3"),
+                    *("--rdzv_backend=etcd", f"--rdzv_endpoint={endpoint}", "--rdzv_id=peers"),
+                    *("-m", "benchmarks.peers.everstep_worker"),
+                ],
+                {"POD_IP": f"127.0.0.{2 + place}", "POD_NAME": name, "TMPDIR": str(folder)},
+            )
+            for place, name in enumerate(NAMES)
+        ]
+
+
+@contextlib.contextmanager
+def torchft(folder: Path) -> Iterator[Sequence[Machine]]:
+    """Yield machines with one replica group each, and a lighthouse that no event disturbs."""
+    os.environ.setdefault("RUST_LOG", "error")  # read when torchft is imported
+    from torchft.coordination import LighthouseServer
+
+    lighthouse = LighthouseServer("127.0.0.1:0", **LIGHTHOUSE)
+    port = lighthouse.address().rpartition(":")[2]
+    variables = {"TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}"}
+    launch = ["--nnodes=1", "--rdzv_backend=c10d", "--rdzv_endpoint=127.0.0.1:0"]
+    try:
+        yield [
+            Machine(name, folder, _torchrun(launch, "torchft_worker"), variables) for name in NAMES
+        ]
+    finally:
+        lighthouse.shutdown()
+
+
+@contextlib.contextmanager
+def torchrun(folder: Path) -> Iterator[Sequence[Machine]]:
+    """Yield machines of one elastic torchrun; its rendezvous store is on none of them."""
+    store = TCPStore("127.0.0.1", free_port(), is_master=True, wait_for_workers=False)
+    launch = [
+        *("--nnodes=1:3", "--rdzv_backend=c10d", "--rdzv_id=peers"),
+        *(f"--rdzv_endpoint=127.0.0.1:{store.port}", "--rdzv_conf=is_host=0"),
+        *("--local_addr=127.0.0.1",),
+    ]
+    yield [Machine(name, folder, _torchrun(launch, "torchrun_worker"), {}) for name in NAMES]
+    del store
+
+
+def _torchrun(flags: Sequence[str], worker: str) -> list[str]:
+    common = ["--nproc_per_node=1", "--max_restarts=100000", "--monitor_interval=0.1"]
+    program = [sys.executable, "-m", "torch.distributed.run", *flags, *common]
+    return [*program, "-m", f"benchmarks.peers.{worker}"]
+
+
+CONTESTANTS = (
+    Contestant("everstep", everstep),
+    Contestant("torchft", torchft),
+    Contestant("torchrun", torchrun),
+)

@@ -1,0 +1,47 @@
+"""A worker of Everstep: the ten lines of docs/elastic-api.md, with a journal."""
+
+import os
+from pathlib import Path
+
+from benchmarks.peers.workload import (
+    GLOBAL_BATCH,
+    SAMPLES,
+    SAVE_STEPS,
+    StepJournal,
+    build_model,
+    build_optimizer,
+    loss_of,
+)
+from everstep import elastic
+
+
+def main() -> None:
+    """Train until killed."""
+    model = build_model()
+    run = elastic.Run(
+        model,
+        build_optimizer(model),
+        dataset_size=SAMPLES,
+        global_batch=GLOBAL_BATCH,
+        epochs=10_000,
+        checkpoint=Path(os.environ["PEERS_FOLDER"]) / "run",
+        checkpoint_steps=SAVE_STEPS,
+    )
+    journal = StepJournal.of_this_node()
+    drawn: dict[int, set[int]] = {}  # step -> samples: a survivor adds those of the lost workers
+    for batch in run:
+        journal.begin()
+        for indices in batch.microbatches():
+            (loss_of(model, indices) * batch.weight(indices)).backward()  # type: ignore[no-untyped-call]
+        if batch.rehearsal:
+            batch.step()
+            continue
+        indices = {batch.epoch * SAMPLES + index for index in batch.indices.tolist()}
+        drawn = {batch.number: drawn.get(batch.number, set()) | indices}
+        journal.computed(batch.number, run.world_size, sorted(drawn[batch.number]))
+        if batch.step():
+            journal.committed()
+
+
+if __name__ == "__main__":
+    main()

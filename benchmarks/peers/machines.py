@@ -1,0 +1,94 @@
+"""Machines of a contestant: sessions of processes on this machine that can be disturbed."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cloudtwin.images.confine import KILLED_WITH_PARENT
+
+PROJECT = Path(__file__).parents[2]
+
+
+class Machine:
+    """One machine: a command and all processes that it starts.
+
+    Args:
+        name: such as n0.
+        folder: of journals and logs.
+        command: of the node's launcher.
+        environment: added to a minimal one.
+    """
+
+    def __init__(
+        self, name: str, folder: Path, command: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
+        self.name, self._folder, self._command = name, folder, list(command)
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.pathsep.join([str(PROJECT), *sys.path[1:]]),
+            "OMP_NUM_THREADS": "1",
+            "RUST_LOG": "error",  # of torchft
+            "PEERS_FOLDER": str(folder),
+            "PEERS_NODE": name,
+            **environment,
+        }
+        self._launcher: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the launcher; the former one must have been killed."""
+        if self._launcher:
+            self._launcher.wait(30)
+        with (self._folder / f"{self.name}.log").open("ab") as log:
+            self._launcher = subprocess.Popen(
+                [*KILLED_WITH_PARENT, *self._command],
+                cwd=self._folder,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill_worker(self) -> None:
+        """Kill the training process alone."""
+        pid = (self._folder / f"{self.name}.pid").read_text(encoding="ascii")
+        os.kill(int(pid), signal.SIGKILL)
+
+    def drain(self) -> None:
+        """Send SIGTERM to the launcher, as a kubelet does."""
+        if self._launcher:
+            self._launcher.terminate()
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to every process, including those started meanwhile."""
+        reached: set[int] = set()
+        while fresh := set(self._processes()) - reached:
+            for process in fresh:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, number)
+            reached |= fresh
+
+    def close(self) -> None:
+        """Kill everything and wait for the end."""
+        if self._launcher:
+            self.signal_all(signal.SIGKILL)
+            self._launcher.wait()
+
+    def _processes(self) -> list[int]:
+        if self._launcher is None:
+            return []
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError, IndexError):
+                    if int(_status(int(entry.name))[3]) == self._launcher.pid:
+                        found.append(int(entry.name))
+        return found
+
+
+def _status(process: int) -> list[str]:
+    """Return the fields of proc_pid_stat(5) from the third on."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

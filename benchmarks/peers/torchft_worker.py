@@ -1,0 +1,61 @@
+"""One replica group of torchft, written like its own example train_ddp.py."""
+
+import os
+from datetime import timedelta
+
+from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
+
+from benchmarks.peers.workload import (
+    GLOBAL_BATCH,
+    NODES,
+    TIMEOUT_SECONDS,
+    StepJournal,
+    build_model,
+    build_optimizer,
+    loss_of,
+)
+
+SHARE = GLOBAL_BATCH // NODES
+
+
+def main() -> None:
+    """Train until killed."""
+    model = build_model()
+    inner = build_optimizer(model)
+
+    def load_state_dict(state: dict[str, dict[str, object]]) -> None:
+        model.load_state_dict(state["model"])
+        inner.load_state_dict(state["optimizer"])
+
+    def state_dict() -> dict[str, dict[str, object]]:
+        return {"model": model.state_dict(), "optimizer": inner.state_dict()}
+
+    node = int(os.environ["PEERS_NODE"][1:])
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=TIMEOUT_SECONDS)),
+        min_replica_size=1,
+        load_state_dict=load_state_dict,
+        state_dict=state_dict,
+        timeout=timedelta(seconds=TIMEOUT_SECONDS),
+        replica_id=f"node{node}_",
+    )
+    replicated = DistributedDataParallel(manager, model)
+    optimizer = Optimizer(manager, inner)
+    journal = StepJournal.of_this_node()
+    drawn = 0  # batches of this replica's own shard of the samples: every third one
+    while True:
+        journal.begin()
+        first = (drawn * NODES + node) * SHARE
+        samples = range(first, first + SHARE)
+        drawn += 1
+        before = manager.current_step()
+        optimizer.zero_grad()
+        loss_of(replicated, samples).backward()  # type: ignore[no-untyped-call]
+        journal.computed(before + 1, manager.num_participants(), samples)
+        optimizer.step()
+        if manager.current_step() > before:
+            journal.committed()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""A worker of torchrun: DistributedDataParallel, checkpoints on a shared folder, restarts from the last."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from benchmarks.peers.workload import (
+    SAVE_STEPS,
+    TIMEOUT_SECONDS,
+    StepJournal,
+    build_model,
+    build_optimizer,
+    loss_of,
+    samples_of_step,
+)
+
+
+def main() -> None:
+    """Train until killed, from the last checkpoint."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT_SECONDS))
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    model = build_model()
+    optimizer = build_optimizer(model)
+    path = Path(os.environ["PEERS_FOLDER"]) / "checkpoint.pt"
+    step = restore(path, model, optimizer)
+    replicated = nn.parallel.DistributedDataParallel(model)
+    journal = StepJournal.of_this_node()
+    while True:
+        journal.begin()
+        whole = samples_of_step(step)
+        bounds = [whole.start + len(whole) * place // world_size for place in (rank, rank + 1)]
+        samples = range(*bounds)
+        optimizer.zero_grad()
+        loss_of(replicated, samples).backward()  # type: ignore[no-untyped-call]
+        step += 1
+        journal.computed(step, world_size, samples)
+        optimizer.step()
+        journal.committed()
+        if step % SAVE_STEPS == 0 and rank == 0:
+            save(path, model, optimizer, step)
+
+
+def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Load the checkpoint; return its completed steps, 0 without one."""
+    if not path.exists():
+        return 0
+    state = torch.load(path, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return int(state["step"])
+
+
+def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Replace the checkpoint in one step."""
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+    torch.save(state, path.with_suffix(".new"))
+    path.with_suffix(".new").rename(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""Measure what membership costs etcd and the agents, by the number of members.
+
+    python -m benchmarks.scale --members 10 100
+    python -m benchmarks.scale --members 10 100 300 1000 --json
+
+A real etcd of one member, and the real agents in a few processes; only their workers do nothing. For
+each number of members, after their group has formed:
+
+    idle       a group that trains and does not change
+    regroup    a member removes its key; the others form the next group
+    loss       a member vanishes without notice; the others form the next group when its lease has ended
+    arrivals   --arrivals nodes arrive at once
+    straggler  the workers of all members wait for one, after the first seconds of frequent probes
+
+The processor time of etcd and of the agents is read from /proc, the requests from etcd's own metrics.
+All share this machine's cores, so the wall-clock time includes the agents' work, which in a real run
+each node does for itself. With --extrapolate-to, a power of the number of members is fitted to the two
+largest measurements.
+"""
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import re
+import resource
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from benchmarks.progress import track
+from benchmarks.scale_agents import Begun, serve
+from everstep.elastic.membership.generations import GroupLimits
+from tests.trainer.elastic.nodes import etcd_process
+
+PROCESSES = 4  # that share the agents
+MIN_MEMBERS = 4  # two of them are removed
+START_SECONDS = 300.0
+START_TOGETHER = 6 * PROCESSES  # so that a name determines its process
+STARTS_PER_SECOND = 50.0
+REGROUP_SECONDS = 300.0
+BURST_SECONDS = 8.0  # of a stall: frequent probes at first
+POLL_SECONDS = 0.05
+TICKS = os.sysconf("SC_CLK_TCK")
+STARTED = re.compile(
+    r'^grpc_server_started_total\{[^}]*grpc_method="(\w+)"[^}]*\} (\S+)$', re.MULTILINE
+)
+WATCH_SENT = re.compile(
+    r'^grpc_server_msg_sent_total\{[^}]*grpc_method="Watch"[^}]*\} (\S+)$', re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What etcd and the agents have used so far.
+
+    Attributes:
+        at: the time, in seconds of the monotonic clock.
+        etcd: processor time of etcd, in seconds.
+        agents: processor time of all agents, in seconds.
+        requests: number of requests by gRPC method.
+        watched: number of messages that etcd has sent to watchers.
+    """
+
+    at: float
+    etcd: float
+    agents: float
+    requests: dict[str, int]
+    watched: int
+
+
+class Fleet:
+    """An etcd and the processes of its agents."""
+
+    def __init__(self, folder: Path, members: int, arrivals: int) -> None:
+        self._undo = ExitStack()
+        self._endpoint, etcd = self._undo.enter_context(etcd_process(folder))
+        self._etcd_pid = etcd.pid
+        self._names = [f"node-{number:05}" for number in range(members)]
+        limits = GroupLimits(max_members=members + arrivals)
+        context = multiprocessing.get_context("spawn")
+        self._hosts: list[tuple[Connection, int]] = []
+        for _ in range(min(PROCESSES, members)):
+            here, there = context.Pipe()
+            arguments = (there, self._endpoint, "scale", limits)
+            process = context.Process(target=serve, args=arguments, daemon=True)
+            process.start()
+            self._undo.callback(process.kill)
+            self._hosts.append((here, process.pid or 0))
+
+    def close(self) -> None:
+        """End all processes."""
+        self._undo.close()
+
+    def start(self) -> None:
+        """Start all members."""
+        self._start(self._names)
+
+    def arrive(self, count: int) -> None:
+        """Start further nodes."""
+        self._start([f"late-{number:05}" for number in range(count)])
+
+    def _start(self, names: Sequence[str]) -> None:
+        """Start nodes at a rate that these cores can carry: in a run, each has a machine of its own."""
+        for first in range(0, len(names), START_TOGETHER):
+            some = names[first : first + START_TOGETHER]
+            for index, (host, _) in enumerate(self._hosts):
+                host.send(("start", list(some[index :: len(self._hosts)])))
+            for host, _ in self._hosts:
+                host.recv()
+            if first + START_TOGETHER < len(names):
+                time.sleep(START_TOGETHER / STARTS_PER_SECOND)
+
+    def remove(self, how: str, index: int) -> None:
+        """Remove the member of this index by `close` or `vanish`."""
+        host, _ = self._hosts[index % len(self._hosts)]
+        host.send((how, self._names[index]))
+        host.recv()
+
+    def stall(self, *, stalled: bool) -> None:
+        """Let the workers wait for a straggler, or end that."""
+        self._all("stall", stalled)
+
+    def until_formed(self, size: int, after: int, seconds: float) -> Begun:
+        """Wait until a generation above `after` has begun on all of its `size` members; return the last beginning.
+
+        Raises:
+            TimeoutError: it did not form in time.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            begun: list[Begun] = [one for host in self._all("begun") for one in host]
+            agreed = {(one.number, one.size) for one in begun}
+            whole = len(begun) == size and len(agreed) == 1 and begun[0].size == size
+            if whole and begun[0].number > after:
+                return max(begun, key=lambda one: one.at)
+            time.sleep(POLL_SECONDS)
+        sizes = sorted({(one.number, one.size) for one in begun})
+        raise TimeoutError(f"no group of {size} formed in {seconds:.0f} s, but {sizes[-5:]}")
+
+    def _all(self, *command: object) -> list[Any]:
+        for host, _ in self._hosts:
+            host.send(command)
+        return [host.recv() for host, _ in self._hosts]
+
+    def usage(self) -> Usage:
+        """Return the usage so far."""
+        with urllib.request.urlopen(f"http://{self._endpoint}/metrics", timeout=30) as answer:
+            metrics = answer.read().decode()
+        return Usage(
+            time.monotonic(),
+            _processor_seconds(self._etcd_pid),
+            sum(_processor_seconds(pid) for _, pid in self._hosts),
+            {method: round(float(count)) for method, count in STARTED.findall(metrics)},
+            sum(round(float(count)) for count in WATCH_SENT.findall(metrics)),
+        )
+
+
+def _processor_seconds(pid: int) -> float:
+    """Return the processor time of a process, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def main() -> None:
+    """Measure and print the figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--members", type=int, nargs="+", default=[10, 100])
+    parser.add_argument("--arrivals", type=int, default=10, help="at once (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of idling (%(default)s)")
+    parser.add_argument("--extrapolate-to", type=int, help="number of members")
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    options = parser.parse_args()
+    if min(options.members) < MIN_MEMBERS:
+        parser.error(f"--members takes numbers of at least {MIN_MEMBERS}")
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    results = [
+        measure(members, options.arrivals, options.seconds) for members in sorted(options.members)
+    ]
+    if options.extrapolate_to:
+        results.append(extrapolate(results, options.extrapolate_to))
+    if options.json:
+        print(json.dumps({"load": os.getloadavg(), "results": results}, indent=1))
+        return
+    for result in results:
+        print_result(result)
+
+
+def measure(members: int, arrivals: int, seconds: float) -> dict[str, Any]:
+    """Return the figures for a number of members."""
+    with tempfile.TemporaryDirectory() as folder:
+        fleet = Fleet(Path(folder), members, arrivals)
+        try:
+            phases = list(_phases(fleet, members, arrivals, seconds))
+            result: dict[str, Any] = {"members": members, "load": os.getloadavg()[0]}
+            for name, phase in track(phases, f"{members} members", len(phases)):
+                result[name] = phase()
+        finally:
+            fleet.close()
+    return result
+
+
+def _phases(
+    fleet: Fleet, members: int, arrivals: int, seconds: float
+) -> Iterator[tuple[str, Callable[[], dict[str, float]]]]:
+    """Yield the names and functions of the measurements, in order."""
+    formed = Begun()
+
+    def change(act: Callable[[], None], size: int, limit: float) -> dict[str, float]:
+        nonlocal formed
+        number, before = formed.number, fleet.usage()
+        act()
+        formed = fleet.until_formed(size, number, limit)
+        after = fleet.usage()
+        return {
+            "wall_seconds": round(formed.at - before.at, 2),
+            "generations": formed.number - number,
+            **_difference(before, after),
+        }
+
+    def rates(limit: float) -> dict[str, float]:
+        before = fleet.usage()
+        time.sleep(limit)
+        return _rates(before, fleet.usage())
+
+    def straggler() -> dict[str, float]:
+        fleet.stall(stalled=True)
+        burst = rates(BURST_SECONDS)
+        later = rates(seconds)
+        fleet.stall(stalled=False)
+        return later | {f"burst_{name}": value for name, value in burst.items()}
+
+    yield "formation", lambda: change(fleet.start, members, START_SECONDS)
+    yield "settling", lambda: rates(seconds / 4)
+    yield "idle", lambda: rates(seconds)
+    yield (
+        "regroup",
+        lambda: change(lambda: fleet.remove("close", members - 1), members - 1, REGROUP_SECONDS),
+    )
+    yield "straggler", straggler
+    yield (
+        "arrivals",
+        lambda: change(lambda: fleet.arrive(arrivals), members - 1 + arrivals, REGROUP_SECONDS),
+    )
+    yield (
+        "loss",
+        lambda: change(
+            lambda: fleet.remove("vanish", members // 2), members - 2 + arrivals, REGROUP_SECONDS
+        ),
+    )
+
+
+def _difference(before: Usage, after: Usage) -> dict[str, float]:
+    return {
+        "etcd_seconds": round(after.etcd - before.etcd, 2),
+        "agents_seconds": round(after.agents - before.agents, 2),
+        "requests": sum(after.requests.values()) - sum(before.requests.values()),
+        "watched": after.watched - before.watched,
+    }
+
+
+def _rates(before: Usage, after: Usage) -> dict[str, float]:
+    elapsed = after.at - before.at
+    methods = {
+        f"{method}_per_second": round((count - before.requests.get(method, 0)) / elapsed, 1)
+        for method, count in after.requests.items()
+        if count > before.requests.get(method, 0)
+    }
+    difference = _difference(before, after)
+    return {
+        "etcd_cores": round(difference["etcd_seconds"] / elapsed, 3),
+        "agents_cores": round(difference["agents_seconds"] / elapsed, 3),
+        "requests_per_second": round(difference["requests"] / elapsed, 1),
+        **methods,
+    }
+
+
+def extrapolate(results: Sequence[dict[str, Any]], members: int) -> dict[str, Any]:
+    """Return the figures for more members by the power that fits the two largest measurements."""
+    if len(results) < 2:
+        raise SystemExit("Error: --extrapolate-to needs at least two numbers of --members.")
+    smaller, larger = results[-2:]
+    found: dict[str, Any] = {"members": members, "extrapolated": True}
+    for phase, figures in larger.items():
+        if isinstance(figures, dict):
+            found[phase] = {
+                name: _fitted(smaller, larger, members, smaller[phase].get(name, 0), value)
+                for name, value in figures.items()
+            }
+    return found
+
+
+def _fitted(
+    smaller: dict[str, Any], larger: dict[str, Any], members: int, low: float, high: float
+) -> float:
+    if low <= 0 or high <= 0:
+        return high
+    power = math.log(high / low) / math.log(larger["members"] / smaller["members"])
+    return round(high * math.pow(members / larger["members"], power), 3)
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """Print the figures of one number of members."""
+    load = "extrapolated" if result.get("extrapolated") else f"load {result['load']:.1f}"
+    print(f"{result['members']} members ({load})")
+    for phase, figures in result.items():
+        if isinstance(figures, dict):
+            shown = ", ".join(f"{name} {value:g}" for name, value in figures.items())
+            print(f"  {phase:10} {shown}")
+
+
+if __name__ == "__main__":
+    main()

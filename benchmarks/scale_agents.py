@@ -1,0 +1,138 @@
+"""Many real agents in one process, for `benchmarks.scale`.
+
+The agents, their threads and their etcd client are those of a run. Only the workers are light: they
+take a step as soon as their generation begins, and are ready again as soon as they are stopped.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from everstep.elastic.membership.agent import Agent
+from everstep.elastic.membership.etcd_client import Etcd
+from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.generations import GroupLimits
+from everstep.elastic.membership.own_key import AgentIdentity
+from everstep.errors import EverstepError
+
+STACK_BYTES = 512 * 1024  # of a thread; each agent has about seven
+STALL_INTERVAL_SECONDS = 0.1  # between two reports of workers that wait
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The newest generation of one agent's workers.
+
+    Attributes:
+        number: of the generation.
+        size: its number of members.
+        at: the time at which it began, in seconds of the monotonic clock.
+    """
+
+    number: int = 0
+    size: int = 0
+    at: float = 0.0
+
+
+class LightNode:
+    """An agent whose workers do nothing."""
+
+    def __init__(self, name: str, endpoint: str, run: str, limits: GroupLimits) -> None:
+        self.begun = Begun()
+        self.agent = Agent(
+            Etcd(EtcdOptions(endpoints=(endpoint,))),
+            run,
+            AgentIdentity(name, "127.0.0.1"),
+            limits,
+            open_store=lambda: "127.0.0.1:1",
+            on_stop=self._leave_group,
+            on_regroup=self._leave_group,
+            on_ended=lambda _: None,
+            heartbeats=False,  # hundreds of agents share one interpreter, and would be late
+        )
+
+    def start(self) -> None:
+        """Start the agent and its workers."""
+        self.agent.start()
+        threading.Thread(target=self._follow, daemon=True).start()
+        self.agent.ready()
+
+    def vanish(self) -> None:
+        """Stop all threads without notice: only the lease's end shows it."""
+        self.agent._stop_threads()
+
+    def _leave_group(self, reason: str) -> None:
+        del reason
+        self.agent.ready()
+
+    def _follow(self) -> None:
+        try:
+            while True:
+                group = self.agent.next_assignment().generation
+                self.begun = Begun(group.number, len(group.members), time.monotonic())
+                self.agent.progressed(group.number)
+        except EverstepError:  # this agent was closed
+            return
+
+
+class AgentHost:
+    """The agents of one process."""
+
+    def __init__(self, endpoint: str, run: str, limits: GroupLimits) -> None:
+        self._arguments = endpoint, run, limits
+        self._nodes: dict[str, LightNode] = {}
+        self._stalled = threading.Event()
+        threading.Thread(target=self._report_stalls, daemon=True).start()
+
+    def start(self, names: list[str]) -> None:
+        """Start agents."""
+        for name in names:
+            self._nodes[name] = LightNode(name, *self._arguments)
+            self._nodes[name].start()
+
+    def close(self, name: str) -> None:
+        """Let a node leave at once: its key is removed."""
+        self._nodes.pop(name).agent.close()
+
+    def vanish(self, name: str) -> None:
+        """Let a node vanish without notice."""
+        self._nodes.pop(name).vanish()
+
+    def stall(self, stalled: bool) -> None:  # noqa: FBT001 - the value of a command
+        """Let all workers wait for a straggler, or end that."""
+        if stalled:
+            self._stalled.set()
+        else:
+            self._stalled.clear()
+
+    def begun(self) -> list[Begun]:
+        """Return the newest generation of each node."""
+        return [node.begun for node in self._nodes.values()]
+
+    def _report_stalls(self) -> None:
+        while self._stalled.wait():
+            for node in list(self._nodes.values()):
+                node.agent.stalled()
+            time.sleep(STALL_INTERVAL_SECONDS)
+
+
+def serve(commands: Connection, endpoint: str, run: str, limits: GroupLimits) -> None:
+    """Carry out the commands of the parent process until it closes the connection."""
+    threading.stack_size(STACK_BYTES)
+    host = AgentHost(endpoint, run, limits)
+    actions: dict[str, Callable[..., Any]] = {
+        "start": host.start,
+        "close": host.close,
+        "vanish": host.vanish,
+        "stall": host.stall,
+        "begun": host.begun,
+    }
+    while True:
+        try:
+            name, *arguments = commands.recv()
+        except EOFError:
+            return
+        commands.send(actions[name](*arguments))

@@ -1,0 +1,1 @@
+"""AWS: the network, the EKS cluster, its storage, registry and budget."""

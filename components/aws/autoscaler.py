@@ -1,0 +1,186 @@
+"""The cluster autoscaler of an EKS cluster: adds nodes for pending pods and removes idle ones.
+
+It prefers spot: the priority expander tries the spot group first and, if no capacity comes within the
+provision time, the on-demand group, if the stack has one. It may resize the groups of this cluster
+and nothing else in the account.
+
+Karpenter would choose among all instance types by itself, but its instances are in no Pulumi state:
+`pulumi destroy` would leave them running.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+import yaml
+from pulumi_aws import eks
+from pulumi_kubernetes import apps, core, meta
+
+from components.aws.autoscaler_policies import (
+    NAME,
+    NAMESPACE,
+    PRIORITIES_NAME,
+    aws_statements,
+    declare_rbac,
+)
+from components.aws.iam import POD_IDENTITY
+from components.aws.identity import Role, RoleArgs
+from components.aws.node_groups import CSI_STARTUP_TAINT
+from components.component import Component
+from components.config import EksAutoscalingConfig
+from components.interface import Placement
+from components.platform.pods import (
+    PULL_POLICY,
+    container_security,
+    labels,
+    pod_security,
+    tolerations,
+)
+from everstep.catalog.names import GPU_POOL, ON_DEMAND
+
+PRIORITIES = {50: rf".*-{GPU_POOL}-.*", 10: rf".*-gpu-{ON_DEMAND}-.*", 1: ".*"}
+PROVISION_MINUTES = 10  # time without capacity after which the next group is tried
+AUTOSCALER_METRICS_PORT = 8085
+LABELS = labels(NAME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EksAutoscalerArgs:
+    """Arguments of an EksAutoscaler.
+
+    Attributes:
+        cluster: name of the cluster.
+        cluster_name: the same as an output of the cluster, so that the autoscaler depends on it.
+        region: AWS region.
+        account: AWS account, twelve digits.
+        config: the `cluster.autoscaling` section of a stack.
+        placement: nodes on which it runs.
+    """
+
+    cluster: str
+    cluster_name: pulumi.Input[str]
+    region: str
+    account: pulumi.Input[str]
+    config: EksAutoscalingConfig
+    placement: Placement
+
+
+class EksAutoscaler(Component):
+    """The autoscaler, its permissions on AWS and in the cluster, and its priorities."""
+
+    def __init__(
+        self, name: str, args: EksAutoscalerArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("cluster:EksAutoscaler", name, opts)
+        self._args = args
+        account = core.v1.ServiceAccount(
+            f"{name}-account",
+            metadata=self._metadata(NAME),
+            automount_service_account_token=False,  # its pod mounts the token explicitly
+            opts=self.child(delete_before_replace=True),
+        )
+        permissions = [self._identity(account), *declare_rbac(self, LABELS, account)]
+        self._deployment(account, [*permissions, self._priorities()])
+        self.register_outputs({})
+
+    def _metadata(self, name: str) -> meta.v1.ObjectMetaArgs:
+        return meta.v1.ObjectMetaArgs(name=name, namespace=NAMESPACE, labels=LABELS)
+
+    def _identity(self, account: core.v1.ServiceAccount) -> eks.PodIdentityAssociation:
+        """Declare the role of the autoscaler's pods on AWS."""
+        role = Role(
+            f"{self.name}-role",
+            RoleArgs(
+                role_name=f"{self._args.cluster}-autoscaler",
+                service=POD_IDENTITY,
+                statements={
+                    NAME: aws_statements(self._args.cluster, self._args.region, self._args.account)
+                },
+            ),
+            self.child(),
+        )
+        return eks.PodIdentityAssociation(
+            f"{self.name}-identity",
+            cluster_name=self._args.cluster_name,
+            namespace=NAMESPACE,
+            service_account=account.metadata.apply(lambda metadata: metadata.name or NAME),
+            role_arn=role.arn,
+            opts=self.child(after=role.policies, delete_before_replace=True),
+        )
+
+    def _priorities(self) -> core.v1.ConfigMap:
+        """Declare the order in which it tries groups; it reads the ConfigMap on each decision."""
+        return core.v1.ConfigMap(
+            f"{self.name}-preference",
+            metadata=self._metadata(PRIORITIES_NAME),
+            data={
+                "priorities": yaml.safe_dump({rank: [name] for rank, name in PRIORITIES.items()})
+            },
+            opts=self.child(delete_before_replace=True),
+        )
+
+    def _deployment(
+        self, account: core.v1.ServiceAccount, after: Sequence[pulumi.Resource]
+    ) -> apps.v1.Deployment:
+        """Declare the autoscaler; its pod needs its identity when it starts."""
+        return apps.v1.Deployment(
+            f"{self.name}-deployment",
+            metadata=self._metadata(NAME),
+            spec=apps.v1.DeploymentSpecArgs(
+                replicas=1,
+                strategy=apps.v1.DeploymentStrategyArgs(type="Recreate"),
+                selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
+                template=core.v1.PodTemplateSpecArgs(
+                    metadata=meta.v1.ObjectMetaArgs(labels=LABELS),
+                    spec=self._pod(account),
+                ),
+            ),
+            opts=self.child(after=after, delete_before_replace=True),
+        )
+
+    def _pod(self, account: core.v1.ServiceAccount) -> core.v1.PodSpecArgs:
+        return core.v1.PodSpecArgs(
+            service_account_name=account.metadata.apply(lambda metadata: metadata.name or NAME),
+            automount_service_account_token=True,
+            priority_class_name="system-cluster-critical",
+            node_selector=dict(self._args.placement.selector),
+            tolerations=tolerations(self._args.placement),
+            security_context=pod_security(),
+            containers=[self._container()],
+        )
+
+    def _container(self) -> core.v1.ContainerArgs:
+        return core.v1.ContainerArgs(
+            name=NAME,
+            image=self._args.config.image,
+            image_pull_policy=PULL_POLICY,
+            command=["./cluster-autoscaler"],
+            args=flags(self._args.cluster, self._args.config),
+            env=[core.v1.EnvVarArgs(name="AWS_REGION", value=self._args.region)],
+            ports=[
+                core.v1.ContainerPortArgs(name="metrics", container_port=AUTOSCALER_METRICS_PORT)
+            ],
+            resources=core.v1.ResourceRequirementsArgs(
+                requests={"cpu": "100m", "memory": "600Mi"}, limits={"memory": "600Mi"}
+            ),
+            security_context=container_security(),
+        )
+
+
+def flags(cluster: str, config: EksAutoscalingConfig) -> list[str]:
+    """Return the command line of the autoscaler."""
+    tags = f"k8s.io/cluster-autoscaler/enabled,k8s.io/cluster-autoscaler/{cluster}"
+    options = {
+        "cloud-provider": "aws",
+        "node-group-auto-discovery": f"asg:tag={tags}",  # set by EKS
+        "expander": "priority,least-waste",
+        "scale-down-unneeded-time": f"{config.scale_down_minutes}m",
+        "max-node-provision-time": f"{PROVISION_MINUTES}m",
+        # Every new node starts with this taint, which no pod tolerates: without the option, the
+        # autoscaler would assume that no group can run a worker.
+        "startup-taint": CSI_STARTUP_TAINT,
+        "skip-nodes-with-local-storage": "false",  # shared memory of a worker is not worth keeping
+        "balance-similar-node-groups": "false",  # the spot and on-demand groups differ only in price
+        "stderrthreshold": "info",
+    }
+    return [f"--{key}={value}" for key, value in options.items()]

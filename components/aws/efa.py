@@ -1,0 +1,148 @@
+"""The Elastic Fabric Adapter (EFA): network interfaces that bypass the kernel.
+
+One launch template serves one instance type, since the interfaces follow its network cards. The
+instances are in a cluster placement group and accept all traffic of each other: the protocol of EFA
+has no ports that a rule could name. All of this makes spot capacity rarer, so EFA is off by default.
+"""
+
+from base64 import b64encode
+from dataclasses import dataclass
+
+import pulumi
+from cloudfacts.aws import INSTANCE_TYPES
+from pulumi_aws import ec2, vpc
+
+from components.component import Component
+
+ALL_PROTOCOLS = "-1"
+HUGE_PAGES = 5128  # of 2 MiB, for bounce buffers of libfabric: the number on images of AWS
+ONLY_ETHERNET_FIRST = frozenset({"p6-b300.48xlarge"})  # its first network card has no EFA
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfaArgs:
+    """Arguments of an Efa.
+
+    Attributes:
+        cluster: name of the EKS cluster.
+        vpc_id: VPC of the nodes.
+        node_security_group: security group of the cluster; an interface that names groups gets no
+            other.
+        instance_type: an instance type that has EFA.
+    """
+
+    cluster: str
+    vpc_id: pulumi.Input[str]
+    node_security_group: pulumi.Input[str]
+    instance_type: str
+
+
+class Efa(Component):
+    """The resources and settings that a launch template needs for EFA.
+
+    Attributes:
+        interfaces: network interfaces of the launch template.
+        placement: placement of the launch template.
+        user_data: user data in base64, which reserves huge pages before the kubelet counts them.
+        prerequisites: rules that must exist before the nodes and until they are deleted.
+    """
+
+    interfaces: list[ec2.LaunchTemplateNetworkInterfaceArgs]
+    placement: ec2.LaunchTemplatePlacementArgs
+    user_data: str
+    prerequisites: tuple[pulumi.Resource, ...]
+
+    def __init__(
+        self, name: str, args: EfaArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("cluster:Efa", name, opts)
+        group = ec2.SecurityGroup(
+            f"{name}-group",
+            name=f"{args.cluster}-efa",
+            description="EFA traffic among GPU nodes",
+            vpc_id=args.vpc_id,
+            revoke_rules_on_delete=True,
+            tags={"Name": f"{args.cluster}-efa"},
+            opts=self.child(delete_before_replace=True),
+        )
+        placement_group = ec2.PlacementGroup(
+            f"{name}-together",
+            name=f"{args.cluster}-gpu",
+            strategy="cluster",
+            opts=self.child(delete_before_replace=True),
+        )
+        groups = [args.node_security_group, group.id]
+        self.interfaces = [
+            ec2.LaunchTemplateNetworkInterfaceArgs(
+                network_card_index=card.index,
+                device_index=card.device,
+                interface_type=card.type,
+                security_groups=groups,
+                delete_on_termination="true",
+            )
+            for card in cards(args.instance_type)
+        ]
+        self.placement = ec2.LaunchTemplatePlacementArgs(group_name=placement_group.name)
+        self.user_data = b64encode(HUGE_PAGES_SCRIPT.encode()).decode()
+        self.prerequisites = self._rules(group)
+        self.register_outputs({"group": group.id})
+
+    def _rules(self, group: ec2.SecurityGroup) -> tuple[pulumi.Resource, ...]:
+        """Allow all traffic among the members, in both directions: EFA requires both."""
+        return (
+            vpc.SecurityGroupIngressRule(
+                f"{self.name}-in",
+                security_group_id=group.id,
+                referenced_security_group_id=group.id,
+                ip_protocol=ALL_PROTOCOLS,
+                description="EFA from the other GPU nodes",
+                opts=self.child(),
+            ),
+            vpc.SecurityGroupEgressRule(
+                f"{self.name}-out",
+                security_group_id=group.id,
+                referenced_security_group_id=group.id,
+                ip_protocol=ALL_PROTOCOLS,
+                description="EFA to the other GPU nodes",
+                opts=self.child(),
+            ),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """The interface on one network card, with the numbers of EC2."""
+
+    index: int
+    device: int
+    type: str
+
+
+def cards(instance_type: str) -> list[Card]:
+    """Return the interfaces that use all EFA of an instance type, the first with an IP address.
+
+    Raises:
+        ValueError: the type has no EFA, which the rules of the configuration refuse earlier.
+    """
+    count = INSTANCE_TYPES[instance_type].efa_interfaces if instance_type in INSTANCE_TYPES else 0
+    if not count:
+        raise ValueError(f"{instance_type} has no EFA")
+    ethernet_first = instance_type in ONLY_ETHERNET_FIRST
+    first = Card(index=0, device=0, type="interface" if ethernet_first else "efa")
+    others = range(1, count + 1 if ethernet_first else count)
+    return [first, *(Card(index=index, device=1, type="efa-only") for index in others)]
+
+
+# A managed node group merges this with its own user data and therefore requires MIME.
+HUGE_PAGES_SCRIPT = f"""\
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="everstep"
+
+--everstep
+Content-Type: text/x-shellscript; charset="us-ascii"
+
+#!/bin/sh
+echo vm.nr_hugepages={HUGE_PAGES} > /etc/sysctl.d/90-efa.conf
+sysctl --load=/etc/sysctl.d/90-efa.conf
+--everstep--
+"""

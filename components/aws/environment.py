@@ -1,0 +1,327 @@
+"""The environment on AWS: network, cluster, storage, nodes, registry and budget.
+
+Order of creation, each waiting for all to its left; deletion is the reverse:
+
+    network -> control plane -> network add-ons -> system nodes -> other add-ons -> objects in the cluster
+            -> file system ------------------------------------------^
+                                                -> GPU nodes
+
+Objects in the cluster wait for all of it through their provider, which depends on system nodes,
+add-ons, routes and access entries. Pods therefore unmount the volume before the file system is deleted,
+and the network plugin outlives the nodes whose interfaces it created. Nothing waits for GPU nodes: while
+the cloud has no capacity for them, everything else is there, and the job waits for the autoscaler.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws
+import pulumi_kubernetes as kubernetes
+from cloudfacts.aws import INSTANCE_TYPES
+
+from components.aws.addons import (
+    BEFORE_NODES,
+    FSX,
+    NETWORK,
+    ON_NODES,
+    AddonIdentity,
+    EksAddons,
+    EksAddonsArgs,
+    csi_identity,
+    network_identity,
+)
+from components.aws.autoscaler import EksAutoscaler, EksAutoscalerArgs
+from components.aws.budget import AwsBudget, AwsBudgetArgs
+from components.aws.cluster import EksCluster, EksClusterArgs
+from components.aws.fsx import Fsx, FsxArgs
+from components.aws.network import ExistingVpc, Vpc, VpcArgs
+from components.aws.node_groups import (
+    GPU_PLACEMENT,
+    SYSTEM_PLACEMENT,
+    EksNodeGroups,
+    EksNodeGroupsArgs,
+    gpu_pools,
+    system_pool,
+)
+from components.aws.registry import Ecr, EcrArgs
+from components.component import Component
+from components.config import EksConfig, FsxConfig, StackConfig, as_kind
+from components.interface import Cluster, Environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class EksEnvironmentArgs:
+    """Arguments of an EksEnvironment.
+
+    Attributes:
+        config: the whole validated configuration; `cluster` is of kind eks, `storage` of kind fsx.
+        stack: name of the stack, for tags and for names that are unique in an account.
+        vpc: an existing VPC, such as one of another stack; None: the VPC of the configuration.
+        registry_only: declare the registry and nothing else, for images that are pushed before the first `up`.
+    """
+
+    config: StackConfig
+    stack: str
+    vpc: ExistingVpc | None = None
+    registry_only: bool = False
+
+
+class EksEnvironment(Component):
+    """All resources of a stack on AWS, through one provider.
+
+    Attributes:
+        environment: the cluster and volume, for a TrainingStack; not set with `registry_only`.
+        registry: host and path of the registry; None without one.
+    """
+
+    environment: Environment
+    registry: pulumi.Output[str] | None
+
+    def __init__(
+        self, name: str, args: EksEnvironmentArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("environment:Eks", name, opts)
+        self._args, self._config = args, args.config
+        self._cluster_config = as_kind(args.config.cluster, EksConfig)
+        self._tags = args.config.tags_for(args.stack)
+        self._aws = self._declare_provider()
+        if args.registry_only:
+            self.registry = self._declare_registry(None)
+            self.register_outputs({})
+            return
+        self._network = self._declare_network()
+        self._cluster = self._declare_cluster()
+        self._account = self._cluster.cluster.arn.apply(lambda arn: arn.split(":")[4])
+        self._storage = self._declare_storage()
+        early = self._declare_addons("early", BEFORE_NODES, {NETWORK: network_identity()}, ())
+        self._nodes = self._declare_nodes(early)
+        csi = {FSX: csi_identity(self._cluster_config.region)}
+        late = self._declare_addons("late", ON_NODES, csi, [self._nodes.system])
+        self._kubeconfig = self._declare_kubeconfig()
+        self._kubernetes = self._connect(late)
+        self._declare_autoscaler()
+        self.registry = self._declare_registry(self._nodes.role_arn)
+        self._declare_budget()
+        self.environment = self._describe()
+        self.register_outputs({"kubeconfig": self._kubeconfig})
+
+    def _declare_provider(self) -> pulumi_aws.Provider:
+        return pulumi_aws.Provider(
+            f"{self.name}-aws",
+            region=self._cluster_config.region,
+            allowed_account_ids=_listed(self._cluster_config.account),
+            default_tags=pulumi_aws.ProviderDefaultTagsArgs(tags=self._tags),
+            opts=self.child(),
+        )
+
+    def _on_aws(
+        self,
+        after: Sequence[pulumi.Resource] = (),
+        providers: "Sequence[pulumi.ProviderResource]" = (),
+    ) -> pulumi.ResourceOptions:
+        """Return the options of a component that uses the AWS provider, and `providers`."""
+        opts = pulumi.ResourceOptions(providers=[self._aws, *providers])
+        return pulumi.ResourceOptions.merge(self.child(after=after), opts)
+
+    def _declare_network(self) -> Vpc:
+        config = self._cluster_config
+        args = VpcArgs(
+            name=config.name,
+            region=config.region,
+            zones=config.zones,
+            nat_zones=config.zones if config.network.nat_per_zone else [config.gpu_zone],
+            cidr=config.network.cidr,
+            existing=self._args.vpc or _configured_vpc(config),
+        )
+        return Vpc(f"{self.name}-network", args, self._on_aws())
+
+    def _declare_cluster(self) -> EksCluster:
+        config = self._cluster_config
+        args = EksClusterArgs(
+            name=config.name,
+            kubernetes_version=config.kubernetes_version,
+            subnet_ids=[self._network.private_subnet_ids[zone] for zone in config.zones],
+            service_cidr=config.network.service_cidr,
+            public_access=config.public_access,
+            administrators=config.administrators,
+            log_retention_days=config.log_retention_days,
+            protect=self._config.protect,
+        )
+        return EksCluster(f"{self.name}-cluster", args, self._on_aws())
+
+    def _declare_storage(self) -> Fsx:
+        args = FsxArgs(
+            config=as_kind(self._config.storage, FsxConfig),
+            cluster=self._cluster_config.name,
+            stack=self._args.stack,
+            region=self._cluster_config.region,
+            account=self._account,
+            vpc_id=self._network.vpc_id,
+            subnet_id=self._network.private_subnet_ids[self._cluster_config.gpu_zone],
+            node_security_group=self._cluster.security_group,
+            protect=self._config.protect,
+        )
+        return Fsx(f"{self.name}-storage", args, self._on_aws())
+
+    def _declare_addons(
+        self,
+        stage: str,
+        addons: Sequence[str],
+        identities: Mapping[str, AddonIdentity],
+        after: Sequence[pulumi.Resource],
+    ) -> EksAddons:
+        args = EksAddonsArgs(
+            cluster=self._cluster_config.name,
+            cluster_name=self._cluster.cluster.name,
+            kubernetes_version=self._cluster_config.kubernetes_version,
+            addons=addons,
+            versions=self._cluster_config.addon_versions,
+            identities=identities,
+        )
+        return EksAddons(f"{self.name}-{stage}", args, self._on_aws(after))
+
+    def _declare_nodes(self, early: EksAddons) -> EksNodeGroups:
+        """Declare the nodes, which need a network plugin and egress routes to become Ready."""
+        config = self._cluster_config
+        args = EksNodeGroupsArgs(
+            cluster=config.name,
+            cluster_name=self._cluster.cluster.name,
+            kubernetes_version=self._cluster.cluster.version,
+            node_security_group=self._cluster.security_group,
+            vpc_id=self._network.vpc_id,
+            subnet_ids=self._network.private_subnet_ids,
+            system_pool=system_pool(config),
+            gpu_pools=gpu_pools(config),
+            autoscaling=config.autoscaling.enabled,
+            efa=config.gpu_pool.efa,
+            tags=self._tags,
+        )
+        after = [*early.installed, *self._network.prerequisites]
+        return EksNodeGroups(f"{self.name}-nodes", args, self._on_aws(after))
+
+    def _declare_kubeconfig(self) -> pulumi.Output[str]:
+        cluster, region = self._cluster.cluster, self._cluster_config.region
+        content = pulumi.Output.all(
+            name=cluster.name, endpoint=cluster.endpoint, certificate=self._cluster.certificate
+        ).apply(lambda values: kubeconfig(**values, region=region))
+        return pulumi.Output.secret(content)
+
+    def _connect(self, late: EksAddons) -> kubernetes.Provider:
+        """Declare the Kubernetes provider; objects created through it wait for all of this."""
+        after = [
+            *self._cluster.access,
+            *self._network.prerequisites,
+            *late.installed,
+            self._nodes.system,
+        ]
+        return kubernetes.Provider(
+            f"{self.name}-kubernetes",
+            kubeconfig=self._kubeconfig,
+            cluster_identifier=self._cluster.cluster.arn,  # a new certificate keeps the cluster
+            opts=self.child(after=after),
+        )
+
+    def _declare_autoscaler(self) -> None:
+        if not self._cluster_config.autoscaling.enabled:
+            return
+        args = EksAutoscalerArgs(
+            cluster=self._cluster_config.name,
+            cluster_name=self._cluster.cluster.name,
+            region=self._cluster_config.region,
+            account=self._account,
+            config=self._cluster_config.autoscaling,
+            placement=SYSTEM_PLACEMENT,
+        )
+        opts = self._on_aws(providers=[self._kubernetes])
+        EksAutoscaler(f"{self.name}-autoscaler", args, opts)
+
+    def _declare_registry(self, puller: pulumi.Input[str] | None) -> pulumi.Output[str] | None:
+        if self._config.registry.kind != "ecr":
+            return None
+        args = EcrArgs(
+            config=self._config.registry,
+            puller=puller,
+            protect=self._config.protect,
+        )
+        return Ecr(f"{self.name}-registry", args, self._on_aws()).address
+
+    def _declare_budget(self) -> None:
+        if self._config.cost.budget is None:
+            return
+        args = AwsBudgetArgs(
+            config=self._config.cost.budget,
+            cluster=self._cluster_config.name,
+            stack=self._args.stack,
+        )
+        AwsBudget(f"{self.name}-budget", args, self._on_aws())
+
+    def _describe(self) -> Environment:
+        config, cluster = self._cluster_config, self._cluster.cluster
+        connect = f"aws eks update-kubeconfig --name {config.name} --region {config.region}"
+        return Environment(
+            cluster=Cluster(
+                provider=self._kubernetes,
+                gpu_pool=GPU_PLACEMENT,
+                system_pool=SYSTEM_PLACEMENT,
+                kubeconfig=self._kubeconfig,
+                region=config.region,
+                zone=config.gpu_zone,
+                name=cluster.name,
+                endpoint=cluster.endpoint,
+                efa_interfaces=_efa_interfaces(config),
+                scales_from_zero=config.autoscaling.enabled,
+            ),
+            volume=self._storage.volume,
+            registry=self.registry,
+            outputs={**self._storage.outputs, "connect": connect},
+        )
+
+
+def _listed(account: str | None) -> list[str] | None:
+    """Return the accounts that the provider may use; None for any."""
+    return [account] if account else None
+
+
+def _configured_vpc(config: EksConfig) -> ExistingVpc | None:
+    """Return the existing VPC that the configuration names; None if a new one is created."""
+    network = config.network
+    if network.vpc_id is None:
+        return None
+    return ExistingVpc(vpc_id=network.vpc_id, private_subnet_ids=network.private_subnet_ids)
+
+
+def _efa_interfaces(config: EksConfig) -> int:
+    """Return the number of EFA interfaces of a GPU node, which a worker must request."""
+    pool = config.gpu_pool
+    return INSTANCE_TYPES[pool.instance_types[0]].efa_interfaces if pool.efa else 0
+
+
+def kubeconfig(name: str, endpoint: str, certificate: str, region: str) -> str:
+    """Return a kubeconfig without credentials: `aws` issues a token for each request.
+
+    Args:
+        name: name of the cluster.
+        endpoint: https address of its API server.
+        certificate: certificate of the authority of the API server, base64.
+        region: AWS region.
+    """
+    command = {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": "aws",
+        "args": ["eks", "get-token", "--cluster-name", name, "--region", region],
+        "interactiveMode": "Never",
+        "provideClusterInfo": False,
+    }
+    server = {"server": endpoint, "certificate-authority-data": certificate}
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": server}],
+            "users": [{"name": name, "user": {"exec": command}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "current-context": name,
+        }
+    )

@@ -1,0 +1,75 @@
+"""IAM policy documents in which every action and resource is explicit.
+
+AWS's own examples allow `service:*` on `*`. Here a statement with a wildcard action is refused, and a
+statement on all resources may only read: most Describe and List actions cannot be restricted to a
+resource.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+
+READ_PREFIXES = ("Describe", "List", "Get")
+ALL_RESOURCES = "*"
+POD_IDENTITY = "pods.eks.amazonaws.com"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """A statement with the effect Allow.
+
+    Attributes:
+        actions: actions such as `eks:DescribeNodegroup`, without wildcards.
+        resources: ARNs; `ALL_RESOURCES` only if all actions are read-only.
+        conditions: operator -> key -> value, in the syntax of IAM.
+    """
+
+    actions: Sequence[str]
+    resources: Sequence[pulumi.Input[str]]
+    conditions: Mapping[str, Mapping[str, pulumi.Input[str]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that the statement is not too broad.
+
+        Raises:
+            ValueError: an action has a wildcard, or one that writes is allowed on all resources.
+        """
+        if any("*" in action for action in self.actions):
+            raise ValueError(f"name the actions one by one: {list(self.actions)}")
+        read_only = all(
+            action.partition(":")[2].startswith(READ_PREFIXES) for action in self.actions
+        )
+        if ALL_RESOURCES in self.resources and not read_only:
+            raise ValueError(f"name the resources that {list(self.actions)} may change")
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the statement in the syntax of IAM."""
+        document: dict[str, Any] = {
+            "Effect": "Allow",
+            "Action": sorted(self.actions),
+            "Resource": list(self.resources),
+        }
+        return {**document, "Condition": self.conditions} if self.conditions else document
+
+
+def policy(*statements: Statement) -> pulumi.Output[str]:
+    """Return the policy document of the statements, as JSON."""
+    documents = [statement.as_document() for statement in statements]
+    return pulumi.Output.json_dumps({"Version": "2012-10-17", "Statement": documents})
+
+
+def trust_policy(service: str) -> str:
+    """Return the trust policy by which only one AWS service may assume a role.
+
+    Args:
+        service: name such as eks.amazonaws.com. Pod identity (pods.eks.amazonaws.com) also needs
+            permission to tag its sessions.
+    """
+    actions = ["sts:AssumeRole"]
+    if service == POD_IDENTITY:
+        actions.append("sts:TagSession")
+    statement = {"Effect": "Allow", "Action": actions, "Principal": {"Service": service}}
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})

@@ -1,0 +1,81 @@
+"""IAM roles of an EKS cluster: those of the control plane, of the nodes and of pods.
+
+Pods get a role by pod identity: an association in EKS names the ServiceAccount, and no object in the
+cluster contains an ARN. The older alternative, an OIDC provider in IAM, needs the issuer of the
+cluster in the trust policy of each role.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pulumi
+from pulumi_aws import iam
+
+from components.aws.iam import Statement, policy, trust_policy
+from components.component import Component
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleArgs:
+    """Arguments of a Role.
+
+    Attributes:
+        role_name: name of the role in IAM, at most 64 characters.
+        service: AWS service that assumes the role, such as ec2.amazonaws.com.
+        managed_policies: names of policies of AWS, such as AmazonEKSWorkerNodePolicy.
+        statements: name of an inline policy -> its statements.
+    """
+
+    role_name: str
+    service: str
+    managed_policies: Sequence[str] = ()
+    statements: Mapping[str, Sequence[Statement]] = field(default_factory=dict)
+
+
+class Role(Component):
+    """An IAM role with its policies.
+
+    Attributes:
+        arn: ARN of the role.
+        policies: attachments and inline policies. Users of the role depend on them: a user that
+            is deleted after its permissions cannot clean up.
+    """
+
+    arn: pulumi.Output[str]
+    policies: tuple[pulumi.Resource, ...]
+
+    def __init__(
+        self, name: str, args: RoleArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("cluster:Role", name, opts)
+        self._role = iam.Role(
+            f"{name}-role",
+            name=args.role_name,
+            assume_role_policy=trust_policy(args.service),
+            opts=self.child(delete_before_replace=True),
+        )
+        self.arn = self._role.arn
+        self.policies = (
+            *(self._attach(policy_name) for policy_name in args.managed_policies),
+            *(self._allow(key, statements) for key, statements in args.statements.items()),
+        )
+        self.register_outputs({"arn": self.arn})
+
+    def _attach(self, policy_name: str) -> iam.RolePolicyAttachment:
+        """Attach a managed policy of AWS."""
+        return iam.RolePolicyAttachment(
+            f"{self.name}-{policy_name}",
+            role=self._role.name,
+            policy_arn=f"arn:aws:iam::aws:policy/{policy_name}",
+            opts=self.child(),
+        )
+
+    def _allow(self, key: str, statements: Sequence[Statement]) -> iam.RolePolicy:
+        """Declare an inline policy."""
+        return iam.RolePolicy(
+            f"{self.name}-{key}",
+            name=key,
+            role=self._role.name,
+            policy=policy(*statements),
+            opts=self.child(delete_before_replace=True),
+        )

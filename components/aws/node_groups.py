@@ -1,0 +1,300 @@
+"""The node groups of an EKS cluster: an on-demand system group and GPU groups, usually on spot.
+
+All are managed: EKS chooses the spot capacity that is least likely to be interrupted, replaces an
+instance on a rebalance recommendation, drains it on best effort and repairs broken nodes, so that no
+further termination handler is needed. Each group has a launch template for settings that a node group
+lacks: encrypted disks, tags of instances and disks, and a metadata service that requires a token.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pulumi
+from pulumi_aws import autoscaling, ec2, eks
+
+from components.aws.autoscaler_policies import scaling_group_name
+from components.aws.efa import HUGE_PAGES, Efa, EfaArgs, cards
+from components.aws.identity import Role, RoleArgs
+from components.component import Component
+from components.config import EksConfig, TolerationConfig
+from components.interface import Placement
+from components.platform.gpu import EFA_RESOURCE
+from everstep.catalog.names import (
+    CAPACITY_LABEL,
+    GPU_POOL,
+    ON_DEMAND,
+    POOL_LABEL,
+    SPOT_TAINT,
+    SYSTEM_POOL,
+)
+
+CSI_STARTUP_TAINT = "fsx.csi.aws.com/agent-not-ready"  # removed by the driver once it can mount
+# With this label the autoscaler expects GPUs on a new node and waits until they are allocatable.
+ACCELERATOR_LABEL = "k8s.amazonaws.com/accelerator"
+DESIRED_SIZE = "scalingConfig.desiredSize"
+# Prefix of the tags of an Auto Scaling group from which the autoscaler reads the resources of new nodes.
+RESOURCE_TAG = "k8s.io/cluster-autoscaler/node-template/resources/"
+
+SYSTEM_AMI, GPU_AMI = "AL2023_x86_64_STANDARD", "AL2023_x86_64_NVIDIA"
+ROOT_DISK = "/dev/xvda"  # of both images
+CREATE_TIMEOUT = "60m"  # capacity of a rare instance type may take longer than the default
+
+GPU_PLACEMENT = Placement(
+    selector={POOL_LABEL: GPU_POOL},
+    tolerations=[TolerationConfig(key=SPOT_TAINT, value="true", effect="NoSchedule")],
+)
+SYSTEM_PLACEMENT = Placement(selector={POOL_LABEL: SYSTEM_POOL}, tolerations=[])
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodePool:
+    """The settings of one node group.
+
+    Attributes:
+        name: name of the group after that of the cluster; the autoscaler's priorities match it.
+        ami_type: AMI type, such as AL2023_x86_64_NVIDIA.
+        instance_types: instance types, first choice first.
+        capacity: SPOT or ON_DEMAND.
+        zones: availability zones.
+        min_size: minimum number of nodes.
+        desired_size: initial number of nodes, changed by the autoscaler.
+        max_size: maximum number of nodes.
+        disk_gib: size of the root disk, in GiB.
+        create_before_delete: whether a replacement is created before the old group is deleted.
+        labels: labels of the nodes.
+        taints: taints of the nodes.
+    """
+
+    name: str
+    ami_type: str
+    instance_types: Sequence[str]
+    capacity: str
+    zones: Sequence[str]
+    min_size: pulumi.Input[int]
+    desired_size: pulumi.Input[int]
+    max_size: pulumi.Input[int]
+    disk_gib: pulumi.Input[int]
+    create_before_delete: bool
+    labels: Mapping[str, str]
+    taints: Sequence[eks.NodeGroupTaintArgs] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EksNodeGroupsArgs:
+    """Arguments of EksNodeGroups.
+
+    Attributes:
+        cluster: name of the cluster, prefix of all names.
+        cluster_name: the same as an output of the cluster, so that nodes depend on it.
+        kubernetes_version: version of the control plane, as an output of the cluster.
+        node_security_group: security group that EKS created for the cluster.
+        vpc_id: VPC of the nodes.
+        subnet_ids: zone -> private subnet.
+        system_pool: settings of the system group.
+        gpu_pools: settings of the GPU groups, in order of preference.
+        autoscaling: whether an autoscaler changes the sizes.
+        efa: whether GPU nodes get Elastic Fabric Adapters.
+        tags: tags of instances and disks, to which the provider's default tags do not apply.
+    """
+
+    cluster: str
+    cluster_name: pulumi.Input[str]
+    kubernetes_version: pulumi.Input[str]
+    node_security_group: pulumi.Input[str]
+    vpc_id: pulumi.Input[str]
+    subnet_ids: Mapping[str, pulumi.Input[str]]
+    system_pool: NodePool
+    gpu_pools: Sequence[NodePool]
+    autoscaling: bool
+    efa: bool
+    tags: Mapping[str, str]
+
+
+class EksNodeGroups(Component):
+    """All nodes of a cluster.
+
+    Attributes:
+        role_arn: ARN of the role of all nodes.
+        system: group of nodes that are never interrupted.
+        gpu: groups of GPU nodes, in order of preference.
+    """
+
+    role_arn: pulumi.Output[str]
+    system: eks.NodeGroup
+    gpu: tuple[eks.NodeGroup, ...]
+
+    def __init__(
+        self, name: str, args: EksNodeGroupsArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("cluster:EksNodes", name, opts)
+        self._args = args
+        self._role = self._declare_role()
+        self._efa = self._declare_efa() if args.efa else None
+        self.role_arn = self._role.arn
+        self.system = self._group(args.system_pool)
+        self.gpu = tuple(self._group(pool) for pool in args.gpu_pools)
+        self.register_outputs({"roleArn": self.role_arn})
+
+    def _declare_role(self) -> Role:
+        """Declare the role of nodes, which join and pull; the network plugin has its own role."""
+        args = RoleArgs(
+            role_name=f"{self._args.cluster}-nodes",
+            service="ec2.amazonaws.com",
+            managed_policies=["AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly"],
+        )
+        return Role(f"{self.name}-role", args, self.child())
+
+    def _declare_efa(self) -> Efa:
+        args = EfaArgs(
+            cluster=self._args.cluster,
+            vpc_id=self._args.vpc_id,
+            node_security_group=self._args.node_security_group,
+            instance_type=self._args.gpu_pools[0].instance_types[0],
+        )
+        return Efa(f"{self.name}-efa", args, self.child())
+
+    def _group(self, pool: NodePool) -> eks.NodeGroup:
+        """Declare a node group."""
+        group_name = f"{self._args.cluster}-{pool.name}"
+        template = self._template(pool, group_name)
+        efa = self._efa if pool.ami_type == GPU_AMI else None
+        group = eks.NodeGroup(
+            f"{self.name}-{pool.name}",
+            node_group_name=None if pool.create_before_delete else group_name,
+            node_group_name_prefix=f"{group_name}-" if pool.create_before_delete else None,
+            cluster_name=self._args.cluster_name,
+            version=self._args.kubernetes_version,  # nodes follow the control plane
+            node_role_arn=self._role.arn,
+            subnet_ids=[self._args.subnet_ids[zone] for zone in pool.zones],
+            ami_type=pool.ami_type,
+            capacity_type=pool.capacity,
+            instance_types=list(pool.instance_types),
+            scaling_config=eks.NodeGroupScalingConfigArgs(
+                min_size=pool.min_size, desired_size=pool.desired_size, max_size=pool.max_size
+            ),
+            labels=pool.labels,
+            taints=list(pool.taints) or None,
+            launch_template=eks.NodeGroupLaunchTemplateArgs(
+                id=template.id, version=template.latest_version.apply(str)
+            ),
+            update_config=eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
+            node_repair_config=eks.NodeGroupNodeRepairConfigArgs(enabled=True),
+            opts=self.child(
+                after=[*self._role.policies, *(efa.prerequisites if efa else ())],
+                delete_before_replace=not pool.create_before_delete,
+                ignore_changes=[DESIRED_SIZE] if self._args.autoscaling else [],
+                timeout=CREATE_TIMEOUT,
+            ),
+        )
+        if efa and self._args.autoscaling:
+            self._tag_resources(pool, group)
+        return group
+
+    def _tag_resources(self, pool: NodePool, group: eks.NodeGroup) -> None:
+        """Tag the Auto Scaling group with the resources of EFA, which no instance type implies.
+
+        Without them the autoscaler assumes that a new node cannot run a worker, and never scales a
+        group up from zero.
+        """
+        resources = {
+            "efa": (EFA_RESOURCE, str(len(cards(pool.instance_types[0])))),
+            "huge-pages": ("hugepages-2Mi", f"{2 * HUGE_PAGES}Mi"),
+        }
+        for key, (resource, quantity) in resources.items():
+            autoscaling.Tag(
+                f"{self.name}-{pool.name}-{key}",
+                autoscaling_group_name=group.resources.apply(scaling_group_name),
+                tag=autoscaling.TagTagArgs(
+                    key=f"{RESOURCE_TAG}{resource}", value=quantity, propagate_at_launch=False
+                ),
+                opts=self.child(delete_before_replace=True),
+            )
+
+    def _template(self, pool: NodePool, group_name: str) -> ec2.LaunchTemplate:
+        """Declare the launch template of a group."""
+        efa = self._efa if pool.ami_type == GPU_AMI else None
+        return ec2.LaunchTemplate(
+            f"{self.name}-{pool.name}-template",
+            name=group_name,
+            update_default_version=True,
+            block_device_mappings=[_disk(pool.disk_gib)],
+            metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(
+                http_endpoint="enabled",
+                http_tokens="required",
+                http_put_response_hop_limit=1,  # only the node itself and pods in its network
+            ),
+            tag_specifications=[
+                ec2.LaunchTemplateTagSpecificationArgs(
+                    resource_type=kind, tags={**self._args.tags, "Name": group_name}
+                )
+                for kind in ("instance", "volume", "network-interface")
+            ],
+            network_interfaces=efa.interfaces if efa else None,
+            placement=efa.placement if efa else None,
+            user_data=efa.user_data if efa else None,
+            opts=self.child(delete_before_replace=True),
+        )
+
+
+def system_pool(config: EksConfig) -> NodePool:
+    """Return the settings of the system group, whose nodes are in all zones."""
+    pool = config.system_pool
+    return NodePool(
+        name=SYSTEM_POOL,
+        ami_type=SYSTEM_AMI,
+        instance_types=pool.instance_types,
+        capacity="ON_DEMAND",
+        zones=config.zones,
+        min_size=pool.nodes,
+        desired_size=pool.nodes,
+        max_size=pool.max_nodes,
+        disk_gib=pool.disk_gib,
+        create_before_delete=True,  # etcd and the controller move before the old nodes are deleted
+        labels={POOL_LABEL: SYSTEM_POOL},
+    )
+
+
+def gpu_pools(config: EksConfig) -> list[NodePool]:
+    """Return the settings of the GPU groups, in order of preference: the fallback is last."""
+    pool = config.gpu_pool
+    spot = pool.capacity == "spot"
+    first = _gpu_pool(config, spot=spot, sizes=(pool.min_nodes, pool.nodes, pool.max_nodes))
+    if not (spot and pool.fallback_nodes):
+        return [first]
+    return [first, _gpu_pool(config, spot=False, sizes=(0, 0, pool.fallback_nodes))]
+
+
+def _gpu_pool(config: EksConfig, *, spot: bool, sizes: tuple[int, int, int]) -> NodePool:
+    """Return the settings of a GPU group, in the zone of the file system."""
+    min_size, desired_size, max_size = sizes
+    labels = {POOL_LABEL: GPU_POOL, ACCELERATOR_LABEL: "nvidia"}
+    return NodePool(
+        name=GPU_POOL if spot else f"gpu-{ON_DEMAND}",
+        ami_type=GPU_AMI,
+        instance_types=config.gpu_pool.instance_types,
+        capacity="SPOT" if spot else "ON_DEMAND",
+        zones=[config.gpu_zone],
+        min_size=min_size,
+        desired_size=desired_size,
+        max_size=max_size,
+        disk_gib=config.gpu_pool.disk_gib,
+        create_before_delete=False,  # two groups at once would need twice the quota of GPUs
+        labels=labels if spot else {**labels, CAPACITY_LABEL: ON_DEMAND},
+        taints=[
+            eks.NodeGroupTaintArgs(key=SPOT_TAINT, value="true", effect="NO_SCHEDULE"),
+            eks.NodeGroupTaintArgs(key=CSI_STARTUP_TAINT, effect="NO_EXECUTE"),
+        ],
+    )
+
+
+def _disk(size_gib: pulumi.Input[int]) -> ec2.LaunchTemplateBlockDeviceMappingArgs:
+    """Return the encrypted root disk of a node, deleted with the node."""
+    return ec2.LaunchTemplateBlockDeviceMappingArgs(
+        device_name=ROOT_DISK,
+        ebs=ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
+            volume_size=size_gib,
+            volume_type="gp3",
+            encrypted="true",
+            delete_on_termination="true",
+        ),
+    )

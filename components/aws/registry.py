@@ -1,0 +1,105 @@
+"""Repositories in ECR for the images that are built from this repository.
+
+Tags are immutable: the image of a past job stays known, and a running fleet cannot get another one.
+Only a limited number of images is kept, since each has several gigabytes.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_aws import ecr
+
+from components.component import Component
+from components.config import RegistryConfig
+from everstep.catalog.names import IMAGES
+
+PULL_ACTIONS = (
+    "ecr:BatchCheckLayerAvailability",
+    "ecr:BatchGetImage",
+    "ecr:GetDownloadUrlForLayer",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EcrArgs:
+    """Arguments of an Ecr.
+
+    Attributes:
+        config: the `registry` section of a stack.
+        puller: ARN of the role that may pull; None: a role of the account, by its own policy.
+        protect: whether repositories with images refuse to be deleted.
+    """
+
+    config: RegistryConfig
+    puller: pulumi.Input[str] | None
+    protect: bool
+
+
+class Ecr(Component):
+    """One repository per image.
+
+    Attributes:
+        address: host and path, to be followed by `/<image>:<tag>`.
+    """
+
+    address: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: EcrArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("registry:Ecr", name, opts)
+        self._args = args
+        repositories = [self._repository(image) for image in IMAGES]
+        self.address = repositories[0].repository_url.apply(lambda url: url.rpartition("/")[0])
+        self.register_outputs({"address": self.address})
+
+    def _repository(self, image: str) -> ecr.Repository:
+        """Declare the repository of an image, with its lifecycle policy and its pull policy."""
+        repository = ecr.Repository(
+            f"{self.name}-{image}",
+            name=f"{self._args.config.name}/{image}",
+            image_tag_mutability="IMMUTABLE",
+            force_delete=not self._args.protect,
+            encryption_configurations=[{"encryption_type": "AES256"}],
+            image_scanning_configuration={"scan_on_push": True},
+            opts=self.child(protect=self._args.protect, delete_before_replace=True),
+        )
+        ecr.LifecyclePolicy(
+            f"{self.name}-{image}-lifecycle",
+            repository=repository.name,
+            policy=json.dumps(lifecycle(self._args.config.keep_images)),
+            opts=self.child(),
+        )
+        if self._args.puller is not None:
+            ecr.RepositoryPolicy(
+                f"{self.name}-{image}-pull",
+                repository=repository.name,
+                policy=pulumi.Output.json_dumps(pull_policy(self._args.puller)),
+                opts=self.child(),
+            )
+        return repository
+
+
+def lifecycle(images: int) -> Mapping[str, object]:
+    """Return the lifecycle policy that keeps this number of the newest images."""
+    selection = {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": images}
+    rule = {
+        "rulePriority": 1,
+        "description": f"Keep the newest {images}",
+        "selection": selection,
+        "action": {"type": "expire"},
+    }
+    return {"rules": [rule]}
+
+
+def pull_policy(principal: pulumi.Input[str]) -> Mapping[str, object]:
+    """Return the repository policy by which one role may pull."""
+    statement = {
+        "Sid": "NodesPull",
+        "Effect": "Allow",
+        "Principal": {"AWS": principal},
+        "Action": list(PULL_ACTIONS),
+    }
+    return {"Version": "2012-10-17", "Statement": [statement]}

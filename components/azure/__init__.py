@@ -1,0 +1,1 @@
+"""Azure: the network, the AKS cluster, its storage, registry and budget."""

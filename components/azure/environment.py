@@ -1,0 +1,231 @@
+"""The environment on Azure: network, cluster, storage, nodes, registry and budget.
+
+Order of creation, each waiting for all to its left; deletion is the reverse:
+
+    network -> control plane -> access -> objects in the cluster
+                             -> storage --^
+                             -> GPU pools
+
+Storage and registry need the identities and the issuer of the cluster but not its pools, so that they
+are created at the same time. Objects in the cluster wait for roles through their provider: deleting an
+object with a finalizer needs a role to do it. Nothing waits for GPU pools: while the cloud has no
+capacity for them, everything else is there, and the job waits for the autoscaler.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pulumi
+import pulumi_azure_native as azure_native
+import pulumi_kubernetes as kubernetes
+
+from components.azure import profiles
+from components.azure.blob import BlobArgs, BlobStorage
+from components.azure.cluster import AksCluster, AksClusterArgs
+from components.azure.network import Vnet, VnetArgs
+from components.azure.node_pools import (
+    GPU_PLACEMENT,
+    SYSTEM_PLACEMENT,
+    AksNodePools,
+    AksNodePoolsArgs,
+    gpu_pools,
+    priorities,
+)
+from components.component import Component
+from components.config import AksConfig, BlobConfig, StackConfig, as_kind
+from components.interface import Cluster, Environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class AksEnvironmentArgs:
+    """Arguments of an AksEnvironment.
+
+    Attributes:
+        config: the whole validated configuration; `cluster` is of kind aks, `storage` of kind blob.
+        stack: name of the stack, for tags and for names that are unique in a subscription.
+        subnet_id: an existing subnet, such as one of another stack, with a NAT gateway and a service
+            endpoint for storage; None: the subnet of the configuration.
+        registry_only: declare the registry and what it needs, for images that are pushed before the first `up`.
+    """
+
+    config: StackConfig
+    stack: str
+    subnet_id: pulumi.Input[str] | None = None
+    registry_only: bool = False
+
+
+class AksEnvironment(Component):
+    """All resources of a stack on Azure, through one provider.
+
+    Attributes:
+        environment: the cluster and volume, for a TrainingStack; not set with `registry_only`.
+        registry: host of the registry; None without one.
+    """
+
+    environment: Environment
+    registry: pulumi.Output[str] | None
+
+    def __init__(
+        self, name: str, args: AksEnvironmentArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("environment:Aks", name, opts)
+        self._args, self._config = args, args.config
+        self._cluster_config = as_kind(args.config.cluster, AksConfig)
+        self._tags: Mapping[str, str] = args.config.tags_for(args.stack)
+        self._azure = self._declare_provider()
+        self._network = self._declare_network()
+        if args.registry_only:
+            self.registry = self._declare_registry(None)
+            self.register_outputs({})
+            return
+        self._cluster = self._declare_cluster()
+        self._storage = self._declare_storage()
+        self._declare_nodes()
+        self._kubeconfig = self._cluster.kubeconfig(self._cluster.access)
+        self._kubernetes = self._connect()
+        self._declare_priorities()
+        self.registry = self._declare_registry(self._cluster.kubelet_id)
+        self._declare_budget()
+        self.environment = self._describe()
+        self.register_outputs({})
+
+    def _declare_provider(self) -> azure_native.Provider:
+        location = self._cluster_config.location
+        return azure_native.Provider(f"{self.name}-azure", location=location, opts=self.child())
+
+    def _on_azure(self) -> pulumi.ResourceOptions:
+        """Return the options of a component that uses the Azure provider."""
+        opts = pulumi.ResourceOptions(provider=self._azure)
+        return pulumi.ResourceOptions.merge(self.child(), opts)
+
+    def _declare_network(self) -> Vnet:
+        config = self._cluster_config
+        args = VnetArgs(
+            name=config.name,
+            stack=self._args.stack,
+            location=config.location,
+            cidr=config.network.cidr,
+            resource_group=config.resource_group,
+            subnet_id=self._args.subnet_id or config.network.subnet_id,
+            tags=self._tags,
+            protect=self._config.protect,
+        )
+        return Vnet(f"{self.name}-network", args, self._on_azure())
+
+    def _declare_cluster(self) -> AksCluster:
+        args = AksClusterArgs(
+            config=self._cluster_config,
+            stack=self._args.stack,
+            group=self._network.group,
+            subnet_id=self._network.subnet_id,
+            egress=self._network.egress,
+            prerequisites=self._network.prerequisites,
+            tags=self._tags,
+            protect=self._config.protect,
+        )
+        return AksCluster(f"{self.name}-cluster", args, self._on_azure())
+
+    def _declare_storage(self) -> BlobStorage:
+        args = BlobArgs(
+            config=as_kind(self._config.storage, BlobConfig),
+            cluster=self._cluster_config.name,
+            location=self._cluster_config.location,
+            group=self._network.group,
+            group_id=self._network.group_id,
+            subnet_id=self._network.subnet_id,
+            issuer=self._cluster.issuer,
+            user_ranges=self._cluster_config.authorized_ranges,
+            tags=self._tags,
+            protect=self._config.protect,
+        )
+        return BlobStorage(f"{self.name}-blob", args, self._on_azure())
+
+    def _declare_nodes(self) -> None:
+        args = AksNodePoolsArgs(
+            config=self._cluster_config,
+            group=self._network.group,
+            cluster_name=self._cluster.cluster.name,
+            subnet_id=self._network.subnet_id,
+            tags=self._tags,
+        )
+        AksNodePools(f"{self._cluster.name}-pools", args, self._cluster.child())
+
+    def _connect(self) -> kubernetes.Provider:
+        """Declare the Kubernetes provider; objects created through it wait for roles."""
+        return kubernetes.Provider(
+            f"{self._cluster.name}-kubernetes",
+            kubeconfig=self._kubeconfig,
+            cluster_identifier=self._cluster.cluster.id,  # a new kubeconfig keeps the cluster
+            opts=self._cluster.child(after=self._cluster.access),
+        )
+
+    def _declare_priorities(self) -> None:
+        """Declare the order in which the autoscaler tries pools, under the name that it reads."""
+        config = self._cluster_config
+        if not (config.autoscaling.enabled and profiles.has_several_gpu_pools(config)):
+            return
+        kubernetes.core.v1.ConfigMap(
+            f"{self._cluster.name}-priorities",
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(
+                name="cluster-autoscaler-priority-expander", namespace="kube-system"
+            ),
+            data={"priorities": priorities(gpu_pools(config))},
+            opts=pulumi.ResourceOptions.merge(
+                self._cluster.child(delete_before_replace=True),
+                pulumi.ResourceOptions(provider=self._kubernetes),
+            ),
+        )
+
+    def _declare_registry(self, kubelet_id: pulumi.Input[str] | None) -> pulumi.Output[str] | None:
+        if self._config.registry.kind != "acr":
+            return None
+        from components.azure.registry import AzureRegistry, AzureRegistryArgs
+
+        args = AzureRegistryArgs(
+            config=self._config.registry,
+            group=self._network.group,
+            location=self._cluster_config.location,
+            kubelet_id=kubelet_id,
+            tags=self._tags,
+        )
+        return AzureRegistry(f"{self.name}-registry", args, self._on_azure()).host
+
+    def _declare_budget(self) -> None:
+        if self._config.cost.budget is None:
+            return
+        from components.azure.budget import AzureBudget, AzureBudgetArgs
+
+        args = AzureBudgetArgs(
+            config=self._config.cost.budget,
+            cluster=self._cluster_config.name,
+            stack=self._args.stack,
+            group=self._network.group,
+            group_id=self._network.group_id,
+            node_group=self._cluster.node_group,
+            today=datetime.now(UTC).date(),
+        )
+        AzureBudget(f"{self.name}-budget", args, self._on_azure())
+
+    def _describe(self) -> Environment:
+        config, zones = self._cluster_config, self._cluster_config.gpu_pool.zones
+        return Environment(
+            cluster=Cluster(
+                provider=self._kubernetes,
+                gpu_pool=GPU_PLACEMENT,
+                system_pool=SYSTEM_PLACEMENT,
+                kubeconfig=self._kubeconfig,
+                region=config.location,
+                zone=zones[0] if len(zones) == 1 else None,
+                name=self._cluster.cluster.name,
+                endpoint=self._cluster.endpoint,
+                scales_from_zero=config.autoscaling.enabled,
+            ),
+            volume=self._storage.volume,
+            registry=self.registry,
+            outputs={
+                "resourceGroup": self._network.group,
+                "nodeResourceGroup": self._cluster.node_group,
+                "storageAccount": self._storage.account,
+            },
+        )

@@ -1,0 +1,137 @@
+"""The managed identities of an AKS cluster: one for its control plane, one for its nodes.
+
+Both are user-assigned. A system-assigned identity would be created with the cluster; these get their
+roles before the cluster needs them, can be used by a registry while the cluster is being created, and
+remain when the cluster is replaced.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import managedidentity
+
+from components.azure.roles import BuiltInRole, grant
+from components.component import Component
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """A managed identity with its ids.
+
+    Attributes:
+        resource: the identity.
+        client_id: id with which a program requests tokens.
+        principal_id: object id in Entra, to which roles are assigned.
+    """
+
+    resource: managedidentity.UserAssignedIdentity
+    client_id: pulumi.Output[str]
+    principal_id: pulumi.Output[str]
+
+
+def declare_identity(
+    name: str,
+    azure_name: str,
+    *,
+    group: pulumi.Input[str],
+    location: str,
+    tags: Mapping[str, str],
+    opts: pulumi.ResourceOptions,
+) -> Identity:
+    """Declare an identity and look up its ids.
+
+    They are also outputs of the resource, but a preview that only changes its tags treats these as
+    unknown; with an unknown client id the volume, the claim and the job would seem to be replaced.
+
+    Args:
+        name: logical name.
+        azure_name: name on Azure.
+        group: name of the resource group.
+        location: Azure region.
+        tags: tags of the identity.
+        opts: options of the resource; the look-up uses the provider of its parent.
+    """
+    resource = managedidentity.UserAssignedIdentity(
+        name,
+        resource_name_=azure_name,
+        resource_group_name=group,
+        location=location,
+        tags=tags,
+        opts=opts,
+    )
+    ids = managedidentity.get_user_assigned_identity_output(
+        resource_group_name=group,
+        resource_name=resource.name,
+        opts=pulumi.InvokeOutputOptions(parent=opts.parent, depends_on=[resource]),
+    )
+    return Identity(resource=resource, client_id=ids.client_id, principal_id=ids.principal_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AksIdentitiesArgs:
+    """Arguments of AksIdentities.
+
+    Attributes:
+        cluster: name of the cluster, prefix of all names.
+        location: Azure region.
+        group: name of the resource group.
+        subnet_id: subnet in which the control plane creates nodes and load balancers.
+        tags: tags of the identities.
+    """
+
+    cluster: str
+    location: str
+    group: pulumi.Input[str]
+    subnet_id: pulumi.Input[str]
+    tags: Mapping[str, str]
+
+
+class AksIdentities(Component):
+    """The identities of control plane and nodes, and the roles of the control plane.
+
+    Attributes:
+        control_plane: identity that manages network interfaces, disks and machines.
+        kubelet: identity of the nodes, which may only pull images.
+        prerequisites: roles that the cluster needs when it is created, and until it is deleted.
+    """
+
+    control_plane: Identity
+    kubelet: Identity
+    prerequisites: tuple[pulumi.Resource, ...]
+
+    def __init__(
+        self, name: str, args: AksIdentitiesArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("cluster:AksIdentities", name, opts)
+        self._args = args
+        self.control_plane = self._identity("control-plane")
+        self.kubelet = self._identity("kubelet")
+        self.prerequisites = (
+            grant(
+                f"{name}-network-contributor",
+                BuiltInRole.NETWORK_CONTRIBUTOR,
+                scope=args.subnet_id,
+                principal_id=self.control_plane.principal_id,
+                opts=self.child(delete_before_replace=True),
+            ),
+            grant(
+                f"{name}-identity-operator",
+                BuiltInRole.MANAGED_IDENTITY_OPERATOR,  # to assign the identity of the nodes
+                scope=self.kubelet.resource.id,
+                principal_id=self.control_plane.principal_id,
+                opts=self.child(delete_before_replace=True),
+            ),
+        )
+        self.register_outputs({"kubelet": self.kubelet.resource.id})
+
+    def _identity(self, role: str) -> Identity:
+        """Declare one of the two identities."""
+        return declare_identity(
+            f"{self.name}-{role}",
+            f"{self._args.cluster}-{role}",
+            group=self._args.group,
+            location=self._args.location,
+            tags=self._args.tags,
+            opts=self.child(delete_before_replace=True),
+        )

@@ -1,0 +1,195 @@
+"""Azure's monitoring of a cluster: container logs, and metrics by managed Prometheus.
+
+Each needs more than its setting in the cluster: a workspace, a data collection rule, and an
+association of that rule with the cluster. The setting alone sends nothing. Workspaces are declared
+before the cluster, rules and associations after it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import containerservice, monitor, operationalinsights
+
+from components.component import Component
+from components.config import MonitoringConfig
+
+LOG_STREAM = "Microsoft-ContainerInsights-Group-Default"
+METRIC_STREAM = "Microsoft-PrometheusMetrics"
+LOG_DAYS = 30  # the longest retention that is free
+
+
+@dataclass(frozen=True, kw_only=True)
+class AksMonitoringArgs:
+    """Arguments of AksMonitoring.
+
+    Attributes:
+        config: the `cluster.monitoring` section of a stack.
+        cluster: name of the cluster, prefix of all names.
+        location: Azure region.
+        group: name of the resource group.
+        tags: tags of all resources that support them.
+    """
+
+    config: MonitoringConfig
+    cluster: str
+    location: str
+    group: pulumi.Input[str]
+    tags: Mapping[str, str]
+
+
+class AksMonitoring(Component):
+    """Workspaces for logs and metrics, each if it is enabled."""
+
+    def __init__(
+        self, name: str, args: AksMonitoringArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("cluster:AksMonitoring", name, opts)
+        self._args = args
+        enabled = args.config
+        self._logs = self._log_workspace() if enabled.container_insights else None
+        self._metrics = self._metric_workspace() if enabled.managed_prometheus else None
+        self.register_outputs({})
+
+    @property
+    def addons(self) -> Mapping[str, containerservice.ManagedClusterAddonProfileArgs] | None:
+        """Add-on profile for logs; the agent authenticates with its identity, not with a key."""
+        if self._logs is None:
+            return None
+        config: dict[str, pulumi.Input[str]] = {
+            "logAnalyticsWorkspaceResourceID": self._logs.id,
+            "useAADAuth": "true",
+        }
+        return {
+            "omsagent": containerservice.ManagedClusterAddonProfileArgs(enabled=True, config=config)
+        }
+
+    @property
+    def azure_monitor(self) -> containerservice.ManagedClusterAzureMonitorProfileArgs | None:
+        """Profile of the cluster for metrics."""
+        if self._metrics is None:
+            return None
+        return containerservice.ManagedClusterAzureMonitorProfileArgs(
+            metrics=containerservice.ManagedClusterAzureMonitorProfileMetricsArgs(enabled=True)
+        )
+
+    def attach(self, cluster: containerservice.ManagedCluster) -> None:
+        """Declare the rules that send data of the cluster to the workspaces."""
+        if self._logs is not None:
+            self._associate(
+                cluster, "logs", "ContainerInsightsExtension", self._log_rule(self._logs)
+            )
+        if self._metrics is not None:
+            rule = self._metric_rule(self._metrics, self._endpoint())
+            self._associate(cluster, "metrics", "ContainerInsightsMetricsExtension", rule)
+
+    def _log_workspace(self) -> operationalinsights.Workspace:
+        """Declare the workspace of logs."""
+        return operationalinsights.Workspace(
+            f"{self.name}-logs",
+            workspace_name=f"{self._args.cluster}-logs",
+            resource_group_name=self._args.group,
+            location=self._args.location,
+            sku=operationalinsights.WorkspaceSkuArgs(name="PerGB2018"),
+            retention_in_days=LOG_DAYS,
+            tags=self._args.tags,
+            opts=self.child(delete_before_replace=True),
+        )
+
+    def _metric_workspace(self) -> monitor.AzureMonitorWorkspace:
+        """Declare the workspace of metrics."""
+        return monitor.AzureMonitorWorkspace(
+            f"{self.name}-metrics",
+            azure_monitor_workspace_name=f"{self._args.cluster}-metrics",
+            resource_group_name=self._args.group,
+            location=self._args.location,
+            tags=self._args.tags,
+            opts=self.child(delete_before_replace=True),
+        )
+
+    def _endpoint(self) -> monitor.DataCollectionEndpoint:
+        """Declare the endpoint that receives metrics."""
+        return monitor.DataCollectionEndpoint(
+            f"{self.name}-metrics-endpoint",
+            data_collection_endpoint_name=f"{self._args.cluster}-metrics",
+            resource_group_name=self._args.group,
+            location=self._args.location,
+            kind="Linux",
+            tags=self._args.tags,
+            opts=self.child(delete_before_replace=True),
+        )
+
+    def _log_rule(self, workspace: operationalinsights.Workspace) -> monitor.DataCollectionRule:
+        """Declare the rule that sends container logs to their workspace."""
+        return monitor.DataCollectionRule(
+            f"{self.name}-logs-rule",
+            data_collection_rule_name=f"{self._args.cluster}-logs",
+            resource_group_name=self._args.group,
+            location=self._args.location,
+            kind="Linux",
+            data_sources=monitor.DataCollectionRuleDataSourcesArgs(
+                extensions=[
+                    monitor.ExtensionDataSourceArgs(
+                        name="ContainerInsightsExtension",
+                        extension_name="ContainerInsights",
+                        streams=[LOG_STREAM],
+                    )
+                ]
+            ),
+            destinations=monitor.DataCollectionRuleDestinationsArgs(
+                log_analytics=[
+                    monitor.LogAnalyticsDestinationArgs(
+                        name="logs", workspace_resource_id=workspace.id
+                    )
+                ]
+            ),
+            data_flows=[monitor.DataFlowArgs(streams=[LOG_STREAM], destinations=["logs"])],
+            tags=self._args.tags,
+            opts=self.child(delete_before_replace=True),
+        )
+
+    def _metric_rule(
+        self, workspace: monitor.AzureMonitorWorkspace, endpoint: monitor.DataCollectionEndpoint
+    ) -> monitor.DataCollectionRule:
+        """Declare the rule that sends metrics to their workspace."""
+        return monitor.DataCollectionRule(
+            f"{self.name}-metrics-rule",
+            data_collection_rule_name=f"{self._args.cluster}-metrics",
+            resource_group_name=self._args.group,
+            location=self._args.location,
+            kind="Linux",
+            data_collection_endpoint_id=endpoint.id,
+            data_sources=monitor.DataCollectionRuleDataSourcesArgs(
+                prometheus_forwarder=[
+                    monitor.PrometheusForwarderDataSourceArgs(
+                        name="prometheus", streams=[METRIC_STREAM]
+                    )
+                ]
+            ),
+            destinations=monitor.DataCollectionRuleDestinationsArgs(
+                monitoring_accounts=[
+                    monitor.MonitoringAccountDestinationArgs(
+                        name="metrics", account_resource_id=workspace.id
+                    )
+                ]
+            ),
+            data_flows=[monitor.DataFlowArgs(streams=[METRIC_STREAM], destinations=["metrics"])],
+            tags=self._args.tags,
+            opts=self.child(delete_before_replace=True),
+        )
+
+    def _associate(
+        self,
+        cluster: containerservice.ManagedCluster,
+        kind: str,
+        name: str,
+        rule: monitor.DataCollectionRule,
+    ) -> None:
+        """Declare that a rule applies to the cluster; an association has no tags."""
+        monitor.DataCollectionRuleAssociation(
+            f"{self.name}-{kind}-association",
+            association_name=name,
+            resource_uri=cluster.id,
+            data_collection_rule_id=rule.id,
+            opts=self.child(delete_before_replace=True),
+        )

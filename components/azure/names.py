@@ -1,0 +1,75 @@
+"""Names on Azure: within the limits of each service, and the same on every run.
+
+A name that must be unique in all of Azure, or in a tenant, contains a digest of its scope. The random
+suffixes of Pulumi would be unique too, but not predictable.
+"""
+
+import hashlib
+import re
+import uuid
+
+from components.config.aks import MAX_GROUP_NAME_LENGTH
+
+MAX_NODE_GROUP_LENGTH = 80  # AKS
+MAX_DNS_PREFIX_LENGTH = 54  # AKS
+MAX_BUDGET_LENGTH = 63  # Cost Management
+MAX_ACCOUNT_LENGTH = 24  # Azure Storage; only lower-case letters and digits
+_DIGITS = 10  # of a digest: 40 bits
+
+
+def group_name(cluster: str, stack: str) -> str:
+    """Return the name of the resource group that a stack creates."""
+    return _fitted(f"{cluster}-{stack}", MAX_GROUP_NAME_LENGTH)
+
+
+def node_group_name(cluster: str, stack: str) -> str:
+    """Return the name of the resource group in which AKS creates machines and disks."""
+    return _fitted(f"{cluster}-{stack}-nodes", MAX_NODE_GROUP_LENGTH)
+
+
+def dns_prefix(cluster: str, stack: str) -> str:
+    """Return the first label of the API server's DNS name; Azure appends a digest and a domain."""
+    return _fitted(_plain(f"{cluster}-{stack}"), MAX_DNS_PREFIX_LENGTH).strip("-")
+
+
+def budget_name(cluster: str, stack: str) -> str:
+    """Return the name of the budget of a stack, unique in the subscription."""
+    return _fitted(_plain(f"{cluster}-{stack}"), MAX_BUDGET_LENGTH).strip("-")
+
+
+def account_name(cluster: str, group_id: str) -> str:
+    """Return the name of a storage account, which must be globally unique.
+
+    Args:
+        cluster: prefix of the name, without the characters that are not allowed.
+        group_id: id of the resource group, which is unique to a subscription and a stack.
+    """
+    digest = _digest(f"{group_id.lower()}/{cluster}")
+    letters = re.sub(r"[^a-z0-9]", "", cluster.lower())
+    return letters[: MAX_ACCOUNT_LENGTH - _DIGITS] + digest
+
+
+def assignment_name(scope: str, role: str, principal_id: str) -> str:
+    """Return the GUID of a role assignment, which Azure requires to be unique in the tenant.
+
+    It changes with each argument, none of which can be changed in an existing assignment.
+    """
+    key = f"{scope}|{role}|{principal_id}".lower()  # Azure ignores case in all of them
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, key))
+
+
+def _plain(name: str) -> str:
+    """Return a name of lower-case letters, digits and hyphens only."""
+    return re.sub(r"[^a-z0-9-]+", "-", name.lower())
+
+
+def _fitted(name: str, limit: int) -> str:
+    """Return a name of at most `limit` characters; a digest replaces the end of a longer one."""
+    if len(name) <= limit:
+        return name
+    return f"{name[: limit - _DIGITS - 1]}-{_digest(name)}"
+
+
+def _digest(text: str) -> str:
+    """Return the first digits of the SHA-256 of a text, in lower-case hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

@@ -1,0 +1,247 @@
+"""The node pools of an AKS cluster: an inline system pool, GPU spot pools and an optional fallback.
+
+Each GPU pool is a resource of its own: a change of an inline pool updates all pools of the cluster,
+and removing one does not delete it. The system pool must be inline, because a cluster has at least
+one pool when it is created and when it is deleted.
+
+A pool has machines of one size. Several sizes are several pools, which the autoscaler tries in the
+order of its priorities.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+import yaml
+from pulumi_azure_native import containerservice
+
+from components.component import Component
+from components.config import AksConfig, TolerationConfig
+from components.config.aks import FALLBACK_POOL, SYSTEM_POOL
+from components.interface import Placement
+from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL, ON_DEMAND, POOL_LABEL
+from everstep.catalog.names import SPOT_TAINT as SPOT_TAINT_KEY
+
+# AKS adds this label and taint to the nodes of a spot pool by itself. Undeclared, each refresh would
+# show a change (pulumi-azure-native #1808), and a later update would be refused (#959).
+SPOT_KEY = "kubernetes.azure.com/scalesetpriority"
+SPOT_TAINT = TolerationConfig(key=SPOT_KEY, value="spot", effect="NoSchedule")
+GPU_TAINT = TolerationConfig(key=SPOT_TAINT_KEY, value="true", effect="NoSchedule")
+SYSTEM_TAINT = TolerationConfig(key="CriticalAddonsOnly", value="true", effect="NoSchedule")
+
+SYSTEM_PLACEMENT = Placement(selector={POOL_LABEL: SYSTEM_POOL}, tolerations=[SYSTEM_TAINT])
+# Both taints for any set of pools: a new fallback pool must not replace a running job.
+GPU_PLACEMENT = Placement(selector={POOL_LABEL: GPU_POOL}, tolerations=[SPOT_TAINT, GPU_TAINT])
+
+OS_SKU = "Ubuntu"  # AKS installs the NVIDIA driver on it for every GPU size
+CREATE_TIMEOUT = "60m"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodePool:
+    """The settings of one pool of GPU nodes.
+
+    Attributes:
+        name: name of the pool, part of its nodes' names: `aks-<name>-...`.
+        vm_size: size of all its machines.
+        spot: whether its machines are spot instances.
+        min_size: minimum number of nodes.
+        desired_size: initial number of nodes, changed by the autoscaler.
+        max_size: maximum number of nodes.
+    """
+
+    name: str
+    vm_size: str
+    spot: bool
+    min_size: int
+    desired_size: int
+    max_size: int
+
+    @property
+    def taint(self) -> TolerationConfig:
+        """Taint that only workers tolerate."""
+        return SPOT_TAINT if self.spot else GPU_TAINT
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels that workers select, and that show how the nodes are bought."""
+        return {POOL_LABEL: GPU_POOL} | (
+            {SPOT_KEY: "spot"} if self.spot else {CAPACITY_LABEL: ON_DEMAND}
+        )
+
+
+def gpu_pools(config: AksConfig) -> list[NodePool]:
+    """Return the settings of the GPU pools, in order of preference: the fallback is last."""
+    pool = config.gpu_pool
+    spot = pool.capacity == "spot"
+    pools = [
+        NodePool(
+            name=name,
+            vm_size=size,
+            spot=spot,
+            min_size=pool.min_nodes,
+            # The job starts on the first pool; the others grow only if it has no capacity.
+            desired_size=max(pool.min_nodes, pool.nodes if index == 0 else 0),
+            max_size=pool.max_nodes,
+        )
+        for index, (name, size) in enumerate(pool.vm_sizes.items())
+    ]
+    if not (spot and pool.fallback_nodes):
+        return pools
+    fallback = NodePool(
+        name=FALLBACK_POOL,
+        vm_size=pools[0].vm_size,
+        spot=False,
+        min_size=0,
+        desired_size=0,
+        max_size=pool.fallback_nodes,
+    )
+    return [*pools, fallback]
+
+
+def priorities(pools: list[NodePool]) -> str:
+    """Return the table of the autoscaler's `priority` expander: the highest number is tried first.
+
+    Its patterns match the names of scale sets, `aks-<pool>-<digits>-vmss`.
+    """
+    table = {
+        10 * rank: [f"^aks-{pool.name}-"] for rank, pool in enumerate(reversed(pools), start=1)
+    }
+    return yaml.safe_dump(table, sort_keys=True)
+
+
+def taint_text(taint: TolerationConfig) -> str:
+    """Return a taint in the format of AKS."""
+    return f"{taint.key}={taint.value}:{taint.effect}"
+
+
+def system_pool(
+    config: AksConfig, subnet_id: pulumi.Input[str], tags: Mapping[str, str]
+) -> containerservice.ManagedClusterAgentPoolProfileArgs:
+    """Return the on-demand pool of etcd, the controller, data preparation and add-ons."""
+    pool = config.system_pool
+    scales = system_pool_scales(config)
+    return containerservice.ManagedClusterAgentPoolProfileArgs(
+        name=SYSTEM_POOL,
+        mode="System",
+        type="VirtualMachineScaleSets",
+        vm_size=pool.vm_size,
+        os_type="Linux",
+        os_sku=OS_SKU,
+        os_disk_size_gb=pool.disk_gib,
+        count=pool.nodes,
+        enable_auto_scaling=scales,
+        min_count=pool.nodes if scales else None,
+        max_count=pool.max_nodes if scales else None,
+        availability_zones=list(pool.zones) or None,
+        vnet_subnet_id=subnet_id,
+        enable_node_public_ip=False,
+        node_labels={POOL_LABEL: SYSTEM_POOL},
+        node_taints=[taint_text(SYSTEM_TAINT)],
+        orchestrator_version=config.kubernetes_version,
+        upgrade_settings=containerservice.AgentPoolUpgradeSettingsArgs(max_surge="1"),
+        tags=tags,
+    )
+
+
+def system_pool_scales(config: AksConfig) -> bool:
+    """Return whether the autoscaler may add system nodes."""
+    return config.autoscaling.enabled and config.system_pool.max_nodes > config.system_pool.nodes
+
+
+def upgrades_version(config: AksConfig) -> bool:
+    """Return whether AKS upgrades the minor version by itself; the configured one is then initial.
+
+    The next `up` would otherwise try to downgrade, which Kubernetes does not support.
+    """
+    return config.upgrades.channel in {"stable", "rapid"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AksNodePoolsArgs:
+    """Arguments of AksNodePools.
+
+    Attributes:
+        config: the `cluster` section of a stack.
+        group: name of the resource group.
+        cluster_name: name of the cluster, as an output of it, so that pools depend on it.
+        subnet_id: subnet of the nodes.
+        tags: tags of the pools, which AKS copies to their machines.
+    """
+
+    config: AksConfig
+    group: pulumi.Input[str]
+    cluster_name: pulumi.Input[str]
+    subnet_id: pulumi.Input[str]
+    tags: Mapping[str, str]
+
+
+class AksNodePools(Component):
+    """The GPU pools of a cluster; its system pool is part of the cluster.
+
+    Attributes:
+        gpu: pools of GPU nodes, in order of preference.
+    """
+
+    gpu: tuple[containerservice.AgentPool, ...]
+
+    def __init__(
+        self, name: str, args: AksNodePoolsArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("cluster:AksGpuPools", name, opts)
+        self._args = args
+        self.gpu = tuple(self._pool(pool) for pool in gpu_pools(args.config))
+        self.register_outputs({"names": [pool.name for pool in self.gpu]})
+
+    def _pool(self, pool: NodePool) -> containerservice.AgentPool:
+        """Declare a pool."""
+        config = self._args.config
+        scales = config.autoscaling.enabled
+        return containerservice.AgentPool(
+            f"{self.name}-{pool.name}",
+            agent_pool_name=pool.name,
+            resource_group_name=self._args.group,
+            resource_name_=self._args.cluster_name,
+            mode="User",
+            type="VirtualMachineScaleSets",  # without it AKS returns an error about surge
+            vm_size=pool.vm_size,
+            os_type="Linux",
+            os_sku=OS_SKU,
+            os_disk_size_gb=config.gpu_pool.disk_gib,
+            gpu_profile=containerservice.GPUProfileArgs(driver=config.gpu_pool.driver),
+            count=pool.desired_size,
+            enable_auto_scaling=scales,
+            min_count=pool.min_size if scales else None,
+            max_count=pool.max_size if scales else None,
+            scale_down_mode="Delete",
+            availability_zones=list(config.gpu_pool.zones) or None,
+            vnet_subnet_id=self._args.subnet_id,
+            enable_node_public_ip=False,
+            node_labels=pool.labels,
+            node_taints=[taint_text(pool.taint)],
+            orchestrator_version=config.kubernetes_version,
+            tags=self._args.tags,
+            scale_set_priority="Spot" if pool.spot else "Regular",
+            # Deallocated machines would still use quota, and keep the autoscaler from other pools.
+            scale_set_eviction_policy="Delete" if pool.spot else None,
+            spot_max_price=config.gpu_pool.max_price if pool.spot else None,
+            upgrade_settings=_upgrades(pool),
+            opts=self.child(
+                delete_before_replace=True,
+                ignore_changes=[
+                    *(["count"] if scales else []),
+                    *(["orchestratorVersion"] if upgrades_version(config) else []),
+                ],
+                timeout=CREATE_TIMEOUT,
+            ),
+        )
+
+
+def _upgrades(pool: NodePool) -> containerservice.AgentPoolUpgradeSettingsArgs | None:
+    """Return the upgrade settings of a pool; None for a spot pool, where AKS allows none.
+
+    On demand, a surge would need additional quota of GPUs: instead one node at a time is replaced.
+    """
+    if pool.spot:
+        return None
+    return containerservice.AgentPoolUpgradeSettingsArgs(max_surge="0", max_unavailable="1")

@@ -1,0 +1,133 @@
+"""The profiles of an AKS cluster, each a pure function of the configuration."""
+
+import pulumi
+from pulumi_azure_native import containerservice as aks
+
+from components.azure.node_pools import gpu_pools, system_pool_scales, upgrades_version
+from components.config import AksConfig
+
+CLEANER_HOURS = 168  # between two removals of unused images; the default of AKS
+
+
+def network(config: AksConfig) -> aks.ContainerServiceNetworkProfileArgs:
+    """Return the network profile: Cilium in an overlay, with egress through a NAT gateway."""
+    network_config = config.network
+    return aks.ContainerServiceNetworkProfileArgs(
+        network_plugin="azure",
+        network_plugin_mode="overlay",
+        network_dataplane="cilium",
+        network_policy="cilium",
+        pod_cidr=network_config.pod_cidr,
+        service_cidr=network_config.service_cidr,
+        dns_service_ip=network_config.dns_service_ip,
+        load_balancer_sku="standard",
+        outbound_type="userAssignedNATGateway",
+    )
+
+
+def api_access_profile(
+    config: AksConfig, egress: pulumi.Input[str] | None
+) -> aks.ManagedClusterAPIServerAccessProfileArgs:
+    """Return the profile with the networks that may reach the API server.
+
+    Nodes connect to a public API server through the NAT gateway. AKS adds the address of a load
+    balancer to the ranges by itself, but not that of a gateway (azure-docs #111834): without it no
+    node could join.
+
+    Args:
+        config: the `cluster` section of a stack.
+        egress: address of the gateway; None for an existing subnet, whose address the ranges must
+            include.
+    """
+    if config.private_api:
+        return aks.ManagedClusterAPIServerAccessProfileArgs(
+            enable_private_cluster=True, private_dns_zone="system"
+        )
+    ranges: list[pulumi.Input[str]] = [*config.authorized_ranges]
+    if egress is not None:
+        ranges.append(pulumi.Output.concat(egress, "/32"))
+    return aks.ManagedClusterAPIServerAccessProfileArgs(
+        authorized_ip_ranges=ranges, disable_run_command=True
+    )
+
+
+def entra(config: AksConfig) -> aks.ManagedClusterAADProfileArgs:
+    """Return the profile by which Entra identities are authorized by their roles on Azure."""
+    return aks.ManagedClusterAADProfileArgs(
+        managed=True,
+        enable_azure_rbac=True,
+        admin_group_object_ids=list(config.administrators) or None,
+    )
+
+
+def autoscaler(config: AksConfig) -> aks.ManagedClusterPropertiesAutoScalerProfileArgs | None:
+    """Return the autoscaler profile, with numbers as text; None without autoscaling."""
+    if not config.autoscaling.enabled:
+        return None
+    idle = f"{config.autoscaling.scale_down_minutes}m"
+    return aks.ManagedClusterPropertiesAutoScalerProfileArgs(
+        expander="priority" if has_several_gpu_pools(config) else "least-waste",
+        scan_interval="10s",
+        scale_down_unneeded_time=idle,
+        scale_down_delay_after_add=idle,
+        # All spot nodes of a pool may be evicted at once. At the default, 45 %, the autoscaler would
+        # consider the cluster unhealthy and add no nodes until they were removed.
+        max_total_unready_percentage="100",
+        scale_down_unready_time="3m",
+        skip_nodes_with_local_storage="false",  # workers keep /dev/shm in an emptyDir
+    )
+
+
+def has_several_gpu_pools(config: AksConfig) -> bool:
+    """Return whether the autoscaler can choose among several GPU pools."""
+    return len(gpu_pools(config)) > 1
+
+
+def security() -> aks.ManagedClusterSecurityProfileArgs:
+    """Return the profile that enables workload identity and the removal of vulnerable images."""
+    return aks.ManagedClusterSecurityProfileArgs(
+        workload_identity=aks.ManagedClusterSecurityProfileWorkloadIdentityArgs(enabled=True),
+        image_cleaner=aks.ManagedClusterSecurityProfileImageCleanerArgs(
+            enabled=True, interval_hours=CLEANER_HOURS
+        ),
+    )
+
+
+def storage_drivers() -> aks.ManagedClusterStorageProfileArgs:
+    """Return the storage profile: CSI drivers of blobs (shared volume) and disks (etcd), no others."""
+    return aks.ManagedClusterStorageProfileArgs(
+        blob_csi_driver=aks.ManagedClusterStorageProfileBlobCSIDriverArgs(enabled=True),
+        disk_csi_driver=aks.ManagedClusterStorageProfileDiskCSIDriverArgs(enabled=True),
+        file_csi_driver=aks.ManagedClusterStorageProfileFileCSIDriverArgs(enabled=False),
+        snapshot_controller=aks.ManagedClusterStorageProfileSnapshotControllerArgs(enabled=False),
+    )
+
+
+def upgrades(config: AksConfig) -> aks.ManagedClusterAutoUpgradeProfileArgs:
+    """Return the profile of automatic upgrades, which AKS performs within the maintenance windows."""
+    return aks.ManagedClusterAutoUpgradeProfileArgs(
+        upgrade_channel=config.upgrades.channel,
+        node_os_upgrade_channel=config.upgrades.node_image,
+    )
+
+
+def maintenance_window(config: AksConfig) -> aks.MaintenanceWindowArgs:
+    """Return the weekly hours in which AKS may upgrade."""
+    window = config.upgrades
+    week = aks.WeeklyScheduleArgs(interval_weeks=1, day_of_week=window.day)
+    return aks.MaintenanceWindowArgs(
+        schedule=aks.ScheduleArgs(weekly=week),
+        duration_hours=window.hours,
+        start_time=f"{window.start_hour:02}:00",
+        utc_offset="+00:00",
+    )
+
+
+def managed_by_aks(config: AksConfig) -> list[str]:
+    """Return the paths of the properties that AKS itself changes in a cluster.
+
+    A whole pool cannot be ignored: an update must contain the list of all pools.
+    """
+    counts = ["agentPoolProfiles[0].count"] if system_pool_scales(config) else []
+    versions = ["kubernetesVersion", "agentPoolProfiles[0].orchestratorVersion"]
+    return [*counts, *(versions if upgrades_version(config) else [])]

@@ -1,1 +1,0 @@
-"""A cloud's own budget: it tells somebody by mail, and stops nothing."""

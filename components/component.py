@@ -1,0 +1,82 @@
+"""The base class of all components: their type token, their children's options, their order.
+
+Pulumi waits for a component's `depends_on` when it creates, but does not write that order into the
+state of the component's children, so that `destroy` would not keep it. A `Component` therefore passes
+it to each child explicitly; the order of deletion is then the exact reverse of that of creation.
+"""
+
+from collections.abc import Sequence
+
+import pulumi
+
+DependsOn = pulumi.Input[Sequence[pulumi.Input[pulumi.Resource]] | pulumi.Resource]
+
+
+class Component(pulumi.ComponentResource):
+    """A component whose children each depend on what the component itself depends on."""
+
+    def __init__(self, token: str, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
+        """Register the component.
+
+        Args:
+            token: `<module>:<Class>`, below the project's own `everstep:`.
+            name: prefix of all the children's names.
+            opts: options of the component: its parent, its provider and what it depends on.
+        """
+        super().__init__(f"everstep:{token}", name, None, opts)
+        self.name = name
+        self._depends_on: DependsOn | None = opts.depends_on if opts is not None else None
+
+    def child(
+        self,
+        *,
+        after: Sequence[pulumi.Resource] = (),
+        delete_before_replace: bool | None = None,
+        replace_on_changes: Sequence[str] = (),
+        ignore_changes: Sequence[str] = (),
+        protect: bool = False,
+        retain_on_delete: bool = False,
+        timeout: str | None = None,
+    ) -> pulumi.ResourceOptions:
+        """Return the options of a child: its parent, the component's dependencies, and `after`.
+
+        Args:
+            after: further resources or components that must exist before the child.
+            delete_before_replace: True for objects of a fixed name, of which two cannot coexist.
+            replace_on_changes: property paths whose change replaces the object.
+            ignore_changes: property paths that others may change.
+            protect: whether Pulumi refuses to delete it.
+            retain_on_delete: whether it is kept in the cloud when the stack no longer declares it.
+            timeout: time that its creation, update and deletion may each take, such as `30m`;
+                None: the provider's default.
+        """
+        return pulumi.ResourceOptions(
+            parent=self,
+            depends_on=_combined(self._depends_on, after),
+            delete_before_replace=delete_before_replace,
+            replace_on_changes=list(replace_on_changes),
+            ignore_changes=list(ignore_changes),
+            protect=protect or None,
+            retain_on_delete=retain_on_delete or None,
+            custom_timeouts=(
+                pulumi.CustomTimeouts(create=timeout, update=timeout, delete=timeout)
+                if timeout
+                else None
+            ),
+        )
+
+
+def _combined(depends_on: DependsOn | None, after: Sequence[pulumi.Resource]) -> DependsOn:
+    """Return one list of dependencies; an output of resources stays an output."""
+    if depends_on is None:
+        return [*after]
+    if isinstance(depends_on, (pulumi.Resource, Sequence)):
+        return [*_listed(depends_on), *after]
+    output = pulumi.Output.from_input(depends_on)  # type: ignore[arg-type]  # Awaitables are valid
+    return output.apply(lambda resources: [*_listed(resources), *after])
+
+
+def _listed(
+    resources: Sequence[pulumi.Input[pulumi.Resource]] | pulumi.Resource,
+) -> Sequence[pulumi.Input[pulumi.Resource]]:
+    return resources if isinstance(resources, Sequence) else [resources]

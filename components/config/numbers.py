@@ -1,0 +1,31 @@
+"""Detection of `true` and `yes` where a number is expected: Python reads them as 1."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from components.config.faults import ConfigFault
+from components.config.schema import chosen, field_at
+
+
+def booleans(
+    data: Mapping[str, Any], model: type[BaseModel], path: str = ""
+) -> Iterator[ConfigFault]:
+    """Yield a fault for each boolean under a key whose value is a number.
+
+    Args:
+        data: mapping of a stack file, or of one of its sections.
+        model: its model.
+        path: its key, with a dot at its end; empty for the whole file.
+    """
+    for key, value in data.items():
+        found = field_at(model, str(key))
+        if found is None:
+            continue
+        if isinstance(value, bool) and found.annotation in (int, float):
+            rule = f"is {str(value).lower()}, and a number is required"
+            yield ConfigFault(f"{path}{key}", None, rule, "write a number")
+        inner = chosen(found, value)
+        if isinstance(value, Mapping) and inner is not None:
+            yield from booleans(value, inner, f"{path}{key}.")

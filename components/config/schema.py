@@ -1,0 +1,78 @@
+"""Traversal of the configuration models.
+
+Fault messages, rules across fields and the option pages all have to find the model of a key. A
+section with several kinds (`cluster`, `storage`) is a union of models with the discriminator
+`kind`, so its model depends on the data.
+"""
+
+import types
+import typing
+from collections.abc import Iterator, Mapping
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+KIND = "kind"
+
+
+def fields(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
+    """Return a model's fields in order of declaration, under their names in the stack file."""
+    return [(field.alias or name, field) for name, field in model.model_fields.items()]
+
+
+def field_at(model: type[BaseModel], key: str) -> FieldInfo | None:
+    """Return the field under `key`, its name in the stack file; None without such a field."""
+    return dict(fields(model)).get(key)
+
+
+def models_in(annotation: object) -> list[type[BaseModel]]:
+    """Return the models in an annotation, also inside a tuple, a mapping or a union."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in typing.get_args(annotation) for model in models_in(part)]
+
+
+def variants(field: FieldInfo) -> dict[str, type[BaseModel]]:
+    """Return the models of a section with several kinds, by kind; empty for other sections."""
+    if field.discriminator is None:
+        return {}
+    return {_kind_of(model): model for model in models_in(field.annotation)}
+
+
+def _kind_of(model: type[BaseModel]) -> str:
+    return str(model.model_fields[KIND].get_default())
+
+
+def chosen(field: FieldInfo, data: object) -> type[BaseModel] | None:
+    """Return the model for `data` under `field`; None for plain values.
+
+    Without a kind, a section with several kinds has that of the field's default.
+    """
+    by_kind = variants(field)
+    if by_kind:
+        kind = data.get(KIND) if isinstance(data, Mapping) else None
+        default = type(field.get_default(call_default_factory=True))
+        return by_kind.get(kind, default) if isinstance(kind, str) else default
+    return next(iter(models_in(field.annotation)), None)
+
+
+def elements_suffix(annotation: object) -> str:
+    """Return the path suffix of an annotation's elements: `[]`, `.<name>`, or "" for one value."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is tuple:
+        return "[]"
+    if origin is dict:
+        return ".<name>"
+    if origin in {types.UnionType, typing.Union}:
+        return next((suffix for suffix in map(elements_suffix, arguments) if suffix), "")
+    return ""
+
+
+def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield every key with a plain value, as a dotted path, in the order of the models."""
+    for key, field in fields(model):
+        inner = models_in(field.annotation)
+        if not inner:
+            yield f"{prefix}{key}", field
+        for each in inner:
+            yield from leaves(each, f"{prefix}{key}{elements_suffix(field.annotation)}.")

@@ -1,0 +1,1 @@
+"""A cluster that exists already, with a folder that all its nodes mount."""

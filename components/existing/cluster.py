@@ -1,0 +1,110 @@
+"""A cluster that exists already: the twin, kind, minikube, or one that another team runs.
+
+There is deliberately no fallback to ~/.kube/config: a program that creates and destroys needs an
+explicit target.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+import yaml
+
+from components.component import Component
+from components.config import ExistingClusterConfig
+from components.config.faults import ConfigFault, ConfigurationError, nearest
+from components.interface import Cluster, Placement
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExistingClusterArgs:
+    """Arguments of an ExistingCluster.
+
+    Attributes:
+        config: the stack's `cluster` section.
+        kubeconfig: content of the kubeconfig file, such as that from `read_kubeconfig`.
+    """
+
+    config: ExistingClusterConfig
+    kubeconfig: pulumi.Input[str]
+
+
+class ExistingCluster(Component):
+    """A provider for a cluster whose kubeconfig is available.
+
+    Attributes:
+        cluster: the cluster, for workloads.
+    """
+
+    cluster: Cluster
+
+    def __init__(
+        self, name: str, args: ExistingClusterArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("cluster:ExistingCluster", name, opts)
+        kubeconfig = pulumi.Output.secret(args.kubeconfig)
+        self.cluster = Cluster(
+            provider=kubernetes.Provider(
+                f"{name}-kubernetes",
+                kubeconfig=kubeconfig,
+                context=args.config.context,
+                opts=self.child(),
+            ),
+            gpu_pool=Placement.from_config(args.config.gpu_pool),
+            system_pool=Placement.from_config(args.config.system_pool),
+            kubeconfig=kubeconfig,
+        )
+        self.register_outputs({"kubeconfig": kubeconfig})
+
+
+def read_kubeconfig(
+    config: ExistingClusterConfig, environment: Mapping[str, str] = os.environ
+) -> str:
+    """Return the kubeconfig that the stack or $KUBECONFIG names.
+
+    Raises:
+        ConfigurationError: no file is named, it cannot be read, it is not a kubeconfig, or it
+            lacks the configured context.
+    """
+    file = config.kubeconfig or environment.get("KUBECONFIG", "")
+    if not file:
+        raise _fault(None, "is not set, and neither is $KUBECONFIG", _NO_CLUSTER)
+    path = Path(file).expanduser()
+    try:
+        content = path.read_text(encoding="utf-8")
+    except OSError as error:
+        rule = f"cannot be read: {error.strerror}"
+        raise _fault(file, rule, _NO_CLUSTER) from error
+    _check(file, content, config.context)
+    return content
+
+
+_NO_CLUSTER = (
+    "`everstep up` starts a cluster and sets it; for one of your own, "
+    "`export KUBECONFIG=~/.kube/config` or set everstep:cluster.kubeconfig"
+)
+
+
+def _check(file: str, content: str, context: str | None) -> None:
+    """Check that a file is a kubeconfig and has the configured context, before Pulumi connects."""
+    try:
+        parsed: Any = yaml.safe_load(content)
+        contexts = [entry["name"] for entry in parsed["contexts"]]
+    except (yaml.YAMLError, KeyError, TypeError) as error:
+        raise _fault(
+            file, "is not a valid kubeconfig", "name a file that `kubectl` accepts"
+        ) from error
+    if context is not None and context not in contexts:
+        fault = ConfigFault(
+            "cluster.context", context, f"is not in {file}", nearest(context, contexts)
+        )
+        raise ConfigurationError([fault])
+
+
+def _fault(value: str | None, rule: str, fix: str) -> ConfigurationError:
+    """Return an error about the key `cluster.kubeconfig`."""
+    return ConfigurationError([ConfigFault("cluster.kubeconfig", value, rule, fix)])

@@ -1,0 +1,153 @@
+"""The interface between the clouds and the workloads.
+
+Each kind of cluster yields a `Cluster` and each kind of storage a `VolumeSource`; an `Environment`
+combines both. `platform.claim.SharedClaim` creates the same volume and claim from any `VolumeSource`;
+the workloads use only the resulting `Storage`. No code downstream depends on the kind of cluster.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+from pulumi_kubernetes import core
+
+from components.config import PoolConfig, TolerationConfig
+
+MOUNT = "/everstep"
+_VOLUME = "everstep"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """The nodes of a pool, for pods: labels that the nodes have and taints that the pods tolerate."""
+
+    selector: Mapping[str, str]
+    tolerations: Sequence[TolerationConfig]
+
+    @classmethod
+    def from_config(cls, pool: PoolConfig) -> "Placement":
+        """Return the placement that a stack's configuration describes."""
+        return cls(selector=pool.selector, tolerations=pool.tolerations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A cluster, as all workloads use it.
+
+    Attributes:
+        provider: Kubernetes provider, through which all objects in the cluster are created.
+        gpu_pool: spot nodes, for workers.
+        system_pool: nodes that are never interrupted, for everything else.
+        kubeconfig: secret content of a kubeconfig file, not its path.
+        region: cloud region; None without a cloud.
+        zone: availability zone of the workers; None without a cloud.
+        name: name of the cluster in the cloud; None without a cloud.
+        endpoint: address of the API server; None if only the kubeconfig contains it.
+        efa_interfaces: number of Elastic Fabric Adapters of a GPU node; 0 without EFA.
+        scales_from_zero: whether GPU nodes are created when workers wait for them.
+    """
+
+    provider: kubernetes.Provider
+    gpu_pool: Placement
+    system_pool: Placement
+    kubeconfig: pulumi.Output[str]
+    region: str | None = None
+    zone: str | None = None
+    name: pulumi.Input[str] | None = None
+    endpoint: pulumi.Input[str] | None = None
+    efa_interfaces: int = 0
+    scales_from_zero: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeSource:
+    """A volume, independent of any cluster.
+
+    The kubelet or a CSI driver mounts it on the node. Pods never connect to the storage themselves,
+    and no network policy allows it.
+
+    Attributes:
+        spec: source of the PersistentVolume and nothing else, as an argument of
+            `core.v1.PersistentVolumeSpecArgs`: `{"csi": core.v1.CSIPersistentVolumeSourceArgs(...)}`.
+            A change replaces the PersistentVolume, whose source is immutable.
+        location: path, share or bucket in which a user finds the files.
+        size: capacity to declare and to claim, as a Kubernetes quantity.
+        annotations: annotations of the PersistentVolume.
+        mount_options: mount options of the PersistentVolume.
+        service_account_annotations: annotations of the ServiceAccount whose pods mount it.
+        service_account_labels: labels of that ServiceAccount.
+        pod_labels: labels of the pods that mount it.
+        prerequisites: resources that must exist before the first mount and until after the last
+            one: a CSI driver, a role, a federated credential.
+    """
+
+    spec: Mapping[str, Any]
+    location: pulumi.Output[str]
+    size: str
+    annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    mount_options: Sequence[str] = ()
+    service_account_annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    service_account_labels: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+    prerequisites: Sequence[pulumi.Resource] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """The volume that all workers share, as pods use it.
+
+    Attributes:
+        claim: name of the PersistentVolumeClaim.
+        location: path, share or bucket in which a user finds the files.
+        service_account: name of the ServiceAccount whose pods may mount it.
+        pod_labels: labels that pods need to mount it.
+    """
+
+    claim: pulumi.Output[str]
+    location: pulumi.Output[str]
+    service_account: pulumi.Output[str]
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+
+    def volume(self) -> core.v1.VolumeArgs:
+        """Return the volume of a pod."""
+        source = core.v1.PersistentVolumeClaimVolumeSourceArgs(claim_name=self.claim)
+        return core.v1.VolumeArgs(name=_VOLUME, persistent_volume_claim=source)
+
+    def mount(self) -> core.v1.VolumeMountArgs:
+        """Return a container's mount of the whole volume."""
+        return core.v1.VolumeMountArgs(name=_VOLUME, mount_path=MOUNT)
+
+    def mount_folder(self, sub_path_expr: str, mount_path: str) -> core.v1.VolumeMountArgs:
+        """Return the mount of one folder, created if missing; `$(NAME)` is expanded."""
+        return core.v1.VolumeMountArgs(
+            name=_VOLUME, mount_path=mount_path, sub_path_expr=sub_path_expr
+        )
+
+
+def data_folder(dataset: str) -> str:
+    """Return the folder of a prepared data set, relative to the volume."""
+    return f"data/{dataset}"
+
+
+def run_folder(job: str) -> str:
+    """Return the folder of a job's checkpoints, journal and result, relative to the volume."""
+    return f"runs/{job}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """A cluster with a volume, on which a TrainingStack is declared.
+
+    Attributes:
+        cluster: the cluster.
+        volume: the volume that the workers share.
+        registry: host and path of the image registry, without an image's name; None without one.
+        outputs: stack outputs of the environment, in addition to those of all stacks.
+    """
+
+    cluster: Cluster
+    volume: VolumeSource
+    registry: pulumi.Output[str] | None = None
+    outputs: Mapping[str, pulumi.Input[object]] = field(default_factory=dict)

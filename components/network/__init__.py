@@ -1,1 +1,0 @@
-"""The network that a cluster's nodes are in: made, or the user's own."""

@@ -1,0 +1,120 @@
+"""An admission policy that prevents other pods from using a service account.
+
+A pod may name any service account of its namespace, and a user who may create pods or jobs there would have
+the permissions of the controller. The policy admits only the controller's own pod under its account: that
+image, that command, and nothing that could run another program next to it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_kubernetes import admissionregistration as admission
+from pulumi_kubernetes import meta
+
+from components.component import Component
+from components.platform.pods import PART_OF
+
+VARIABLES = ("POD_NAME", "POD_NAMESPACE")
+"""Environment variables of the controller; another one, such as LD_PRELOAD, could load a library."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceAccountGuardArgs:
+    """Arguments of a ServiceAccountGuard.
+
+    Attributes:
+        namespace: namespace of the service account.
+        account: name of the service account.
+        image: image of the only container that may use it.
+        command: command of that container.
+    """
+
+    namespace: pulumi.Input[str]
+    account: str
+    image: str
+    command: Sequence[pulumi.Input[str]]
+
+
+class ServiceAccountGuard(Component):
+    """A ValidatingAdmissionPolicy for the pods of one service account, and its binding."""
+
+    def __init__(
+        self, name: str, args: ServiceAccountGuardArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("platform:ServiceAccountGuard", name, opts)
+        policy = f"everstep-{args.account}-account"
+        metadata = meta.v1.ObjectMetaArgs(name=policy, labels=PART_OF)
+        declared = admission.v1.ValidatingAdmissionPolicy(
+            f"{name}-policy",
+            metadata=metadata,
+            spec=_spec(args),
+            opts=self.child(delete_before_replace=True),
+        )
+        admission.v1.ValidatingAdmissionPolicyBinding(
+            f"{name}-binding",
+            metadata=metadata,
+            spec=admission.v1.ValidatingAdmissionPolicyBindingSpecArgs(
+                policy_name=policy, validation_actions=["Deny"]
+            ),
+            opts=self.child(after=[declared], delete_before_replace=True),
+        )
+        self.register_outputs({})
+
+
+def _spec(args: ServiceAccountGuardArgs) -> admission.v1.ValidatingAdmissionPolicySpecArgs:
+    """Return the spec of the policy: the pods that it matches and the conditions on them."""
+    pods = admission.v1.NamedRuleWithOperationsArgs(
+        api_groups=[""],
+        api_versions=["v1"],
+        resources=["pods", "pods/ephemeralcontainers"],
+        operations=["CREATE", "UPDATE"],
+    )
+    of_account = pulumi.Output.concat(
+        'request.namespace == "',
+        args.namespace,
+        f'" && object.spec.?serviceAccountName.orValue("") == "{args.account}"',
+    )
+    command = pulumi.Output.all(*args.command).apply(
+        json.dumps
+    )  # a JSON list is also a list in CEL
+    message = (
+        f"the service account {args.account} is the controller's: only its own pod may use it, with its image, "
+        "its command and no other container, volume, hook or variable"
+    )
+    return admission.v1.ValidatingAdmissionPolicySpecArgs(
+        failure_policy="Fail",
+        match_constraints=admission.v1.MatchResourcesArgs(resource_rules=[pods]),
+        match_conditions=[
+            admission.v1.MatchConditionArgs(name="uses-the-account", expression=of_account)
+        ],
+        validations=[
+            admission.v1.ValidationArgs(expression=expression, message=message)
+            for expression in _expressions(args.image, command)
+        ],
+    )
+
+
+def _expressions(image: str, command: pulumi.Input[str]) -> list[pulumi.Input[str]]:
+    """Return the conditions that the pod must meet, in CEL."""
+    names = json.dumps(VARIABLES)
+    return [
+        "size(object.spec.containers) == 1",
+        "!has(object.spec.initContainers) || size(object.spec.initContainers) == 0",
+        "!has(object.spec.ephemeralContainers) || size(object.spec.ephemeralContainers) == 0",
+        f"object.spec.containers[0].image == {json.dumps(image)}",
+        pulumi.Output.concat("object.spec.containers[0].?command.orValue([]) == ", command),
+        "size(object.spec.containers[0].?args.orValue([])) == 0",
+        "!has(object.spec.containers[0].lifecycle)",
+        "!has(object.spec.containers[0].envFrom)",
+        "object.spec.containers[0].?livenessProbe.exec == optional.none()",
+        "object.spec.containers[0].?readinessProbe.exec == optional.none()",
+        "!has(object.spec.containers[0].startupProbe)",
+        f"object.spec.containers[0].?env.orValue([]).all(variable, variable.name in {names})",
+        "object.spec.?volumes.orValue([]).all(volume, has(volume.emptyDir) || has(volume.projected))",
+        *(
+            f"!object.spec.?{shared}.orValue(false)"
+            for shared in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
+        ),
+    ]

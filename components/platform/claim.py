@@ -1,0 +1,125 @@
+"""The claim of the volume that all workers share: the same objects for any `VolumeSource`.
+
+Volume and claim are static and name each other. A storage class would need fewer objects, but the
+volume that it provisions is not in the state of the stack: `destroy` would not delete it.
+"""
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_kubernetes import core, meta
+
+from components.component import Component
+from components.interface import Storage, VolumeSource
+
+CLAIM = "everstep"
+SERVICE_ACCOUNT = "trainer"  # cloud identities are bound to this name
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedClaimArgs:
+    """Arguments of a SharedClaim.
+
+    Attributes:
+        source: the volume.
+        namespace: namespace of the claim.
+    """
+
+    source: VolumeSource
+    namespace: pulumi.Input[str]
+
+
+class SharedClaim(Component):
+    """A PersistentVolume, the one claim bound to it, and the ServiceAccount that may mount it.
+
+    Attributes:
+        storage: the claimed volume, for pods.
+    """
+
+    storage: Storage
+
+    def __init__(
+        self, name: str, args: SharedClaimArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("storage:SharedClaim", name, opts)
+        volume = self._volume(args)
+        claim = self._claim(args, volume)
+        account = self._service_account(args)
+        self.storage = Storage(
+            claim=claim.metadata.apply(lambda metadata: metadata.name or CLAIM),
+            location=args.source.location,
+            service_account=account.metadata.apply(
+                lambda metadata: metadata.name or SERVICE_ACCOUNT
+            ),
+            pod_labels=args.source.pod_labels,
+        )
+        self.register_outputs({"claim": self.storage.claim, "location": self.storage.location})
+
+    def _volume(self, args: SharedClaimArgs) -> core.v1.PersistentVolume:
+        """Declare the volume, reserved for this claim so that no other claim can bind it."""
+        return core.v1.PersistentVolume(
+            f"{self.name}-volume",
+            metadata=meta.v1.ObjectMetaArgs(
+                name=pulumi.Output.concat(args.namespace, "-", CLAIM),
+                annotations=args.source.annotations or None,
+            ),
+            spec=core.v1.PersistentVolumeSpecArgs(
+                capacity={"storage": args.source.size},
+                access_modes=["ReadWriteMany"],
+                persistent_volume_reclaim_policy="Retain",  # checkpoints outlive the stack
+                storage_class_name="",
+                mount_options=list(args.source.mount_options) or None,
+                claim_ref=core.v1.ObjectReferenceArgs(
+                    api_version="v1",
+                    kind="PersistentVolumeClaim",
+                    namespace=args.namespace,
+                    name=CLAIM,
+                ),
+                **args.source.spec,
+            ),
+            # The API server adds uid and resourceVersion of the bound claim to the reference.
+            opts=self.child(
+                after=args.source.prerequisites,
+                delete_before_replace=True,
+                replace_on_changes=[f"spec.{_camel(kind)}" for kind in args.source.spec],
+                ignore_changes=["spec.claimRef.uid", "spec.claimRef.resourceVersion"],
+            ),
+        )
+
+    def _claim(
+        self, args: SharedClaimArgs, volume: core.v1.PersistentVolume
+    ) -> core.v1.PersistentVolumeClaim:
+        """Declare the claim on that volume."""
+        return core.v1.PersistentVolumeClaim(
+            f"{self.name}-claim",
+            metadata=meta.v1.ObjectMetaArgs(name=CLAIM, namespace=args.namespace),
+            spec=core.v1.PersistentVolumeClaimSpecArgs(
+                access_modes=["ReadWriteMany"],
+                storage_class_name="",  # without a class it is bound, never provisioned
+                volume_name=volume.metadata.apply(lambda metadata: metadata.name or ""),
+                resources=core.v1.VolumeResourceRequirementsArgs(
+                    requests={"storage": args.source.size}
+                ),
+            ),
+            opts=self.child(delete_before_replace=True, after=[volume]),
+        )
+
+    def _service_account(self, args: SharedClaimArgs) -> core.v1.ServiceAccount:
+        """Declare the account of workers and data preparation: an identity for the storage, no RBAC."""
+        return core.v1.ServiceAccount(
+            f"{self.name}-account",
+            metadata=meta.v1.ObjectMetaArgs(
+                name=SERVICE_ACCOUNT,
+                namespace=args.namespace,
+                annotations=args.source.service_account_annotations or None,
+                labels=args.source.service_account_labels or None,
+            ),
+            automount_service_account_token=False,
+            opts=self.child(after=args.source.prerequisites, delete_before_replace=True),
+        )
+
+
+def _camel(snake: str) -> str:
+    """Return the property name of an argument: host_path becomes hostPath."""
+    head, *rest = snake.split("_")
+    return head + "".join(word.capitalize() for word in rest)

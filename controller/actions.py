@@ -1,0 +1,59 @@
+"""The plan of one reconcile pass: the desired status and the actions that lead to it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from controller.exit_history import WorkerExit
+from controller.objects import Pod
+from controller.status import Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deletion:
+    """A pod to delete.
+
+    Attributes:
+        reason: text for the event.
+        force: True to remove the object at once, without the kubelet's confirmation that the
+            processes have ended.
+    """
+
+    pod: Pod
+    reason: str
+    force: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """A Kubernetes event about the job."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Changes of one reconcile pass.
+
+    Attributes:
+        status: desired status, written first: it must not be lost if the controller stops after
+            deleting a pod.
+        create_pods: indices of the workers whose pods to create.
+        create_services: indices of the workers whose Services to create.
+        delete_services: names of the Services to delete.
+        update_bounds: pods whose annotation with the job's bounds is outdated.
+        exits: exits of workers that are new in this status.
+        requeue_at: time of the next pass without an event; None for the regular resync.
+    """
+
+    status: Status
+    create_pods: tuple[int, ...] = ()
+    delete_pods: tuple[Deletion, ...] = ()
+    create_services: tuple[int, ...] = ()
+    delete_services: tuple[str, ...] = ()
+    update_bounds: tuple[Pod, ...] = ()
+    delete_job: bool = False
+    events: tuple[Event, ...] = ()
+    exits: tuple[WorkerExit, ...] = ()
+    requeue_at: datetime | None = None

@@ -1,0 +1,110 @@
+"""Count of the further workers that the nodes could take, by the scheduler's main rules.
+
+Pure. The count considers a node's health, node selectors, taints, resource requests, and required
+anti-affinity between pods by hostname. It ignores node affinity, volumes and pods of other
+namespaces: the scheduler's decision about the pod itself is what counts (see `scaling`). Therefore
+the controller needs no permissions beyond nodes and the pods of its namespace.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from kubernetes.utils.quantity import parse_quantity
+
+from controller.objects import Node
+from controller.tolerations import tolerates_all
+
+Json = Mapping[str, Any]
+Quantities = Mapping[str, Decimal]
+
+HOSTNAME = "kubernetes.io/hostname"
+FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+def count_schedulable(pod: Json, nodes: Iterable[Node], pods: Sequence[Json]) -> int:
+    """Return how many copies of a pod the nodes could take.
+
+    Args:
+        pod: a worker's pod as it would be created.
+        nodes: nodes to consider.
+        pods: pods of the same namespace, including those without a node.
+    """
+    by_node: dict[str, list[Json]] = {}
+    for other in pods:
+        node_name = other["spec"].get("nodeName")
+        if node_name and (other.get("status") or {}).get("phase") not in FINISHED_PHASES:
+            by_node.setdefault(node_name, []).append(other)
+    return sum(_count_on_node(node, pod, by_node.get(node.name, [])) for node in nodes)
+
+
+def _count_on_node(node: Node, pod: Json, pods: Sequence[Json]) -> int:
+    spec = pod["spec"]
+    if not (
+        node.schedulable
+        and _selected(node, spec)
+        and tolerates_all(spec.get("tolerations") or (), node.taints)
+    ):
+        return 0
+    excluded = _anti_affinity_labels(pod)
+    if any(_has_labels(labels, other) for labels in excluded for other in pods):
+        return 0
+    requested = requests(spec) | {"pods": Decimal(1)}
+    used = [requests(other["spec"]) | {"pods": Decimal(1)} for other in pods]
+    free = {
+        name: _quantity(node.allocatable.get(name, "0"))
+        - sum(quantities.get(name, Decimal(0)) for quantities in used)
+        for name in requested
+    }
+    fitting = min(int(free[name] // value) for name, value in requested.items() if value > 0)
+    one_per_node = any(_has_labels(labels, pod) for labels in excluded)
+    return max(min(fitting, 1) if one_per_node else fitting, 0)
+
+
+def requests(spec: Json) -> dict[str, Decimal]:
+    """Return a pod's resource requests; a limit without a request counts as one."""
+    total: dict[str, Decimal] = {}
+    for container in spec.get("containers") or ():
+        for name, value in _container_requests(container).items():
+            total[name] = total.get(name, Decimal(0)) + value
+    for container in spec.get("initContainers") or ():  # these run one at a time, before the others
+        for name, value in _container_requests(container).items():
+            total[name] = max(total.get(name, Decimal(0)), value)
+    for name, value in _quantities(spec.get("overhead")).items():
+        total[name] = total.get(name, Decimal(0)) + value
+    return total
+
+
+def _container_requests(container: Json) -> Quantities:
+    resources = container.get("resources") or {}
+    return {**_quantities(resources.get("limits")), **_quantities(resources.get("requests"))}
+
+
+def _quantities(source: Json | None) -> dict[str, Decimal]:
+    return {name: _quantity(text) for name, text in (source or {}).items()}
+
+
+def _quantity(text: str) -> Decimal:
+    return Decimal(parse_quantity(text))  # type: ignore[no-untyped-call]  # the package has no types
+
+
+def _selected(node: Node, spec: Json) -> bool:
+    selector = spec.get("nodeSelector") or {}
+    return all(node.labels.get(key) == value for key, value in selector.items())
+
+
+def _anti_affinity_labels(pod: Json) -> list[Json]:
+    """Return the labels of pods that this one cannot share a node with; rules by labels only."""
+    affinity = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+    return [
+        term["labelSelector"]["matchLabels"]
+        for term in terms
+        if term.get("topologyKey") == HOSTNAME
+        and (term.get("labelSelector") or {}).get("matchLabels")
+    ]
+
+
+def _has_labels(labels: Json, pod: Json) -> bool:
+    own = pod["metadata"].get("labels") or {}
+    return all(own.get(key) == value for key, value in labels.items())

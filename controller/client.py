@@ -1,0 +1,258 @@
+"""The controller's calls to the API server, as plain JSON.
+
+The typed models of the `kubernetes` package would parse every field of every pod to read ten of
+them, and would drop newer fields when an object is written back. Its client provides credentials
+and connections. Reads never come from a cache, so that no pass decides on outdated objects.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+from urllib.parse import quote
+
+from kubernetes import client, config
+
+from controller import pods
+from controller.actions import Deletion, Event
+from controller.api import ElasticJob
+from controller.capacity import count_schedulable
+from controller.objects import Node, Pod, read_node
+from controller.timestamps import format_time
+from everstep.catalog.names import (
+    BOUNDS_ANNOTATION,
+    ELASTICJOB_API_VERSION,
+    ELASTICJOB_KIND,
+    ELASTICJOB_PLURAL,
+    REPLICA_INDEX_LABEL,
+)
+
+CONFLICT, NOT_FOUND, INVALID, BAD_REQUEST = 409, 404, 422, 400
+TIMEOUT_SECONDS = (5, 30)  # for the connection, for the response
+Json = Any  # the body of a response
+JOBS = f"/apis/{ELASTICJOB_API_VERSION}"
+
+
+class ApiError(Exception):
+    """A response with an error status.
+
+    Attributes:
+        code: the HTTP status.
+        message: the server's message.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{message} (HTTP {code})")
+        self.code = code
+        self.message = message
+
+
+def client_configuration(kubeconfig: str | None) -> client.Configuration:
+    """Return the address and the credentials of the API server.
+
+    They are from the given kubeconfig, else the pod's service account, else $KUBECONFIG.
+    """
+    configuration = client.Configuration()
+    load = cast("Any", config)  # the package has no types here
+    if kubeconfig:
+        load.load_kube_config(kubeconfig, client_configuration=configuration)
+        return configuration
+    try:
+        load.load_incluster_config(client_configuration=configuration)
+    except config.ConfigException:
+        load.load_kube_config(client_configuration=configuration)
+    return configuration
+
+
+@dataclass(frozen=True)
+class KubernetesClient:
+    """The API server, as the controller uses it."""
+
+    api: client.ApiClient
+    identity: str = "elasticjob-controller"
+    _rejections: dict[tuple[str, int], str | None] = field(default_factory=dict)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+        content: str = "application/json",
+    ) -> Json:
+        """Make a call and return the JSON of the response.
+
+        Raises:
+            ApiError: the response has an error status.
+        """
+        prepared = self.api.param_serialize(
+            method=method,
+            resource_path=path,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": "application/json", "Content-Type": content},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        response = self.api.call_api(*prepared, _request_timeout=TIMEOUT_SECONDS)
+        text = _text(response)
+        if 200 <= response.status < 300:
+            return json.loads(text)
+        raise ApiError(response.status, _message(text))
+
+    def jobs(self, namespace: str | None) -> list[Any]:
+        """Return all ElasticJobs of a namespace, or of all."""
+        where = f"/namespaces/{namespace}" if namespace else ""
+        items: list[Any] = self.request("GET", f"{JOBS}{where}/{ELASTICJOB_PLURAL}")["items"]
+        return items
+
+    def job(self, namespace: str, name: str) -> Json:
+        """Return an ElasticJob's JSON; None if it does not exist."""
+        return self._find(f"{JOBS}/namespaces/{namespace}/{ELASTICJOB_PLURAL}/{name}")
+
+    def owned(self, kind: str, job_name: str, namespace: str, uid: str) -> list[Any]:
+        """Return the `pods` or `services` that a job controls."""
+        selector = ",".join(f"{key}={value}" for key, value in pods.selector(job_name).items())
+        path = f"/api/v1/namespaces/{namespace}/{kind}"
+        items = self.request("GET", path, query={"labelSelector": selector})["items"]
+        return [
+            item
+            for item in items
+            if pods.owned_by(item, uid) and REPLICA_INDEX_LABEL in item["metadata"]["labels"]
+        ]
+
+    def nodes(self, names: Iterable[str]) -> dict[str, Node | None]:
+        """Return these nodes, each by its own request; None for one that does not exist."""
+        sources = {name: self._find(f"/api/v1/nodes/{quote(name)}") for name in sorted(set(names))}
+        return {name: read_node(source) if source else None for name, source in sources.items()}
+
+    def count_schedulable(self, job: ElasticJob) -> int:
+        """Return how many more workers of a job the nodes could take (see `capacity`)."""
+        assert job.spec is not None, "only for a valid spec"  # noqa: S101
+        pod = pods.render_pod(job, job.spec, 0)
+        node_selector = pod["spec"].get("nodeSelector") or {}
+        selector = {
+            "labelSelector": ",".join(f"{key}={value}" for key, value in node_selector.items())
+        }
+        unfinished = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+        # Nodes first: a pod scheduled in between is counted, and the resources of one that ends in
+        # between are found by the next pass.
+        nodes = [read_node(item) for item in self._list("/api/v1/nodes", selector)]
+        namespace_pods = self._list(f"/api/v1/namespaces/{job.namespace}/pods", unfinished)
+        return count_schedulable(pod, nodes, namespace_pods)
+
+    def pod_rejection(self, job: ElasticJob) -> str | None:
+        """Return why the API server rejects this job's pods in a dry run; None if it does not.
+
+        There is one dry run for each spec. Only faults of the pod itself count: an exhausted quota
+        is not a fault of the spec.
+        """
+        key = (job.uid, job.generation)
+        if job.spec is None or job.faults or job.spec.source == job.status.last_valid_spec:
+            return None
+        if key not in self._rejections:
+            self._rejections.clear()  # passes of one job follow each other, so one entry is enough
+            self._rejections[key] = self._dry_run(job)
+        return self._rejections[key]
+
+    def _dry_run(self, job: ElasticJob) -> str | None:
+        assert job.spec is not None, "only for a valid spec"  # noqa: S101
+        pod = pods.render_pod(job, job.spec, 0)
+        pod["metadata"]["name"] += "-probe"  # not the name of a worker
+        try:
+            self.request("POST", f"/api/v1/namespaces/{job.namespace}/pods", pod, {"dryRun": "All"})
+        except ApiError as error:
+            if error.code in (INVALID, BAD_REQUEST):
+                return f"the API server rejects a pod made from spec.replicaSpecs.Worker.template: {error.message}"
+        return None
+
+    def write_status(self, source: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        """Write a job's status, unless it has changed since it was read (ApiError 409)."""
+        metadata = source["metadata"]
+        path = f"{JOBS}/namespaces/{metadata['namespace']}/{ELASTICJOB_PLURAL}/{metadata['name']}/status"
+        self.request("PUT", path, {**source, "status": status})
+
+    def create(self, kind: str, namespace: str, body: Mapping[str, Any]) -> None:
+        """Create a pod or a Service."""
+        self.request("POST", f"/api/v1/namespaces/{namespace}/{kind}", body)
+
+    def update_bounds(self, job: ElasticJob, pod: Pod) -> None:
+        """Set the bounds annotation of this pod; do nothing if it is gone."""
+        assert job.spec is not None, "only for a valid spec"  # noqa: S101
+        annotations = {BOUNDS_ANNOTATION: job.spec.bounds}
+        change = {"metadata": {"uid": pod.uid, "annotations": annotations}}
+        path = f"/api/v1/namespaces/{job.namespace}/pods/{pod.name}"
+        try:
+            self.request("PATCH", path, change, content="application/merge-patch+json")
+        except ApiError as error:
+            if error.code not in (NOT_FOUND, CONFLICT):  # 409: another pod has that name now
+                raise
+
+    def delete_pod(self, namespace: str, deletion: Deletion) -> None:
+        """Delete this pod, not a newer one of the same name; do nothing if it is gone."""
+        options: dict[str, Any] = {"preconditions": {"uid": deletion.pod.uid}}
+        if deletion.force:
+            options["gracePeriodSeconds"] = 0
+        self._delete(f"/api/v1/namespaces/{namespace}/pods/{deletion.pod.name}", options)
+
+    def delete_service(self, namespace: str, name: str) -> None:
+        """Delete a Service; do nothing if it is gone."""
+        self._delete(f"/api/v1/namespaces/{namespace}/services/{name}", {})
+
+    def delete_job(self, job: ElasticJob) -> None:
+        """Delete a job and, through the garbage collector, all that it owns."""
+        path = f"{JOBS}/namespaces/{job.namespace}/{ELASTICJOB_PLURAL}/{job.name}"
+        self._delete(path, {"preconditions": {"uid": job.uid}, "propagationPolicy": "Background"})
+
+    def record_event(self, job: ElasticJob, event: Event, now: datetime) -> None:
+        """Record an event about a job."""
+        time = format_time(now)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{job.name}.", "namespace": job.namespace},
+            "involvedObject": {
+                "apiVersion": ELASTICJOB_API_VERSION, "kind": ELASTICJOB_KIND, "name": job.name,
+                "namespace": job.namespace, "uid": job.uid,
+            },
+            "reason": event.reason,
+            "message": event.message[:1024],  # the API server's limit
+            "type": "Warning" if event.warning else "Normal",
+            "source": {"component": self.identity},
+            "reportingComponent": self.identity,
+            "firstTimestamp": time,
+            "lastTimestamp": time,
+            "count": 1,
+        }  # fmt: skip
+        self.request("POST", f"/api/v1/namespaces/{job.namespace}/events", body)
+
+    def _list(self, path: str, query: Mapping[str, str]) -> list[Any]:
+        items: list[Any] = self.request("GET", path, query=query)["items"]
+        return items
+
+    def _find(self, path: str) -> Json:
+        try:
+            return self.request("GET", path)
+        except ApiError as error:
+            if error.code == NOT_FOUND:
+                return None
+            raise
+
+    def _delete(self, path: str, options: Mapping[str, Any]) -> None:
+        try:
+            self.request("DELETE", path, options)
+        except ApiError as error:
+            if error.code not in (NOT_FOUND, CONFLICT):  # 409: another object has that name now
+                raise
+
+
+def _text(response: Json) -> str:  # the client has no types here
+    body: bytes = response.read()
+    return body.decode()
+
+
+def _message(text: str) -> str:
+    try:
+        return str(json.loads(text).get("message") or text)
+    except (ValueError, AttributeError):
+        return text or "no message"

@@ -1,0 +1,235 @@
+"""The exit history of each worker: how often it ended, why, and when it may be replaced.
+
+A pod's history is deleted with it; these records remain, in the job's status. They are written
+before a failed pod is deleted, so that no failure is lost, and by the pod's uid, so that none is
+counted twice, whenever the controller stops in between.
+
+A *failure* is caused by the trainer: an exit code from 1 to 127, a crash, or no memory left. It
+counts against the back-off limit. A *disruption* is caused by the node: a signal, an eviction, a
+deletion, a lost node. It does not count, since on spot nodes it is unrelated to the training. A
+pod that is disrupted again and again right after its start is still replaced ever more slowly.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from controller.timestamps import format_time, parse_time
+
+if TYPE_CHECKING:
+    from controller.objects import Pod
+
+SIGNAL_EXIT_CODES = frozenset({130, 137, 138, 143})  # SIGINT, SIGKILL, the trainer's retry, SIGTERM
+STEADY_SECONDS = 300  # a run of this length resets the counts of earlier exits
+FIRST_DELAY_SECONDS = 2.0
+MAX_DELAY_SECONDS = 300.0
+MAX_FAILURE_DELAY_SECONDS = 3600.0  # for a worker that fails by itself: its node or program is bad
+
+
+class Cause(StrEnum):
+    """Cause of an exit; also the label of the metric that counts restarts."""
+
+    FAILED = "failed"
+    SIGNALLED = "signalled"
+    DISRUPTED = "disrupted"
+    DELETED = "deleted"
+    NODE_LOST = "node_lost"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerRecord:
+    """The exit history of one worker.
+
+    Attributes:
+        pod: uid of the newest pod.
+        ended: True if the exit of that pod is counted below.
+        restarts: number of replacements, including one that is due.
+        failures: consecutive failures without a steady run in between.
+        quick_exits: consecutive exits of any kind without a steady run in between.
+        exit_code: exit code of the newest exit, if known.
+        not_before: earliest time for a new pod.
+        succeeded: True if the worker finished the training.
+        failed_on: name of the node on which the worker failed last, without a steady run since.
+    """
+
+    pod: str
+    ended: bool = False
+    restarts: int = 0
+    failures: int = 0
+    quick_exits: int = 0
+    exit_code: int | None = None
+    cause: str = ""
+    not_before: datetime | None = None
+    succeeded: bool = False
+    failed_on: str = ""
+
+    @classmethod
+    def from_json(cls, source: Mapping[str, Any]) -> "WorkerRecord":
+        """Parse a record's JSON."""
+        return cls(
+            pod=source.get("pod", ""),
+            ended=source.get("ended", False),
+            restarts=source.get("restarts", 0),
+            failures=source.get("failures", 0),
+            quick_exits=source.get("quickExits", 0),
+            exit_code=source.get("exitCode"),
+            cause=source.get("cause", ""),
+            not_before=parse_time(source.get("notBefore")),
+            succeeded=source.get("succeeded", False),
+            failed_on=source.get("failedOn", ""),
+        )
+
+    def to_json(self, index: int) -> dict[str, Any]:
+        """Return the record's JSON, without empty values."""
+        values = {
+            "ended": self.ended,
+            "restarts": self.restarts,
+            "failures": self.failures,
+            "quickExits": self.quick_exits,
+            "cause": self.cause,
+            "notBefore": format_time(self.not_before) if self.not_before else None,
+            "succeeded": self.succeeded,
+            "failedOn": self.failed_on,
+        }
+        source = {name: value for name, value in values.items() if value}
+        if self.exit_code is not None:
+            source["exitCode"] = self.exit_code
+        return {"index": index, "pod": self.pod, **source}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerExit:
+    """A worker's exit that was not recorded before."""
+
+    index: int
+    cause: Cause
+    message: str
+
+
+def update_records(
+    records: Mapping[int, WorkerRecord], pods: Sequence["Pod"], lost: frozenset[str], now: datetime
+) -> tuple[dict[int, WorkerRecord], list[WorkerExit]]:
+    """Update the records from the observed pods.
+
+    Args:
+        records: records in the status, by index.
+        pods: the job's pods, at most one for each index.
+        lost: uids of pods on lost nodes.
+        now: the current time, from which the back-off of a failure counts.
+
+    Returns:
+        The updated records, and the exits that are new in them.
+    """
+    updated, exits = dict(records), list[WorkerExit]()
+    by_index = {pod.index: pod for pod in pods}
+    for index, record in records.items():
+        pod = by_index.get(index)
+        if (pod is None or pod.uid != record.pod) and not record.ended and not record.succeeded:
+            message = f"worker {index}'s pod was deleted"
+            updated[index], deleted = _record_exit(record, index, Cause.DELETED, message)
+            exits.append(deleted)
+    for index, pod in by_index.items():
+        record = updated.get(index) or WorkerRecord(pod=pod.uid)
+        if record.pod != pod.uid:
+            record = replace(
+                record,
+                pod=pod.uid,
+                ended=False,
+                not_before=None,
+                cause=record.cause if record.restarts else "",
+            )
+        updated[index], new_exit = _update_record(record, pod, lost=pod.uid in lost, now=now)
+        if new_exit:
+            exits.append(new_exit)
+    return updated, exits
+
+
+def _update_record(
+    record: WorkerRecord, pod: "Pod", *, lost: bool, now: datetime
+) -> tuple[WorkerRecord, WorkerExit | None]:
+    if record.ended or record.succeeded:
+        return record, None
+    if pod.phase == "Succeeded":
+        return replace(record, succeeded=True, failures=0, quick_exits=0, exit_code=0), None
+    if lost:
+        message = f"{pod.name} was on node {pod.node}, which is lost"
+        return _record_exit(record, pod.index, Cause.NODE_LOST, message)
+    if pod.phase == "Failed":
+        return _record_failure(record, pod, now)
+    return record, None
+
+
+def _record_exit(
+    record: WorkerRecord, index: int, cause: Cause, message: str
+) -> tuple[WorkerRecord, WorkerExit]:
+    updated = replace(
+        record,
+        ended=True,
+        restarts=record.restarts + 1,
+        cause=cause,
+        exit_code=None,
+        not_before=None,
+    )
+    return updated, WorkerExit(index=index, cause=cause, message=message)
+
+
+def _record_failure(
+    record: WorkerRecord, pod: "Pod", now: datetime
+) -> tuple[WorkerRecord, WorkerExit]:
+    cause = cause_of(pod)
+    message = f"{pod.name} {describe_exit(pod)}"
+    updated, worker_exit = _record_exit(record, pod.index, cause, message)
+    updated = replace(updated, exit_code=pod.exit_code)
+    if pod.terminating:  # the exit code of a deleted pod is unrelated to the training
+        return updated, worker_exit
+    steady = _run_seconds(pod) >= STEADY_SECONDS
+    updated = replace(
+        updated,
+        failures=(0 if steady else record.failures) + (cause is Cause.FAILED),
+        quick_exits=0 if steady else record.quick_exits + 1,
+        failed_on=(pod.node or "") if cause is Cause.FAILED else "" if steady else record.failed_on,
+    )
+    # The first disruption after a steady run has no delay: every second costs an idle GPU.
+    free_exits = 0 if cause is Cause.FAILED else 1
+    longest = MAX_FAILURE_DELAY_SECONDS if cause is Cause.FAILED else MAX_DELAY_SECONDS
+    delay = delay_seconds(updated.quick_exits - free_exits, longest)
+    if delay:
+        # From now, not from the exit: a kubelet may report that seconds later, and the log must
+        # stay readable for the whole delay.
+        updated = replace(updated, not_before=now + timedelta(seconds=delay))
+    return updated, worker_exit
+
+
+def cause_of(pod: "Pod") -> Cause:
+    """Return the cause of the exit of a pod that ended without success."""
+    if pod.terminating:
+        return Cause.DELETED
+    if pod.disrupted or pod.exit_code is None:
+        return Cause.DISRUPTED
+    if pod.exit_code in SIGNAL_EXIT_CODES and not pod.out_of_memory:
+        return Cause.SIGNALLED
+    return Cause.FAILED
+
+
+def describe_exit(pod: "Pod") -> str:
+    """Return a description of a pod's exit."""
+    if pod.out_of_memory:
+        return f"ran out of memory (exit code {pod.exit_code})"
+    if pod.exit_code is not None:
+        return f"ended with exit code {pod.exit_code}" + (f" ({pod.reason})" if pod.reason else "")
+    return f"ended without an exit code ({pod.reason or 'no reason given'})"
+
+
+def delay_seconds(exits: int, longest: float = MAX_DELAY_SECONDS) -> float:
+    """Return the delay after a number of consecutive exits: 0, 2, 4, 8 s and so on, up to `longest`."""
+    if exits < 1:
+        return 0.0
+    return min(FIRST_DELAY_SECONDS * 2.0 ** min(exits - 1, 30), longest)
+
+
+def _run_seconds(pod: "Pod") -> float:
+    if pod.started is None or pod.finished is None:
+        return 0.0
+    return (pod.finished - pod.started).total_seconds()

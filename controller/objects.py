@@ -1,0 +1,194 @@
+"""Pods and nodes, parsed from their JSON."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from controller.timestamps import parse_time
+from everstep.catalog.names import BOUNDS_ANNOTATION, REPLICA_INDEX_LABEL, WORKER_CONTAINER
+
+# Reasons in a pod's status for which its node, not its trainer, is responsible.
+DISRUPTION_REASONS = frozenset(
+    {
+        "Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "NodeAffinity",
+        "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfnvidia.com/gpu",
+    }
+)  # fmt: skip
+OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """One worker's pod.
+
+    Attributes:
+        phase: Kubernetes' phase with two corrections: `Succeeded` means that the training container
+            exited with 0 by itself; `Failed` is every other end.
+        exit_code: exit code of the training container; None if it is unknown.
+        disrupted: True if the node caused the end.
+        waiting_reason: reason for which it does not run yet; empty if Kubernetes gives no reason.
+        crash_looping: True if the kubelet restarts it again and again.
+        bounds: value of its bounds annotation, `min:max`; empty without one.
+    """
+
+    name: str
+    uid: str
+    index: int
+    phase: str
+    node: str | None = None
+    terminating: bool = False
+    created: datetime
+    started: datetime | None = None
+    finished: datetime | None = None
+    exit_code: int | None = None
+    out_of_memory: bool = False
+    disrupted: bool = False
+    reason: str = ""
+    waiting_reason: str = ""
+    restarts: int = 0
+    crash_looping: bool = False
+    bounds: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """True if it has ended for good."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+class Taint(NamedTuple):
+    """A taint of a node."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A node.
+
+    Attributes:
+        unready_since: None while it is Ready.
+        cordoned: True if it is unschedulable.
+        allocatable: resources for pods, as Kubernetes quantities ("500m", "2Gi").
+    """
+
+    name: str
+    unready_since: datetime | None = None
+    out_of_service: bool = False
+    cordoned: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def schedulable(self) -> bool:
+        """True if it is healthy and takes new pods."""
+        return self.unready_since is None and not self.out_of_service and not self.cordoned
+
+
+def read_node(source: Mapping[str, Any]) -> Node:
+    """Parse a node's JSON."""
+    conditions = source.get("status", {}).get("conditions") or ()
+    ready = next((item for item in conditions if item["type"] == "Ready"), None)
+    spec = source.get("spec") or {}
+    taints = tuple(
+        Taint(taint["key"], taint.get("value", ""), taint["effect"])
+        for taint in spec.get("taints") or ()
+    )
+    unready_since = None
+    if ready is not None and ready["status"] != "True":
+        unready_since = parse_time(ready.get("lastTransitionTime"))
+    return Node(
+        name=source["metadata"]["name"],
+        unready_since=unready_since,
+        out_of_service=any(taint.key == OUT_OF_SERVICE_TAINT for taint in taints),
+        cordoned=bool(spec.get("unschedulable")),
+        labels=source["metadata"].get("labels") or {},
+        taints=taints,
+        allocatable=source.get("status", {}).get("allocatable") or {},
+    )
+
+
+def read_pod(source: Mapping[str, Any]) -> Pod:
+    """Parse the JSON of a worker's pod, which must have the label `replica-index`."""
+    metadata, status = source["metadata"], source.get("status") or {}
+    container = _worker_status(status)
+    state = container.get("state") or {}
+    terminated = state.get("terminated") or {}
+    last = (container.get("lastState") or {}).get("terminated") or {}
+    crash_looping = (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff"
+    exit_code = terminated.get("exitCode", last.get("exitCode") if crash_looping else None)
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        index=int(metadata["labels"][REPLICA_INDEX_LABEL]),
+        phase=_phase(
+            status.get("phase", "Pending"), metadata, terminated, disrupted=_disrupted(status)
+        ),
+        node=source.get("spec", {}).get("nodeName"),
+        terminating="deletionTimestamp" in metadata,
+        created=_required_time(metadata["creationTimestamp"]),
+        started=parse_time((terminated or state.get("running") or {}).get("startedAt")),
+        finished=parse_time(terminated.get("finishedAt")),
+        exit_code=exit_code,
+        out_of_memory=terminated.get("reason") == "OOMKilled",
+        disrupted=_disrupted(status),
+        reason=status.get("reason", ""),
+        waiting_reason=_waiting_reason(status, state),
+        restarts=container.get("restartCount", 0),
+        crash_looping=crash_looping,
+        bounds=(metadata.get("annotations") or {}).get(BOUNDS_ANNOTATION, ""),
+    )
+
+
+def _phase(
+    phase: str, metadata: Mapping[str, Any], terminated: Mapping[str, Any], *, disrupted: bool
+) -> str:
+    """Return the phase as far as the training is concerned.
+
+    A terminating pod that exits with 0 did not finish the training: it followed the request to stop.
+    A pod whose trainer exited with 0 finished it even if a sidecar failed.
+    """
+    if "deletionTimestamp" not in metadata:
+        finished_itself = terminated.get("exitCode") == 0 and not disrupted
+        return "Succeeded" if phase == "Failed" and finished_itself else phase
+    if phase != "Succeeded":
+        return phase
+    grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    deletion_requested = _required_time(metadata["deletionTimestamp"]) - grace
+    finished = parse_time(terminated.get("finishedAt"))
+    return phase if finished is not None and finished < deletion_requested else "Failed"
+
+
+def _disrupted(status: Mapping[str, Any]) -> bool:
+    disruption_target = any(
+        item["type"] == "DisruptionTarget" and item["status"] == "True"
+        for item in status.get("conditions") or ()
+    )
+    return disruption_target or status.get("reason") in DISRUPTION_REASONS
+
+
+def _worker_status(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    for container in status.get("containerStatuses") or ():
+        if container["name"] == WORKER_CONTAINER:
+            status_of_worker: Mapping[str, Any] = container
+            return status_of_worker
+    return {}
+
+
+def _waiting_reason(status: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    waiting = state.get("waiting") or {}
+    if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+        return ": ".join(filter(None, (waiting["reason"], waiting.get("message"))))
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
+    return ""
+
+
+def _required_time(text: str) -> datetime:
+    time = parse_time(text)
+    assert time is not None  # noqa: S101  (the API server sets these times on every object)
+    return time

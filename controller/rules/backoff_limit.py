@@ -1,0 +1,87 @@
+"""Jobs with workers that fail again and again.
+
+A single bad node does not end a job: a worker that exceeds the limit is left out and tried again, on
+another node and ever more rarely, while others run. The job fails when no other worker can make progress.
+"""
+
+from collections.abc import Mapping
+
+from controller.actions import Plan
+from controller.api import RestartPolicy, Spec
+from controller.exit_history import WorkerRecord
+from controller.objects import Pod
+from controller.observed_state import ObservedState
+from controller.rules.common import REMOVED, count, finish, make_plan, spec_of
+from controller.status import ConditionType
+from everstep.catalog.names import WORKER_CONTAINER
+
+
+def fail_at_backoff_limit(state: ObservedState) -> Plan | None:
+    """Fail a job if workers exceed backoffLimit and no other one can make progress."""
+    spec = spec_of(state)
+    exhausted = exhausted_workers(state, spec)
+    if not exhausted:
+        return None
+    if spec.restart_policy is not RestartPolicy.NEVER and _others_can_progress(state, exhausted):
+        return None
+    index, description = next(iter(exhausted.items()))
+    return _fail(state, spec, index, description)
+
+
+def exhausted_workers(state: ObservedState, spec: Spec) -> Mapping[int, str]:
+    """Return the workers that exceed backoffLimit, with a description, by index."""
+    limit, exhausted = spec.backoff_limit, dict[int, str]()
+    for index, record in sorted(state.status.workers.items()):
+        if record.ended and record.failures > limit and record.cause != REMOVED:
+            failures = count(record.failures, "failure")
+            exhausted[index] = f"exited with code {record.exit_code}, {failures} in a row"
+    for pod in state.present:
+        if (
+            spec.restart_policy in (RestartPolicy.ON_FAILURE, RestartPolicy.ALWAYS)
+            and pod.crash_looping
+            and pod.restarts > limit
+        ):
+            exhausted[pod.index] = (
+                f"exited with code {pod.exit_code}, restarted {pod.restarts} times"
+            )
+    return exhausted
+
+
+def _others_can_progress(state: ObservedState, exhausted: Mapping[int, str]) -> bool:
+    """Return True if another worker runs, or has run and is being replaced.
+
+    A pod that never had a node does not count: it may wait endlessly for capacity.
+    """
+    pods = {pod.index: pod for pod in state.present}
+    others = {*pods, *state.status.workers} - set(exhausted)
+    return any(_can_progress(pods.get(i), state.status.workers.get(i)) for i in others)
+
+
+def _can_progress(pod: Pod | None, record: WorkerRecord | None) -> bool:
+    if record and record.cause == REMOVED:
+        return False
+    if pod and not pod.ended and pod.node:
+        return True
+    return record is not None and record.restarts > 0 and not record.succeeded
+
+
+def _fail(state: ObservedState, spec: Spec, index: int, description: str) -> Plan:
+    """Return the plan of a job that fails because no worker can make progress."""
+    return make_plan(
+        finish(
+            state,
+            ConditionType.FAILED,
+            "BackoffLimitExceeded",
+            f"{describe_exhausted(state, spec, index, description)}; no other worker makes progress",
+        )
+    )
+
+
+def describe_exhausted(state: ObservedState, spec: Spec, index: int, description: str) -> str:
+    """Return which worker exceeds the limit, and the command that shows its log."""
+    name = state.job.worker_name(index)
+    return (
+        f"{name} {description}, and the limit is {spec.backoff_limit} (RunPolicy.backoffLimit); "
+        f"its log: kubectl logs --namespace {state.job.namespace} {name} "
+        f"--container {WORKER_CONTAINER}"
+    )

@@ -1,0 +1,117 @@
+"""Changes of the status and parts of the plan that several rules share."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from controller.actions import Deletion, Event, Plan
+from controller.api import Spec
+from controller.exit_history import WorkerRecord
+from controller.objects import Pod
+from controller.observed_state import ObservedState
+from controller.status import ConditionType, Status
+
+INVALID_SPEC = "InvalidSpec"
+NO_CAPACITY = "NoCapacity"
+REMOVED = "removed"  # cause in the record of a worker that the controller removed for good
+
+
+def has_finished(status: Status) -> bool:
+    """Return True if a job has Succeeded or Failed for good."""
+    failed = status.condition(ConditionType.FAILED)
+    return status.is_true(ConditionType.SUCCEEDED) or (
+        failed is not None and failed.is_true and failed.reason != INVALID_SPEC
+    )
+
+
+def spec_of(state: ObservedState) -> Spec:
+    """Return the spec to act on."""
+    assert state.job.spec is not None, "fail_invalid_spec comes first"  # noqa: S101  (a bug of ours, not input)
+    return state.job.spec
+
+
+def deadline_of(state: ObservedState, spec: Spec) -> datetime | None:
+    """Return when the job exceeds activeDeadlineSeconds; None without a limit or before its start."""
+    seconds, start = spec.run_policy.active_deadline_seconds, state.status.start
+    return None if seconds is None or start is None else start + timedelta(seconds=seconds)
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless the number is 1."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def with_faults(state: ObservedState, message: str) -> str:
+    """Return a message, with the faults of the newest spec appended if it has any."""
+    if not state.job.faults:
+        return message
+    faults = "; ".join(state.job.faults)
+    return f"{message}; the newest spec is faulty and the previous one is followed: {faults}"
+
+
+def mark_created(state: ObservedState) -> ObservedState:
+    """Return the state with the condition Created."""
+    return state.with_condition(
+        ConditionType.CREATED,
+        is_true=True,
+        reason="ElasticJobCreated",
+        message="the controller has observed the job",
+    )
+
+
+def accept_spec(state: ObservedState, spec: Spec) -> ObservedState:
+    """Return the state with the spec recorded as the last valid one."""
+    if state.job.faults:
+        return state
+    return replace(state, status=replace(state.status, last_valid_spec=spec.source))
+
+
+def finish(state: ObservedState, kind: ConditionType, reason: str, message: str) -> ObservedState:
+    """Return the state of a job that has finished as Succeeded or Failed."""
+    state = mark_created(state).with_condition(kind, is_true=True, reason=reason, message=message)
+    state = state.with_condition(
+        ConditionType.RUNNING, is_true=False, reason=reason, message="the job has finished"
+    )
+    state = state.with_condition_cleared(ConditionType.RESTARTING, reason, "the job has finished")
+    return replace(state, status=replace(state.status, completion=state.now))
+
+
+def reset_records(state: ObservedState, removed: Iterable[Pod]) -> ObservedState:
+    """Return the state with new records for removed workers, so that their exits do not count."""
+    records = dict(state.status.workers)
+    records |= {pod.index: WorkerRecord(pod=pod.uid, ended=True, cause=REMOVED) for pod in removed}
+    return replace(state, status=replace(state.status, workers=records))
+
+
+def make_plan(
+    state: ObservedState,
+    *,
+    create_pods: tuple[int, ...] = (),
+    delete_pods: tuple[Deletion, ...] = (),
+    create_services: tuple[int, ...] = (),
+    delete_services: tuple[str, ...] = (),
+    update_bounds: tuple[Pod, ...] = (),
+    events: tuple[Event, ...] = (),
+) -> Plan:
+    """Return the plan of a job that has a spec, with its workers counted in the status.
+
+    Pods on lost nodes are deleted in any case.
+    """
+    records = state.status.workers.values()
+    status = replace(
+        state.status,
+        active=len(state.running),
+        succeeded=sum(record.succeeded for record in records),
+        failed=sum(pod.phase == "Failed" and not pod.terminating for pod in state.present),
+    )
+    return Plan(
+        status=status,
+        create_pods=create_pods,
+        delete_pods=(*state.lost_pod_deletions(), *delete_pods),
+        create_services=create_services,
+        delete_services=delete_services,
+        update_bounds=update_bounds,
+        events=events,
+        exits=state.exits,
+        requeue_at=state.next_wake_time(),
+    )

@@ -1,0 +1,194 @@
+"""The workers of a job that runs."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+
+from controller.actions import Deletion, Event, Plan
+from controller.api import Spec
+from controller.exit_history import describe_exit
+from controller.objects import Pod
+from controller.observed_state import ObservedState
+from controller.rules.backoff_limit import describe_exhausted, exhausted_workers
+from controller.rules.common import (
+    accept_spec,
+    count,
+    deadline_of,
+    make_plan,
+    mark_created,
+    reset_records,
+    spec_of,
+    with_faults,
+)
+from controller.scaling import RaiseBasis
+from controller.status import ConditionType
+from controller.timestamps import format_time
+
+
+def reconcile_workers(state: ObservedState) -> Plan | None:
+    """Reconcile the number of workers: remove surplus, replace failed and create missing ones."""
+    spec = spec_of(state)
+    state = accept_spec(mark_created(state), spec)
+    if state.status.start is None:
+        state = replace(state, status=replace(state.status, start=state.now))
+    surplus = _surplus(state, spec)
+    state = reset_records(state, surplus)
+    replaced, state = _to_replace(state, surplus)
+    created, state = _to_create(state, spec)
+    state = _with_conditions(state.waking_at(deadline_of(state, spec)), spec, surplus)
+    outdated = [pod for pod in state.active if pod not in surplus and pod.bounds != spec.bounds]
+    services = {
+        state.job.worker_name(pod.index): pod.index for pod in state.pods if pod not in surplus
+    }
+    services |= {state.job.worker_name(index): index for index in created}
+    return make_plan(
+        state,
+        create_pods=created,
+        delete_pods=(
+            *(Deletion(pod=pod, reason="the job was scaled in") for pod in surplus),
+            *(
+                Deletion(pod=pod, reason=f"it is replaced: it {describe_exit(pod)}")
+                for pod in replaced
+            ),
+        ),
+        create_services=tuple(
+            sorted(index for name, index in services.items() if name not in state.services)
+        ),
+        delete_services=tuple(sorted(state.services - set(services))),
+        update_bounds=tuple(outdated),
+        events=_left_out_events(state, spec),
+    )
+
+
+def _left_out_events(state: ObservedState, spec: Spec) -> tuple[Event, ...]:
+    """Return an event for each worker that exceeds the back-off limit since this pass."""
+    failed = {worker_exit.index for worker_exit in state.exits}
+    return tuple(
+        Event(
+            reason="WorkerLeftOut",
+            message=f"{describe_exhausted(state, spec, index, description)}; the others continue",
+            warning=True,
+        )
+        for index, description in exhausted_workers(state, spec).items()
+        if index in failed
+    )
+
+
+def _surplus(state: ObservedState, spec: Spec) -> list[Pod]:
+    """Return the pods to remove: failed ones first, then pending ones, then the highest indices."""
+    candidates = [pod for pod in state.present if not pod.terminating]
+    ranks = {"Failed": 0, "Pending": 1, "Unknown": 2, "Running": 4}
+
+    def usefulness(pod: Pod) -> tuple[int, int]:
+        rank = ranks.get(pod.phase, 2)
+        return (rank + (pod.phase == "Pending" and pod.node is not None), -pod.index)
+
+    return sorted(candidates, key=usefulness)[: max(len(candidates) - spec.replicas, 0)]
+
+
+def _to_replace(state: ObservedState, surplus: Collection[Pod]) -> tuple[list[Pod], ObservedState]:
+    """Return the failed pods whose back-off is over; until then a pod stays with its log."""
+    failed = [
+        pod
+        for pod in state.present
+        if pod.phase == "Failed" and not pod.terminating and pod not in surplus
+    ]
+    due = {pod.index: state.status.workers[pod.index].not_before for pod in failed}
+    ready = [pod for pod in failed if _is_due(due[pod.index], state.now)]
+    return ready, state.waking_at(*due.values())
+
+
+def _to_create(state: ObservedState, spec: Spec) -> tuple[tuple[int, ...], ObservedState]:
+    """Return the indices of the pods to create, lowest first.
+
+    A pod occupies its index until its object is gone, so that a job never has more pods than
+    replicas, except while it is scaled in.
+    """
+    occupied = {pod.index for pod in state.pods}
+    missing = max(spec.replicas - len(occupied), 0)
+    candidates = range(spec.replicas + len(occupied))
+    free = [index for index in candidates if index not in occupied][:missing]
+    records = state.status.workers
+    due = {index: records[index].not_before for index in free if index in records}
+    ready = tuple(index for index in free if _is_due(due.get(index), state.now))
+    return ready, state.waking_at(*due.values())
+
+
+def _is_due(not_before: datetime | None, now: datetime) -> bool:
+    return not_before is None or not_before <= now
+
+
+def _with_conditions(state: ObservedState, spec: Spec, surplus: Collection[Pod]) -> ObservedState:
+    """Return the state with the conditions that follow from its workers."""
+    running = [pod for pod in state.running if pod not in surplus]
+    enough = len(running) >= spec.min_replicas
+    state = state.with_condition(
+        ConditionType.RUNNING,
+        is_true=enough,
+        reason="ElasticJobRunning" if enough else "TooFewWorkers",
+        message=with_faults(state, _summary(state, spec, running)),
+    )
+    if not _still_suspended(state):
+        state = state.with_condition_cleared(
+            ConditionType.SUSPENDED, "ElasticJobResumed", "the job may run"
+        )
+    state = state.with_condition_cleared(ConditionType.FAILED, "SpecValid", "the spec is valid now")
+    return _with_restarting(state, spec, running)
+
+
+def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
+    """Return how many workers run, and why not all do."""
+    workers = count(spec.replicas, "worker")
+    message = f"{len(running)} of {workers} running, at least {spec.min_replicas} needed"
+    if (scaling := state.status.scaling) and scaling.desired < spec.max_replicas:
+        message += f"; up to {spec.max_replicas} as nodes come ({scaling.reason})"
+    for index, description in exhausted_workers(state, spec).items():
+        message += f"; left out: {describe_exhausted(state, spec, index, description)}"
+        if due := state.status.workers[index].not_before:
+            message += f"; next attempt, preferably on another node, at {format_time(due)}"
+    if len(running) < spec.replicas:
+        message = "; ".join(filter(None, (message, state.last_error or _waiting_reason(state))))
+    return message
+
+
+def _with_restarting(state: ObservedState, spec: Spec, running: Collection[Pod]) -> ObservedState:
+    """Return the state with the condition Restarting."""
+    indices = {pod.index for pod in running}
+    restarting = [
+        index
+        for index, record in sorted(state.status.workers.items())
+        if record.restarts and index not in indices
+    ]
+    if not restarting or len(running) >= spec.replicas:
+        return state.with_condition_cleared(
+            ConditionType.RESTARTING, "WorkersRestarted", "all workers run again"
+        )
+    causes = ", ".join(
+        f"{state.job.worker_name(index)} ({state.status.workers[index].cause})"
+        for index in restarting
+    )
+    return state.with_condition(
+        ConditionType.RESTARTING,
+        is_true=True,
+        reason="ElasticJobRestarting",
+        message=f"being replaced: {causes}",
+    )
+
+
+def _still_suspended(state: ObservedState) -> bool:
+    """Return True if a job without nodes only requests some, which does not end its suspension."""
+    scaling = state.status.scaling
+    requests = scaling is not None and scaling.basis is RaiseBasis.REQUEST
+    return requests and not any(pod.node for pod in state.active)
+
+
+def _waiting_reason(state: ObservedState) -> str:
+    """Return why the first pending pod does not run."""
+    return next(
+        (
+            f"{pod.name}: {pod.waiting_reason}"
+            for pod in state.present
+            if pod.waiting_reason and not pod.terminating
+        ),
+        "",
+    )

@@ -1,0 +1,55 @@
+"""The command `python3 -m etcd --config FILE -- ETCD_FLAGS`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from etcd.empty_server import EmptyMemberServer
+from etcd.gateway import Peers
+from etcd.rejoin import etcd_configuration, join
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="etcd", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, help="configuration file to write")
+    parser.add_argument(
+        "flags",
+        nargs="+",
+        help="flags of etcd, after --, written as --NAME=VALUE",
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Join the cluster, then write etcd's configuration file."""
+    args = parse(arguments)
+    flags = dict(flag.removeprefix("--").partition("=")[::2] for flag in args.flags)
+    initial = dict(pair.partition("=")[::2] for pair in flags["initial-cluster"].split(","))
+    has_data = (Path(flags["data-dir"]) / "member").exists()
+    address = urlsplit(flags["listen-client-urls"].partition(",")[0])
+
+    def serve(name: str) -> AbstractContextManager[EmptyMemberServer]:
+        return EmptyMemberServer(name, address.hostname or "", address.port or 0).serve()
+
+    peers = _peers(flags, initial)
+    start = join(flags["name"], initial, peers, has_data=has_data, serve=serve)
+    # Renamed into place: etcd must never read half a file.
+    temporary = args.config.with_suffix(".new")
+    temporary.write_text(json.dumps(etcd_configuration(flags, start), indent=2), encoding="utf-8")
+    temporary.rename(args.config)
+
+
+def _peers(flags: Mapping[str, str], initial: Mapping[str, str]) -> Peers:
+    """Return the other members; all members listen for clients on the same port."""
+    port = urlsplit(flags["advertise-client-urls"]).port
+    hosts = [urlsplit(url).hostname for name, url in initial.items() if name != flags["name"]]
+    return Peers(addresses=[f"http://{host}:{port}" for host in hosts])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,57 @@
+"""HTTP server with which an empty member informs its peers, on the port of etcd's clients."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+from etcd.gateway import EMPTY_PATH
+
+
+class EmptyMemberServer:
+    """HTTP server of an empty member that waits for its peers.
+
+    Attributes:
+        readers: names of the peers that have read the answer.
+    """
+
+    def __init__(self, name: str, host: str, port: int) -> None:
+        self.readers: set[str] = set()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                url = urlsplit(self.path)
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if url.path != EMPTY_PATH:  # a client of etcd: it tries another member
+                    self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, "etcd has not started")
+                    return
+                content = json.dumps({"empty": name}).encode()
+                self.send_response(HTTPStatus.OK)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+                server.readers |= set(parse_qs(url.query).get("from", []))
+
+            def log_message(self, *_: object) -> None:
+                """Log nothing: peers send a request every second."""
+
+        self._server = ThreadingHTTPServer((host, port), Handler)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._server.server_address[1])
+
+    @contextlib.contextmanager
+    def serve(self) -> Iterator["EmptyMemberServer"]:
+        """Serve requests during the block."""
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()

@@ -1,0 +1,192 @@
+"""Rejoin of an etcd member that keeps its data in memory, after its node was lost.
+
+etcd rightly refuses to start a member that returns without data under its old identity: it may have
+voted already, and could vote again. The member must be removed from the cluster and added again.
+Without that, two drains of a node, hours apart, would cost the quorum.
+
+etcdctl could do it, but etcd's image has no shell to script it. The result is a configuration file
+because the flags of etcd's container are fixed when the pod is created.
+
+A new cluster is started only if every member has answered that it is empty (`empty_server`): silence may also
+be a failure of DNS or of the network.
+
+The simultaneous loss of two members of three is not covered: the last one cannot change the
+membership alone.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from etcd.empty_server import EmptyMemberServer
+from etcd.gateway import EtcdError, Member, Peers
+
+RETRY_SECONDS = 1.0
+REPORT_POLLS = 30  # polls between two messages about peers without an answer
+LINGER_POLLS = (
+    30  # before the start of a new cluster, for peers that have not read this member's answer
+)
+QUORUM_SECONDS = 60.0  # wait for a quorum; after that the restart of the pod is the next attempt
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartEtcd:
+    """Start etcd.
+
+    Attributes:
+        state: `new` cluster or `existing` one, as etcd's `initial-cluster-state`.
+        members: name -> peer URL, as etcd's `initial-cluster`.
+    """
+
+    state: str
+    members: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveMember:
+    """Remove the former identity of this member from the cluster."""
+
+    identifier: str
+
+
+@dataclass(frozen=True)
+class AddMember:
+    """Add this member to the cluster."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait for the peers that answer neither as members nor as empty members."""
+
+    silent: tuple[str, ...]
+
+
+JoinAction = StartEtcd | RemoveMember | AddMember | Wait
+
+
+def next_action(
+    name: str,
+    initial: Mapping[str, str],
+    listed: Sequence[Member] | None,
+    *,
+    has_data: bool,
+    empty: Collection[str] = (),
+) -> JoinAction:
+    """Return the next action. Pure.
+
+    A cluster is new only if all its members are empty by their own answers. Silence proves nothing: the
+    peers may be cut off, and an empty member that started under its old identity would vote twice.
+
+    Args:
+        name: name of this member.
+        initial: name -> peer URL of all members in the pod's specification.
+        listed: membership as a peer lists it; None if no peer answers.
+        has_data: True if this member still has its data; etcd then ignores the start options.
+        empty: names of the peers that have answered that they are empty and have not started.
+    """
+    if has_data:
+        return StartEtcd(state="new", members=initial)
+    if listed is None:
+        silent = tuple(sorted(set(initial) - {name, *empty}))
+        return Wait(silent) if silent else StartEtcd(state="new", members=initial)
+    own = next((member for member in listed if member.peer_url == initial[name]), None)
+    if own is None:
+        return AddMember()
+    if own.started:
+        return RemoveMember(identifier=own.identifier)
+    if not any(member.started for member in listed):
+        return StartEtcd(state="new", members=initial)
+    names = {url: known for known, url in initial.items()}
+    members = {names.get(member.peer_url, member.identifier): member.peer_url for member in listed}
+    return StartEtcd(state="existing", members=members)
+
+
+def etcd_configuration(flags: Mapping[str, str], start: StartEtcd) -> dict[str, object]:
+    """Return the content of etcd's configuration file: its flags, with the start options set."""
+    options: dict[str, object] = {
+        key: int(value) if value.isdigit() else True if value == "" else value
+        for key, value in flags.items()
+    }
+    cluster = ",".join(f"{name}={url}" for name, url in start.members.items())
+    return {**options, "initial-cluster": cluster, "initial-cluster-state": start.state}
+
+
+def join(
+    name: str,
+    initial: Mapping[str, str],
+    peers: Peers,
+    *,
+    has_data: bool,
+    sleep: Callable[[float], None] = time.sleep,
+    serve: Callable[[str], contextlib.AbstractContextManager[EmptyMemberServer]] | None = None,
+) -> StartEtcd:
+    """Change the membership until etcd can start, and return how to start it.
+
+    Args:
+        name: name of this member.
+        initial: name -> peer URL of all members in the pod's specification.
+        peers: the other members.
+        has_data: True if this member still has its data.
+        sleep: function that waits for a number of seconds.
+        serve: function that starts the server of an empty member, given its name.
+
+    Raises:
+        EtcdError: no quorum agreed to a change within `QUORUM_SECONDS`.
+    """
+    empty, polls, refused_seconds = set[str](), 0, 0.0
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serve(name)) if serve and not has_data else None
+        while True:
+            listed = None if has_data else peers.members()
+            empty |= set() if has_data or listed is not None else peers.empty(name)
+            action = next_action(name, initial, listed, has_data=has_data, empty=empty)
+            if isinstance(action, StartEtcd):
+                if server and listed is None:
+                    _linger(server, set(initial) - {name}, sleep)
+                return action
+            if isinstance(action, Wait):
+                _report(action, polls)
+                polls += 1
+            else:
+                try:
+                    _change_membership(peers, action, initial[name])
+                except EtcdError:
+                    if refused_seconds >= QUORUM_SECONDS:
+                        raise
+                refused_seconds += RETRY_SECONDS
+            sleep(RETRY_SECONDS)
+
+
+def _linger(
+    server: EmptyMemberServer, others: Collection[str], sleep: Callable[[float], None]
+) -> None:
+    """Continue to answer until all peers have read that this member is empty, within bounds.
+
+    A peer that misses the answer finds the started cluster as soon as that has a quorum.
+    """
+    for _ in range(LINGER_POLLS):
+        if server.readers >= set(others):
+            return
+        sleep(RETRY_SECONDS)
+
+
+def _report(action: Wait, polls: int) -> None:
+    """Log the silent peers and the fix, once every `REPORT_POLLS` polls."""
+    if polls % REPORT_POLLS == 0:
+        print(
+            f"waiting for {', '.join(action.silent)}: a member without its data must not start a new "
+            "cluster next to an existing one. If the data of all members is lost, delete all their "
+            "pods; else check that the names resolve and that no network policy forbids the traffic",
+            flush=True,
+        )
+
+
+def _change_membership(peers: Peers, action: RemoveMember | AddMember, peer_url: str) -> None:
+    """Apply one change of the membership and log it."""
+    if isinstance(action, RemoveMember):
+        peers.remove(action.identifier)
+        print(f"removed member {action.identifier}, the former identity of {peer_url}", flush=True)
+    else:
+        peers.add(peer_url)
+        print(f"added {peer_url} to the cluster", flush=True)

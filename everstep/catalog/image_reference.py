@@ -1,0 +1,115 @@
+"""Image references, resolved as containerd and Docker resolve them.
+
+The grammar is that of github.com/distribution/reference: `torchelastic/kubernetes:0.1.0` and
+`docker.io/torchelastic/kubernetes:0.1.0` are one image. Compare references only after `parse`.
+"""
+
+import re
+from dataclasses import dataclass
+
+DEFAULT_DOMAIN = "docker.io"
+OFFICIAL_PREFIX = "library/"
+DEFAULT_TAG = "latest"
+LEGACY_DOMAIN = "index.docker.io"
+MAX_NAME = 255  # characters of the path, in distribution/reference
+
+_DOMAIN_PART = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_DOMAIN = rf"(?:{_DOMAIN_PART}(?:\.{_DOMAIN_PART})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
+_PATH_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_PATH = rf"{_PATH_PART}(?:/{_PATH_PART})*"
+_TAG = r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}"
+_DIGEST = r"sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}"
+_REFERENCE = re.compile(
+    rf"(?P<domain>{_DOMAIN})/(?P<path>{_PATH})(?::(?P<tag>{_TAG}))?(?:@(?P<digest>{_DIGEST}))?"
+)
+_IDENTIFIER = re.compile(r"[a-f0-9]{64}")
+
+
+@dataclass(frozen=True)
+class ImageReference:
+    """An image reference with all defaults filled in.
+
+    Attributes:
+        domain: host of the registry, with its port if there is one.
+        path: repository at that host.
+        tag: its tag; empty if the reference has a digest.
+        digest: its digest, such as `sha256:...`; empty without one.
+    """
+
+    domain: str
+    path: str
+    tag: str = ""
+    digest: str = ""
+
+    @property
+    def name(self) -> str:
+        """Domain and path, without tag and digest."""
+        return f"{self.domain}/{self.path}"
+
+    def __str__(self) -> str:
+        """Return the complete reference."""
+        tag = f":{self.tag}" if self.tag else ""
+        return f"{self.name}{tag}{f'@{self.digest}' if self.digest else ''}"
+
+
+def parse(text: str) -> ImageReference:
+    """Parse a text as containerd does, and return the complete reference.
+
+    Raises:
+        ValueError: the text is not an image reference; the message names the reason.
+    """
+    if _IDENTIFIER.fullmatch(text):
+        raise ValueError("64 hexadecimal digits are an image id, not a reference")
+    domain, rest = _split_domain(text)
+    name = rest.partition("@")[0]
+    if name.rpartition("/")[2].partition(":")[0] == "":
+        raise ValueError("it has no name")
+    found = _REFERENCE.fullmatch(f"{domain}/{rest}")
+    if found is None:
+        raise ValueError(_reason(domain, rest))
+    if len(found["path"]) > MAX_NAME:
+        raise ValueError(f"its name has more than {MAX_NAME} characters")
+    if found["digest"]:  # containerd ignores the tag next to a digest
+        return ImageReference(found["domain"], found["path"], digest=found["digest"])
+    return ImageReference(found["domain"], found["path"], found["tag"] or DEFAULT_TAG)
+
+
+def is_same(one: str, other: str) -> bool:
+    """Return True if two texts refer to one image in containerd; an invalid one equals only itself."""
+    return canonical(one) == canonical(other)
+
+
+def canonical(text: str) -> str:
+    """Return the complete reference of a text, or the text itself if it is not a reference."""
+    try:
+        return str(parse(text))
+    except ValueError:
+        return text
+
+
+def _split_domain(text: str) -> tuple[str, str]:
+    first, slash, rest = text.partition("/")
+    is_domain = (
+        "." in first or ":" in first or first == "localhost" or first.lower() != first
+    ) and bool(slash)
+    if not is_domain:
+        first, rest = DEFAULT_DOMAIN, text
+    if first == LEGACY_DOMAIN:
+        first = DEFAULT_DOMAIN
+    if first == DEFAULT_DOMAIN and "/" not in rest:
+        rest = OFFICIAL_PREFIX + rest
+    return first, rest
+
+
+def _reason(domain: str, rest: str) -> str:
+    name, at, digest = rest.partition("@")
+    path, _, tag = name.partition(":")
+    if not re.fullmatch(_DOMAIN, domain):
+        return f"{domain!r} is not the host of a registry"
+    if path != path.lower():
+        return f"{path!r} has upper-case letters"
+    if not re.fullmatch(_PATH, path):
+        return f"{path!r} is not a repository: letters, digits and single separators between them"
+    if at and not re.fullmatch(_DIGEST, digest):
+        return f"{digest!r} is not a digest, such as sha256: and 64 hexadecimal digits"
+    return f"{tag!r} is not a tag: at most 128 letters, digits and _ . -"

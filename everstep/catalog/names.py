@@ -1,0 +1,83 @@
+"""Names in Kubernetes and in the environment that several parts of Everstep share."""
+
+DOMAIN = "everstep.dev"
+
+# --- Images
+IMAGES = (
+    "trainer",
+    "controller",
+    "spot",
+    "etcd-rejoin",
+)  # pulled by clusters; each has a Dockerfile
+RELEASED_IMAGE = "ghcr.io/everstep/{}:0.1.0"  # name of an image under which a release publishes it
+
+# --- Namespaces
+JOB_NAMESPACE = "elastic-job"  # of the job, etcd and the controller; upstream's name
+SYSTEM_NAMESPACE = "everstep-system"  # of the programs that run on nodes
+
+# --- Labels and taints of nodes
+POOL_LABEL = f"{DOMAIN}/pool"
+GPU_POOL = "gpu-spot"  # the pool of the workers, also for GPU nodes bought on demand
+SYSTEM_POOL = "system"
+CAPACITY_LABEL = f"{DOMAIN}/capacity"
+ON_DEMAND = "on-demand"
+SPOT_TAINT = f"{DOMAIN}/spot"
+SPOT_TAINT_VALUE = "true"
+AZURE_SPOT_LABEL = "kubernetes.azure.com/scalesetpriority"  # AKS sets it, and a taint of this name
+AZURE_SPOT = "spot"
+
+# --- Annotations of nodes, written by the spot watcher
+NOTICE_ANNOTATION = f"{DOMAIN}/notice"  # an announced interruption with its deadline, as JSON
+ADVICE_ANNOTATION = f"{DOMAIN}/advice"  # a rebalance recommendation
+
+# --- Annotations of ElasticJobs and of workers' pods
+SCALING_ANNOTATION = f"{DOMAIN}/scaling"  # of an ElasticJob: SCALING_FIXED or SCALING_CAPACITY
+SCALING_FIXED, SCALING_CAPACITY = "fixed", "capacity"
+BOUNDS_ANNOTATION = f"{DOMAIN}/nnodes"  # of a worker's pod, written by the controller: MIN:MAX
+DEADLINE_ANNOTATION = f"{DOMAIN}/deadline"  # of a worker's pod, written by the spot watcher
+
+# --- The ElasticJob API (upstream's) and what its controllers set on workers
+ELASTICJOB_GROUP, ELASTICJOB_VERSION = "elastic.pytorch.org", "v1alpha1"
+ELASTICJOB_API_VERSION = f"{ELASTICJOB_GROUP}/{ELASTICJOB_VERSION}"
+ELASTICJOB_KIND, ELASTICJOB_PLURAL = "ElasticJob", "elasticjobs"
+JOB_NAME_LABEL = "job-name"
+GROUP_NAME_LABEL = "group-name"  # its value is ELASTICJOB_GROUP
+REPLICA_TYPE_LABEL, WORKER_REPLICA = "replica-type", "worker"
+REPLICA_INDEX_LABEL = "replica-index"
+WORKER_CONTAINER = "elasticjob-worker"  # the controllers read the exit code under this name
+
+# --- Extended resources
+GPU_RESOURCE = "nvidia.com/gpu"
+EFA_RESOURCE = "vpc.amazonaws.com/efa"
+
+# --- Services and service accounts
+ETCD = "etcd"
+ETCD_CLIENT_SERVICE = "etcd-client"
+CONTROLLER = "elastic-job-controller"  # upstream's Deployment and service account
+MAINTAINED_CONTROLLER = (
+    "elasticjob-controller"  # service account and lease of Everstep's own controller
+)
+SPOT_WATCHER = "spot"
+TRAINER_SERVICE_ACCOUNT = "trainer"  # cloud identities are bound to this name
+VOLUME_CLAIM = "everstep"
+WORKER_PRIORITY_CLASS, PLATFORM_PRIORITY_CLASS = "everstep-workers", "everstep-platform"
+
+# --- Ports
+ETCD_CLIENT_PORT, ETCD_PEER_PORT = 2379, 2380
+CONTROLLER_METRICS_PORT = 8080  # /metrics and /healthz
+GPU_METRICS_PORT = 9400  # NVIDIA's DCGM exporter
+WORKER_METRICS_PORT = 9464  # of a pod's first worker process; the second has the next one
+
+# --- Paths in pods
+MOUNT = "/everstep"  # the shared volume
+POD_INFO = "/etc/everstep"  # annotations of the worker's own pod, by the downward API
+BOUNDS_FILE, DEADLINE_FILE = f"{POD_INFO}/nnodes", f"{POD_INFO}/deadline"
+
+# --- Environment variables of workers
+AGENT_VARIABLE = "EVERSTEP_AGENT"  # path of the agent's socket
+BOUNDS_VARIABLE = "EVERSTEP_NNODES_FILE"  # path of the file with MIN:MAX; absent: fixed bounds
+GRACE_VARIABLE = "EVERSTEP_GRACE_SECONDS"  # seconds from SIGTERM in which a worker must have left
+RUN_VARIABLE = "EVERSTEP_RUN"  # path of the run folder, for a program of the user
+METRICS_PORT_VARIABLE = "EVERSTEP_METRICS_PORT"  # absent: no metrics
+DEADLINE_VARIABLE = "EVERSTEP_DEADLINE_FILE"  # path of the file with the end of the machine
+POD_NAME_VARIABLE, POD_IP_VARIABLE, NODE_NAME_VARIABLE = "POD_NAME", "POD_IP", "NODE_NAME"

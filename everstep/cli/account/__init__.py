@@ -1,0 +1,1 @@
+"""Checks of a cloud account for a stack, before anything is bought."""

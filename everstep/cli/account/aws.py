@@ -1,0 +1,273 @@
+"""Checks of an AWS account for a stack of kind eks.
+
+Each check reads the account and returns results that name the key of the stack file and the fix. The order is
+that in which `pulumi up` would fail: identity, permissions, names, versions, zones, machines.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cloudfacts.aws import INSTANCE_TYPES
+from cloudfacts.aws_actions import all_actions
+from cloudfacts.quotas import quota
+
+from everstep.cli.account.aws_account import AwsAccount
+from everstep.cli.account.checks import AccountCheck, RequestError, run
+
+if TYPE_CHECKING:
+    from components.config import EksConfig, StackConfig
+
+NO_CONTROL_PLANE = frozenset({"use1-az3", "usw1-az2", "cac1-az3"})
+"""Ids of zones in which EKS creates no control plane. Source: EKS User Guide, "VPC and subnet
+requirements", 2026-11-22."""
+
+ECR = re.compile(
+    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com/"
+    r"(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>.+))?"
+)
+QUOTA_PAGE = "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code"
+
+
+@dataclass(frozen=True)
+class PoolNeed:
+    """Machines of one pool.
+
+    Attributes:
+        name: name of the pool for the user.
+        field: key of its instance types.
+        types: its instance types.
+        zones: zones in which its machines start.
+        spot: whether they are spot instances.
+        nodes: maximum number of machines.
+    """
+
+    name: str
+    field: str
+    types: Sequence[str]
+    zones: Sequence[str]
+    spot: bool
+    nodes: int
+
+
+def _fault(name: str, observed: str, field: str, fix: str, *, fatal: bool = True) -> AccountCheck:
+    """Return a check that failed."""
+    return AccountCheck(name, passed=False, observed=observed, field=field, fix=fix, fatal=fatal)
+
+
+def checks(config: "StackConfig", stack: str) -> Iterator[AccountCheck]:
+    """Yield the results of all checks; only the first if the credentials are not accepted.
+
+    Args:
+        config: the configuration of the stack; its cluster is of kind eks.
+        stack: name of the stack.
+    """
+    from components.config import EksConfig, as_kind
+
+    cluster = as_kind(config.cluster, EksConfig)
+    account = AwsAccount(cluster.region)
+    try:
+        caller = account.caller
+    except RequestError as error:
+        fix = "Log in: `aws sso login`, or set AWS_PROFILE or AWS_ROLE_ARN; then `aws sts get-caller-identity`."
+        yield AccountCheck("identity", passed=False, observed=str(error), fix=fix)
+        return
+    yield AccountCheck("identity", passed=True, observed=caller.arn)
+    parts: dict[str, Callable[[], Iterable[AccountCheck]]] = {
+        "account": partial(right_account, account, cluster),
+        "administrators": partial(administers, account, cluster),
+        "permissions": partial(permissions, account),
+        "names": partial(names, account, cluster, stack),
+        "add-ons": partial(addons, account, cluster),
+        "zones": partial(zones, account, cluster),
+        "instance types": partial(offerings, account, cluster),
+        "quotas": partial(quotas, account, cluster),
+        "images": partial(images, account, config),
+    }
+    for name, check in parts.items():
+        yield from run(name, check)
+
+
+def right_account(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+    """Yield whether the credentials belong to the account that the stack names."""
+    found = account.caller.account
+    if cluster.account is None:
+        fix = "Set cluster.account, so that no other account is ever changed."
+        yield _fault("account", found, "cluster.account", fix, fatal=False)
+        return
+    fix = f"Use credentials of {cluster.account}, or correct the key."
+    yield AccountCheck("account", found == cluster.account, found, "cluster.account", fix)
+
+
+def administers(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+    """Yield whether the caller will have access to the cluster that it creates."""
+    what, caller = "administrators", account.caller
+    if not cluster.administrators:
+        yield AccountCheck(
+            what, passed=True, observed="the creator", field="cluster.administrators"
+        )
+        return
+    for index, arn in enumerate(cluster.administrators):
+        if arn.split(":")[4] != caller.account:
+            key, found = f"cluster.administrators[{index}]", f"{arn} is of another account"
+            yield _fault(what, found, key, f"Name one of account {caller.account}.")
+    good = any(caller.is_principal(arn) for arn in cluster.administrators)
+    found = caller.arn if good else f"{caller.arn} is not listed"
+    fix = "Add the user or role that runs `pulumi up`: without it, no object in the cluster can be created."
+    yield AccountCheck(what, good, found, "cluster.administrators", fix)
+
+
+def permissions(account: AwsAccount) -> Iterator[AccountCheck]:
+    """Yield whether the caller's policies allow all actions of a stack."""
+    actions = all_actions()
+    denied = account.denied(actions)
+    found = f"{len(actions)} actions allowed" if not denied else f"denied: {', '.join(denied)}"
+    fix = "Allow these actions; docs/eks.md lists them by type of resource."
+    yield AccountCheck("permissions", not denied, found, "", fix)
+
+
+def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[AccountCheck]:
+    """Yield resources of others that have the names of the stack's."""
+    what, key, name = "names", "cluster.name", cluster.name
+    tags = account.cluster_tags(name)
+    if tags is not None and tags.get("stack") == stack:
+        yield AccountCheck(
+            what, passed=True, observed=f"the cluster {name} is this stack's", field=key
+        )
+        return
+    faults = []
+    if tags is not None:
+        fix = "Choose another name, or delete that cluster."
+        faults.append(_fault(what, f"another cluster is named {name}", key, fix))
+    group = f"/aws/eks/{name}/cluster"
+    if tags is None and group in account.log_groups(group):
+        fix = f"A deleted cluster left it: aws logs delete-log-group --log-group-name {group}"
+        faults.append(_fault(what, f"the log group {group} exists", key, fix))
+    owner = account.role_tags(f"{name}-cluster")
+    if owner is not None and owner.get("stack") != stack:
+        fix = "Roles have no region: choose a name that no cluster in another region has."
+        faults.append(_fault(what, f"the role {name}-cluster exists", key, fix))
+    yield from faults or [AccountCheck(what, passed=True, observed=f"{name} is free", field=key)]
+
+
+def addons(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+    """Yield add-ons without a version for the cluster's version of Kubernetes."""
+    from components.config.catalog import EKS_ADDONS
+
+    what, kubernetes = "add-ons", cluster.kubernetes_version
+    faults = []
+    for addon in EKS_ADDONS:
+        versions, pinned = (
+            account.addon_versions(addon, kubernetes),
+            cluster.addon_versions.get(addon),
+        )
+        if not versions:
+            found = f"{addon} has no version for Kubernetes {kubernetes}"
+            fix = "Use a version that EKS offers: aws eks describe-cluster-versions"
+            faults.append(_fault(what, found, "cluster.kubernetesVersion", fix))
+        elif pinned and pinned not in versions:
+            found = f"{addon} {pinned} does not exist for Kubernetes {kubernetes}"
+            fix = f"Use {versions[0]}, or remove the key: AWS resolves the version."
+            faults.append(_fault(what, found, f"cluster.addonVersions.{addon}", fix))
+    found = f"all {len(EKS_ADDONS)} for Kubernetes {kubernetes}"
+    yield from faults or [AccountCheck(what, passed=True, observed=found)]
+
+
+def zones(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+    """Yield zones that the account cannot use, or that have no control plane."""
+    what, ids, faults = "zones", account.zone_ids(), []
+    for index, zone in enumerate(cluster.zones):
+        key, others = f"cluster.zones[{index}]", _other_zones(ids, cluster.zones)
+        if zone not in ids:
+            found = f"{zone} is not available to this account"
+            faults.append(_fault(what, found, key, f"Use {others}."))
+        elif ids[zone] in NO_CONTROL_PLANE:
+            found = f"{zone} is {ids[zone]} in this account, where EKS has no control plane"
+            faults.append(_fault(what, found, key, f"Use {others}."))
+    found = ", ".join(f"{zone} ({ids.get(zone)})" for zone in cluster.zones)
+    yield from faults or [AccountCheck(what, passed=True, observed=found, field="cluster.zones")]
+
+
+def _other_zones(ids: dict[str, str], used: Sequence[str]) -> str:
+    """Return the zones that could be used in place of another."""
+    usable = [zone for zone, each in ids.items() if each not in NO_CONTROL_PLANE]
+    return " or ".join(zone for zone in sorted(usable) if zone not in used) or "another region"
+
+
+def pools(cluster: "EksConfig") -> list[PoolNeed]:
+    """Return the machines that a stack may start."""
+    gpu, system = cluster.gpu_pool, cluster.system_pool
+    key, zone = "cluster.gpuPool.instanceTypes", [cluster.gpu_zone]
+    spot = gpu.capacity == "spot"
+    needs = [
+        PoolNeed("GPU pool", key, gpu.instance_types, zone, spot=spot, nodes=gpu.max_nodes),
+        PoolNeed(
+            "GPU fallback", key, gpu.instance_types, zone, spot=False, nodes=gpu.fallback_nodes
+        ),
+        PoolNeed(
+            "system pool",
+            "cluster.systemPool.instanceTypes",
+            system.instance_types,
+            cluster.zones,
+            spot=False,
+            nodes=system.max_nodes,
+        ),
+    ]
+    return [need for need in needs if need.nodes]
+
+
+def offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+    """Yield pools for which a zone offers no instance type, or not all of them."""
+    needs = [need for need in pools(cluster) if need.name != "GPU fallback"]
+    offered = account.offered(sorted({name for need in needs for name in need.types}))
+    for need in needs:
+        for zone in need.zones:
+            missing = [name for name in need.types if zone not in offered[name]]
+            if not missing:
+                yield AccountCheck(
+                    need.name,
+                    passed=True,
+                    observed=f"all types are offered in {zone}",
+                    field=need.field,
+                )
+                continue
+            found = f"{', '.join(missing)} not offered in {zone}"
+            elsewhere = sorted(set().union(*(offered[name] for name in missing)))
+            fix = f"Use another type, or a zone that has it: {', '.join(elsewhere) or 'none in this region'}."
+            fatal = len(missing) == len(need.types)
+            yield _fault(need.name, found, need.field, fix, fatal=fatal)
+
+
+def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+    """Yield pools that the account's quotas do not allow, wholly or in part."""
+    for need in pools(cluster):
+        machines = [INSTANCE_TYPES[name] for name in need.types if name in INSTANCE_TYPES]
+        counted = quota(need.types[0], spot=need.spot)
+        if not machines or counted is None:
+            continue
+        largest = max(machine.vcpus for machine in machines)
+        allowed, wanted = account.quota(counted.code), largest * need.nodes
+        found = f"{allowed:g} vCPUs of {wanted} for {need.nodes} nodes: {counted.name}"
+        fix = f"{QUOTA_PAGE} {counted.code} --desired-value {wanted}"
+        fatal = allowed < min(machine.vcpus for machine in machines)
+        yield AccountCheck(
+            f"quota, {need.name}", allowed >= wanted, found, need.field, fix, fatal=fatal
+        )
+
+
+def images(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]:
+    """Yield images of the account's own registry that do not exist."""
+    named = {"job.image": config.job.image, "controller.image": config.controller.image}
+    for key, image in named.items():
+        found = ECR.fullmatch(image or "")
+        if not image or not found or found["account"] != account.caller.account:
+            continue
+        if found["region"] != account.region:
+            continue
+        there = account.has_image(
+            found["repository"], tag=found["tag"] or "latest", digest=found["digest"] or ""
+        )
+        fix = "Build and push it first; docs/eks.md has the commands."
+        yield AccountCheck("images", there, image if there else f"{image} does not exist", key, fix)

@@ -1,0 +1,210 @@
+"""An AWS account as `everstep doctor` reads it, through boto3. No request changes anything."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from everstep.cli.account.checks import RequestError
+from everstep.errors import EverstepError
+from everstep.resources import in_clone
+
+CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 20, 3
+NOT_FOUND = frozenset({"ResourceNotFoundException", "NoSuchEntity", "NoSuchResourceException"})
+SIMULATED_AT_ONCE = 50
+PACKAGES = ("boto3", "botocore", "jmespath", "s3transfer")
+Answer = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The identity that sends the requests.
+
+    Attributes:
+        account: AWS account, twelve digits.
+        arn: ARN of the user, or of the session of a role.
+    """
+
+    account: str
+    arn: str
+
+    @property
+    def role(self) -> str:
+        """The name of the role of a session; empty for a user."""
+        kind, *rest = self.arn.rpartition(":")[2].split("/")
+        return rest[0] if kind == "assumed-role" and rest else ""
+
+    def is_principal(self, arn: str) -> bool:
+        """Return True if the ARN of a user or role is this identity.
+
+        The ARN of a session has the name of its role without the path.
+        """
+        same_role = ":role/" in arn and arn.rpartition("/")[2] == self.role
+        return arn == self.arn or (same_role and arn.split(":")[4] == self.account)
+
+
+class AwsAccount:
+    """An account in one region."""
+
+    def __init__(self, region: str) -> None:
+        """Open a session with the credentials of the environment; this sends no request.
+
+        Args:
+            region: AWS region.
+
+        Raises:
+            EverstepError: boto3 is not installed.
+        """
+        try:
+            import boto3
+            from botocore.config import Config
+        except ModuleNotFoundError:
+            command = "make aws" if in_clone() else f"pip install --no-deps {' '.join(PACKAGES)}"
+            raise EverstepError(
+                "the checks of an AWS account need boto3", f"`{command}` installs it."
+            ) from None
+        self.region = region
+        retries: Any = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
+        self._config = Config(
+            connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries
+        )
+        self._session = boto3.Session(region_name=region)
+        self._clients: dict[str, Any] = {}
+
+    def _call(self, service: str, operation: str, **arguments: object) -> Answer:
+        """Return the answer to a request.
+
+        Raises:
+            RequestError: it was refused, or there was no answer.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        prefix = {"service-quotas": "servicequotas"}.get(service, service)
+        action = f"{prefix}:{operation}"
+        try:
+            if service not in self._clients:
+                self._clients[service] = self._session.client(service, config=self._config)
+            client = self._clients[service]
+            method = client.meta.method_to_api_mapping
+            name = next(python for python, api in method.items() if api == operation)
+            answer: Answer = getattr(client, name)(**arguments)
+        except ClientError as error:
+            detail = error.response.get("Error", {})
+            code, message = detail.get("Code", "Unknown"), detail.get("Message", "")
+            raise RequestError(action, str(code), str(message)) from None
+        except BotoCoreError as error:
+            raise RequestError(action, type(error).__name__, str(error)) from None
+        return answer
+
+    def _found(self, service: str, operation: str, **arguments: object) -> Answer | None:
+        """Return the answer to a request; None if the resource does not exist."""
+        try:
+            return self._call(service, operation, **arguments)
+        except RequestError as error:
+            if error.code in NOT_FOUND:
+                return None
+            raise
+
+    @cached_property
+    def caller(self) -> Caller:
+        """The identity of the credentials."""
+        found = self._call("sts", "GetCallerIdentity")
+        return Caller(str(found["Account"]), str(found["Arn"]))
+
+    def zone_ids(self) -> dict[str, str]:
+        """Return the ids of the zones that the account can use, by name."""
+        found = self._call(
+            "ec2",
+            "DescribeAvailabilityZones",
+            Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}],
+        )
+        return {
+            str(zone["ZoneName"]): str(zone["ZoneId"])
+            for zone in found["AvailabilityZones"]
+            if zone.get("State") == "available"
+        }
+
+    def offered(self, instance_types: Sequence[str]) -> dict[str, set[str]]:
+        """Return the zones in which each instance type is offered."""
+        found: dict[str, set[str]] = {name: set() for name in instance_types}
+        token: dict[str, object] = {}
+        while True:
+            page = self._call(
+                "ec2",
+                "DescribeInstanceTypeOfferings",
+                LocationType="availability-zone",
+                Filters=[{"Name": "instance-type", "Values": list(instance_types)}],
+                **token,
+            )
+            for offering in page["InstanceTypeOfferings"]:
+                found[str(offering["InstanceType"])].add(str(offering["Location"]))
+            if not page.get("NextToken"):
+                return found
+            token = {"NextToken": page["NextToken"]}
+
+    def quota(self, code: str) -> float:
+        """Return the value of a quota of EC2: the applied one, else AWS's default."""
+        arguments = {"ServiceCode": "ec2", "QuotaCode": code}
+        found = self._found("service-quotas", "GetServiceQuota", **arguments)
+        if found is None:
+            found = self._call("service-quotas", "GetAWSDefaultServiceQuota", **arguments)
+        return float(found["Quota"]["Value"])
+
+    def addon_versions(self, addon: str, kubernetes: str) -> list[str]:
+        """Return the versions of an add-on for a version of Kubernetes."""
+        found = self._found(
+            "eks", "DescribeAddonVersions", addonName=addon, kubernetesVersion=kubernetes
+        )
+        addons = found["addons"] if found else []
+        return [str(each["addonVersion"]) for one in addons for each in one["addonVersions"]]
+
+    def cluster_tags(self, name: str) -> dict[str, str] | None:
+        """Return the tags of a cluster; None if there is none of that name."""
+        found = self._found("eks", "DescribeCluster", name=name)
+        return dict(found["cluster"].get("tags") or {}) if found else None
+
+    def log_groups(self, prefix: str) -> list[str]:
+        """Return the names of the log groups that begin with a prefix."""
+        found = self._call("logs", "DescribeLogGroups", logGroupNamePrefix=prefix)
+        return [str(group["logGroupName"]) for group in found.get("logGroups", ())]
+
+    def role_tags(self, name: str) -> dict[str, str] | None:
+        """Return the tags of a role; None if there is none of that name."""
+        found = self._found("iam", "GetRole", RoleName=name)
+        if found is None:
+            return None
+        return {str(tag["Key"]): str(tag["Value"]) for tag in found["Role"].get("Tags") or ()}
+
+    def denied(self, actions: Iterable[str]) -> list[str]:
+        """Return those of the actions that the policies of the caller do not allow."""
+        source = self.caller.arn
+        if self.caller.role:
+            role = self._call("iam", "GetRole", RoleName=self.caller.role)
+            source = str(role["Role"]["Arn"])
+        wanted = sorted(actions)
+        denied: list[str] = []
+        for start in range(0, len(wanted), SIMULATED_AT_ONCE):
+            found = self._call(
+                "iam",
+                "SimulatePrincipalPolicy",
+                PolicySourceArn=source,
+                ActionNames=wanted[start : start + SIMULATED_AT_ONCE],
+                MaxItems=1000,
+            )
+            denied += [
+                str(one["EvalActionName"])
+                for one in found["EvaluationResults"]
+                if one["EvalDecision"] != "allowed"
+            ]
+        return denied
+
+    def has_image(self, repository: str, *, tag: str = "", digest: str = "") -> bool:
+        """Return True if a repository of the account's registry has an image."""
+        image = {"imageDigest": digest} if digest else {"imageTag": tag}
+        try:
+            self._call("ecr", "DescribeImages", repositoryName=repository, imageIds=[image])
+        except RequestError as error:
+            if error.code in {"ImageNotFoundException", "RepositoryNotFoundException"}:
+                return False
+            raise
+        return True

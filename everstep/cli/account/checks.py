@@ -1,0 +1,59 @@
+"""Results of the checks of a cloud account, and the error of a request that fails."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AccountCheck:
+    """The result of one check.
+
+    Attributes:
+        name: the checked property.
+        passed: True if the stack can be created as far as this property matters.
+        observed: the observed value.
+        field: key of the stack file that the check is about; empty if there is none.
+        fix: the action that corrects it, or the command that does so.
+        fatal: True if `pulumi up` would fail, or the job would never start, if it does not pass.
+    """
+
+    name: str
+    passed: bool
+    observed: str
+    field: str = ""
+    fix: str = ""
+    fatal: bool = True
+
+
+@dataclass(eq=False)  # not frozen: raising sets __traceback__
+class RequestError(Exception):
+    """A request that the account's API refused or did not respond.
+
+    Attributes:
+        action: the action, such as `eks:DescribeAddonVersions`.
+        code: error code of the service, or name of the client's error.
+        message: message of the service.
+    """
+
+    action: str
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.action}: {self.code}: {self.message}"
+
+
+def run(name: str, check: Callable[[], Iterable[AccountCheck]]) -> Iterator[AccountCheck]:
+    """Yield the results of a check; if a request fails, one result that names it.
+
+    Args:
+        name: the checked property.
+        check: the check, which may raise RequestError.
+    """
+    try:
+        yield from list(check())
+    except RequestError as error:
+        fix = f"Allow {error.action} for the identity that runs this, or check it by hand."
+        yield AccountCheck(
+            name, passed=False, observed=f"not checked: {error}", fix=fix, fatal=False
+        )

@@ -1,0 +1,81 @@
+"""`everstep doctor --stack`: the checks of a stack's cloud account, as tables or JSON."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from everstep.cli.account.checks import AccountCheck
+from everstep.cli.check_table import check_table
+from everstep.cli.console import results
+from everstep.cli.errors import FAILED
+from everstep.errors import EverstepError
+
+if TYPE_CHECKING:
+    from components.config import StackConfig
+
+
+def run(stack: str, *, as_json: bool) -> None:
+    """Check the account of a stack and print the results.
+
+    Args:
+        stack: name of the stack.
+        as_json: whether to print JSON.
+
+    Raises:
+        EverstepError: the stack has no cloud account, or the SDK of its cloud is not installed.
+        Exit: with 1 if a check would stop `pulumi up`.
+    """
+    from everstep.cli.engine.context import open_stack
+
+    found = account_checks(open_stack(stack).config, stack)
+    if as_json:
+        value = {"stack": stack, "checks": [asdict(check) for check in found]}
+        results.print(json.dumps(value, indent=2), markup=False)
+    else:
+        results.print(screen(found))
+    if any(check.fatal and not check.passed for check in found):
+        raise typer.Exit(FAILED)
+
+
+def account_checks(config: "StackConfig", stack: str) -> list[AccountCheck]:
+    """Return the results of all checks of the stack's account.
+
+    Raises:
+        EverstepError: the stack has no cloud account that can be checked.
+    """
+    if config.cluster.kind == "eks":
+        from everstep.cli.account import aws
+
+        return list(aws.checks(config, stack))
+    raise EverstepError(
+        f"the stack {stack} has no account that can be checked: cluster.kind is {config.cluster.kind}",
+        "`everstep doctor` without --stack checks this machine.",
+    )
+
+
+def screen(checks: Sequence[AccountCheck]) -> RenderableType:
+    """Return the checks as a table for a terminal, and a summary."""
+    return Group(check_table(checks, 18, _fix), Text(), _summary(checks))
+
+
+def _fix(check: AccountCheck) -> str:
+    """Return the key of the stack file and the fix for a check that did not pass."""
+    if check.passed:
+        return ""
+    key = f"everstep:{check.field}: " if check.field else ""
+    return f"{key}{check.fix}"
+
+
+def _summary(checks: Sequence[AccountCheck]) -> Text:
+    fatal = sum(check.fatal and not check.passed for check in checks)
+    warnings = sum(not check.fatal and not check.passed for check in checks)
+    if fatal:
+        return Text(f"✗ {fatal} of {len(checks)} checks would stop `pulumi up`", style="red")
+    if warnings:
+        return Text(f"! {warnings} of {len(checks)} checks need attention", style="yellow")
+    return Text(f"✓ all {len(checks)} checks passed", style="green")

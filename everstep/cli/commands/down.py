@@ -1,0 +1,64 @@
+"""`everstep down`: destroys a stack and the twin's machines under it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack, Yes
+from everstep.cli.console import people, progress, say, warn
+from everstep.cli.engine.context import StackContext, open_stack_to_destroy
+from everstep.cli.engine.file_lock import exclusive_lock
+from everstep.cli.engine.lifecycle import describe_run, take_down
+from everstep.cli.report.readers import copy_result
+from everstep.errors import EverstepError
+
+
+def down(
+    *,
+    stack: Stack = DEFAULT_STACK,
+    twin: OnTwin = False,
+    keep_run: Annotated[
+        Path | None,
+        typer.Option("--keep-run", metavar="DIR", help="Copy checkpoints and journal there first."),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Destroy the stack and the machines it ran on; leave nothing behind."""
+    context = open_stack_to_destroy(stack, twin=twin)
+    if context.config_error:
+        what = context.config_error.what
+        warn(f"{what}; the resources of the stack on {context.target} are removed anyway")
+    fix = "Press Ctrl-C there first, or wait for it."
+    with exclusive_lock(context.workspace.lock, "`everstep up`", fix):
+        _keep_or_confirm(context, keep_run, yes=yes)
+        take_down(context, progress())
+    say("   nothing is left; `everstep doctor` checks it")
+
+
+def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool) -> None:
+    """Copy the run if requested; ask for confirmation before an unfinished training is removed."""
+    if not context.on_twin:
+        if keep_run:
+            raise EverstepError(
+                f"--keep-run copies from the twin's volume; this stack runs on {context.target}",
+                "`down` does not touch its volume if the reclaim policy is Retain.",
+            )
+        return
+    folder = context.run_folder
+    description = describe_run(folder)
+    if description is None:
+        return
+    if keep_run:
+        copy_result(folder, keep_run)
+        say(f"   kept {description} in {keep_run}")
+        return
+    unfinished = not (folder / "result.json").exists()
+    if unfinished and not yes and people.is_terminal and sys.stdin.isatty():
+        question = f"The training {context.job} has not finished. Remove it?"
+        typer.confirm(question, abort=True, err=True)
+    say(
+        f"   removed with the volume: {description} (--keep-run DIR keeps them)",
+        style="bright_black",
+    )

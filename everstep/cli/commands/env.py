@@ -1,0 +1,20 @@
+"""`everstep env`: prints the environment to use pulumi and kubectl by hand."""
+
+import os
+import shlex
+
+from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack
+from everstep.cli.console import results
+from everstep.cli.engine.context import open_running_stack
+from everstep.cli.engine.driver import engine_environment
+from everstep.progress import Silent
+
+
+def env(*, stack: Stack = DEFAULT_STACK, twin: OnTwin = False) -> None:
+    """Print the exports for using pulumi and kubectl by hand: eval "$(everstep env)"."""
+    context = open_running_stack(stack, twin=twin)
+    engine = context.engine(Silent())
+    always = engine_environment(context.workspace, context.kubeconfig()).keys()
+    for name, value in sorted(engine.environment.items()):
+        if name in always or os.environ.get(name) != value:
+            results.print(f"export {name}={shlex.quote(value)}", markup=False)

@@ -1,0 +1,61 @@
+"""`everstep follow`, and the end of `everstep up`: shows a training until its job ends."""
+
+import time
+
+from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack
+from everstep.cli.console import people, results, say
+from everstep.cli.drill import DrillRunner
+from everstep.cli.engine.context import StackContext, open_running_stack
+from everstep.cli.report import follow as job_follower
+from everstep.cli.report.follow import JobMonitor, JobOutcome
+from everstep.cli.report.report import build
+from everstep.cli.report.screens import report_screen
+from everstep.errors import EverstepError
+
+RESULT_SECONDS = 5.0
+"""Time to wait for a worker's result after the controller's condition: either may come first."""
+
+
+def follow(*, stack: Stack = DEFAULT_STACK, twin: OnTwin = False) -> None:
+    """Show the training live until it ends; Ctrl-C leaves it running."""
+    follow_to_end(open_running_stack(stack, twin=twin))
+
+
+def follow_to_end(context: StackContext, *, drill: bool = False) -> None:
+    """Follow the training and print its report.
+
+    Raises:
+        EverstepError: the job failed.
+        KeyboardInterrupt: the user leaves the view; the training continues.
+    """
+    reader = context.run_reader()
+    monitor = JobMonitor(context.connect(), context.job)
+    try:
+        if drill:
+            with DrillRunner(context.twin()) as runner:
+                outcome = job_follower.follow(reader, monitor, runner)
+        else:
+            outcome = job_follower.follow(reader, monitor)
+    except KeyboardInterrupt:
+        say("\nThe training continues. `everstep follow` shows it again.", style="yellow")
+        raise
+    _show_end(context, outcome, monitor)
+
+
+def _show_end(context: StackContext, outcome: JobOutcome, monitor: JobMonitor) -> None:
+    reader = context.run_reader()
+    deadline = time.monotonic() + RESULT_SECONDS
+    run = reader.read()
+    while outcome is JobOutcome.SUCCEEDED and not run.result and time.monotonic() < deadline:
+        time.sleep(0.2)
+        run = reader.read()
+    results.print(report_screen(build(run), run, time.time(), results.width))
+    if outcome is JobOutcome.FAILED:
+        condition = next((one for one in monitor.conditions if one.type == outcome), None)
+        people.print()
+        reason = condition.reason if condition else "no reason given"
+        message = condition.message if condition else ""
+        raise EverstepError(
+            f"the job {context.job} failed: {reason}",
+            f"{message}\n`everstep status` shows its pods.".strip(),
+        )

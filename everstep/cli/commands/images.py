@@ -1,0 +1,174 @@
+"""`everstep images ...`: builds Everstep's images and pushes them to a registry."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from everstep.cli import image_push, stack_images
+from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
+from everstep.cli.console import progress, results, say
+from everstep.cli.engine import cloud_twin, prerequisites
+from everstep.cli.engine.context import StackContext, open_stack
+from everstep.cli.engine.target import Target
+from everstep.cli.image_builders import find_builder
+from everstep.cli.image_push import Pushed
+from everstep.errors import EverstepError
+
+app = typer.Typer(no_args_is_help=True, help="Build the images of a stack, and push them.")
+
+Builder = Annotated[
+    str, typer.Option("--builder", help="docker, podman or buildah; default: the first that works.")
+]
+Bases = Annotated[
+    list[str],
+    typer.Option(
+        "--base",
+        metavar="IMAGE=BASE",
+        help="Base image in place of its Dockerfile's, such as trainer=registry.example/pytorch:2.15; "
+        "repeatable.",
+    ),
+]
+Only = Annotated[
+    list[str], typer.Option("--only", metavar="IMAGE", help="Only this image; repeatable.")
+]
+
+
+@app.command()
+def build(
+    *,
+    stack: Stack = DEFAULT_STACK,
+    twin: OnTwin = False,
+    only: Only = [],  # noqa: B006  typer copies it
+    builder: Builder = "",
+    base: Bases = [],  # noqa: B006  typer copies it
+    as_json: AsJson = False,
+) -> None:
+    """Build the images of a stack: for a cluster with docker, podman or buildah, for the twin into its store."""
+    context = open_stack(stack, twin=twin)
+    if context.on_twin:
+        references = _build_for_twin()
+    else:
+        program, bases = find_builder(builder), image_push.parse_bases(base)
+        references = []
+        for name in _names(context, only):
+            recipe, own = image_push.recipe_named(name), bases.get(name, "")
+            tag = f"localhost/everstep/{name}:{image_push.image_tag(recipe, own)}"
+            image_push.build(recipe, tag, program, own, progress())
+            references.append(tag)
+    if as_json:
+        results.print(json.dumps({"images": references}, indent=2), markup=False)
+    else:
+        results.print("\n".join(references), markup=False)
+
+
+@app.command()
+def push(
+    *,
+    stack: Stack = DEFAULT_STACK,
+    twin: OnTwin = False,
+    registry: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST/PATH", help="Registry; default: the one that the stack created."
+        ),
+    ] = "",
+    only: Only = [],  # noqa: B006  typer copies it
+    builder: Builder = "",
+    base: Bases = [],  # noqa: B006  typer copies it
+    as_json: AsJson = False,
+) -> None:
+    """Build the images that the registry lacks, push them, and write their digests into the stack file."""
+    context = open_stack(stack, twin=twin)
+    if context.target is Target.TWIN:
+        raise EverstepError(
+            f"stack {stack} runs on this machine, whose images `everstep up` builds; it pulls nothing",
+            "Name the stack of a cloud with --stack, such as eks-dev.",
+        )
+    names = _names(context, only)
+    address = image_push.check_registry(registry or _registry_of(context))
+    pushed, changed = [], []
+    bases = image_push.parse_bases(base)
+    if context.target is Target.TWIN_CLOUD:
+        found = image_push.push_to_twin(names, address, _twin_state(context), progress())
+    else:
+        found = image_push.push(names, address, find_builder(builder), bases, progress())
+    for image in found:
+        pushed.append(image)
+        changed += _write(context, image)
+    _report(context, pushed, changed, as_json=as_json)
+
+
+def _build_for_twin() -> list[str]:
+    return list(prerequisites.build(progress()))
+
+
+def _twin_state(context: StackContext) -> Path:
+    """Start the control plane and the registry of the twin if necessary; return the twin's folder."""
+    prerequisites.build(progress())
+    cloud_twin.start(context, progress())
+    return context.workspace.state
+
+
+def _names(context: StackContext, only: list[str]) -> list[str]:
+    replaced = {section for section, _ in context.workspace.overrides}
+    used = [
+        name
+        for name in stack_images.images_of_stack(context.config)
+        if stack_images.KEYS[name].partition(".")[0]
+        not in replaced  # else the twin uses its own section in place of the stack file's
+    ]
+    return [image_push.recipe_named(name).name for name in only] or used
+
+
+def _registry_of(context: StackContext) -> str:
+    """Return the registry that the stack created.
+
+    Raises:
+        EverstepError: it has none, or it does not exist yet.
+    """
+    registry, stack = context.config.registry, context.workspace.stack
+    if registry.kind == "acr":
+        return f"{registry.name}.azurecr.io"
+    if registry.kind == "none":
+        raise EverstepError(
+            f"stack {stack} has no registry of its own",
+            f"Name one: everstep images push --stack {stack} --registry ghcr.io/my-team; or set "
+            f"everstep:registry.kind in {context.workspace.stack_file} to ecr or acr.",
+        )
+    address = context.engine(progress()).outputs().get("registry")
+    if address:
+        return str(address)
+    raise EverstepError(
+        f"the registry of stack {stack} does not exist yet, or another machine's state has it",
+        f"Create it: everstep up --stack {stack} --target registry; or name it with --registry: "
+        "`pulumi stack output registry` prints it.",
+    )
+
+
+def _write(context: StackContext, image: Pushed) -> list[str]:
+    """Write an image into the stack file at once, so that an interrupted push keeps what it has."""
+    replaced = {section for section, _ in context.workspace.overrides}
+    if stack_images.KEYS[image.name].partition(".")[0] in replaced:
+        return []  # the twin runs our controller in place of the stack's
+    return stack_images.write_images(context.workspace.stack_file, {image.name: image.reference})
+
+
+def _report(
+    context: StackContext, pushed: list[Pushed], changed: list[str], *, as_json: bool
+) -> None:
+    file = context.workspace.stack_file
+    if as_json:
+        images = {one.name: {"reference": one.reference, "tag": one.tag,
+                             "existed": one.existed} for one in pushed}  # fmt: skip
+        value = {"images": images, "stackFile": str(file), "changed": changed}
+        results.print(json.dumps(value, indent=2), markup=False)
+        return
+    for one in pushed:
+        say(f"   {one.tag}{' was there' if one.existed else ''}", style="bright_black")
+        results.print(f"{stack_images.KEYS[one.name]}: {one.reference}", markup=False)
+    if changed:
+        say(f"{file} has the new digests: {', '.join(changed)}.")
+    else:
+        say(f"{file} has these digests already.")

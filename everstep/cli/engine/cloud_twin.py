@@ -1,0 +1,108 @@
+"""Cloud stacks on the cloud of the twin: banner, preparation, and the check for remaining resources."""
+
+from collections.abc import Sequence
+
+from everstep.catalog import image_reference
+from everstep.cli import image_push
+from everstep.cli.console import people, say, warn
+from everstep.cli.engine import prerequisites, stand_ins
+from everstep.cli.engine.context import StackContext
+from everstep.cli.engine.plugins import CLOUDS
+from everstep.errors import EverstepError
+from everstep.progress import Progress
+
+
+def show_banner(context: StackContext) -> None:
+    """Print what a run on the twin's cloud proves, and what it does not."""
+    from cloudtwin.facade import BANNER
+
+    people.print()
+    for line in BANNER.splitlines():
+        say(f"   {line}", style="bright_black")
+    for name, _ in context.workspace.overrides:
+        say(
+            f"   Everstep's own {name} replaces the published one, whose image is in no archive of "
+            "EVERSTEP_TWIN_IMAGES.",
+            style="bright_black",
+        )
+    people.print()
+
+
+def prepare(context: StackContext, progress: Progress) -> None:
+    """Build what is missing, start the control plane and the registry, and provide the images of others.
+
+    Raises:
+        EverstepError: the stack names an image that does not exist, or disks.
+    """
+    if context.config.etcd.persistence == "disk":
+        raise EverstepError(
+            "the twin's clouds have no disks for volume claims, and everstep:etcd.persistence is disk",
+            f"Set it to memory in {context.workspace.stack_file} while you use the twin.",
+        )
+    available = prerequisites.build(progress)
+    used = stand_ins.images_used(context.config)
+    stand_ins.require_images([image for image in used if image.is_local], available)
+    for image in stand_ins.missing_images(used, available):
+        warn(f"no image on the twin replaces {image.reference} (everstep:{image.key})")
+    start(context, progress)
+    context.twin().alias_images(stand_ins.image_aliases(used, available))
+    provide_own_images(context, stand_ins.images_to_pull(used, available), progress)
+
+
+def start(context: StackContext, progress: Progress) -> None:
+    """Start the control plane, the registry and the supply of machines, unless they run."""
+    from cloudtwin.facade import start_region
+
+    from everstep.cli.images import OPTIONS
+
+    with progress.step("Starting the region: control plane, registry and machine supply"):
+        start_region(context.workspace.state, OPTIONS)
+
+
+def provide_own_images(
+    context: StackContext, images: Sequence[stand_ins.ImageUse], progress: Progress
+) -> None:
+    """Publish Everstep's images as a release does; check that all others were pushed.
+
+    Raises:
+        EverstepError: the twin's registry lacks an image, so that its pods would never start.
+    """
+    from cloudtwin.facade import publish_image, registry
+
+    state, missing = context.workspace.state, []
+    for image in images:
+        reference = image_reference.parse(image.reference)
+        if image.is_released:
+            recipe = image_push.recipe_named(image.stand_in_name)
+            publish_image(state, recipe, reference.domain, reference.path, reference.tag, progress)
+            continue
+        with image_push.explained(reference.domain):
+            client = registry(state, reference.domain, as_node=False)
+            if image_push.digest_of(client, reference.path, reference.digest or reference.tag):
+                continue
+        missing.append(image)
+    if missing:
+        raise not_pushed(context, missing)
+
+
+def not_pushed(context: StackContext, images: Sequence[stand_ins.ImageUse]) -> EverstepError:
+    """Return the error for images that no registry has."""
+    listed = ", ".join(f"{image.reference} (everstep:{image.key})" for image in images)
+    return EverstepError(
+        f"no registry has the image {listed}",
+        f"Push it: everstep images push --stack {context.workspace.stack} --twin\n"
+        "It builds the image, pushes it to the twin's registry and writes its digest into "
+        f"{context.workspace.stack_file}.\n"
+        "An image of yours can also be an OCI archive in EVERSTEP_TWIN_IMAGES.",
+    )
+
+
+def remaining_resources(context: StackContext) -> list[str]:
+    """Return the resources that the twin's cloud accounts still hold."""
+    from cloudtwin.facade import remaining_resources as remaining
+
+    return [
+        f"{CLOUDS[cloud].name}: {resource}"
+        for cloud in context.clouds
+        for resource in remaining(context.workspace.state, cloud)
+    ]

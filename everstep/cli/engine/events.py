@@ -1,0 +1,183 @@
+"""Display of the engine's progress, from its event log.
+
+The engine appends one JSON object a line while it works. Only the few kinds that users want to see are read;
+others are skipped, so that a newer engine does not break the display.
+"""
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from everstep.cli.console import people
+from everstep.progress import Step
+
+CHANGES = {
+    "create": "created",
+    "update": "updated",
+    "delete": "deleted",
+    "replace": "replaced",
+    "create-replacement": "replaced",
+    "delete-replaced": "old one deleted",
+    "import": "imported",
+}
+"""Operations that are shown, and their past participles."""
+
+LONG_SECONDS = 15
+"""Duration after which a resource is named if there is no terminal."""
+
+_NUMBER = re.compile(r"\d+")
+_COLOUR_TAG = re.compile(r"<\{%.*?%\}>")
+
+
+@dataclass(frozen=True)
+class ResourceCounts:
+    """Numbers of changed resources, by operation, and of unchanged ones."""
+
+    changed: Mapping[str, int] = field(default_factory=dict)
+    same: int = 0
+
+    def describe(self) -> str:
+        """Return the counts as text."""
+        parts = [f"{count} {done}" for done, count in self.changed.items()]
+        if self.same:
+            parts.append(f"{self.same} unchanged")
+        return ", ".join(parts) or "nothing to do"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One resource in the log."""
+
+    urn: str
+    operation: str
+
+    @property
+    def name(self) -> str:
+        """Name in the program."""
+        return self.urn.rsplit("::", 1)[-1]
+
+    @property
+    def kind(self) -> str:
+        """Last part of its type: `StatefulSet`, not `kubernetes:apps/v1:StatefulSet`."""
+        parts = self.urn.split("::")
+        return parts[-2].split("$")[-1].split(":")[-1] if len(parts) > 1 else ""
+
+    @property
+    def is_group(self) -> bool:
+        """True for a component or the stack, which only group resources."""
+        kind = self.urn.split("::")[-2].split("$")[-1] if "::" in self.urn else ""
+        return kind.startswith(("everstep:", "pulumi:"))
+
+
+class EventLog:
+    """Display of an event log: a line for each finished resource, a note for the running ones."""
+
+    def __init__(self, path: Path, step: Step) -> None:
+        self._path = path
+        self._step = step
+        self._offset = 0
+        self._running: dict[str, tuple[Resource, float]] = {}
+        self._done: Counter[str] = Counter()
+        self._same = 0
+        self._messages: dict[str, str] = {}
+        self._noted = ""
+        self.errors: list[str] = []
+
+    def counts(self) -> ResourceCounts:
+        """Return the counts so far."""
+        return ResourceCounts(dict(self._done), self._same)
+
+    def advance(self) -> None:
+        """Show the events appended since the last call, except for an incomplete last line."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        complete = data[: data.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        for line in complete.splitlines():
+            self._take(json.loads(line))
+        self._note()
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        if before := event.get("resourcePreEvent"):
+            self._begin(_resource(before))
+        elif after := event.get("resOutputsEvent"):
+            self._end(_resource(after))
+        elif failed := event.get("resOpFailedEvent"):
+            self._fail(_resource(failed))
+        elif diagnostic := event.get("diagnosticEvent"):
+            self._diagnose(diagnostic)
+
+    def _begin(self, resource: Resource) -> None:
+        if resource.operation in CHANGES and not resource.is_group:
+            self._running[resource.urn] = (resource, time.monotonic())
+
+    def _end(self, resource: Resource) -> None:
+        if resource.operation == "same" and not resource.is_group:
+            self._same += 1
+        known = self._running.pop(resource.urn, None)
+        if known is None:
+            return
+        done = CHANGES[known[0].operation]
+        self._done[done] += 1
+        self._print("✓", "green", known[0], done, known[1])
+
+    def _fail(self, resource: Resource) -> None:
+        known = self._running.pop(resource.urn, (resource, time.monotonic()))
+        self._print("✗", "red", known[0], "failed", known[1])
+
+    def _diagnose(self, diagnostic: Mapping[str, Any]) -> None:
+        message = _COLOUR_TAG.sub("", str(diagnostic.get("message", ""))).strip()
+        severity, urn = str(diagnostic.get("severity")), str(diagnostic.get("urn", ""))
+        name = urn.rsplit("::", 1)[-1]
+        if severity == "error" and message:
+            self.errors.append(f"{name}: {message}" if name else message)
+        elif severity.startswith("info") and urn in self._running:
+            self._messages[urn] = message
+        elif severity == "warning" and message:
+            people.print(Text.assemble(("   warning: ", "yellow"), message))
+
+    def _print(self, mark: str, colour: str, resource: Resource, done: str, began: float) -> None:
+        seconds = time.monotonic() - began
+        people.print(
+            Text.assemble(
+                (f"   {mark} ", colour),
+                f"{done} ",
+                (f"{resource.kind} ", "bright_black"),
+                resource.name,
+                (f"  {seconds:.1f} s" if seconds >= 1 else "", "bright_black"),
+            )
+        )
+
+    def _note(self) -> None:
+        """Name the running resources and what they wait for; without a terminal only slow ones."""
+        now = time.monotonic()
+        since = 0 if people.is_terminal else LONG_SECONDS
+        note = ", ".join(
+            f"{resource.name} ({message})"
+            if (message := self._messages.get(urn))
+            else resource.name
+            for urn, (resource, began) in self._running.items()
+            if now - began >= since
+        )
+        # A counter of seconds alone does not make a note new.
+        content = note if people.is_terminal else _NUMBER.sub("", note)
+        if content != self._noted:
+            self._noted = content
+            if note:
+                self._step.note(note)
+
+
+def _resource(event: Mapping[str, Any]) -> Resource:
+    metadata = event.get("metadata") or {}
+    return Resource(str(metadata.get("urn", "")), str(metadata.get("op", "")))

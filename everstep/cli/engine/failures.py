@@ -1,0 +1,36 @@
+"""Errors that a user can act on, made from failed Pulumi commands."""
+
+import re
+from pathlib import Path
+
+from everstep.cli.engine.events import EventLog
+from everstep.cli.engine.workspace import Workspace
+from everstep.errors import EverstepError
+
+_NOT_PULLED = re.compile(r"ErrImagePull|ImagePullBackOff|ErrImageNeverPull|InvalidImageName")
+_IMAGE = re.compile(r"""image \\?"([^"\\]+)\\?\"""")
+
+
+def engine_failure(
+    verb: str, workspace: Workspace, events: EventLog, output: Path
+) -> EverstepError:
+    """Return the error of a failed Pulumi command, with all diagnostics of the engine."""
+    details = "\n".join(events.errors) or output.read_text(errors="replace").strip()
+    images = images_not_pulled(details)
+    if images:
+        details += (
+            f"\n\nNo node can get the image {', '.join(images)}. Correct its name in "
+            f"{workspace.stack_file}, or push it to where the nodes can pull it."
+        )
+    return EverstepError(
+        f"`pulumi {verb}` of stack {workspace.stack} failed",
+        f"{details}\n\nThe complete output is in {output}. Resources created so far are kept: fix the "
+        f"cause and run the same command again.",
+    )
+
+
+def images_not_pulled(text: str) -> list[str]:
+    """Return the images that pods cannot pull, as the kubelet names them in the engine's diagnostics."""
+    lines = [line for line in text.splitlines() if _NOT_PULLED.search(line)]
+    images = [image for line in lines for image in _IMAGE.findall(line)]
+    return list(dict.fromkeys(images))

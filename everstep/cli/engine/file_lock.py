@@ -1,0 +1,40 @@
+"""A lock for one process at a time, which a killed process releases.
+
+It is a kernel lock on an open file, not the existence of the file, so it ends with the process that holds it.
+The file names the holder for the next process.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from everstep.errors import EverstepError
+
+
+@contextmanager
+def exclusive_lock(path: Path, what: str, fix: str) -> Iterator[None]:
+    """Acquire the lock at `path` and release it at the end of the block.
+
+    Args:
+        path: lock file.
+        what: the command that the holder runs, for the error.
+        fix: advice for the user while another process holds the lock.
+
+    Raises:
+        EverstepError: another process holds the lock; names the process and since when.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise EverstepError(f"{what} is already running: {file.read().strip()}", fix) from None
+        file.truncate(0)
+        now = datetime.now().astimezone().strftime("%H:%M:%S")
+        file.write(f"process {os.getpid()} since {now}\n")
+        file.flush()
+        yield

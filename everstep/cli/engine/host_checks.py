@@ -1,0 +1,139 @@
+"""Checks that this machine can run the twin, before anything is started.
+
+Each check is a function that returns a `HostCheck`. `everstep doctor` prints all of them; `everstep up` stops
+if a fatal one fails. Checks change nothing.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep.errors import EverstepError
+
+MIN_DISK_GIB = 8
+"""Images, their unpacked layers and the data set, with space for a build."""
+
+MIN_MEMORY_GIB = 6
+"""Control plane and four machines 1.5 GiB, three workers about 1 GiB each, and a reserve."""
+
+OWN_CLUSTER = (
+    "Or train on a cluster of your own: name its kubeconfig in the stack file,\n"
+    "  everstep:cluster: {kind: existing, kubeconfig: ~/.kube/config}"
+)
+
+
+@dataclass(frozen=True)
+class HostCheck:
+    """The result of one check.
+
+    Attributes:
+        name: the checked property.
+        passed: True if it is as required, or `up` will make it so.
+        observed: the observed value.
+        fix: the action that corrects it, or the command that does so.
+        fatal: True if `up` stops if the check does not pass.
+        pending: True if it does not exist yet and is made later.
+    """
+
+    name: str
+    passed: bool
+    observed: str
+    fix: str = ""
+    fatal: bool = True
+    pending: bool = False
+
+
+def run_checks(state: Path) -> list[HostCheck]:
+    """Return all checks of this machine for a twin with this state folder."""
+    as_root = root()
+    with_root = [namespaces()] if as_root.passed else []  # other users cannot create namespaces
+    return [system(), as_root, *with_root, control_groups(), disk(state), memory()]
+
+
+def may_install(checks: Iterable[HostCheck]) -> bool:
+    """Return whether Debian packages can be installed: by root, and with apt."""
+    is_root = any(check.name == "root" and check.passed for check in checks)
+    return is_root and shutil.which("apt-get") is not None
+
+
+def system() -> HostCheck:
+    """Check for Linux: the twin consists of Linux namespaces."""
+    name = platform.system()
+    return HostCheck("Linux", name == "Linux", f"{name} {platform.release()}", OWN_CLUSTER)
+
+
+def root() -> HostCheck:
+    """Check for root, which network and mount namespaces need."""
+    uid = os.geteuid()
+    return HostCheck(
+        "root", uid == 0, f"uid {uid}", f"Run it as root, or with sudo.\n{OWN_CLUSTER}"
+    )
+
+
+def namespaces() -> HostCheck:
+    """Check that the kernel allows the namespaces of a machine."""
+    command = ["unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "true"]
+    name = "namespaces"
+    fix = (
+        "In a container, start it with --privileged (or CAP_SYS_ADMIN and CAP_NET_ADMIN).\n"
+        + OWN_CLUSTER
+    )
+    if shutil.which("unshare") is None:
+        return HostCheck(
+            name, passed=False, observed="no unshare", fix="apt-get install util-linux"
+        )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    observed = "net mount pid ipc uts" if not done.returncode else done.stderr.strip()
+    return HostCheck(name, done.returncode == 0, observed, fix)
+
+
+def control_groups() -> HostCheck:
+    """Check that control groups are mounted, version 1 or 2."""
+    mounted = Path("/sys/fs/cgroup")
+    if (mounted / "cgroup.controllers").exists():
+        return HostCheck("cgroups", passed=True, observed="version 2")
+    v1 = (mounted / "memory").is_dir() and (mounted / "pids").is_dir()
+    fix = "Mount the control groups: /sys/fs/cgroup has none."
+    return HostCheck("cgroups", v1, "version 1" if v1 else "none", fix)
+
+
+def disk(folder: Path) -> HostCheck:
+    """Check the free disk space at the state folder."""
+    there = next(path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
+    free = shutil.disk_usage(there).free / 2**30
+    fix = f"Free {MIN_DISK_GIB} GiB there, or set EVERSTEP_STATE to a folder on a larger disk."
+    return HostCheck(
+        "disk", free >= MIN_DISK_GIB, f"{free:.0f} GiB free in {there}", fix, fatal=False
+    )
+
+
+def memory() -> HostCheck:
+    """Check the memory that is available without swapping."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return HostCheck("memory", passed=True, observed="unknown", fatal=False)
+    free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) / 2**20
+    fix = f"The local stack needs {MIN_MEMORY_GIB} GiB: lower job.replicas, or stop other work."
+    return HostCheck(
+        "memory", free >= MIN_MEMORY_GIB, f"{free:.0f} GiB available", fix, fatal=False
+    )
+
+
+def require_fit(checks: Iterable[HostCheck]) -> list[HostCheck]:
+    """Raise an error for failed fatal checks; return the other failed checks.
+
+    Raises:
+        EverstepError: a fatal check failed; all that failed are named at once.
+    """
+    bad = [check for check in checks if not check.passed]
+    fatal = [check for check in bad if check.fatal]
+    if fatal:
+        named = "; ".join(f"{check.name} ({check.observed})" for check in fatal)
+        fixes = dict.fromkeys(line for check in fatal for line in check.fix.splitlines())
+        raise EverstepError(f"the local stack needs {named}", "\n".join(fixes))
+    return bad

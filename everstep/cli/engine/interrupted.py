@@ -1,0 +1,37 @@
+"""Resume an update that was killed while it created objects of a cluster.
+
+The engine records in the state which resources it is creating. After a kill such an object may
+exist without being in the state, and Pulumi's kubernetes provider refuses to create it again.
+"""
+
+import json
+from pathlib import Path
+
+CREATING = "creating"
+KUBERNETES = "kubernetes:"
+TAKEOVER = {
+    "PULUMI_K8S_UPSERT_EXISTING_OBJECTS": "true",
+    "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",  # each attempt has a field manager of its own
+}
+"""The provider's options that make it update an object instead of creating it."""
+
+
+def takeover_variables(state_file: Path) -> dict[str, str]:
+    """Return variables with which an update takes over objects that a killed one was creating.
+
+    Args:
+        state_file: the stack's state, in the backend's form.
+
+    Returns:
+        No variables if no such objects are recorded: any other object that exists is refused.
+    """
+    try:
+        checkpoint = json.loads(state_file.read_text())["checkpoint"].get("latest") or {}
+    except (OSError, ValueError, KeyError):
+        return {}
+    interrupted = any(
+        operation.get("type") == CREATING
+        and operation.get("resource", {}).get("type", "").startswith(KUBERNETES)
+        for operation in checkpoint.get("pending_operations") or ()
+    )
+    return dict(TAKEOVER) if interrupted else {}

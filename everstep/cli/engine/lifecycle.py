@@ -1,0 +1,164 @@
+"""The phases of bringing a stack up and taking it down, in order.
+
+Every phase starts from what exists, so the next command repairs what an interrupted one left.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudtwin.facade import TwinError
+
+from everstep.cli.console import say, warn
+from everstep.cli.engine import (
+    cloud_twin,
+    host_checks,
+    image_check,
+    partial_update,
+    prerequisites,
+    stand_ins,
+)
+from everstep.cli.engine.context import StackContext
+from everstep.cli.engine.driver import Engine, state_file
+from everstep.cli.engine.stack_locks import release_dead_locks
+from everstep.cli.engine.target import Target
+from everstep.cli.twin_settings import gpu_machine, system_machine
+from everstep.errors import EverstepError
+from everstep.progress import Progress
+
+if TYPE_CHECKING:
+    from cloudtwin.facade import MachineSpec
+
+
+def check_machine(context: StackContext) -> None:
+    """Check that this machine can run the stack, before anything is written.
+
+    Raises:
+        EverstepError: the stack runs on the twin, and the twin cannot run here.
+    """
+    if context.on_twin:
+        checks = host_checks.run_checks(context.workspace.state)
+        for warning in host_checks.require_fit(checks):
+            warn(f"{warning.name}: {warning.observed}. {warning.fix}")
+
+
+def bring_up(context: StackContext, progress: Progress, policy_packs: Sequence[str] = ()) -> Engine:
+    """Bring up the machines, if they are the twin's, and then the stack."""
+    if context.target is Target.TWIN:
+        bring_up_twin(context, progress)
+    elif context.target is Target.TWIN_CLOUD:
+        cloud_twin.prepare(context, progress)
+    elif context.target is Target.OWN_CLUSTER:
+        with progress.step("Connecting to the cluster") as step:
+            step.note(context.connect().version())
+    engine = context.engine(progress, policy_packs)
+    for lock in release_dead_locks(engine):
+        say(f"   released Pulumi's lock of process {lock.pid}, which was killed")
+    counts = engine.up(progress)
+    say(f"   {counts.describe()}", style="bright_black")
+    _check_images(context, progress)
+    return engine
+
+
+def _check_images(context: StackContext, progress: Progress) -> None:
+    """Check that nodes can pull the images that Pulumi does not wait for; warn without access to the cluster."""
+    try:
+        client = context.connect()
+    except EverstepError as error:
+        warn(f"the images of programs on nodes were not checked: {error.what}")
+        return
+    image_check.check_images(client, context.workspace.stack, progress)
+
+
+def bring_up_part(context: StackContext, part: str, progress: Progress) -> str:
+    """Bring up the registry of a stack before everything else; return its address.
+
+    Raises:
+        EverstepError: the stack declares none, or the update fails.
+    """
+    if context.target is Target.TWIN_CLOUD:
+        cloud_twin.start(context, progress)
+    engine = context.engine(progress)
+    counts = partial_update.bring_up_part(engine, part, progress)
+    say(f"   {counts.describe()}", style="bright_black")
+    return str(engine.outputs().get(part, ""))
+
+
+def bring_up_twin(context: StackContext, progress: Progress) -> None:
+    """Build what is missing and start the twin's machines."""
+    available = prerequisites.build(progress)
+    stand_ins.require_images(stand_ins.images_used(context.config), available)
+    context.twin().up(machines(context.config.job.max_replicas), progress)
+
+
+def machines(workers: int) -> "list[MachineSpec]":
+    """Return the machines of the local cluster: one system machine, and one GPU machine for each worker."""
+    gpus = (gpu_machine(f"gpu-{index}") for index in range(workers))
+    return [system_machine("system-0"), *gpus]
+
+
+def take_down(context: StackContext, progress: Progress) -> None:
+    """Destroy the stack, then the twin under it; afterwards nothing of either is left.
+
+    Raises:
+        EverstepError: something is protected, so nothing was changed; or, outside the twin, something could not
+            be destroyed. On the twin that is only a warning, since its machines are removed anyway.
+    """
+    remaining: list[str] = []
+    if state_file(context.workspace).exists() or context.target is Target.CLOUD:
+        destroyed = _destroy(context, progress)
+        if destroyed and context.target is Target.TWIN_CLOUD:
+            remaining = cloud_twin.remaining_resources(context)
+    if context.on_twin:
+        context.twin().down(progress)
+    shutil.rmtree(context.workspace.home, ignore_errors=True)
+    if remaining:
+        raise EverstepError(
+            "the stack is destroyed, but in a real cloud these resources would remain and cost money:",
+            "\n".join(
+                [*remaining, "The twin removed them. This is a bug of the program: report it."]
+            ),
+        )
+
+
+def _destroy(context: StackContext, progress: Progress) -> bool:
+    """Destroy the stack; return whether everything was destroyed."""
+    engine = context.engine(progress)
+    release_dead_locks(engine)
+    _refuse_protected(engine)
+    try:
+        if context.on_twin:
+            context.connect().version()
+        counts = engine.destroy(progress)
+        say(f"   {counts.describe()}", style="bright_black")
+    except (EverstepError, TwinError) as error:
+        if not context.on_twin:
+            raise
+        warn(f"{error.what}; its machines are removed anyway, so its state is removed instead")
+        engine.remove_stack()
+        return False
+    engine.remove_stack()
+    return True
+
+
+def _refuse_protected(engine: Engine) -> None:
+    """Raise an error for a protected stack; Pulumi would first destroy all that is not protected."""
+    if not (names := engine.protected_resources()):
+        return
+    stack = engine.workspace.stack
+    raise EverstepError(
+        f"the stack {stack} is protected; nothing was destroyed: {', '.join(names)}",
+        f"To destroy it anyway: set everstep:protect to false in {engine.workspace.stack_file} (and "
+        f"environment in everstep:tags to a value other than prod, which requires protection), "
+        "run `everstep up`, then `everstep down`.",
+    )
+
+
+def describe_run(folder: Path) -> str | None:
+    """Return what a run's folder contains, for the user; None if it does not exist."""
+    if not folder.is_dir():
+        return None
+    checkpoints = len(list(folder.glob("checkpoints/step-*")))
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
+    return f"{checkpoints} checkpoints and the journal, {size:.0f} MiB"

@@ -1,0 +1,88 @@
+"""Parts of a stack that can be brought up before the rest: `everstep up --target registry`.
+
+Pulumi's own `--target` takes no resource without its parents, its provider and its dependencies; here they follow from
+a preview.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from everstep.cli.engine.driver import Engine
+from everstep.cli.engine.events import ResourceCounts
+from everstep.errors import EverstepError
+from everstep.progress import Progress
+from everstep.spelling import unknown_name
+
+VARIABLE = "EVERSTEP_PART"
+"""With it the program declares only a part: the providers of the rest would need resources that are not targets."""
+
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "registry": (
+        "aws:ecr/repository:Repository",
+        "aws:ecr/lifecyclePolicy:LifecyclePolicy",
+        "azure-native:containerregistry:Registry",
+    ),
+}
+"""Part of a stack -> types of its resources."""
+
+
+def check_part(part: str) -> None:
+    """Check the name of a part.
+
+    Raises:
+        EverstepError: there is no such part; with the known ones.
+    """
+    if part not in PARTS:
+        raise unknown_name("part of a stack", part, PARTS)
+
+
+def bring_up_part(engine: Engine, part: str, progress: Progress) -> ResourceCounts:
+    """Bring up a part of a stack and nothing else; what exists already stays.
+
+    Raises:
+        EverstepError: the stack declares no such part, or the update fails.
+    """
+    environment = {**engine.environment, VARIABLE: part}
+    limited = replace(engine, environment=environment)
+    return limited.up(progress, targets_of(limited, part, progress))
+
+
+def targets_of(engine: Engine, part: str, progress: Progress) -> list[str]:
+    """Return the URNs of a part's resources and of all that they need.
+
+    Raises:
+        EverstepError: the stack declares no such part, or its preview fails.
+    """
+    with progress.step(f"Reading what the {part} of stack {engine.workspace.stack} needs"):
+        plan = json.loads(engine.output_of("preview", "--json", "--suppress-progress"))
+    states = [step.get("newState") or {} for step in plan.get("steps", ())]
+    found = closure([state for state in states if state.get("urn")], PARTS[part])
+    if not found:
+        raise EverstepError(
+            f"stack {engine.workspace.stack} declares no {part}",
+            f"Set everstep:{part}.kind in {engine.workspace.stack_file} to ecr or acr.",
+        )
+    return found
+
+
+def closure(states: Sequence[Mapping[str, Any]], types: Sequence[str]) -> list[str]:
+    """Return the URNs of all resources of these types, their parents, providers and dependencies.
+
+    Args:
+        states: resources as in Pulumi's state.
+        types: type tokens.
+    """
+    by_urn = {str(state["urn"]): state for state in states}
+    waiting = [urn for urn, state in by_urn.items() if state.get("type") in types]
+    found: dict[str, None] = {}
+    while waiting:
+        urn = waiting.pop()
+        if urn in found or urn not in by_urn:
+            continue
+        found[urn] = None
+        state = by_urn[urn]
+        provider = str(state.get("provider", "")).rpartition("::")[0]  # without its id
+        waiting += [str(state.get("parent", "")), provider, *state.get("dependencies", ())]
+    return sorted(found)

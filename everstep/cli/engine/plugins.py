@@ -1,0 +1,195 @@
+"""Requirements of the engine on this machine for a cloud: the twin's, or the real one.
+
+For a cloud of the twin: its providers in the engine's home, and replacements of the programs with which a
+kubeconfig of that cloud gets a token, first on the engine's PATH. For a real cloud: everything official;
+all that is missing is reported at once, before the engine fails on the first one.
+"""
+
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep.cli.engine.workspace import Workspace
+from everstep.errors import EverstepError
+from everstep.files import write_atomically
+from everstep.resources import in_clone
+
+BACKEND_VARIABLES = ("PULUMI_HOME", "PULUMI_BACKEND_URL")
+"""Variables with which users choose home and backend of their own Pulumi."""
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Requirements of one cloud on the machine that runs Pulumi.
+
+    Attributes:
+        name: name for the user.
+        package: the module of its Pulumi SDK.
+        extra: extra of the distribution `everstep`, and make target, that installs it.
+        token_program: program that a kubeconfig of this cloud runs to get a token.
+        credentials: environment variables or files in the home folder that may contain credentials.
+    """
+
+    name: str
+    package: str
+    extra: str
+    token_program: str
+    credentials: tuple[str, ...]
+
+
+CLOUDS = {
+    "aws": Cloud(
+        "AWS",
+        "pulumi_aws",
+        "aws",
+        "aws",
+        ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ROLE_ARN", "~/.aws/config", "~/.aws/credentials"),
+    ),
+    "azure-native": Cloud(
+        "Azure",
+        "pulumi_azure_native",
+        "azure",
+        "kubelogin",
+        ("ARM_CLIENT_ID", "ARM_USE_OIDC", "ARM_USE_MSI", "~/.azure/azureProfile.json"),
+    ),
+}
+"""Clouds by the name of Pulumi's provider."""
+
+
+# --- the twin's clouds --------------------------------------------------------------------------
+
+
+def twin_clouds(workspace: Workspace, kubeconfig: Path, clouds: Sequence[str]) -> dict[str, str]:
+    """Install the twin's providers, and return the environment variables for the engine.
+
+    Args:
+        workspace: workspace of the stack.
+        kubeconfig: path of the twin's administrator kubeconfig, which may not exist yet.
+        clouds: names of Pulumi's providers.
+
+    Raises:
+        EverstepError: the SDK of a cloud is not installed.
+    """
+    from cloudtwin.facade import install_provider
+
+    programs = workspace.engine / "programs"
+    for name in clouds:
+        require_sdk(name)
+        install_provider(workspace.engine / "home", name)
+        _write_token_program(programs / CLOUDS[name].token_program, kubeconfig)
+    return {
+        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "CLOUDTWIN_NAME": workspace.twin,
+        "CLOUDTWIN_STATE": str(workspace.state.parent),
+    }
+
+
+def _write_token_program(path: Path, kubeconfig: Path) -> None:
+    """Write the replacement of a cloud's token program."""
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "everstep.cli.engine.token_program",
+        path.name,
+        str(kubeconfig),
+    ]
+    write_atomically(path, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', 0o700)
+
+
+# --- a real cloud -------------------------------------------------------------------------------
+
+
+def real_clouds(clouds: Sequence[str]) -> tuple[Path, dict[str, str]]:
+    """Return the official engine and its environment variables for real clouds.
+
+    It uses the user's own Pulumi home, with official plugins, and the backend of PULUMI_BACKEND_URL if that
+    is set.
+
+    Raises:
+        EverstepError: something is missing; everything missing is named at once.
+    """
+    program = shutil.which("pulumi")
+    lacking = [line for name in clouds for line in missing(CLOUDS[name])]
+    if program is None or lacking:
+        named = " and ".join(CLOUDS[name].name for name in clouds)
+        raise EverstepError(
+            f"{named} cannot be reached from here yet",
+            "\n".join([*dict.fromkeys(lacking), "Or try the stack without an account: --twin"]),
+        )
+    search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    own = {name: os.environ[name] for name in BACKEND_VARIABLES if name in os.environ}
+    return Path(program), {"PULUMI_HOME": str(Path.home() / ".pulumi"), **own, "PATH": search}
+
+
+def missing(cloud: Cloud) -> list[str]:
+    """Return what this machine lacks for a cloud, one line each with the fix."""
+    return [
+        *_missing_engine(),
+        *_missing_sdk(cloud),
+        *_missing_credentials(cloud),
+        *_missing_token_program(cloud),
+    ]
+
+
+def _missing_engine() -> list[str]:
+    program = shutil.which("pulumi")
+    if program is None:
+        return ["Pulumi: not on PATH. Install the official one, which brings its own plugins."]
+    host = Path(program).resolve().parent / "pulumi-language-python"
+    if host.exists() or shutil.which(host.name):
+        return []
+    return [f"pulumi-language-python: not next to {program}. The official distribution has it."]
+
+
+def has_sdk(cloud: Cloud) -> bool:
+    """Return whether the cloud's SDK is installed, without importing it, which takes seconds."""
+    return importlib.util.find_spec(cloud.package) is not None
+
+
+def install_command(cloud: Cloud) -> str:
+    """Return the command that installs the cloud's SDK, in a clone or for installed wheels."""
+    if in_clone():
+        return f"`make {cloud.extra}`"
+    return f"`pip install 'everstep[{cloud.extra}]'`"
+
+
+def _missing_sdk(cloud: Cloud) -> list[str]:
+    if has_sdk(cloud):
+        return []
+    return [f"{cloud.package}: not installed. {install_command(cloud)} installs it."]
+
+
+def _missing_credentials(cloud: Cloud) -> list[str]:
+    if any(_exists(source) for source in cloud.credentials):
+        return []
+    named = ", ".join(cloud.credentials)
+    return [f"credentials for {cloud.name}: none found (looked at {named})."]
+
+
+def _exists(source: str) -> bool:
+    if source.startswith("~"):
+        return Path(source).expanduser().exists()
+    return bool(os.environ.get(source))
+
+
+def _missing_token_program(cloud: Cloud) -> list[str]:
+    if shutil.which(cloud.token_program):
+        return []
+    return [f"{cloud.token_program}: not on PATH. Kubernetes gets tokens from it."]
+
+
+def require_sdk(cloud: str) -> None:
+    """Check that a cloud's SDK is installed.
+
+    Raises:
+        EverstepError: it is not installed; with the command that installs it.
+    """
+    if lacking := _missing_sdk(CLOUDS[cloud]):
+        what, _, fix = lacking[0].partition(". ")
+        raise EverstepError(f"this stack needs {what}", fix)

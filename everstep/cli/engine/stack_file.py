@@ -1,0 +1,150 @@
+"""Stack files: reading, checking, and the copy that the engine works with.
+
+Pulumi writes an encryption salt into the stack file that it is given. The salt belongs to the state, not to
+the project, and using a project must not modify it. So the engine gets a copy of the stack file, which is
+written again for every command and is kept next to the state.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from everstep.cli.engine.workspace import Workspace, stack_names
+from everstep.errors import EverstepError
+from everstep.files import write_atomically
+from everstep.spelling import unknown_name
+
+if TYPE_CHECKING:
+    from components.config import StackConfig
+
+PREFIX = "everstep:"
+"""Prefix of Everstep's keys in a stack file."""
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """A safe loader that refuses a mapping with one key twice, of which YAML would keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002  as in the base class
+        """Return a mapping.
+
+        Raises:
+            MarkedYAMLError: a key occurs twice.
+        """
+        lines: dict[Any, int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag.endswith(":merge"):
+                continue
+            name, line = key.value, key.start_mark.line + 1
+            if name in lines:
+                problem = f"the key {name!r} occurs already in line {lines[name]}"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            lines[name] = line
+        return super().construct_mapping(node, deep=deep)
+
+
+def read_stack_file(path: Path) -> Mapping[str, Any]:
+    """Return the content of a stack file.
+
+    Raises:
+        EverstepError: it is not readable, not YAML (with line and column) or not a mapping.
+    """
+    try:
+        content = yaml.load(path.read_text(), Loader=_UniqueKeyLoader)  # noqa: S506  a SafeLoader
+    except yaml.YAMLError as error:
+        raise EverstepError(f"{path} is not YAML: {_location(error)}", _fix(error)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise EverstepError(f"{path} cannot be read: {error}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("config", {}), dict):
+        raise EverstepError(
+            f"{path} is not a stack configuration",
+            "It must be a mapping with the key `config:`, as in stacks/Pulumi.local.yaml.",
+        )
+    return content
+
+
+def _location(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or "it cannot be parsed"
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)
+
+
+def _fix(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    snippet = mark.get_snippet() if mark else None
+    return f"{snippet}\nCorrect that line; nothing was changed." if snippet else "Correct the file."
+
+
+def read_config(workspace: Workspace) -> "StackConfig":
+    """Return the stack's typed configuration, checked by the rules of the program.
+
+    Raises:
+        EverstepError: the stack does not exist (with similar names), its file is not YAML, or it
+            breaks rules; all faults are reported at once.
+    """
+    if not workspace.stack_file.is_file():
+        raise unknown_name("stack", workspace.stack, stack_names(workspace.project))
+    _make_program_importable(workspace)
+    from components.config import from_mapping
+    from components.config.faults import ConfigurationError
+
+    content = read_stack_file(workspace.stack_file)
+    config = {
+        str(key).removeprefix(PREFIX): value
+        for key, value in (content.get("config") or {}).items()
+        if str(key).startswith(PREFIX)
+    }
+    config |= {name: json.loads(section) for name, section in workspace.overrides}
+    try:
+        return from_mapping(config)
+    except ConfigurationError as error:
+        what, _, faults = str(error).partition("\n")
+        raise EverstepError(f"{workspace.stack_file}: {what}", faults) from None
+
+
+def default_config(workspace: Workspace) -> "StackConfig":
+    """Return the configuration of an empty stack file."""
+    _make_program_importable(workspace)
+    from components.config import from_mapping
+
+    return from_mapping({})
+
+
+def _make_program_importable(workspace: Workspace) -> None:
+    """Put a clone on the import path; `components` of an installed wheel is on it already."""
+    if str(workspace.project) not in sys.path:
+        sys.path.insert(0, str(workspace.project))
+
+
+def copy_path(workspace: Workspace) -> Path:
+    """Return the path of the engine's copy of the stack file."""
+    return workspace.engine / f"Pulumi.{workspace.stack}.yaml"
+
+
+def copy_stack_file(workspace: Workspace, salt: str | None, *, allow_invalid: bool = False) -> Path:
+    """Write the engine's copy of the stack file, and return its path.
+
+    Args:
+        workspace: the stack.
+        salt: the state's encryption salt, added unless the stack file has its own.
+        allow_invalid: use an empty configuration in place of a stack file that cannot be read. To destroy,
+            the engine needs the state and no configuration.
+    """
+    try:
+        content, text = read_stack_file(workspace.stack_file), workspace.stack_file.read_text()
+    except EverstepError:
+        if not allow_invalid:
+            raise
+        content, text = {}, "config: {}"
+    if workspace.overrides and content:
+        sections = {PREFIX + name: json.loads(value) for name, value in workspace.overrides}
+        changed = {**content, "config": {**(content.get("config") or {}), **sections}}
+        text = yaml.safe_dump(changed, sort_keys=False)
+    if salt and not content.get("encryptionsalt"):
+        text = f"{text.rstrip()}\nencryptionsalt: {salt}\n"
+    copy = copy_path(workspace)
+    write_atomically(copy, text)
+    return copy

@@ -1,0 +1,62 @@
+"""The locks that Pulumi takes on a stack: who holds them, and the release of those left by killed processes."""
+
+import json
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep.cli.engine.driver import Engine
+from everstep.cli.engine.workspace import Workspace
+from everstep.errors import EverstepError
+
+
+@dataclass(frozen=True)
+class StackLock:
+    """A lock that an engine holds on the stack, or held when it was killed."""
+
+    path: Path
+    pid: int
+    host: str
+
+    @property
+    def holder_is_alive(self) -> bool:
+        """True if the process that took the lock may still run; unknown, so True, on another host."""
+        if self.host and self.host != socket.gethostname():
+            return True
+        return Path(f"/proc/{self.pid}").exists() if Path("/proc/self").exists() else True
+
+
+def stack_locks(workspace: Workspace) -> list[StackLock]:
+    """Return the locks on the stack."""
+    folder = workspace.engine / "state" / ".pulumi" / "locks"
+    return [
+        lock
+        for path in sorted(folder.rglob(f"{workspace.stack}/*.json"))
+        if (lock := _read_lock(path)) is not None
+    ]
+
+
+def _read_lock(path: Path) -> StackLock | None:
+    try:
+        content = json.loads(path.read_text())
+        return StackLock(path, int(content["pid"]), str(content.get("hostname", "")))
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def release_dead_locks(engine: Engine) -> list[StackLock]:
+    """Run `pulumi cancel` if the process that held the lock has ended; return the released locks.
+
+    Raises:
+        EverstepError: a process that still runs holds the lock.
+    """
+    locks = stack_locks(engine.workspace)
+    for lock in locks:
+        if lock.holder_is_alive:
+            raise EverstepError(
+                f"process {lock.pid} is changing the stack {engine.workspace.stack}",
+                f"Wait until it is done, or stop it: `kill -INT {lock.pid}`; then run this again.",
+            )
+    if locks:
+        engine.run_on_state("cancel", "--yes", engine.workspace.stack)
+    return locks

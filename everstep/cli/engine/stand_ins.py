@@ -1,0 +1,175 @@
+"""The images that a stack uses, and where the machines of the twin get them from.
+
+Images of others, such as a GPU driver's plugin, have no hardware on the twin: local images replace them, by an alias.
+Everstep's own images are pulled from the twin's registry, which has those that a release publishes, and those that
+`everstep images push` has pushed.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from everstep.catalog import image_reference, names
+from everstep.errors import EverstepError
+from everstep.spelling import similar_names
+
+if TYPE_CHECKING:
+    from components.config import StackConfig
+
+LOCAL_PREFIX = "localhost/everstep"
+TWIN_PREFIX = "localhost/cloudtwin"
+TWIN_IMAGES = frozenset({"gpu-plugin", "gpu-metrics", "autoscaler"})
+"""Local images that come with the twin."""
+
+
+@dataclass(frozen=True)
+class ImageUse:
+    """An image that a stack file names or uses by default.
+
+    Attributes:
+        key: its key in the stack file, without `everstep:`.
+        reference: its reference.
+        stand_in_name: name of the local image that replaces it on the twin, or that it is a copy of.
+        own: True for an image of Everstep's, which nodes pull from a registry on the twin too.
+    """
+
+    key: str
+    reference: str
+    stand_in_name: str
+    own: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """True for an image that only the twin builds."""
+        return self.reference.startswith((f"{LOCAL_PREFIX}/", f"{TWIN_PREFIX}/"))
+
+    @property
+    def is_released(self) -> bool:
+        """True for an image of Everstep's under the name by which a release publishes it."""
+        released = names.RELEASED_IMAGE.format(self.stand_in_name)
+        return self.own and image_reference.is_same(self.reference, released)
+
+    @property
+    def stand_in(self) -> str:
+        """Reference of the local image that replaces it."""
+        return local_reference(self.stand_in_name)
+
+
+def local_reference(name: str) -> str:
+    """Return the reference of an image that the twin builds."""
+    return f"{TWIN_PREFIX if name in TWIN_IMAGES else LOCAL_PREFIX}/{name}:local"
+
+
+def images_used(config: "StackConfig") -> list[ImageUse]:
+    """Return every image that pods of the stack use."""
+    platform, cluster = config.platform, config.cluster
+    controller = config.controller.image or local_reference("controller")
+    images = [
+        ImageUse("job.image", config.job.image, "trainer", own=True),
+        ImageUse("data.image", config.data.image or config.job.image, "trainer", own=True),
+        ImageUse("etcd.image", config.etcd.image, "etcd"),
+        ImageUse(
+            "controller.image", controller, "controller", own=config.controller.kind == "maintained"
+        ),
+    ]
+    if config.etcd.persistence == "memory" and config.etcd.members > 1:
+        rejoin = config.etcd.rejoin_image
+        images.append(ImageUse("etcd.rejoinImage", rejoin, "etcd-rejoin", own=True))
+    add_ons = (
+        ("spot", platform.spot, "spot"),
+        ("gpuPlugin", platform.gpu_plugin, "gpu-plugin"),
+        ("metrics", platform.metrics, "gpu-metrics"),
+    )
+    images += [
+        ImageUse(f"platform.{key}.image", add_on.image, stand_in, own=stand_in == "spot")
+        for key, add_on, stand_in in add_ons
+        if add_on.enabled
+    ]
+    if cluster.kind == "eks" and cluster.autoscaling.enabled:
+        image = cluster.autoscaling.image
+        images.append(ImageUse("cluster.autoscaling.image", image, "autoscaler"))
+    return images
+
+
+def user_images() -> frozenset[str]:
+    """Return the images in the archives that EVERSTEP_TWIN_IMAGES names.
+
+    Raises:
+        EverstepError: the variable does not name a folder of archives.
+    """
+    from cloudtwin.facade import user_images as images
+
+    return images()
+
+
+def config_overrides(config: "StackConfig", available: Collection[str]) -> dict[str, Any]:
+    """Return configuration sections that replace those of the stack file on a cloud of the twin.
+
+    The published controller runs only if its image is available; otherwise Everstep's own replaces it. An alias
+    is not enough: the two have different permissions and a different definition of the job.
+    """
+    controller = config.controller
+    if controller.kind == "upstream" and not is_available(controller.image or "", available):
+        return {"controller": {"kind": "maintained"}}
+    return {}
+
+
+def is_available(reference: str, available: Collection[str]) -> bool:
+    """Return True if machines have an image, under any name that means the same to containerd."""
+    return image_reference.canonical(reference) in map(image_reference.canonical, available)
+
+
+def image_aliases(used: Sequence[ImageUse], available: Collection[str]) -> dict[str, str]:
+    """Return local references by the published ones of others that they replace.
+
+    An image that is available under its own name, from an archive of the user's, is not replaced.
+    """
+    return {
+        image_reference.canonical(image.reference): image.stand_in
+        for image in used
+        if not image.own
+        and not image.is_local
+        and not is_available(image.reference, available)
+        and image.stand_in in available
+    }
+
+
+def images_to_pull(used: Sequence[ImageUse], available: Collection[str]) -> list[ImageUse]:
+    """Return Everstep's own images that machines have to pull, each reference once."""
+    pulled = [
+        image
+        for image in used
+        if image.own and not image.is_local and not is_available(image.reference, available)
+    ]
+    return list({image.reference: image for image in reversed(pulled)}.values())[::-1]
+
+
+def missing_images(used: Sequence[ImageUse], available: Collection[str]) -> list[ImageUse]:
+    """Return the images of others that are neither available nor replaced."""
+    known = {*available, *image_aliases(used, available)}
+    return [image for image in used if not image.own and not is_available(image.reference, known)]
+
+
+def require_images(used: Sequence[ImageUse], available: Collection[str]) -> None:
+    """Check that images are available under their own names.
+
+    Raises:
+        EverstepError: an image is missing, so that its pods would never start; with the key that names it and
+            similar names.
+    """
+    missing = [image for image in used if not is_available(image.reference, available)]
+    if not missing:
+        return
+    faults = ", ".join(
+        dict.fromkeys(f"{image.reference} (everstep:{image.key})" for image in missing)
+    )
+    close = sorted(
+        {name for image in missing for name in similar_names(image.reference, available)[:1]}
+    )
+    suggestion = f"Did you mean {' or '.join(close)}? " if close else ""
+    raise EverstepError(
+        f"the twin has no image {faults}",
+        f"{suggestion}There are: {', '.join(sorted(available))}.\n"
+        "Its machines reach no registry: provide an image of yours as an OCI archive in "
+        "EVERSTEP_TWIN_IMAGES.",
+    )

@@ -1,0 +1,123 @@
+"""The workspace of a command: the project's folder, the stack in it, the twin and its state."""
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+import everstep
+from everstep.errors import EverstepError
+from everstep.files import write_atomically
+
+DEFAULT_STACK = "local"
+PROJECT_FILE = "Pulumi.yaml"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """One stack of one project, and the location of its state.
+
+    Attributes:
+        project: folder with Pulumi.yaml.
+        stack: name of the stack.
+        twin: name of the twin.
+        state: folder of the twin; removed with the twin.
+        separate_state: folder of the stack's state outside the twin's folder. Set for a stack that does not
+            run on the twin, whose state must outlive the twin, and for a preview of a stack that does not
+            exist. None: the state is in the twin's folder.
+        twin_is_chosen: True if the user named the twin.
+        overrides: configuration sections, as JSON by name, that replace those of the stack file.
+    """
+
+    project: Path
+    stack: str
+    twin: str
+    state: Path
+    separate_state: Path | None = None
+    twin_is_chosen: bool = False
+    overrides: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def home(self) -> Path:
+        """Folder of everything that is stored for this stack."""
+        return self.separate_state or self.state
+
+    @property
+    def lock(self) -> Path:
+        """File that `up` and `down` lock while they work."""
+        return self.home / "up.lock"
+
+    @property
+    def stack_file(self) -> Path:
+        """Stack file that the user edits."""
+        return self.project / "stacks" / f"Pulumi.{self.stack}.yaml"
+
+    @property
+    def engine(self) -> Path:
+        """Folder of Pulumi: home, backend, passphrase, copies of stack files."""
+        return self.home / "pulumi"
+
+    @property
+    def events(self) -> Path:
+        """File with one line for each action on a machine."""
+        return self.state / "events.jsonl"
+
+
+def open_workspace(stack: str = DEFAULT_STACK) -> Workspace:
+    """Return the workspace of a stack of the nearest project; its stack file may be missing.
+
+    Raises:
+        EverstepError: there is no project here.
+    """
+    from cloudtwin.facade import DEFAULT_TWIN, state_directory
+
+    project = find_project(Path.cwd())
+    chosen = os.environ.get("EVERSTEP_TWIN")
+    name = chosen or DEFAULT_TWIN
+    return Workspace(project, stack, name, state_directory(name), twin_is_chosen=bool(chosen))
+
+
+def state_outside_twins(workspace: Workspace) -> Path:
+    """Return the folder for the stack's state next to the folder of twins."""
+    folder = workspace.state.parent
+    return folder.with_name(f"{folder.name}-stacks") / workspace.stack
+
+
+def find_project(start: Path) -> Path:
+    """Return the folder of the nearest Pulumi.yaml named everstep: here, above, or of this clone.
+
+    Raises:
+        EverstepError: there is none.
+    """
+    clone = Path(everstep.__file__).resolve().parent.parent
+    for folder in (start, *start.parents, clone):
+        if _is_project(folder / PROJECT_FILE):
+            return folder
+    raise EverstepError(
+        f"no Everstep project in {start} or above it",
+        "`everstep init DIR` writes one; run this in its folder, which holds Pulumi.yaml and stacks/.",
+    )
+
+
+def _is_project(path: Path) -> bool:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        return False
+    return isinstance(content, dict) and content.get("name") == "everstep"
+
+
+def stack_names(project: Path) -> list[str]:
+    """Return the names of the project's stacks."""
+    files = (project / "stacks").glob("Pulumi.*.yaml")
+    return sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in files)
+
+
+def passphrase_file(workspace: Workspace) -> Path:
+    """Return the file with the passphrase for secrets in the state; create it with a random one."""
+    path = workspace.engine / "passphrase"
+    if not path.exists():
+        write_atomically(path, secrets.token_urlsafe(32))
+    return path

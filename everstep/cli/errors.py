@@ -1,0 +1,99 @@
+"""Exit codes of commands, and their error messages, without a traceback unless requested.
+
+0    done
+1    an error that the user can fix, or a failed job: `error:` and the fix
+2    an invalid command line, reported by typer
+70   a bug of Everstep: one line, and a crash log for the report
+130  Ctrl-C
+"""
+
+import errno
+import os
+import platform
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cloudtwin.facade import TwinError
+from rich.markup import escape
+from rich.text import Text
+
+from everstep.cli.console import people
+from everstep.errors import EverstepError
+
+FAILED = 1
+BUG = 70  # EX_SOFTWARE of sysexits.h
+FIXES = {
+    errno.ENOSPC: "Free some space there and run the same command again: it continues where it stopped.",
+    errno.EDQUOT: "Your quota there is exhausted: free some space and run the same command again.",
+    errno.EACCES: "Permission denied: run it as root, or set EVERSTEP_STATE to a folder of yours.",
+    errno.EPERM: "Permission denied: run it as root, or set EVERSTEP_STATE to a folder of yours.",
+    errno.EROFS: "It is mounted read-only: set EVERSTEP_STATE to a writable folder.",
+}
+"""Errors of the operating system that only the user can fix."""
+
+INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+
+
+def run_guarded(action: Callable[[], None], *, debug: bool) -> int:
+    """Run an action, print its error if there is one, and return the exit code."""
+    try:
+        action()
+    except (EverstepError, TwinError) as error:
+        if debug:
+            people.print_exception()
+        show_error(error)
+        return FAILED
+    except KeyboardInterrupt:
+        people.print(Text("interrupted", style="yellow"))
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # otherwise Python prints an error at exit
+        return 0
+    except OSError as error:
+        if debug:
+            people.print_exception()
+        if error.errno not in FIXES:
+            show_bug(error)
+            return BUG
+        show_error(EverstepError(f"{error.filename or ''}: {error.strerror}", FIXES[error.errno]))
+        return FAILED
+    except Exception as error:  # the outermost frame: report a bug as one
+        if debug:
+            people.print_exception()
+        show_bug(error)
+        return BUG
+    return 0
+
+
+def show_error(error: EverstepError | TwinError) -> None:
+    """Print what is wrong, and the fix indented below it."""
+    people.print(f"[bold red]error:[/] {escape(error.what)}")
+    for line in error.fix.splitlines():
+        people.print(Text(f"  {line}"))
+
+
+def show_bug(error: Exception) -> None:
+    """Print that this is a bug of Everstep, and where the crash log is."""
+    log = write_crash_log(error)
+    people.print(
+        f"[bold red]bug:[/] {escape(type(error).__name__)}: {escape(str(error))}\n"
+        f"  This is a bug of Everstep, not of your input; please report it.\n"
+        f"  The traceback is in {log}; `everstep --debug ...` prints it."
+    )
+
+
+def write_crash_log(error: Exception) -> Path:
+    """Write the traceback to a file; of the arguments it contains only the command's name."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    handle, name = tempfile.mkstemp(prefix=f"everstep-crash-{stamp}-", suffix=".log")
+    with os.fdopen(handle, "w") as log:
+        log.write(f"everstep {' '.join(sys.argv[1:2])}\n{platform.platform()}\n")
+        log.write(f"Python {platform.python_version()}\n\n")
+        log.writelines(traceback.format_exception(error))
+    return Path(name)

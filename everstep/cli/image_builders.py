@@ -1,0 +1,142 @@
+"""The programs that build images and push them: podman, buildah or docker. Only their command lines differ."""
+
+import os
+import shutil
+import subprocess
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep.errors import EverstepError
+from everstep.progress import Step
+
+PLATFORM = "linux/amd64"  # of the GPU nodes; the CUDA base exists for it
+PROBE_SECONDS = 20
+SHOWN_LINES = 15
+KEPT_LINES = 200
+
+
+@dataclass(frozen=True)
+class ImageBuilder:
+    """A program that builds images from Dockerfiles and pushes them.
+
+    Attributes:
+        program: its name on PATH.
+        probe: arguments that succeed if it can build here.
+        build_options: further options of its `build`.
+        push_options: further options of its `push`.
+        plain_http: option of its `push` for a registry on this machine, which has no certificate.
+    """
+
+    program: str
+    probe: tuple[str, ...]
+    build_options: tuple[str, ...] = ()
+    push_options: tuple[str, ...] = ()
+    plain_http: tuple[str, ...] = ()
+
+    def works(self) -> bool:
+        """Return True if the program is installed and can build here."""
+        if shutil.which(self.program) is None:
+            return False
+        try:
+            done = subprocess.run(
+                [self.program, *self.probe], capture_output=True, timeout=PROBE_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
+    def build(self, context: Path, arguments: Mapping[str, str], tag: str, step: Step) -> None:
+        """Build the Dockerfile at the top of a folder under this tag.
+
+        Args:
+            context: the build context.
+            arguments: build arguments by name.
+            tag: complete name of the image.
+            step: receives the program's output.
+
+        Raises:
+            EverstepError: the build fails; with the end of the output.
+        """
+        given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+        options = [f"--platform={PLATFORM}", *self.build_options, *given, f"--tag={tag}"]
+        self._run(["build", *options, str(context)], f"build {tag}", step)
+
+    def push(self, tag: str, step: Step) -> None:
+        """Push an image to the registry in its name.
+
+        Raises:
+            EverstepError: the registry refuses; with the end of the output.
+        """
+        from cloudtwin.facade import is_this_machine
+
+        local = self.plain_http if is_this_machine(tag.partition("/")[0]) else ()
+        self._run(["push", *self.push_options, *local, tag], f"push {tag}", step)
+
+    def _run(self, arguments: Sequence[str], what: str, step: Step) -> None:
+        kept: deque[str] = deque(maxlen=KEPT_LINES)
+        with subprocess.Popen(
+            [self.program, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            # Buildah's default isolation needs a container runtime, and fails for root in a container.
+            env={"BUILDAH_ISOLATION": "chroot", **os.environ},
+        ) as process:
+            try:
+                for line in process.stdout or ():
+                    if line := line.strip():
+                        kept.append(line)
+                        step.note(line)
+            except BaseException:
+                process.terminate()
+                raise
+        if process.returncode:
+            raise _failure(self.program, what, list(kept))
+
+
+PLAIN_HTTP = ("--tls-verify=false",)
+BUILDERS: tuple[ImageBuilder, ...] = (
+    ImageBuilder("docker", ("info",)),
+    ImageBuilder("podman", ("info",), ("--timestamp=0",), ("--format=oci",), PLAIN_HTTP),
+    ImageBuilder(
+        "buildah", ("info",), ("--layers", "--timestamp=0"), ("--format=oci",), PLAIN_HTTP
+    ),
+)
+"""All builders, the preferred one first. `--timestamp`: equal contents give equal digests."""
+
+
+def find_builder(name: str = "") -> ImageBuilder:
+    """Return the builder with this name, or the first one that works here.
+
+    Raises:
+        EverstepError: there is none; with what to install.
+    """
+    candidates = [one for one in BUILDERS if not name or one.program == name]
+    if not candidates:
+        known = ", ".join(one.program for one in BUILDERS)
+        raise EverstepError(f"there is no builder named {name!r}", f"There are: {known}.")
+    found = next((one for one in candidates if one.works()), None)
+    if found is not None:
+        return found
+    tried = ", ".join(f"`{one.program} {' '.join(one.probe)}`" for one in candidates)
+    raise EverstepError(
+        f"images cannot be built here: {tried} failed",
+        "Install docker, podman or buildah, and start the daemon if it needs one "
+        "(Debian: apt-get install buildah).",
+    )
+
+
+def _failure(program: str, what: str, lines: Sequence[str]) -> EverstepError:
+    tail = "\n".join(f"  {line}" for line in lines[-SHOWN_LINES:])
+    text = "\n".join(lines).lower()
+    if "no space left" in text:
+        fix = "Free some space on the disk of the builder's storage (a CUDA base needs 15 GB)."
+    elif "unauthorized" in text or "denied" in text or "no basic auth" in text:
+        fix = f"Log in to that registry with `{program} login`, and run the same command again."
+    else:
+        fix = "Correct the cause and run the same command again: finished images are kept."
+    return EverstepError(f"{program} could not {what}:\n{tail}", fix)

@@ -1,0 +1,256 @@
+"""Client that reads nodes, pods and the ElasticJob of a cluster, without a cache.
+
+The package kubernetes takes a second to import, so it is imported on use. Every request has a timeout: a
+cluster that does not respond is reported within ten seconds.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everstep.catalog.names import (
+    ELASTICJOB_API_VERSION,
+    ELASTICJOB_PLURAL,
+    JOB_NAME_LABEL,
+    POOL_LABEL,
+    SYSTEM_NAMESPACE,
+)
+from everstep.catalog.names import JOB_NAMESPACE as NAMESPACE
+from everstep.errors import EverstepError
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+CONNECT_SECONDS, READ_SECONDS = 3, 5
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node of the cluster."""
+
+    name: str
+    pool: str
+    ready: bool
+    schedulable: bool
+    pods: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PodView:
+    """A pod in the namespace of the job.
+
+    Attributes:
+        waiting: reason for which no node can run it; empty if it has a node.
+    """
+
+    name: str
+    node: str
+    phase: str
+    ready: bool
+    labels: Mapping[str, str]
+    waiting: str = ""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition of the job."""
+
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """The cluster at one moment."""
+
+    version: str
+    nodes: tuple[NodeView, ...]
+    pods: tuple[PodView, ...]
+    conditions: tuple[Condition, ...]
+
+    def condition(self, kind: str) -> Condition | None:
+        """Return a condition of the job if it is true."""
+        return next((one for one in self.conditions if one.type == kind), None)
+
+
+class KubernetesClient:
+    """A client of one cluster."""
+
+    def __init__(self, client: "ApiClient") -> None:
+        self._client = client
+
+    @classmethod
+    def connect(cls, kubeconfig: Path | None, context: str | None = None) -> "KubernetesClient":
+        """Return a client for a kubeconfig; this sends no request.
+
+        Raises:
+            EverstepError: there is no kubeconfig, or it cannot be used.
+        """
+        from kubernetes import client, config
+
+        settings = client.Configuration()
+        settings.retries = False
+        try:
+            config.load_kube_config(  # type: ignore[no-untyped-call]  # kubernetes has no types
+                config_file=str(kubeconfig) if kubeconfig else None,
+                context=context,
+                client_configuration=settings,
+                persist_config=False,
+            )
+        except (config.ConfigException, OSError) as error:
+            raise EverstepError(
+                f"the kubeconfig {kubeconfig or '($KUBECONFIG)'} cannot be used: {error}",
+                "`everstep up` starts a local cluster; for one of your own set its kubeconfig in "
+                "the stack file, under everstep:cluster.",
+            ) from None
+        settings.retries = False
+        return cls(client.ApiClient(settings))
+
+    def view(self, job: str) -> ClusterView:
+        """Return nodes, pods and the job's conditions.
+
+        Raises:
+            EverstepError: the cluster does not respond.
+        """
+        pods = self._get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+        nodes = self._get("/api/v1/nodes")["items"]
+        version = self._get("/version")["gitVersion"]
+        views = tuple(pod_view(pod) for pod in pods)
+        return ClusterView(
+            version=str(version),
+            nodes=tuple(node_view(node, views) for node in nodes),
+            pods=views,
+            conditions=self.conditions(job),
+        )
+
+    def pods_of_system(self) -> list[dict[str, Any]]:
+        """Return the pods of the programs on nodes, such as the spot watcher."""
+        found = self._get(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods", missing={})
+        return list(found.get("items") or ())
+
+    def version(self) -> str:
+        """Return the version of Kubernetes, with the cheapest request.
+
+        Raises:
+            EverstepError: the cluster does not respond.
+        """
+        return str(self._get("/version")["gitVersion"])
+
+    def conditions(self, job: str) -> tuple[Condition, ...]:
+        """Return the conditions of the job that are true; empty if there is no such job."""
+        path = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{NAMESPACE}/{ELASTICJOB_PLURAL}/{job}"
+        found = self._get(path, missing={})
+        conditions = (found.get("status") or {}).get("conditions") or []
+        return tuple(
+            Condition(str(one["type"]), str(one.get("reason", "")), str(one.get("message", "")))
+            for one in conditions
+            if one.get("status") == "True"
+        )
+
+    def running_worker(self, job: str) -> str | None:
+        """Return the name of a running, ready worker; None if there is none."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={JOB_NAME_LABEL}%3D{job}"
+        pods = [pod_view(pod) for pod in self._get(path)["items"]]
+        return next((pod.name for pod in pods if pod.phase == "Running" and pod.ready), None)
+
+    def shell(self, pod: str, script: str) -> str:
+        """Run a shell script in a pod and return its standard output."""
+        from kubernetes import client
+        from kubernetes.stream import stream
+
+        return str(
+            stream(
+                client.CoreV1Api(self._client).connect_get_namespaced_pod_exec,
+                pod,
+                NAMESPACE,
+                command=["sh", "-c", script],
+                stdout=True,
+                stderr=False,
+                stdin=False,
+                tty=False,
+                _request_timeout=READ_SECONDS,
+            )
+        )
+
+    def _get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the JSON object at a path; `missing`, if given, where nothing is found."""
+        from urllib3.exceptions import HTTPError
+
+        request = self._client.param_serialize(
+            "GET",
+            path,
+            header_params={"Accept": "application/json"},
+            auth_settings=["BearerToken"],
+        )
+        try:
+            response = self._client.call_api(
+                *request, _request_timeout=(CONNECT_SECONDS, READ_SECONDS)
+            )
+            data = response.read()  # type: ignore[no-untyped-call]  # kubernetes has no types
+        except (HTTPError, OSError) as error:
+            raise unreachable(self._client.configuration.host, error) from None
+        if response.status == HTTPStatus.NOT_FOUND and missing is not None:
+            return missing
+        if response.status != HTTPStatus.OK:
+            raise EverstepError(
+                f"the API server refused GET {path}: {response.status} {response.reason}",
+                "Is the kubeconfig's user allowed to read there?",
+            )
+        value = json.loads(data)
+        return value if isinstance(value, dict) else {}
+
+
+def unreachable(host: str, error: Exception) -> EverstepError:
+    """Return the error for a cluster that does not respond."""
+    reason = str(getattr(error, "reason", None) or error).rsplit(": ", 1)[-1]
+    return EverstepError(
+        f"the cluster at {host} does not respond: {reason}",
+        "If it is the local one, `everstep up` starts it again.",
+    )
+
+
+def pod_view(pod: Mapping[str, Any]) -> PodView:
+    """Return a pod from the API's JSON."""
+    status = pod.get("status") or {}
+    ready = _is_true(status.get("conditions"), "Ready")
+    terminating = pod["metadata"].get("deletionTimestamp") is not None
+    return PodView(
+        name=str(pod["metadata"]["name"]),
+        node=str(pod["spec"].get("nodeName") or ""),
+        phase="Terminating" if terminating else str(status.get("phase", "Unknown")),
+        ready=ready and not terminating,
+        labels=pod["metadata"].get("labels") or {},
+        waiting=_why_unscheduled(status),
+    )
+
+
+def _why_unscheduled(status: Mapping[str, Any]) -> str:
+    """Return the scheduler's reason why no node can run a pod; empty if there is none."""
+    return next(
+        (
+            str(one.get("message") or one.get("reason", ""))
+            for one in status.get("conditions") or ()
+            if one.get("type") == "PodScheduled" and one.get("status") == "False"
+        ),
+        "",
+    )
+
+
+def node_view(node: Mapping[str, Any], pods: Sequence[PodView]) -> NodeView:
+    """Return a node from the API's JSON, with those of the pods that are on it."""
+    name = str(node["metadata"]["name"])
+    return NodeView(
+        name=name,
+        pool=str((node["metadata"].get("labels") or {}).get(POOL_LABEL, "")),
+        ready=_is_true((node.get("status") or {}).get("conditions"), "Ready"),
+        schedulable=not (node.get("spec") or {}).get("unschedulable", False),
+        pods=tuple(sorted(pod.name for pod in pods if pod.node == name)),
+    )
+
+
+def _is_true(conditions: Sequence[Mapping[str, Any]] | None, kind: str) -> bool:
+    return any(one["type"] == kind and one["status"] == "True" for one in conditions or ())

@@ -1,0 +1,100 @@
+"""Projects that `everstep init` writes: their files, and the next steps.
+
+The program and the stack files are those of Everstep's repository, so a project behaves like a clone of it.
+Components and manifests are not copied: they come from the installed distribution.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from everstep.errors import EverstepError
+from everstep.files import write_atomically
+from everstep.resources import data_path
+from everstep.spelling import unknown_name
+
+EXTRAS = {"aks": "azure", "eks": "aws"}
+"""Extra of the distribution that a stack needs, by the first word of the stack's name."""
+
+GITIGNORE = "__pycache__/\n.venv/\n"
+
+README = """# Elastic training on spot GPUs with Everstep
+
+* `__main__.py`: the Pulumi program, which declares the components of Everstep.
+* `stacks/`: one stack file for each environment. All keys: docs/configuration.md of Everstep.
+
+## Commands
+
+```
+{steps}
+```
+
+`everstep doctor` checks what is missing on this machine; `everstep --help` lists all commands. Stacks of a
+cloud also run on this machine, without an account: add `--twin`.
+"""
+
+
+def write_project(folder: Path, stacks: Sequence[str], *, force: bool) -> list[Path]:
+    """Write a project and return the paths of its files.
+
+    Args:
+        folder: folder of the project; created if needed.
+        stacks: names of stacks to include.
+        force: overwrite existing files.
+
+    Raises:
+        EverstepError: a stack does not exist, or a file exists and `force` is not set.
+    """
+    files = {folder / name: text for name, text in project_files(folder, stacks).items()}
+    existing = [str(path) for path in files if path.exists()]
+    if existing and not force:
+        raise EverstepError(
+            f"{folder} has files that would be overwritten: {', '.join(existing)}",
+            "Choose another folder, or overwrite them with --force.",
+        )
+    for path, text in files.items():
+        write_atomically(path, text, 0o644)
+    return list(files)
+
+
+def project_files(folder: Path, stacks: Sequence[str]) -> Mapping[str, str]:
+    """Return the texts of a project's files by path in the project.
+
+    Raises:
+        EverstepError: a stack does not exist.
+    """
+    known = known_stacks()
+    for stack in stacks:
+        if stack not in known:
+            raise unknown_name("stack", stack, known)
+    copied = ["Pulumi.yaml", "__main__.py", *(f"stacks/Pulumi.{name}.yaml" for name in stacks)]
+    return {
+        **{name: data_path(name).read_text() for name in copied},
+        "README.md": README.format(steps=next_steps(folder, stacks)),
+        ".gitignore": GITIGNORE,
+    }
+
+
+def known_stacks() -> list[str]:
+    """Return the names of the stacks that a project can include."""
+    files = data_path("stacks").glob("Pulumi.*.yaml")
+    return sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in files)
+
+
+def next_steps(folder: Path, stacks: Sequence[str]) -> str:
+    """Return the commands to run after `everstep init`, one per line."""
+    lines = [f"cd {folder}"]
+    for stack in stacks:
+        extra = EXTRAS.get(stack.partition("-")[0])
+        if extra is None:
+            lines += [
+                "everstep up      # trains on this machine",
+                "everstep down    # removes everything",
+            ]
+        else:
+            lines += [
+                f"pip install 'everstep[{extra}]'",
+                f"everstep preview --stack {stack} --twin    # on this machine, without an account",
+                f"everstep up --stack {stack}                # in your account",
+                f"everstep down --stack {stack}",
+            ]
+    return "\n".join(lines)

@@ -1,0 +1,196 @@
+"""Live view of a training until its job ends: drawn on a terminal, otherwise as lines.
+
+The files of the run show the training, the cluster shows the job. They are polled at different intervals. A
+cluster that does not respond for a while does not end the view, since its machines may be the ones that vanish.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cloudtwin.facade import TwinError
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from everstep.cli.console import people, say
+from everstep.cli.durations import clock
+from everstep.cli.kubernetes_client import Condition, KubernetesClient, PodView
+from everstep.cli.report import report as reports
+from everstep.cli.report.readers import RunReader
+from everstep.cli.report.report import Report
+from everstep.cli.report.run_record import RunRecord
+from everstep.cli.report.screens import event_sentence, follow_screen, recent_throughput
+from everstep.errors import EverstepError
+
+DRAW_SECONDS = 0.5
+REQUEST_SECONDS = 2.0
+"""Interval of requests to the API server."""
+
+LINE_SECONDS = 10.0
+"""Interval of progress lines without a terminal."""
+
+UNREACHABLE_SECONDS = 60.0
+"""Time without an answer after which following ends with an error."""
+
+
+class JobOutcome(StrEnum):
+    """The end of a job: success or failure."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass
+class JobMonitor:
+    """The job's conditions and pods, requested from the cluster at intervals."""
+
+    cluster: KubernetesClient
+    job: str
+    conditions: tuple[Condition, ...] = ()
+    pods: tuple[PodView, ...] = ()
+    _requested: float = 0.0
+    _answered: float = field(default_factory=time.monotonic)
+
+    def refresh(self) -> None:
+        """Request conditions and pods again once the interval has passed.
+
+        Raises:
+            EverstepError: the cluster has not responded for a minute.
+        """
+        now = time.monotonic()
+        if now - self._requested < REQUEST_SECONDS:
+            return
+        self._requested = now
+        try:
+            view = self.cluster.view(self.job)
+        except (EverstepError, TwinError):
+            if now - self._answered > UNREACHABLE_SECONDS:
+                raise
+            return
+        self._answered = time.monotonic()
+        self.conditions, self.pods = view.conditions, view.pods
+
+    def outcome(self) -> JobOutcome | None:
+        """Return how the job ended; None before."""
+        kinds = {condition.type for condition in self.conditions}
+        return next((outcome for outcome in JobOutcome if outcome in kinds), None)
+
+    def waiting_for(self) -> str:
+        """Return what the first step is waiting for."""
+        pending = [
+            f"{pod.name} {pod.phase}"
+            for pod in self.pods
+            if not pod.ready and pod.phase != "Succeeded"  # the completed data preparation
+        ]
+        return ", ".join(pending) or "the workers are loading"
+
+
+def follow(
+    reader: RunReader, monitor: JobMonitor, drill: Callable[[RunRecord], str] | None = None
+) -> JobOutcome:
+    """Show the training until the job ends, and return how it ended.
+
+    Args:
+        reader: reader of the run's files.
+        monitor: monitor of the job.
+        drill: function that is called with the run record after each reading and returns a note to show.
+
+    Raises:
+        EverstepError: the cluster is unreachable.
+        KeyboardInterrupt: the user leaves the view; the training continues.
+    """
+    view = _Screen() if people.is_terminal else _Lines()
+    with view:
+        while True:
+            run = reader.read()
+            monitor.refresh()
+            note = drill(run) if drill else ""
+            view.show(run, monitor, note)
+            if (outcome := monitor.outcome()) is not None:
+                return outcome
+            time.sleep(DRAW_SECONDS)
+
+
+class _Screen:
+    """The live view."""
+
+    def __init__(self) -> None:
+        self._live = Live(console=people, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> "_Screen":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, run: RunRecord, monitor: JobMonitor, note: str) -> None:
+        """Draw the current state."""
+        now, width = time.time(), people.width
+        parts: list[RenderableType] = [Text()]
+        if run.steps:
+            parts.append(follow_screen(reports.build(run), run, now, width))
+        else:
+            parts.append(Text(f"waiting for the first step: {monitor.waiting_for()}"))
+        if note:
+            parts += [Text(), Text.assemble(("drill  ", "bright_black"), note)]
+        parts.append(
+            Text("\nCtrl-C leaves the view; the training continues.", style="bright_black")
+        )
+        self._live.update(Group(*parts), refresh=True)
+
+
+class _Lines:
+    """The view as lines: one at each interval, and one for each event."""
+
+    def __init__(self) -> None:
+        self._printed = 0.0
+        self._lines: set[str] = set()
+        self._note = ""
+        self._workers = 0
+
+    def __enter__(self) -> "_Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def show(self, run: RunRecord, monitor: JobMonitor, note: str) -> None:
+        """Print new events and, at intervals, progress."""
+        report = reports.build(run)
+        for event in report.events:
+            self._once(f"{clock(event.at - (report.started_at or 0))}  {event_sentence(event)}")
+        if note != self._note:
+            self._note = note
+            say(f"drill: {note}") if note else None
+        if run.steps and run.steps[-1].world_size != self._workers:
+            self._workers = run.steps[-1].world_size
+            say(f"{clock(report.duration_seconds)}  {self._workers} workers train")
+        if time.monotonic() - self._printed >= LINE_SECONDS:
+            self._printed = time.monotonic()
+            say(progress_line(report, run) if run.steps else f"waiting: {monitor.waiting_for()}")
+
+    def _once(self, line: str) -> None:
+        if line not in self._lines:
+            self._lines.add(line)
+            say(line)
+
+
+def progress_line(report: Report, run: RunRecord) -> str:
+    """Return the progress of the training as one line."""
+    newest = run.steps[-1]
+    rate = recent_throughput(run.steps[-20:])
+    parts = [
+        clock(report.duration_seconds),
+        f"step {newest.step}/{report.total_steps or '?'}",
+        f"{newest.world_size} workers",
+    ]
+    if newest.loss is not None:
+        parts.append(f"loss {newest.loss:.3f}")
+    if rate is not None:
+        parts.append(f"{rate:,.0f} images/s")
+    if report.accuracy is not None:
+        parts.append(f"accuracy {report.accuracy:.4f}")
+    return "  ".join(parts)

@@ -1,0 +1,251 @@
+"""The use of a run's time: workers' seconds, goodput, and an estimate for a design that restarts.
+
+Pure functions of a `RunRecord`; `report.build` combines them, `goodput_screen` draws them.
+
+*Goodput* has its usual meaning (Google's runtime goodput, Meta's effective training time ratio):
+productive time as a share of elapsed time. Productive is the time of counted steps, each step once, as
+measured by rank 0; repeated steps, pauses, start-up, checkpoint stalls and evaluation are not. Elapsed
+is the wall clock from the first worker process's start to the run's end, less the time without any
+machine, which no design can use. A second with fewer machines counts in full; `worker_share` weights by
+workers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from everstep import goodput as model
+from everstep.cli.report.run_record import RunRecord, StepRecord
+from everstep.cli.report.timeline import NodeState, NodeTimeline, node_timelines, span
+from everstep.elastic.accounting.time_account import Activity
+from everstep.goodput import Cause, MachineChange
+
+STEP_NAMES = (Activity.DATA, Activity.COMPUTE, Activity.EXCHANGE)
+"""Components of a step. The accounting renames them for a step that is rolled back."""
+
+LIVE_MODES = ("live", "exact")
+UNKNOWN_CHECKPOINT_SECONDS = 60.0
+"""Interval of checkpoints if the journal has none."""
+
+
+@dataclass(frozen=True)
+class WorkerSeconds:
+    """Seconds of one worker, all its processes together, by `time_account.Activity`."""
+
+    worker: str
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """Productive share of a run's time; docs/report.md has the definitions."""
+
+    share: float
+    worker_share: float | None
+    elapsed_seconds: float
+    productive_seconds: float
+    redone_seconds: float
+    absent_seconds: float
+
+
+@dataclass(frozen=True)
+class RestartEstimate:
+    """Modelled cost of the same history for a design that restarts its workers."""
+
+    goodput: float
+    lost_seconds: float
+    live_lost_seconds: float
+    changes: int
+    ended_at: float | None
+    assumptions: tuple[str, ...]
+
+
+def seconds(run: RunRecord) -> tuple[WorkerSeconds, ...]:
+    """Return the seconds of each worker, sorted by worker; empty if the journals have none."""
+    whole: dict[str, dict[str, float]] = {}
+    newest: dict[str, dict[str, float]] = {}
+    for entry in run.entries:
+        if entry.kind == "start":  # a new process counts from 0 again
+            _add(whole.setdefault(entry.worker, {}), newest.pop(entry.worker, {}))
+        elif entry.kind == "seconds":
+            newest[entry.worker] = _named(entry.values)
+    for worker, last in newest.items():
+        _add(whole.setdefault(worker, {}), last)
+    return tuple(WorkerSeconds(worker, spent) for worker, spent in sorted(whole.items()) if spent)
+
+
+def _named(values: Mapping[str, object]) -> dict[str, float]:
+    found = ((name.value, values.get(name.value)) for name in Activity)
+    return {
+        name: float(value)
+        for name, value in found
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def _add(into: dict[str, float], more: Mapping[str, float]) -> None:
+    for name, value in more.items():
+        into[name] = into.get(name, 0.0) + value
+
+
+def total(workers: Sequence[WorkerSeconds]) -> dict[str, float]:
+    """Return the sum of all workers' seconds by name."""
+    whole: dict[str, float] = {}
+    for worker in workers:
+        _add(whole, worker.seconds)
+    return whole
+
+
+def goodput(run: RunRecord) -> Goodput | None:
+    """Return the productive share of the run's time; None before its first step."""
+    if not run.steps or not run.starts:
+        return None
+    _, end = span(run, run.entries[-1].at)
+    absent = absent_seconds(run)
+    elapsed = max(end - _began(run) - absent, 0.0)
+    counted = counted_steps(run.steps)
+    productive = sum(step.seconds for step in counted.values())
+    redone = [step for step in run.steps if not step.again and counted[step.step] is not step]
+    return Goodput(
+        share=min(productive / elapsed, 1.0) if elapsed else 0.0,
+        worker_share=_worker_share(run, redone),
+        elapsed_seconds=elapsed,
+        productive_seconds=productive,
+        redone_seconds=sum(step.seconds for step in redone),
+        absent_seconds=absent,
+    )
+
+
+def counted_steps(steps: Sequence[StepRecord]) -> dict[int, StepRecord]:
+    """Return the counted steps by number; of a repeated step the last one."""
+    counted: dict[int, StepRecord] = {}
+    for step in steps:
+        if not (step.again and step.step in counted):
+            counted[step.step] = step
+    return counted
+
+
+def _began(run: RunRecord) -> float:
+    """Return when the first worker process started; if unknown, when it entered training."""
+    entered = run.starts[0].at
+    ages = (entry.at - sum(_named(entry.values).values()) for entry in run.of_kind("seconds"))
+    return min((entered, *ages))
+
+
+def _worker_share(run: RunRecord, redone: Sequence[StepRecord]) -> float | None:
+    spent = total(seconds(run))
+    whole = sum(spent.values())
+    if not whole:
+        return None
+    repeated = sum(step.seconds * step.world_size for step in redone)
+    worked = sum(spent.get(name, 0.0) for name in STEP_NAMES)
+    return min(max(worked - repeated, 0.0) / whole, 1.0)
+
+
+def absent_seconds(run: RunRecord) -> float:
+    """Return the seconds without any machine, according to the machines' events."""
+    timelines = node_timelines(run, run.entries[-1].at) if run.entries else ()
+    cuts = sorted(
+        {
+            at
+            for timeline in timelines
+            for piece in timeline.segments
+            for at in (piece.start, piece.end)
+        }
+    )
+    return sum(
+        right - left
+        for left, right in pairwise(cuts)
+        if _is_absent({_state(timeline, left) for timeline in timelines})
+    )
+
+
+def _state(timeline: NodeTimeline, at: float) -> NodeState:
+    return next(piece.state for piece in reversed(timeline.segments) if piece.start <= at)
+
+
+def _is_absent(states: set[NodeState]) -> bool:
+    return NodeState.GONE in states and states <= {NodeState.GONE, NodeState.WAITING}
+
+
+# --- estimate for a design that restarts ---------------------------------------------------------
+
+
+def history(run: RunRecord) -> tuple[MachineChange, ...]:
+    """Return the changes of the group, in seconds since the first step began.
+
+    They follow from consecutive groups. A worker that is missing in the next group has left if its journal
+    records that, and was lost otherwise; a worker whose process started in between has joined. So a run on a
+    cloud, which has no record of machines' events, has a history as well.
+    """
+    if not run.steps:
+        return ()
+    began = run.steps[0].at - run.steps[0].seconds
+    groups: dict[int, set[str]] = {}
+    for entry in run.of_kind("generation"):
+        groups.setdefault(entry.number("generation"), set()).add(entry.worker)
+    entries = {kind: run.of_kind(kind) for kind in ("start", "leave", "lost")}
+    found: list[MachineChange] = []
+    for last, first in run.pauses:
+        between = {
+            kind: {entry.worker for entry in of_kind if last.at <= entry.at <= first.at}
+            for kind, of_kind in entries.items()
+        }
+        before, after = (groups.get(step.generation, set()) for step in (last, first))
+        found += _changes(last.at - began, first.at - began, before, after, between)
+    return tuple(found)
+
+
+def _changes(
+    at: float,
+    until: float,
+    before: set[str],
+    after: set[str],
+    between: Mapping[str, set[str]],
+) -> list[MachineChange]:
+    """Return the changes between two groups; `between` has the workers by kind of journal entry."""
+    came = (after - before) | (after & between["start"])
+    gone = (before - after) | (before & between["start"])
+    left = gone & between["leave"]
+    lost, found = gone - left, []
+    if lost or between["lost"]:
+        found.append(MachineChange(at, Cause.LOSS, len(lost)))
+    if left:
+        found.append(MachineChange(at, Cause.NOTICE, len(left)))
+    if came:
+        none_stayed = gone >= before
+        found.append(MachineChange(until if none_stayed else at, Cause.JOIN, len(came)))
+    return found
+
+
+def restart_estimate(run: RunRecord) -> RestartEstimate | None:
+    """Return the estimate for a design that restarts; None if the run did so, or has no step."""
+    kept = goodput(run)
+    head = run.newest_start.values if run.newest_start else {}
+    if kept is None or head.get("mode") not in LIVE_MODES or not kept.elapsed_seconds:
+        return None
+    changes = history(run)
+    began = run.steps[0].at - run.steps[0].seconds
+    every = float(head.get("checkpoint_seconds") or UNKNOWN_CHECKPOINT_SECONDS)
+    # The run has the time when a machine joined, which includes its start-up.
+    design = replace(model.restart(every), start_up=model.NOTHING)
+    outcome = model.replay(
+        run.steps[0].world_size, changes, max(run.steps[-1].at - began, 0.0), design
+    )
+    cost = lost_to_changes(run, kept)
+    more = max(outcome.lost_seconds - cost, 0.0)
+    notice = next((change.at for change in changes if change.cause is Cause.NOTICE), None)
+    return RestartEstimate(
+        goodput=max(kept.productive_seconds - more, 0.0) / kept.elapsed_seconds,
+        lost_seconds=outcome.lost_seconds,
+        live_lost_seconds=cost,
+        changes=len(changes),
+        ended_at=None if notice is None else began + notice,
+        assumptions=tuple(model.assumptions(design)),
+    )
+
+
+def lost_to_changes(run: RunRecord, kept: Goodput) -> float:
+    """Return what the changes cost this run: pauses without their steps, and repeated steps."""
+    pauses = sum(max(first.at - last.at - first.seconds, 0.0) for last, first in run.pauses)
+    return max(pauses - kept.absent_seconds, 0.0) + kept.redone_seconds

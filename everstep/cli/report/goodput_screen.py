@@ -1,0 +1,148 @@
+"""Screen of goodput, the workers' seconds, and the estimate for a design that restarts.
+
+One row with a bar for each name of the accounting, and one bar of four parts for each worker. The parts have
+different glyphs, so they are readable without colour.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds, total
+from everstep.elastic.accounting.time_account import Activity
+
+TRAINING, WORK, CHANGE, BEFORE = (
+    ("█", "green", "steps"),
+    ("▓", "cyan", "evaluation and saving"),
+    ("▒", "yellow", "changes of the group"),
+    ("░", "bright_black", "before joining"),
+)
+"""Glyph, colour and name of the four parts of a worker's time."""
+
+PARTS = (TRAINING, WORK, CHANGE, BEFORE)
+
+WORDS = {
+    Activity.COMPUTE: ("computing", TRAINING),
+    Activity.EXCHANGE: ("summing gradients", TRAINING),
+    Activity.DATA: ("reading samples", TRAINING),
+    Activity.EVALUATION: ("evaluating", WORK),
+    Activity.CHECKPOINT: ("saving", WORK),
+    Activity.DETECT: ("detecting a loss", CHANGE),
+    Activity.FORM: ("forming the group", CHANGE),
+    Activity.COPY: ("copying state", CHANGE),
+    Activity.REDO: ("work done again", CHANGE),
+    Activity.START_UP: ("starting up", BEFORE),
+    Activity.IDLE: ("waiting to join", BEFORE),
+}
+"""Text and part of each name of the accounting, in the order shown."""
+
+ESTIMATED = (
+    "the estimate is from a model with costs of torchrun's etcd backend; `--json` lists them"
+)
+
+BAR_COLUMNS = 40
+MAX_COLUMNS = 4
+"""Number of workers up to which each has a column in the table."""
+
+NAME_COLUMNS = 10
+"""Characters of a worker's name, from its end, which differs between workers."""
+
+MAX_BARS = 8
+"""Number of workers that have a bar."""
+
+
+def seconds_screen(
+    goodput: Goodput,
+    workers: Sequence[WorkerSeconds],
+    estimate: RestartEstimate | None,
+    width: int,
+) -> RenderableType:
+    """Return goodput, the seconds by name, and a bar for each worker."""
+    parts: list[RenderableType] = [_goodput_lines(goodput, estimate)]
+    if estimate:
+        parts.append(Text(ESTIMATED, style="bright_black"))
+    if workers:
+        parts += [Text(), _names_table(workers, width), Text(), *_worker_bars(workers, width)]
+    return Group(*parts)
+
+
+def _goodput_lines(goodput: Goodput, estimate: RestartEstimate | None) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
+    table.add_column("goodput", justify="right")
+    table.add_column("of workers' time", justify="right")
+    table.add_column("lost to changes", justify="right")
+    table.add_column("")
+    of_workers = "" if goodput.worker_share is None else f"{goodput.worker_share:.3f}"
+    lost = f"{estimate.live_lost_seconds:,.1f} s" if estimate else ""
+    table.add_row(Text(f"{goodput.share:.3f}", style="bold green"), of_workers, lost, "this run")
+    if estimate:
+        table.add_row(
+            Text(f"{estimate.goodput:.3f}", style="yellow"),
+            "",
+            f"{estimate.lost_seconds:,.1f} s",
+            f"estimated: workers restart at each of {estimate.changes} changes",
+        )
+    return table
+
+
+def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
+    """Return one row for each name: total seconds, each worker's if there are few, and a bar."""
+    spent = total(workers)
+    whole, longest = sum(spent.values()) or 1.0, max(spent.values(), default=1.0) or 1.0
+    each = workers if len(workers) <= MAX_COLUMNS else ()
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", pad_edge=False)
+    table.add_column("seconds", no_wrap=True)
+    for header in ("all", *(_end_of(worker.worker) for worker in each), "share"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("")
+    columns = min(BAR_COLUMNS, max(width - 42 - (NAME_COLUMNS + 2) * len(each), 5))
+    for name, (words, (glyph, colour, _)) in WORDS.items():
+        if seconds := spent.get(name, 0.0):
+            bar = Text(glyph * max(round(columns * seconds / longest), 1), style=colour)
+            own = (f"{worker.seconds.get(name, 0.0):,.1f}" for worker in each)
+            table.add_row(words, f"{seconds:,.1f}", *own, f"{seconds / whole:.1%}", bar)
+    return table
+
+
+def _end_of(name: str) -> str:
+    """Return the last whole words of a worker's name that fit: `worker-0`."""
+    end = name[-NAME_COLUMNS:]
+    return end if end == name else end.partition("-")[2] or end
+
+
+def _worker_bars(workers: Sequence[WorkerSeconds], width: int) -> Iterable[RenderableType]:
+    """Yield a bar for each worker, as long as its time, and a legend."""
+    longest = max(sum(worker.seconds.values()) for worker in workers) or 1.0
+    label = max(len(worker.worker) for worker in workers)
+    columns = max(width - label - 24, 10)
+    for worker in workers[:MAX_BARS]:
+        parts = _by_part(worker.seconds)
+        whole = sum(worker.seconds.values())
+        row = Text(f"{worker.worker:<{label}}  ", no_wrap=True)
+        for (glyph, colour, _), cells in zip(PARTS, _cells(parts, columns / longest), strict=True):
+            row.append(glyph * cells, style=colour)
+        row.append(f"  {whole:,.0f} s", style="bright_black")
+        row.append(f"  {parts[0] / whole:.1%}" if whole else "")
+        yield row
+    if len(workers) > MAX_BARS:
+        yield Text(f"and {len(workers) - MAX_BARS} more workers", style="bright_black")
+    legend = Text(" " * (label + 2))
+    for glyph, colour, words in PARTS:
+        legend.append(glyph * 2, style=colour).append(f" {words}   ", style="bright_black")
+    yield legend
+
+
+def _by_part(seconds: Mapping[str, float]) -> list[float]:
+    return [
+        sum(seconds.get(name, 0.0) for name, (_, of) in WORDS.items() if of is part)
+        for part in PARTS
+    ]
+
+
+def _cells(parts: Sequence[float], per_second: float) -> list[int]:
+    """Return the cells of each part, rounded without an accumulated error."""
+    ends = [round(end * per_second) for end in accumulate(parts)]
+    return [end - begin for begin, end in zip([0, *ends[:-1]], ends, strict=True)]

@@ -1,0 +1,161 @@
+"""Readers of a run's files: from their folder, or from a pod that has the volume mounted.
+
+On the twin the volume is a folder of this machine, so a run can be followed while no worker runs. On other
+clusters the files are read through the API server from a running worker.
+"""
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from everstep.catalog.names import MOUNT
+from everstep.cli.kubernetes_client import KubernetesClient
+from everstep.cli.report.fold import RunFold
+from everstep.cli.report.run_record import MachineEvent, RunRecord, parse_events, parse_result
+from everstep.errors import EverstepError
+
+_LISTING = """
+for file in {run}/journal/*.jsonl {run}/result.json; do
+  [ -f "$file" ] || continue
+  case "${{file##*/}}" in
+{offsets}
+    *) from=1 ;;
+  esac
+  printf '\\n\\036%s\\n' "${{file##*/}}" && tail -c "+$from" "$file"
+done
+exit 0
+"""
+"""Prints what each file has gained, after a line that begins with the record separator, which JSON escapes."""
+
+CHUNK_BYTES = 4 * 2**20
+
+
+class RunReader(Protocol):
+    """Reader of a run, which can be called repeatedly."""
+
+    def read(self) -> RunRecord:
+        """Return the run so far."""
+
+
+@dataclass
+class FolderReader:
+    """Reader of a run in a folder of this machine."""
+
+    run: Path
+    events: Path
+    _fold: RunFold = field(default_factory=RunFold)
+    _taken: dict[Path, tuple[int, int]] = field(default_factory=dict)  # inode, bytes parsed
+
+    def read(self) -> RunRecord:
+        """Return the run so far; parse only new lines, and treat missing files as empty."""
+        events = parse_events(_text(self.events))
+        paths = sorted(self.run.glob("journal/*.jsonl"))
+        if any(self._is_replaced(path) for path in self._taken):  # another run of this name
+            self._fold, self._taken = RunFold(), {}
+        for path in paths:
+            for lines in self._appended(path):
+                self._fold.add(path.stem, lines, events)
+        return self._fold.record(events, dict(parse_result(_text(self.run / "result.json"))))
+
+    def _is_replaced(self, path: Path) -> bool:
+        inode, taken = self._taken[path]
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            return True
+        return stat.st_ino != inode or stat.st_size < taken
+
+    def _appended(self, path: Path) -> Iterator[str]:
+        """Yield the complete lines that a file has gained, in chunks."""
+        try:
+            with path.open("rb") as file:
+                inode, taken = os.fstat(file.fileno()).st_ino, self._taken.get(path, (0, 0))[1]
+                file.seek(taken)
+                rest = b""
+                while chunk := file.read(CHUNK_BYTES):
+                    whole, newline, rest = (rest + chunk).rpartition(b"\n")
+                    taken += len(whole) + len(newline)
+                    self._taken[path] = (inode, taken)
+                    yield whole.decode(errors="replace")
+        except FileNotFoundError:
+            return
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+@dataclass
+class PodReader:
+    """Reader of a run through the API server, from one of its running workers."""
+
+    cluster: KubernetesClient
+    job: str
+    events: Path
+    _fold: RunFold = field(default_factory=RunFold)
+    _taken: dict[str, int] = field(default_factory=dict)  # bytes parsed of each journal
+    _result: dict[str, Any] = field(default_factory=dict)
+
+    def read(self) -> RunRecord:
+        """Return the run so far; without a running worker, the state of the last reading."""
+        events = parse_events(_text(self.events))
+        if pod := self.cluster.running_worker(self.job):
+            self._read_from(pod, events)
+        return self._fold.record(events, self._result)
+
+    def _read_from(self, pod: str, events: Sequence[MachineEvent]) -> None:
+        run = f"{MOUNT}/runs/{self.job}"
+        files = split_listing(self.cluster.shell(pod, listing(run, self._taken)))
+        self._result = dict(parse_result(files.pop("result.json", "")))
+        if any(name not in files for name in self._taken):  # another run of this name
+            self._fold, self._taken = RunFold(), {}
+            files = split_listing(self.cluster.shell(pod, listing(run, {})))
+        for name, text in files.items():
+            whole, newline, _ = text.rpartition("\n")
+            self._taken[name] = self._taken.get(name, 0) + len((whole + newline).encode())
+            self._fold.add(name.removesuffix(".jsonl"), whole, events)
+
+
+def listing(run: str, taken: Mapping[str, int]) -> str:
+    """Return the shell script that prints what the files of a run have gained."""
+    offsets = "\n".join(f"    {shlex.quote(name)}) from={n + 1} ;;" for name, n in taken.items())
+    return _LISTING.format(run=run, offsets=offsets)
+
+
+def split_listing(listing: str) -> dict[str, str]:
+    """Return the files of a listing by name."""
+    files = {}
+    parts = listing.split("\n\036")[1:]  # the newline before a separator belongs to it
+    for part in parts:
+        name, _, text = part.partition("\n")
+        files[name.strip()] = text
+    return files
+
+
+def copy_result(run: Path, destination: Path) -> None:
+    """Copy a run's checkpoints, journals and result out of the volume.
+
+    Raises:
+        EverstepError: the destination exists or cannot be written.
+    """
+    import shutil
+
+    if not run.is_dir():
+        raise EverstepError(f"there is no run to keep: {run} does not exist")
+    if destination.exists():
+        raise EverstepError(
+            f"{destination} exists already", "Name a folder that does not exist yet."
+        )
+    temporary = destination.with_name(f".{destination.name}.partial")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.copytree(run, temporary)
+        temporary.rename(destination)
+    except OSError as error:
+        raise EverstepError(f"the run cannot be copied to {destination}: {error}") from None

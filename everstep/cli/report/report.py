@@ -1,0 +1,249 @@
+"""The report of a training run: progress, throughput, the cost of each eviction, the use of time.
+
+`build` is a pure function of a `RunRecord`. Its JSON is a stable interface for programs; docs/report.md
+defines every key, and a test compares the two. The report is computed from the journals each time and never
+stored, so it cannot be out of date.
+"""
+
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from statistics import median
+from typing import Any
+
+from everstep.cli.report.goodput import (
+    Goodput,
+    RestartEstimate,
+    WorkerSeconds,
+    goodput,
+    restart_estimate,
+    seconds,
+)
+from everstep.cli.report.run_record import (
+    ARRIVALS,
+    ENDS,
+    LOSSES,
+    MachineEvent,
+    RunRecord,
+    StepRecord,
+)
+
+VERSION = 1
+"""Version of the JSON: increases if a key is removed or changes its meaning, not for a new key."""
+
+
+@dataclass(frozen=True)
+class WorldSize:
+    """Size of the group from a time on, in unix seconds."""
+
+    at: float
+    world_size: int
+
+
+@dataclass(frozen=True)
+class EventRecovery:
+    """The cost of one event; None while training has not continued."""
+
+    kind: str
+    node: str
+    at: float
+    seconds_to_next_step: float | None
+    steps_lost: int | None
+    joined_at: float | None = None
+    seconds_to_join: float | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that `everstep report` shows; times in unix seconds, durations in seconds."""
+
+    version: int
+    job: str
+    model: str
+    dataset: str
+    finished: bool
+    started_at: float | None
+    duration_seconds: float
+    steps: int
+    total_steps: int
+    world_sizes: tuple[WorldSize, ...]
+    images_per_second: float | None
+    images_per_second_overall: float | None
+    accuracy: float | None
+    goodput: Goodput | None
+    seconds: tuple[WorkerSeconds, ...]
+    restart_estimate: RestartEstimate | None
+    events: tuple[EventRecovery, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain values, as documented in docs/report.md."""
+        return asdict(self)
+
+
+def build(run: RunRecord) -> Report:
+    """Return the report of a run so far; an empty one for a run that has not begun."""
+    head = run.newest_start.values if run.newest_start else {}
+    return Report(
+        version=VERSION,
+        job=str(head.get("job") or run.result.get("job") or ""),
+        model=str(head.get("model") or run.result.get("model") or ""),
+        dataset=str(head.get("dataset") or run.result.get("dataset") or ""),
+        finished=run.finished is not None or bool(run.result),
+        started_at=run.starts[0].at if run.starts else None,
+        duration_seconds=duration(run),
+        steps=max((step.step for step in run.steps), default=0),
+        total_steps=int(head.get("total_steps", 0)),
+        world_sizes=world_sizes(run),
+        images_per_second=median_throughput(run.steps),
+        images_per_second_overall=overall_throughput(run),
+        accuracy=accuracy(run),
+        goodput=goodput(run),
+        seconds=seconds(run),
+        restart_estimate=restart_estimate(run),
+        events=tuple(recovery(run, event) for event in run.training_events),
+    )
+
+
+def duration(run: RunRecord) -> float:
+    """Return the seconds from the first worker's start to the end or the last entry; 0 before."""
+    if not run.starts:
+        return 0.0
+    end = run.finished.at if run.finished else run.entries[-1].at
+    return max(end - run.starts[0].at, 0.0)
+
+
+def accuracy(run: RunRecord) -> float | None:
+    """Return the accuracy of the result on the test set, or of the last evaluation so far."""
+    if (final := run.result.get("accuracy")) is not None:
+        return float(final)
+    evaluations = [line.measure("accuracy") for line in run.of_kind("evaluation")]
+    return evaluations[-1] if evaluations else None
+
+
+def median_throughput(steps: tuple[StepRecord, ...]) -> float | None:
+    """Return the images per second of the median step, which is the undisturbed speed."""
+    rates = sorted((step.images / step.seconds, step.count) for step in steps if step.seconds > 0)
+    if all(count == 1 for _, count in rates):
+        return median(rate for rate, _ in rates) if rates else None
+    middle = sum(count for _, count in rates) / 2
+    reached = accumulate(count for _, count in rates)
+    return next(rate for (rate, _), so_far in zip(rates, reached, strict=True) if so_far >= middle)
+
+
+def overall_throughput(run: RunRecord) -> float | None:
+    """Return the images of counted steps per second of the whole duration, pauses included."""
+    seconds = duration(run)
+    if not run.steps or seconds <= 0:
+        return None
+    counted = {step.step: step.images for step in run.steps}  # a repeated step counts once
+    return sum(counted.values()) / seconds
+
+
+def world_sizes(run: RunRecord) -> tuple[WorldSize, ...]:
+    """Return the group's size over time, one entry for each change, from the completed steps."""
+    changes: list[WorldSize] = []
+    for step in run.steps:
+        if not changes or changes[-1].world_size != step.world_size:
+            changes.append(WorldSize(step.at, step.world_size))
+    return tuple(changes)
+
+
+def recovery(run: RunRecord, event: MachineEvent) -> EventRecovery:
+    """Return the cost of one event; docs/report.md has the definitions."""
+    if event.kind in ARRIVALS:
+        return _arrival(run, event)
+    before, after = _around(run, event)
+    return EventRecovery(
+        kind=event.kind,
+        node=event.node,
+        at=event.at,
+        seconds_to_next_step=None if after is None else after.at - event.at,
+        steps_lost=_lost(before, after),
+    )
+
+
+def _around(
+    run: RunRecord, event: MachineEvent
+) -> tuple[tuple[StepRecord, ...], StepRecord | None]:
+    """Return the steps completed before the group reacted to the event, and the first step after."""
+    generation = _generation_at(run, event.at)
+    renewed = next(
+        (step for step in run.steps if step.at > event.at and step.generation > generation), None
+    )
+    if not _causes_new_group(run, event, renewed):
+        renewed = next((step for step in run.steps if step.at > event.at), None)
+    until = renewed.at if renewed else float("inf")
+    return tuple(step for step in run.steps if step.at < until), renewed
+
+
+def _generation_at(run: RunRecord, at: float) -> int:
+    """Return the generation of the last step completed by then; before any step, of the last group."""
+    steps = [step.generation for step in run.steps if step.at <= at]
+    groups = [line.number("generation") for line in run.of_kind("generation") if line.at <= at]
+    return steps[-1] if steps else max(groups, default=-1)
+
+
+def _causes_new_group(run: RunRecord, event: MachineEvent, renewed: StepRecord | None) -> bool:
+    """Return whether the group had to form again because of this event."""
+    if event.kind not in LOSSES or run.worker_on(event.node, event.at) is None:
+        return False
+    if event.kind in ("freeze", "cut"):  # may end before it is detected
+        return renewed is not None and renewed.at < _next_event(run, event)
+    return True
+
+
+def _next_event(run: RunRecord, event: MachineEvent) -> float:
+    """Return the time of the next event that does not end this one; infinity if there is none."""
+    undone = ENDS.get(event.kind, frozenset())
+    later = (
+        other.at
+        for other in run.training_events
+        if other.at > event.at and not (other.node == event.node and other.kind in undone)
+    )
+    return next(later, float("inf"))
+
+
+def _lost(before: tuple[StepRecord, ...], after: StepRecord | None) -> int | None:
+    """Return the steps to repeat: the highest step reached less the one resumed from."""
+    if after is None:
+        return None
+    reached = max((step.step for step in before), default=0)
+    return max(reached - (after.step - 1), 0)
+
+
+def _arrival(run: RunRecord, event: MachineEvent) -> EventRecovery:
+    """Return the pause of the training workers while the worker of a machine joined."""
+    joined = _join(run, event)
+    pause = None if joined is None else _pause_after(run, joined)
+    if pause is None:
+        after = next((step for step in run.steps if step.at > event.at), None)
+        waited = None if after is None or joined is not None else after.at - event.at
+        return EventRecovery(
+            event.kind, event.node, event.at, waited, None if waited is None else 0
+        )
+    last, first = pause
+    return EventRecovery(
+        kind=event.kind,
+        node=event.node,
+        at=event.at,
+        seconds_to_next_step=first.at - last.at,
+        steps_lost=_lost(tuple(step for step in run.steps if step.at < first.at), first),
+        joined_at=first.at,
+        seconds_to_join=first.at - event.at,
+    )
+
+
+def _join(run: RunRecord, event: MachineEvent) -> float | None:
+    """Return when a worker started on the returned node before the node was lost again."""
+    lost_again = (
+        other.at
+        for other in run.training_events
+        if other.at > event.at and other.node == event.node and other.kind in LOSSES
+    )
+    until = next(lost_again, float("inf"))
+    entries = (line.at for line in run.starts if line.values.get("node") == event.node)
+    return next((at for at in entries if event.at < at < until), None)
+
+
+def _pause_after(run: RunRecord, joined: float) -> tuple[StepRecord, StepRecord] | None:
+    """Return the change of generation that added the new worker: the first to end after its start."""
+    return next(((last, first) for last, first in run.pauses if first.at > joined), None)

@@ -1,0 +1,238 @@
+"""The record of a training run, from its files: journals of workers, events of machines, the result.
+
+Everything that the command line shows about a training comes from these values. Nothing here reads a clock or
+the cluster, so reports of old and of current runs agree, and both can be tested with text.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from everstep.elastic.accounting import journal
+
+ABSENCES = frozenset({"drain", "vanish", "cut", "freeze", "remove", "notice", "reclaim"})
+"""Kinds of event after which a machine is absent; with a spot notice it begins to leave."""
+
+LOSSES = ABSENCES | {"kill"}
+"""Kinds of event after which a worker is lost, also if only its process ended."""
+
+ARRIVALS = frozenset({"return", "mend", "reconnect", "thaw", "add"})
+"""Kinds of event after which a machine is present; older event files use the first name of `reconnect`."""
+
+ENDS = {"freeze": frozenset({"thaw"}), "cut": frozenset({"mend", "reconnect"})}
+"""Kinds of event that end another kind."""
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """One entry of a worker's journal."""
+
+    at: float
+    kind: str
+    worker: str
+    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def number(self, key: str, default: int = 0) -> int:
+        """Return the integer of a key."""
+        return int(self.values.get(key, default))
+
+    def measure(self, key: str) -> float | None:
+        """Return the measurement of a key; None if it was not measured."""
+        value = self.values.get(key)
+        return None if value is None else float(value)
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One optimizer step that the group completed, as rank 0 recorded it; or a block of several.
+
+    A block has the sums of `seconds` and `images` over `count` consecutive steps, and everything else of the
+    last one.
+    """
+
+    at: float
+    step: int
+    generation: int
+    world_size: int
+    seconds: float
+    images: int
+    epoch: int
+    loss: float | None
+    again: bool = False  # recorded again by a new rank 0; not computed again
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class MachineEvent:
+    """An action on a machine."""
+
+    at: float
+    kind: str
+    node: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything recorded of one training run. Entries, steps and events are in order of time.
+
+    Steps that `fold` has replaced by blocks have no entry in `entries`.
+    """
+
+    entries: tuple[JournalEntry, ...] = ()
+    events: tuple[MachineEvent, ...] = ()
+    result: Mapping[str, Any] = field(default_factory=dict)
+    blocks: tuple[StepRecord, ...] = ()
+
+    @cached_property
+    def steps(self) -> tuple[StepRecord, ...]:
+        """All completed steps, including repeated ones; older ones may be in blocks."""
+        steps = [step_record(entry) for entry in self.entries if entry.kind == "step"]
+        return tuple(sorted([*self.blocks, *steps], key=lambda step: step.at))
+
+    @cached_property
+    def starts(self) -> tuple[JournalEntry, ...]:
+        """Starts of worker processes."""
+        return self.of_kind("start")
+
+    @cached_property
+    def newest_start(self) -> JournalEntry | None:
+        """Latest start, which has the job's name, model, data set and sizes."""
+        return self.starts[-1] if self.starts else None
+
+    @cached_property
+    def finished(self) -> JournalEntry | None:
+        """Entry that marks the end of the training."""
+        finishes = self.of_kind("finish")
+        return finishes[0] if finishes else None
+
+    def of_kind(self, kind: str) -> tuple[JournalEntry, ...]:
+        """Return all entries of one kind."""
+        return tuple(entry for entry in self.entries if entry.kind == kind)
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of all nodes with a worker or an event, sorted."""
+        of_workers = {
+            str(entry.values["node"]) for entry in self.starts if entry.values.get("node")
+        }
+        return tuple(sorted(of_workers | {event.node for event in self.training_events}))
+
+    @cached_property
+    def training_events(self) -> tuple[MachineEvent, ...]:
+        """Events from the first worker's start to the end of the training.
+
+        The reclaim of a machine is not counted after its notice: both are one event.
+        """
+        if not self.starts:
+            return ()
+        end = self.finished.at if self.finished else float("inf")
+        noticed = {event.node for event in self.events if event.kind == "notice"}
+        return tuple(
+            event
+            for event in self.events
+            if self.starts[0].at <= event.at <= end
+            and not (event.kind == "reclaim" and event.node in noticed)
+        )
+
+    @cached_property
+    def pauses(self) -> tuple[tuple[StepRecord, StepRecord], ...]:
+        """Consecutive steps of different generations, between which the group formed again."""
+        return tuple(
+            (last, first)
+            for last, first in pairwise(self.steps)
+            if last.generation != first.generation
+        )
+
+    @cached_property
+    def _moves(self) -> Mapping[str, tuple[tuple[float, str], ...]]:
+        """Start times and nodes of each worker; a replaced spot machine has another name."""
+        moves: dict[str, list[tuple[float, str]]] = {}
+        for entry in self.starts:
+            moves.setdefault(entry.worker, []).append((entry.at, str(entry.values.get("node", ""))))
+        return {worker: tuple(found) for worker, found in moves.items()}
+
+    def node_of(self, worker: str, at: float) -> str:
+        """Return the node of a worker at a time; empty before its first start."""
+        nodes = [node for since, node in self._moves.get(worker, ()) if since <= at]
+        return nodes[-1] if nodes else ""
+
+    def members(self, generation: int) -> Mapping[int, str]:
+        """Return the nodes of one generation's group, by rank."""
+        return {
+            entry.number("rank"): self.node_of(entry.worker, entry.at)
+            for entry in self.entries
+            if entry.kind in ("start", "generation") and entry.number("generation") == generation
+        }
+
+    def worker_on(self, node: str, at: float) -> str | None:
+        """Return the worker on a node at a time: it started there and has not left."""
+        current_nodes: dict[str, str] = {}
+        for entry in self.entries:
+            if entry.at > at:
+                break
+            if entry.kind == "start":
+                current_nodes[entry.worker] = str(entry.values.get("node", ""))
+            elif entry.kind in ("leave", "finish"):
+                current_nodes.pop(entry.worker, None)
+        return next((worker for worker, at_node in current_nodes.items() if at_node == node), None)
+
+
+def step_record(entry: JournalEntry) -> StepRecord:
+    """Return the step that a journal entry records."""
+    return StepRecord(
+        at=entry.at,
+        step=entry.number("step"),
+        generation=entry.number("generation"),
+        world_size=entry.number("world_size", 1),
+        seconds=entry.measure("seconds") or 0.0,
+        images=entry.number("images"),
+        epoch=entry.number("epoch"),
+        loss=entry.measure("loss"),
+        again=bool(entry.values.get("again")),
+    )
+
+
+def parse_journal(worker: str, text: str) -> list[JournalEntry]:
+    """Return the entries of one worker's journal; skip lines that a killed writer left incomplete."""
+    return [
+        JournalEntry(
+            float(entry["at"]), str(entry["kind"]), str(entry.get("worker", worker)), entry
+        )
+        for entry in journal.parse(text)
+    ]
+
+
+def parse_events(text: str) -> list[MachineEvent]:
+    """Return the machines' events; skip an incomplete line."""
+    return [
+        MachineEvent(float(entry["at"]), str(entry["kind"]), str(entry.get("node", "")))
+        for entry in journal.parse(text)
+    ]
+
+
+def parse_result(text: str) -> Mapping[str, Any]:
+    """Return the content of result.json; empty before it exists."""
+    try:
+        value = json.loads(text) if text.strip() else {}
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def assemble(journals: Mapping[str, str], events: str = "", result: str = "") -> RunRecord:
+    """Return a run record from the texts of its files.
+
+    Args:
+        journals: journals by worker name. Entries with the same time stay in their order.
+        events: events of machines.
+        result: content of result.json.
+    """
+    entries = [entry for worker, text in journals.items() for entry in parse_journal(worker, text)]
+    return RunRecord(
+        entries=tuple(sorted(entries, key=lambda entry: entry.at)),
+        events=tuple(sorted(parse_events(events), key=lambda event: event.at)),
+        result=parse_result(result),
+    )

@@ -1,0 +1,270 @@
+"""Screens of a training: the live view and the printed report.
+
+Functions from values to rich renderables, so that pictures in the docs and tests come from the same code as
+the terminal. Every state has a glyph of its own, so it is readable without colour.
+"""
+
+from collections.abc import Sequence, Set
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from everstep.cli.durations import clock
+from everstep.cli.report.goodput_screen import seconds_screen
+from everstep.cli.report.report import EventRecovery, Report, WorldSize
+from everstep.cli.report.run_record import ARRIVALS, RunRecord, StepRecord
+from everstep.cli.report.timeline import NodeState, node_timelines, span, stalled_since, time_cells
+
+GLYPHS = {
+    NodeState.TRAINING: ("█", "green"),
+    NodeState.REGROUPING: ("▒", "yellow"),
+    NodeState.GONE: ("╌", "red"),
+    NodeState.WAITING: ("·", "bright_black"),
+    NodeState.DONE: ("█", "bright_black"),
+}
+"""Glyph and colour of each state."""
+
+RECENT_STEPS = 20
+"""Number of steps over which the live view averages."""
+
+MAX_SIZES = 8
+"""Number of group sizes that are shown."""
+
+_LADDER = "▁▂▃▄▅▆▇█"
+_AXIS_MARKS = 4
+
+
+# --- timeline -----------------------------------------------------------------------------------
+
+
+def timeline(run: RunRecord, now: float, width: int) -> RenderableType:
+    """Return one row for each node, one for the size of the group, and a time axis."""
+    timelines = node_timelines(run, now)
+    if not timelines:
+        return Text("No worker has started yet.", style="bright_black")
+    start, end = span(run, now)
+    label = max(len("workers"), *(len(line.node) for line in timelines))
+    columns = max(width - label - 2, 10)
+    shown = [time_cells(line.segments, start, end, columns) for line in timelines]
+    rows = [_row(line.node, row, label) for line, row in zip(timelines, shown, strict=True)]
+    rows.append(_sizes_row(run, start, end, label, columns))
+    rows.append(_axis(end - start, label, columns))
+    rows.append(_legend({state for row in shown for state in row}, label))
+    return Group(*rows)
+
+
+def _row(node: str, states: Sequence[NodeState], label: int) -> Text:
+    row = Text(f"{node:<{label}}  ", no_wrap=True)
+    for state in states:
+        glyph, colour = GLYPHS[state]
+        row.append(glyph, style=colour)
+    return row
+
+
+def _sizes_row(run: RunRecord, start: float, end: float, label: int, columns: int) -> Text:
+    row = Text(f"{'workers':<{label}}  ", style="bright_black", no_wrap=True)
+    sizes = [step.world_size for step in run.steps]
+    largest, size = max(sizes, default=1), (end - start) / columns
+    index = 0
+    current = 0
+    for column in range(columns):
+        until = start + (column + 1) * size
+        smallest = current
+        while index < len(run.steps) and run.steps[index].at < until:
+            current = run.steps[index].world_size
+            smallest = min(smallest, current) if smallest else current
+            index += 1
+        row.append(_height(smallest or current, largest), style="cyan")
+    return row
+
+
+def _height(value: int, maximum: int) -> str:
+    """Return a block whose height is the value's share of the maximum."""
+    return _LADDER[round((len(_LADDER) - 1) * value / maximum)] if value else " "
+
+
+def _axis(seconds: float, label: int, columns: int) -> Text:
+    """Return marks of elapsed time for below the timelines, the last one at the end."""
+    marks = [clock(seconds * mark / _AXIS_MARKS) for mark in range(_AXIS_MARKS + 1)]
+    row = [" "] * columns
+    for index, mark in enumerate(marks):
+        column = min(round(columns * index / _AXIS_MARKS), columns - len(mark))
+        row[column : column + len(mark)] = mark
+    return Text(" " * (label + 2) + "".join(row), style="bright_black", no_wrap=True)
+
+
+def _legend(used: Set[NodeState], label: int) -> Text:
+    row = Text(" " * (label + 2))
+    for state, (glyph, colour) in GLYPHS.items():
+        if state in used:
+            row.append(glyph * 2, style=colour)
+            row.append(f" {state.value}   ", style="bright_black")
+    return row
+
+
+# --- report -------------------------------------------------------------------------------------
+
+
+def report_screen(report: Report, run: RunRecord, now: float, width: int) -> RenderableType:
+    """Return the whole report, as `everstep report` prints it."""
+    parts: list[RenderableType] = [_title(report), Text(), _figures(report), Text()]
+    if report.events:
+        parts += [_events_table(report.events, report.started_at or 0.0), Text()]
+    parts.append(timeline(run, now, width))
+    if report.goodput:
+        screen = seconds_screen(report.goodput, report.seconds, report.restart_estimate, width)
+        parts += [Text(), screen]
+    return Group(*parts)
+
+
+def _title(report: Report) -> Text:
+    title = Text()
+    title.append(report.job or "no training yet", style="bold")
+    if report.model:
+        title.append(f"  {report.model} on {report.dataset}")
+    if report.finished:
+        title.append("  finished", style="bold green")
+    elif report.steps:
+        title.append("  training", style="bold yellow")
+    return title
+
+
+def _figures(report: Report) -> Table:
+    table = Table.grid(padding=(0, 3))
+    names = ("accuracy", "steps", "duration", "images/s", "with pauses", "workers")
+    table.add_row(*(Text(name, style="bright_black") for name in names))
+    table.add_row(
+        Text(_share(report.accuracy), style="bold"),
+        f"{report.steps}/{report.total_steps}" if report.total_steps else str(report.steps),
+        clock(report.duration_seconds),
+        _rate(report.images_per_second),
+        _rate(report.images_per_second_overall),
+        _sizes(report.world_sizes),
+    )
+    return table
+
+
+def _sizes(sizes: Sequence[WorldSize]) -> str:
+    """Return the group's sizes in order; of many only the first and last ones."""
+    sizes_text = [str(size.world_size) for size in sizes]
+    if len(sizes_text) > MAX_SIZES:
+        half = MAX_SIZES // 2
+        sizes_text = [*sizes_text[:half], "…", *sizes_text[-half:]]
+    return " → ".join(sizes_text) or "none"
+
+
+def _events_table(events: Sequence[EventRecovery], began: float) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
+    table.add_column("at", justify="right")
+    table.add_column("event", no_wrap=True)
+    table.add_column("next step after", justify="right")
+    table.add_column("steps lost", justify="right")
+    table.add_column("joined after", justify="right")
+    for event in events:
+        colour = "green" if event.kind in ARRIVALS else "red"
+        table.add_row(
+            clock(event.at - began),
+            Text.assemble((event.kind, colour), f" {event.node}"),
+            seconds(event.seconds_to_next_step),
+            "..." if event.steps_lost is None else str(event.steps_lost),
+            "" if event.seconds_to_join is None else seconds(event.seconds_to_join),
+        )
+    return table
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration; dots while it continues."""
+    return "..." if value is None else f"{value:.2f} s"
+
+
+def _share(value: float | None) -> str:
+    return "not yet" if value is None else f"{value:.4f}"
+
+
+def _rate(value: float | None) -> str:
+    return "not yet" if value is None else f"{value:,.0f}"
+
+
+def event_sentence(event: EventRecovery) -> str:
+    """Return one event and its cost as a line of text."""
+    what = f"{event.kind} {event.node}"
+    if event.seconds_to_next_step is None:
+        return f"{what}: waiting"
+    if event.kind in ARRIVALS and event.joined_at is None:
+        return f"{what}: its worker has not joined yet"
+    lost = f"{event.steps_lost} step{'s' if event.steps_lost != 1 else ''} lost"
+    if event.kind in ARRIVALS and event.seconds_to_join is not None:
+        pause, joined = seconds(event.seconds_to_next_step), seconds(event.seconds_to_join)
+        return f"{what}: joined after {joined}, the others paused {pause}, {lost}"
+    return f"{what}: next step after {seconds(event.seconds_to_next_step)}, {lost}"
+
+
+# --- live view ----------------------------------------------------------------------------------
+
+
+def follow_screen(report: Report, run: RunRecord, now: float, width: int) -> RenderableType:
+    """Return the live view of a training."""
+    title = _title(report)
+    if (stalled := stalled_since(run)) is not None:
+        title.append(f"  forming a new group for {max(now - stalled, 0):.0f} s", style="yellow")
+    parts: list[RenderableType] = [title, Text(), _bar(report, run, width)]
+    parts += [_now_line(report, run), Text(), timeline(run, now, width), Text()]
+    if report.events:
+        parts.append(_events_table(report.events, report.started_at or 0.0))
+    return Group(*parts)
+
+
+def _bar(report: Report, run: RunRecord, width: int) -> Table:
+    done = report.steps == report.total_steps and report.finished
+    head = run.newest_start
+    epochs = head.number("epochs") if head else 0
+    epoch = run.steps[-1].epoch if run.steps else 0
+    table = Table.grid(padding=(0, 2))
+    table.add_row(
+        ProgressBar(
+            total=max(report.total_steps, 1),
+            completed=report.steps,
+            width=max(min(width - 44, 60), 10),
+            complete_style="green" if done else "cyan",
+            finished_style="green",
+        ),
+        Text.assemble(("step ", "bright_black"), f"{report.steps}/{report.total_steps or '?'}"),
+        Text.assemble(("epoch ", "bright_black"), f"{epoch}/{epochs or '?'}"),
+    )
+    return table
+
+
+def _now_line(report: Report, run: RunRecord) -> Table:
+    recent = run.steps[-RECENT_STEPS:]
+    table = Table.grid(padding=(0, 3))
+    loss = run.steps[-1].loss if run.steps else None
+    table.add_row(
+        _figure("elapsed", clock(report.duration_seconds)),
+        _figure("left", time_left(report, recent)),
+        _figure("images/s", _rate(recent_throughput(recent))),
+        _figure("loss", "not yet" if loss is None else f"{loss:.3f}"),
+        _figure("accuracy", _share(report.accuracy)),
+    )
+    return table
+
+
+def _figure(name: str, value: str) -> Text:
+    return Text.assemble((f"{name} ", "bright_black"), (value, "bold"))
+
+
+def recent_throughput(recent: Sequence[StepRecord]) -> float | None:
+    """Return the images per second over the last steps; None before the first."""
+    busy = sum(step.seconds for step in recent)
+    return sum(step.images for step in recent) / busy if busy > 0 else None
+
+
+def time_left(report: Report, recent: Sequence[StepRecord]) -> str:
+    """Return the remaining time at the speed of the last steps."""
+    if report.finished:
+        return clock(0)
+    busy = sum(step.seconds for step in recent)
+    if not recent or not report.total_steps or busy <= 0:
+        return "not yet known"
+    return clock((report.total_steps - report.steps) * busy / len(recent))

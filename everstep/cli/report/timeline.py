@@ -1,0 +1,212 @@
+"""The state of every node over time, from the journals and the machines' events.
+
+Pure functions: `node_timelines` returns each node's states as segments without gaps, `time_cells` maps them to
+a row of characters. The screens only add colour; the states are defined here.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from everstep.cli.report.run_record import ABSENCES, ARRIVALS, MachineEvent, RunRecord
+
+
+class NodeState(StrEnum):
+    """State of a node with regard to the training."""
+
+    WAITING = "waiting"
+    """No worker has started there yet."""
+    REGROUPING = "regrouping"
+    """A worker is present or starting, and the group is forming again."""
+    TRAINING = "training"
+    """Its worker takes part in steps."""
+    GONE = "gone"
+    """Drained, vanished, cut off, frozen or removed."""
+    DONE = "done"
+    """The training has ended."""
+
+
+_BY_SEVERITY = (
+    NodeState.GONE,
+    NodeState.REGROUPING,
+    NodeState.TRAINING,
+    NodeState.DONE,
+    NodeState.WAITING,
+)
+"""The first of these is shown if a cell has several states, so that short outages stay visible."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A node's state from `start` to `end`, in unix seconds."""
+
+    start: float
+    end: float
+    state: NodeState
+
+
+@dataclass(frozen=True)
+class NodeTimeline:
+    """The states of one node over time."""
+
+    node: str
+    segments: tuple[Segment, ...]
+
+
+def span(run: RunRecord, now: float) -> tuple[float, float]:
+    """Return start and end of the timeline: from the first start to the end or now."""
+    if not run.starts:
+        return (now, now)
+    end = run.finished.at if run.finished else max(now, run.entries[-1].at)
+    return (run.starts[0].at, end)
+
+
+def node_timelines(run: RunRecord, now: float) -> tuple[NodeTimeline, ...]:
+    """Return one timeline for each node, sorted by name; the segments of each cover the whole span."""
+    start, end = span(run, now)
+    if end <= start:
+        return ()
+    return tuple(NodeTimeline(node, _segments(run, node, start, end)) for node in run.nodes)
+
+
+def _segments(run: RunRecord, node: str, start: float, end: float) -> tuple[Segment, ...]:
+    cuts = sorted({start, end, *(at for at in _change_times(run, node) if start < at < end)})
+    states = _NodeStates(run, node)
+    merged: list[Segment] = []
+    for left, right in pairwise(cuts):
+        state = states.at(left)
+        if merged and merged[-1].state is state:
+            merged[-1] = Segment(merged[-1].start, right, state)
+        else:
+            merged.append(Segment(left, right, state))
+    return tuple(merged)
+
+
+def _change_times(run: RunRecord, node: str) -> set[float]:
+    """Return all times at which the node's state may change."""
+    points = {event.at for event in run.training_events if event.node == node}
+    for entry in run.starts:
+        if entry.values.get("node") == node:
+            points |= {entry.at, _next_step_time(run, entry.at)}
+    for last, first in run.pauses:
+        points |= {last.at, first.at}
+    stalled = stalled_since(run)
+    return points if stalled is None else points | {stalled}
+
+
+def _next_step_time(run: RunRecord, at: float) -> float:
+    """Return the time of the first step after a time, in unix seconds; infinity if there is none."""
+    return next((step.at for step in run.steps if step.at > at), float("inf"))
+
+
+def stalled_since(run: RunRecord) -> float | None:
+    """Return the unix time from which the survivors wait for a new group; None if they do not wait."""
+    if run.finished or not run.steps:
+        return None
+    last = run.steps[-1]
+    forming = [
+        entry.at
+        for entry in run.entries
+        if entry.kind in ("start", "generation") and entry.number("generation") > last.generation
+    ]
+    losses = [event.at for event in run.training_events if _awaits_new_group(run, event)]
+    since = [max(at, last.at) for at in (*forming, *losses)]
+    return min(since, default=None)
+
+
+def _awaits_new_group(run: RunRecord, event: MachineEvent) -> bool:
+    """Return whether an event lost a worker and no newer group has completed a step since."""
+    if event.kind not in ("drain", "vanish", "remove"):
+        return False
+    before = [step.generation for step in run.steps if step.at <= event.at]
+    newest = run.steps[-1].generation
+    return newest == (before[-1] if before else newest) and (
+        run.worker_on(event.node, event.at) is not None
+    )
+
+
+class _NodeStates:
+    """The states of one node by time, with sorted lists for the lookup."""
+
+    def __init__(self, run: RunRecord, node: str) -> None:
+        self._events = [event for event in run.training_events if event.node == node]
+        self._event_times = [event.at for event in self._events]
+        self._starts = [entry.at for entry in run.starts if entry.values.get("node") == node]
+        self._first_steps = [_next_step_time(run, at) for at in self._starts]
+        self._pauses = [(last.at, first.at) for last, first in run.pauses]
+        self._step_times = [step.at for step in run.steps]
+        self._generations = [step.generation for step in run.steps]
+        self._generations_without_node = {
+            generation
+            for generation in set(self._generations)
+            if (group := run.members(generation)) and node not in group.values()
+        }
+        self._stalled = stalled_since(run)
+        self._finished_at = run.finished.at if run.finished else float("inf")
+
+    def at(self, at: float) -> NodeState:
+        """Return the state at a time; it lasts until the next possible change."""
+        if at >= self._finished_at:
+            return NodeState.DONE
+        event = self._last_event(at)
+        if event is not None and event.kind in ABSENCES:
+            return NodeState.GONE
+        start = bisect_right(self._starts, at) - 1
+        if event is not None and event.kind in ARRIVALS and self._awaits_worker_start(event, start):
+            return NodeState.REGROUPING
+        if start < 0:
+            return NodeState.WAITING
+        if at < self._first_steps[start] and not self._is_survivor(start, event, at):
+            return NodeState.REGROUPING
+        if self._in_pause(at):
+            return NodeState.REGROUPING
+        return NodeState.GONE if self._excluded(at) else NodeState.TRAINING
+
+    def _excluded(self, at: float) -> bool:
+        """Return whether the group trains without this node at a time, although no event explains it."""
+        index = min(bisect_right(self._step_times, at), len(self._step_times) - 1)
+        return index >= 0 and self._generations[index] in self._generations_without_node
+
+    def _last_event(self, at: float) -> MachineEvent | None:
+        index = bisect_right(self._event_times, at) - 1
+        return self._events[index] if index >= 0 else None
+
+    def _awaits_worker_start(self, event: MachineEvent, start: int) -> bool:
+        """Return whether a machine has returned and no worker has started on it since.
+
+        Always false for `thaw` and `reconnect`: the worker may have survived.
+        """
+        needs_start = event.kind in ("return", "add")
+        return needs_start and (start < 0 or self._starts[start] < event.at)
+
+    def _is_survivor(self, start: int, event: MachineEvent | None, at: float) -> bool:
+        """Return whether this worker had trained on the node before this start, without an event in between.
+
+        Its pause then follows from the steps around it.
+        """
+        if start == 0 or self._first_steps[start - 1] > at:
+            return False
+        return event is None or self._starts[start - 1] > event.at
+
+    def _in_pause(self, at: float) -> bool:
+        if self._stalled is not None and at >= self._stalled:
+            return True
+        return any(last <= at < first for last, first in self._pauses)
+
+
+def time_cells(
+    segments: Sequence[Segment], start: float, end: float, width: int
+) -> tuple[NodeState, ...]:
+    """Return the most severe state of each of `width` cells of equal time."""
+    size = (end - start) / width
+    return tuple(
+        _most_severe(segments, start + index * size, start + (index + 1) * size)
+        for index in range(width)
+    )
+
+
+def _most_severe(segments: Sequence[Segment], start: float, end: float) -> NodeState:
+    present = {piece.state for piece in segments if piece.start < end and start < piece.end}
+    return next((state for state in _BY_SEVERITY if state in present), NodeState.WAITING)

@@ -1,0 +1,1 @@
+"""Accounting: journals, metrics and the account of a worker's time."""

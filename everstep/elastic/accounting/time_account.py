@@ -1,0 +1,142 @@
+"""Account of a worker's time: every moment is attributed to exactly one activity.
+
+The worker reports each activity as it begins, which ends the previous one. So no second is counted
+twice or left out: the activities' seconds add up to the wall clock. Time that turns out to be wasted
+is reassigned: when a step's group is lost, its all-reduce time becomes `detect`, since it waited for a
+lost peer, and its work, unless it can be kept, `redo`, since it is done again.
+
+The training loop's thread reports activities; other threads may read the totals at any time.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+
+
+class Activity(StrEnum):
+    """An activity that time is attributed to."""
+
+    START_UP = "start_up"  # from the process's start until it is first ready to join a group
+    IDLE = "idle"  # waiting to be in a group for the first time, or as a spare
+    FORM = "form"  # from leaving one group until the next one is connected
+    COPY = "copy"  # comparing, sending and receiving state, or restoring it
+    DATA = "data"  # reading and augmenting samples
+    COMPUTE = "compute"  # forward, backward, optimizer
+    EXCHANGE = "exchange"  # all-reduce, including the wait for slower workers
+    CHECKPOINT = "checkpoint"  # training paused for a snapshot or a write
+    EVALUATION = "evaluation"
+    DETECT = "detect"  # waiting in an all-reduce that never completed
+    REDO = "redo"  # work on a step that must be done again
+
+
+_OF_A_STEP = (Activity.DATA, Activity.COMPUTE, Activity.EXCHANGE)
+_BEFORE_A_STEP = (Activity.START_UP, Activity.IDLE, Activity.FORM, Activity.COPY)
+
+REPORT_INTERVAL_SECONDS = 5.0
+"""Maximum age of a worker's last reported totals: the time that a killed worker's report lacks."""
+
+
+class TimeAccount:
+    """One worker's time account.
+
+    Args:
+        clock: monotonic clock in seconds.
+        name: the first activity.
+
+    Attributes:
+        last_recovery: seconds from the end of a group, or its break, until the next group's first step
+            began; waiting for the lost peer is included. None before the first time.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, name: Activity = Activity.START_UP
+    ) -> None:
+        self._clock, self._name, self._since = clock, name, clock()
+        self._spent = dict.fromkeys(Activity, 0.0)
+        self._before_step = dict(self._spent)
+        self._lock = threading.Lock()
+        self._write: Callable[[], None] = lambda: None
+        self._written = self._since
+        self._held = False
+        self._broke_at: float | None = None
+        self.last_recovery: float | None = None
+
+    def on_report(self, write: Callable[[], None]) -> None:
+        """Call `write` after a step, at most every `REPORT_INTERVAL_SECONDS`: a killed worker has reported before."""
+        self._write = write
+
+    @contextmanager
+    def attribute_all_to(self, name: Activity) -> Iterator[None]:
+        """Attribute all time in the block to one activity: a warm-up's forward pass is start-up."""
+        self.begin(name)
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    def begin(self, name: Activity) -> None:
+        """Attribute the time from now on to this activity."""
+        if self._held:
+            return
+        now = self._clock()
+        with self._lock:
+            self._spent[self._name] += now - self._since
+            forms = name is Activity.FORM and self._name not in _BEFORE_A_STEP
+            self._name, self._since = name, now
+        if forms and self._broke_at is None:
+            self._broke_at = now
+
+    def begin_step(self) -> None:
+        """Begin a step, first with the activity `DATA`."""
+        self.begin(Activity.DATA)
+        self._before_step = dict(self._spent)
+        if self._broke_at is not None:
+            self.last_recovery, self._broke_at = self._since - self._broke_at, None
+
+    def end_step(self) -> None:
+        """Count the current step as done, whatever happens from here on."""
+        self.begin(self._name)
+        self._before_step = dict(self._spent)
+        if self._since - self._written >= REPORT_INTERVAL_SECONDS:
+            self._written = self._since
+            self._write()
+
+    def break_step(self, *, kept: bool) -> None:
+        """Reassign the time of an unfinished step whose group was lost.
+
+        Args:
+            kept: whether its gradients stay valid.
+        """
+        self.begin(Activity.FORM)
+        with self._lock:
+            waited = self._reassign(Activity.EXCHANGE, Activity.DETECT)
+            if not kept:
+                self._reassign(Activity.DATA, Activity.REDO)
+                self._reassign(Activity.COMPUTE, Activity.REDO)
+        if self._broke_at == self._since:  # known only now: the group broke when the waiting began
+            self._broke_at -= waited
+        self._before_step = dict(self._spent)
+
+    def _reassign(self, name: Activity, became: Activity) -> float:
+        spent = self._spent[name] - self._before_step[name]
+        self._spent[name] -= spent
+        self._spent[became] += spent
+        return spent
+
+    def final_seconds(self) -> Mapping[str, float]:
+        """Return the seconds of all activities without the step in flight: they never decrease.
+
+        The time of the step in flight may still be reassigned.
+        """
+        before = {name.value: self._before_step[name] for name in _OF_A_STEP}
+        found = {**self.spent(), **before}
+        return {name.value: round(found.get(name.value, 0.0), 4) for name in Activity}
+
+    def spent(self) -> Mapping[str, float]:
+        """Return seconds by activity up to this moment; they add up to the wall clock."""
+        with self._lock:
+            now = {**self._spent, self._name: self._spent[self._name] + self._clock() - self._since}
+        return {name.value: round(seconds, 4) for name, seconds in now.items() if seconds}

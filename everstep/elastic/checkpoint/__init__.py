@@ -1,0 +1,1 @@
+"""Checkpoints: files and the writer in the background."""

@@ -1,0 +1,93 @@
+"""File operations of the checkpoint code, whose order determines which files survive a crash.
+
+The tests replace `Disk` by one that loses everything that was not synced at a simulated power failure.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+BLOCK_BYTES = 1 << 20
+
+
+class OutputFile(Protocol):
+    """A file that is being written."""
+
+    def write(self, data: bytes | memoryview, /) -> object:
+        """Append bytes; they may be lost until `sync` has returned."""
+
+    def sync(self) -> None:
+        """Make the content durable. The file's name is durable once its folder is synced."""
+
+
+class Disk:
+    """The real file system."""
+
+    def names(self, folder: Path) -> list[str]:
+        """Return the names in a folder; none if the folder does not exist."""
+        try:
+            return os.listdir(folder)  # noqa: PTH208 - names, not paths
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: Path) -> bool:
+        """Return whether a file or folder has this name."""
+        return path.exists()
+
+    def make_folder(self, path: Path) -> None:
+        """Create a folder; create missing parents and make their names durable."""
+        if not path.parent.exists():
+            self.make_folder(path.parent)
+            self.sync_folder(path.parent.parent)
+        path.mkdir(exist_ok=True)
+
+    @contextmanager
+    def create(self, path: Path) -> Iterator[OutputFile]:
+        """Create a file for writing."""
+        with path.open("wb") as file:
+            yield _RealFile(file)
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        """Yield the content of a file in blocks."""
+        with path.open("rb") as file:
+            while block := file.read(BLOCK_BYTES):
+                yield block
+
+    def sync_folder(self, path: Path) -> None:
+        """Make the names in a folder durable."""
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a folder.
+
+        Raises:
+            FileNotFoundError: `old` does not exist.
+            OSError: `new` exists and is not empty (ENOTEMPTY, EEXIST), or the disk failed.
+        """
+        old.rename(new)
+
+    def remove(self, folder: Path) -> None:
+        """Remove a folder with its content, as far as the disk allows."""
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _RealFile:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, data: bytes | memoryview, /) -> object:
+        return self._file.write(data)
+
+    def sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+DISK = Disk()

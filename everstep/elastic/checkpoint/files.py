@@ -1,0 +1,313 @@
+"""Checkpoint files that are complete or absent.
+
+A checkpoint is a folder `step-XXXXXXXX` with `state.safetensors` and `manifest.json`. It is written
+to a staging folder, synced, its manifest last, committed, and renamed. A reader trusts only a folder
+with a manifest and a state file of the checksum in that manifest. A commit is one transaction of etcd:
+it succeeds only while the writer's generation is current, so a worker that was frozen and thawed
+cannot commit. The next generation reads the newest commit, so that no worker continues from an older
+state (`restore`). If a writer died between the commit and the renaming, the restoring worker renames
+the folder (`place_committed`).
+
+Why safetensors and not torch.save: half the time, no code in the file, and readable without torch.
+"""
+
+import contextlib
+import errno
+import itertools
+import json
+import secrets
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+
+from everstep.elastic.checkpoint.disk import DISK, Disk
+
+FORMAT = 1
+PLACE_ATTEMPTS = 5  # to rename a folder while others do the same
+STATE_FILE, MANIFEST_FILE = "state.safetensors", "manifest.json"
+Tensors = dict[str, torch.Tensor]
+_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+INTEGER_TYPES = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+"""By size in bytes: types that numpy has, too, unlike bfloat16."""
+
+
+class FencedError(Exception):
+    """A commit was refused: another generation has taken over."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Description of a checkpoint.
+
+    Attributes:
+        step: completed steps.
+        generation: the writer's generation.
+        fingerprint: settings that must be equal to continue from it: model, data set, seed, ...
+        extra: small values of the training loop.
+        checksum: CRC-32 of the state file.
+        bytes: size of the state file.
+    """
+
+    step: int
+    generation: int
+    fingerprint: Mapping[str, Any]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    checksum: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was verified."""
+
+    path: Path
+    manifest: Manifest
+
+    def load(self) -> Tensors:
+        """Return its tensors, on the CPU."""
+        with safe_open(str(self.path / STATE_FILE), framework="pt", device="cpu") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+
+
+def check(path: Path, disk: Disk = DISK) -> Checkpoint:
+    """Verify every byte of a checkpoint, and return it.
+
+    Raises:
+        ValueError: it is torn, foreign or damaged, with the details.
+    """
+    try:
+        manifest = _read_manifest(path, disk)
+    except FileNotFoundError as error:
+        raise ValueError("it has no manifest") from error
+    except (TypeError, AttributeError, OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"its manifest cannot be read: {error}") from error
+    try:
+        size, checksum = _checksum(path / STATE_FILE, disk)
+    except OSError as error:
+        raise ValueError(f"its state cannot be read: {error}") from error
+    if size != manifest.bytes:
+        raise ValueError(f"its state has {size} bytes instead of {manifest.bytes}")
+    if checksum != manifest.checksum:
+        raise ValueError("its state is damaged: the checksum differs")
+    if path.name.startswith("step-") and path.name != folder_name(manifest.step):
+        raise ValueError(f"its folder is not named after its step, {manifest.step}")
+    return Checkpoint(path, manifest)
+
+
+def _read_manifest(path: Path, disk: Disk) -> Manifest:
+    text = b"".join(disk.read(path / MANIFEST_FILE)).decode()
+    read = json.loads(text)
+    if json.dumps(read, indent=1) != text:
+        raise ValueError("its manifest is damaged: it is not as it was written")
+    if read.pop("format", None) != FORMAT:
+        raise ValueError("its manifest is of another format")
+    if read.pop("seal", None) != _seal(read):
+        raise ValueError("its manifest is damaged: the checksum differs")
+    return Manifest(**read)
+
+
+def folder_name(step: int) -> str:
+    """Return the name of a checkpoint's folder."""
+    return f"step-{step:08d}"
+
+
+def write(
+    folder: Path,
+    state: Tensors,
+    manifest: Manifest,
+    *,
+    commit: Callable[[Manifest], bool],
+    keep: int = 3,
+    disk: Disk = DISK,
+) -> Path:
+    """Write one checkpoint durably and remove those older than the `keep` newest.
+
+    Raises:
+        FencedError: another generation has taken over. The staging folder stays until a later
+            checkpoint: the answer to a successful commit may have been lost.
+        OSError: the disk is full or gone; older checkpoints remain.
+    """
+    staging = new_staging_folder(folder, manifest.step)
+    try:
+        _write_staging(staging, state, manifest, disk)
+    except OSError as error:
+        disk.remove(staging)
+        raise OSError(error.errno, error.strerror, str(folder)) from error
+    if not commit(manifest):
+        raise FencedError(
+            f"generation {manifest.generation} may not commit it: another is current, a later step is "
+            "committed, or etcd does not respond"
+        )
+    final = put_in_place(Checkpoint(staging, manifest), disk)
+    _retire(folder, manifest.step, keep, disk)
+    return final
+
+
+def new_staging_folder(folder: Path, step: int) -> Path:
+    """Return a path that no other writer uses; `place_committed` finds it by its step."""
+    return folder / f".{folder_name(step)}-{secrets.token_hex(4)}"
+
+
+def place_committed(folder: Path, generation: int, step: int, disk: Disk = DISK) -> None:
+    """Rename the committed checkpoint of this generation and step if its writer died before it could.
+
+    A folder of that step that is damaged, or of an earlier generation, is replaced.
+    """
+    prefix = f".{folder_name(step)}-"
+    left = [folder / name for name in disk.names(folder) if name.startswith(prefix)]
+    if not left or _is_good(folder / folder_name(step), generation, disk):
+        return
+    for staging in left:
+        with contextlib.suppress(ValueError, OSError):
+            found = check(staging, disk)
+            if found.manifest.generation == generation:
+                put_in_place(found, disk)
+                return
+
+
+def put_in_place(staged: Checkpoint, disk: Disk = DISK) -> Path:
+    """Rename a committed checkpoint's folder durably; return its path.
+
+    Another process may do the same at any moment: this one may have been suspended since its commit. So
+    a good folder of the same step is never removed, and a bad one only after it was moved away and
+    checked again.
+
+    Raises:
+        OSError: the disk failed, or the folder is gone and nothing is in its place.
+    """
+    final = staged.path.parent / folder_name(staged.manifest.step)
+    replaced = list[Path]()  # removed only once the new name is durable
+    for _ in range(PLACE_ATTEMPTS):
+        if _is_good(final, staged.manifest.generation, disk):
+            replaced.append(staged.path)
+            break
+        if disk.exists(final):
+            replaced += _move_away(final, staged.manifest, disk)
+        if _renamed(staged.path, final, disk):
+            break
+    else:
+        raise OSError(errno.ESTALE, "it was removed or replaced meanwhile", str(staged.path))
+    disk.sync_folder(final.parent)
+    for path in replaced:
+        disk.remove(path)
+    return final
+
+
+def _move_away(final: Path, manifest: Manifest, disk: Disk) -> list[Path]:
+    """Move a bad folder away and return its new path; put it back if it was replaced by a good one."""
+    away = new_staging_folder(final.parent, manifest.step)
+    if not _renamed(final, away, disk):
+        return []
+    if _is_good(away, manifest.generation, disk):
+        _renamed(away, final, disk)
+        return []
+    return [away]
+
+
+def _renamed(old: Path, new: Path, disk: Disk) -> bool:
+    """Rename a folder; return False if another process was faster."""
+    try:
+        disk.rename(old, new)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        if isinstance(error, FileNotFoundError) and disk.exists(old.parent):
+            return False
+        raise
+    return True
+
+
+def _is_good(path: Path, generation: int, disk: Disk) -> bool:
+    """Return whether a folder is a good checkpoint of this generation or a later one."""
+    with contextlib.suppress(ValueError):
+        return check(path, disk).manifest.generation >= generation
+    return False
+
+
+def _write_staging(staging: Path, state: Tensors, manifest: Manifest, disk: Disk) -> None:
+    """Write all of a checkpoint durably, its manifest last, the name of its folder included."""
+    disk.make_folder(staging)
+    size, checksum = _write_state(staging / STATE_FILE, state, disk)
+    described = {**vars(manifest), "bytes": size, "checksum": checksum}
+    sealed = {"format": FORMAT, "seal": _seal(described), **described}
+    with disk.create(staging / MANIFEST_FILE) as file:
+        file.write(json.dumps(sealed, indent=1).encode())
+        file.sync()
+    disk.sync_folder(staging)
+    disk.sync_folder(staging.parent)
+
+
+def _write_state(path: Path, state: Tensors, disk: Disk) -> tuple[int, int]:
+    """Write a safetensors file durably; return its size and CRC-32.
+
+    Why not safetensors' own `save_file`: it copies every tensor once more and keeps Python's lock while
+    it copies and writes, so that a training step would wait for the disk, and its checksum would have to
+    be read back.
+    """
+    ordered = sorted(state.items(), key=lambda item: -item[1].element_size())  # so all are aligned
+    header, offset = {}, 0
+    for name, tensor in ordered:
+        end = offset + tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": _NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    encoded = json.dumps(header).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    size = checksum = 0
+    with disk.create(path) as file:
+        parts: Iterable[bytes | memoryview] = (_bytes(tensor) for _, tensor in ordered)
+        for part in itertools.chain((len(encoded).to_bytes(8, "little"), encoded), parts):
+            file.write(part)
+            size, checksum = size + len(part), zlib.crc32(part, checksum)
+        file.sync()
+    return size, checksum
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    """Return a tensor's values in the order of its dimensions, whatever its layout."""
+    # numpy and not torch, which would start threads of its own for this thread
+    whole = tensor.detach().view(INTEGER_TYPES[tensor.element_size()]).numpy()
+    return np.ascontiguousarray(whole).data.cast("B") if whole.size else memoryview(b"")
+
+
+def _retire(folder: Path, step: int, keep: int, disk: Disk) -> None:
+    """Remove all but the newest `keep` and killed writers' staging folders; nothing newer than `step`."""
+    mine = folder_name(step)
+    names = sorted(disk.names(folder), reverse=True)
+    old = [name for name in names if name.startswith("step-") and name <= mine][keep:]
+    left = [name for name in names if name.startswith(".step-") and name[1 : 1 + len(mine)] < mine]
+    for name in (*old, *left):
+        disk.remove(folder / name)
+
+
+def _checksum(path: Path, disk: Disk) -> tuple[int, int]:
+    """Return size and CRC-32: it detects torn and flipped bytes at 2 GB/s, not forgery."""
+    size = checksum = 0
+    for block in disk.read(path):
+        size, checksum = size + len(block), zlib.crc32(block, checksum)
+    return size, checksum
+
+
+def _seal(described: Mapping[str, Any]) -> int:
+    """Return the CRC-32 of a manifest's content: a flipped bit in its step would repeat or skip samples."""
+    return zlib.crc32(json.dumps(described, sort_keys=True).encode())

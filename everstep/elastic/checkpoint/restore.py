@@ -1,0 +1,231 @@
+"""The checkpoint that a run continues from: never one that is older than the committed one.
+
+etcd has the record of the newest commit. A checkpoint is as new as that record if neither its generation
+nor its step is lower. If there is none, because the folder is damaged or missing, the run stops and the
+error names what would be lost; a user may accept that loss.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from everstep.elastic.checkpoint.disk import DISK, Disk
+from everstep.elastic.checkpoint.files import (
+    Checkpoint,
+    Manifest,
+    check,
+    folder_name,
+    new_staging_folder,
+    place_committed,
+)
+from everstep.errors import EverstepError
+
+log = logging.getLogger(__name__)
+
+VISIBLE_SECONDS = 75.0
+"""Time to wait for a committed checkpoint: an NFS client may list a folder from its cache for 60 s."""
+POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """The newest commit of a run; generation 0 means that none is known.
+
+    Attributes:
+        generation: generation in which the snapshot was taken.
+        step: completed steps.
+    """
+
+    generation: int = 0
+    step: int = 0
+
+    def is_satisfied_by(self, manifest: Manifest) -> bool:
+        """Return whether a checkpoint is at least as new."""
+        return manifest.generation >= self.generation and manifest.step >= self.step
+
+
+NO_COMMIT = CommitRecord()
+
+
+@dataclass(frozen=True)
+class SkippedCheckpoint:
+    """A folder that failed verification, and the reason."""
+
+    path: Path
+    reason: str
+
+
+class OtherRunError(EverstepError):
+    """The folder contains good checkpoints of a run with other settings; `found` is the newest."""
+
+    def __init__(self, found: Checkpoint, what: str, fix: str) -> None:
+        super().__init__(what, fix)
+        self.found = found
+
+
+class LostCheckpointError(EverstepError):
+    """The committed checkpoint is damaged or missing.
+
+    Attributes:
+        record: record of the commit.
+        older: the newest good checkpoint, if there is any.
+        missing: True if the folder does not exist here; another machine may have written it just now.
+    """
+
+    def __init__(
+        self, folder: Path, record: CommitRecord, older: Checkpoint | None, reason: str | None
+    ) -> None:
+        self.record, self.older, self.missing = record, older, reason is None
+        step = older.manifest.step if older else 0
+        found = f"the newest good one is of step {step}" if older else "there is no other good one"
+        start = f"from step {step}" if older else "from the beginning"
+        super().__init__(
+            f"the committed checkpoint of step {record.step}, {folder / folder_name(record.step)}, is "
+            f"{f'damaged ({reason})' if reason else 'missing'}; {found}",
+            "Restore the folder, or mount the right volume. Or continue without it: pass "
+            f"--accept-older-checkpoint={record.step} (in a stack: job.acceptOlderCheckpoint); training "
+            f"then continues {start} and repeats {record.step - step} steps.",
+        )
+
+    @property
+    def restored_step(self) -> int:
+        """The step from which the run continues if the loss is accepted."""
+        return self.older.manifest.step if self.older else 0
+
+
+def restore_point(
+    folder: Path,
+    fingerprint: Mapping[str, Any],
+    record: CommitRecord,
+    *,
+    accept_lost_step: int = 0,
+    on_skip: Callable[[SkippedCheckpoint], None] = lambda _: None,
+    on_lost: Callable[[LostCheckpointError], None] = lambda _: None,
+    wait_seconds: float = VISIBLE_SECONDS,
+    disk: Disk = DISK,
+) -> Checkpoint | None:
+    """Return the checkpoint that a run continues from; None if it starts from the beginning.
+
+    A committed one that its writer could not rename is renamed first; a missing one may still appear.
+
+    Args:
+        folder: folder of the checkpoints.
+        fingerprint: settings of the run.
+        record: record of the newest commit.
+        accept_lost_step: committed step whose loss the user accepts; 0 for none.
+        on_skip: called with every folder that failed verification.
+        on_lost: called with an accepted loss.
+        wait_seconds: maximum time to wait for a missing checkpoint.
+        disk: the file system.
+
+    Raises:
+        LostCheckpointError: the committed checkpoint is damaged or missing.
+        OtherRunError: there are good checkpoints, but of a run with other settings.
+    """
+    skipped = dict[Path, SkippedCheckpoint]()
+
+    def look() -> Checkpoint | None:
+        if record.generation:
+            place_committed(folder, record.generation, record.step, disk)
+        return newest(
+            folder, fingerprint, lambda skip: skipped.update({skip.path: skip}), record, disk
+        )
+
+    try:
+        return _wait_until_visible(look, wait_seconds)
+    except LostCheckpointError as lost:
+        if record.step != accept_lost_step:
+            raise
+        on_lost(lost)
+        _move_newer_away(folder, lost.older, disk)
+        return lost.older
+    finally:
+        for skip in skipped.values():
+            on_skip(skip)
+
+
+def _wait_until_visible(look: Callable[[], Checkpoint | None], seconds: float) -> Checkpoint | None:
+    """Repeat `look` while the committed checkpoint is missing, for a bounded time."""
+    deadline = time.monotonic() + seconds
+    warned = False
+    while True:
+        try:
+            return look()
+        except LostCheckpointError as lost:
+            if not lost.missing or time.monotonic() >= deadline:
+                raise
+            if not warned:
+                log.warning("waiting up to %.0f s: %s", seconds, lost.what)
+                warned = True
+        time.sleep(min(POLL_SECONDS, seconds))
+
+
+def newest(
+    folder: Path,
+    fingerprint: Mapping[str, Any],
+    on_skip: Callable[[SkippedCheckpoint], None] | None = None,
+    record: CommitRecord = NO_COMMIT,
+    disk: Disk = DISK,
+) -> Checkpoint | None:
+    """Return the newest good checkpoint of this run, or None if there is none.
+
+    Raises:
+        LostCheckpointError: none is as new as the record of the newest commit.
+        OtherRunError: there are good ones, but of a run with other settings.
+    """
+    older, others, reasons = list[Checkpoint](), list[Checkpoint](), dict[str, str]()
+    for name in _newest_first(folder, disk):
+        try:
+            found = check(folder / name, disk)
+        except ValueError as error:
+            reasons[name] = str(error)
+            if on_skip:
+                on_skip(SkippedCheckpoint(folder / name, str(error)))
+            continue
+        if found.manifest.fingerprint != dict(fingerprint):
+            others.append(found)
+        elif record.is_satisfied_by(found.manifest):
+            return found
+        else:
+            older.append(found)
+    if others and not older:
+        raise _other_run(others[0], fingerprint)
+    if record.generation:
+        reason = reasons.get(folder_name(record.step))
+        raise LostCheckpointError(folder, record, older[0] if older else None, reason)
+    return None
+
+
+def _newest_first(folder: Path, disk: Disk) -> list[str]:
+    return sorted((n for n in disk.names(folder) if n.startswith("step-")), reverse=True)
+
+
+def _move_newer_away(folder: Path, kept: Checkpoint | None, disk: Disk) -> None:
+    """Rename all folders above an accepted step, so that none of them ever counts as newer again."""
+    last = kept.path.name if kept else ""
+    for name in _newest_first(folder, disk):
+        if name > last:
+            digits = name.removeprefix("step-")
+            step = int(digits) if digits.isdigit() else 0
+            disk.rename(folder / name, new_staging_folder(folder, step))
+    if disk.exists(folder):
+        disk.sync_folder(folder)
+
+
+def _other_run(found: Checkpoint, fingerprint: Mapping[str, Any]) -> OtherRunError:
+    theirs = found.manifest.fingerprint
+    names = sorted(set(theirs) | set(fingerprint))
+    differs = [
+        f"{name} is {theirs.get(name)!r} there and {fingerprint.get(name)!r} here"
+        for name in names
+        if theirs.get(name) != fingerprint.get(name)
+    ]
+    return OtherRunError(
+        found,
+        f"{found.path} is a checkpoint of another run: {'; '.join(differs)}",
+        "Give this run another name (job.name), go back to the settings of the one that is there, or pass "
+        "--fresh=WORD with a word of your own: the old run is then moved away and training starts again.",
+    )

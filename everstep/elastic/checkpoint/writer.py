@@ -1,0 +1,258 @@
+"""Checkpoints in the background: a snapshot into host memory, then the disk; training waits for neither.
+
+Parameters and momentum do not change between one optimizer step and the next. So a snapshot is copied
+while the next forward pass already runs, and training waits, if at all, before it changes them
+(`taken`). The copy uses memory that was allocated before the first step: new memory costs a page fault
+every 4 KiB, several times the copy. There are two snapshots, so that one can be taken while the other
+is written to a slow disk. Of several that wait for the disk only the newest is useful; it replaces the
+earlier one.
+
+Why not a copy on write, by forking: a process with a GPU or with other threads cannot be forked.
+"""
+
+import contextlib
+import logging
+import mmap
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from everstep.elastic.checkpoint import files as checkpoint
+from everstep.elastic.checkpoint.files import INTEGER_TYPES, STATE_FILE, Manifest, Tensors
+
+log = logging.getLogger(__name__)
+
+STUCK_SECONDS = 60.0
+"""Age of an unfinished checkpoint at which it is reported; again at twice that age, and so on."""
+
+_ALIGNMENT = 64  # bytes: a cache line
+
+
+class HostSnapshot:
+    """Host memory for one whole state, and the copy of it.
+
+    Each tensor keeps the layout of its original, channels-last for instance, so that taking the
+    snapshot is a plain memory copy.
+    """
+
+    def __init__(self, state: Mapping[str, torch.Tensor]) -> None:
+        self._shape = _shape(state)
+        sizes = [
+            -(-t.numel() * t.element_size() // _ALIGNMENT) * _ALIGNMENT for t in state.values()
+        ]
+        on_gpu = any(tensor.is_cuda for tensor in state.values())
+        memory = _pinned(sum(sizes)) if on_gpu else _touched(sum(sizes))
+        self.tensors: Tensors = {}
+        for (name, tensor), part in zip(state.items(), torch.split(memory, sizes), strict=True):
+            # the strides that a copy would have: a dense tensor's own, otherwise contiguous ones
+            strides = torch.empty_like(tensor, device="meta").stride()
+            whole = part[: tensor.numel() * tensor.element_size()].view(tensor.dtype)
+            self.tensors[name] = whole.as_strided(tensor.shape, strides)
+
+    def fits(self, state: Mapping[str, torch.Tensor]) -> bool:
+        """Return whether it was allocated for a state of these names, types and shapes."""
+        return self._shape == _shape(state)
+
+    @torch.no_grad()
+    def take(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Copy these tensors of a matching state."""
+        for name, tensor in state.items():
+            _copy(self.tensors[name], tensor)
+        if any(tensor.is_cuda for tensor in state.values()):
+            torch.cuda.current_stream().synchronize()
+
+
+class Writer:
+    """Writer of checkpoints in the background, one at a time, from snapshots that no step can change.
+
+    Args:
+        folder: folder of the run's checkpoints.
+        commit: called just before a checkpoint is renamed; False forbids that.
+        on_written: called from the writing thread with (manifest, seconds, bytes).
+        on_failed: called with (step, reason) when a checkpoint failed, or takes very long; training continues.
+        keep: number of checkpoints to keep.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        commit: Callable[[Manifest], bool],
+        on_written: Callable[[Manifest, float, int], None],
+        on_failed: Callable[[int, str], None],
+        keep: int = 3,
+    ) -> None:
+        self._folder, self._commit, self._keep = folder, commit, keep
+        self._on_written, self._on_failed = on_written, on_failed
+        self._changed = threading.Condition()
+        self._spare: list[HostSnapshot] = []
+        self._waiting: tuple[HostSnapshot, Manifest] | None = None
+        self._writing = False
+        self._writes: tuple[int, float] | None = None  # step being written, and since when
+        self._report_after = STUCK_SECONDS
+        self._preparing: threading.Thread | None = None
+        self._copying: threading.Thread | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether an earlier checkpoint is still being written."""
+        copying = self._copying
+        return self._writing or (copying is not None and copying.is_alive())
+
+    def prepare(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Allocate memory for two snapshots in the background; without it the first ones take longer."""
+        if self._preparing is None:
+            like = dict(state)
+            self._preparing = threading.Thread(
+                target=lambda: self._spare.extend((HostSnapshot(like), HostSnapshot(like))),
+                name="everstep-snapshots",
+                daemon=True,
+            )
+            self._preparing.start()
+
+    def start(
+        self,
+        state: Mapping[str, torch.Tensor],
+        manifest: Manifest,
+        *,
+        unchanging: Collection[str] = (),
+    ) -> None:
+        """Copy the state into host memory; it is written as soon as the earlier one is.
+
+        Args:
+            state: tensors by name.
+            manifest: manifest of the checkpoint.
+            unchanging: names of tensors that will not change before `taken` has returned; they are
+                copied after this call. A GPU copies all of them at once, in a few milliseconds.
+        """
+        self.taken()
+        snapshot = self._free(state)
+        later = {n: t for n, t in state.items() if n in unchanging and not t.is_cuda}
+        snapshot.take({n: t for n, t in state.items() if n not in later})
+        with (
+            self._changed
+        ):  # under the lock, so that no other thread waits for a thread that has not started
+            self._copying = threading.Thread(
+                target=self._complete, args=(snapshot, later, manifest), name="everstep-snapshot"
+            )
+            self._copying.start()
+
+    def taken(self) -> None:
+        """Wait until the snapshot is complete; call it before any unchanging tensor changes."""
+        with self._changed:
+            copying = self._copying
+        if copying:
+            copying.join()
+
+    def wait(self) -> None:
+        """Wait until no write is in progress; any thread may wait."""
+        self.taken()
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: not self._writing, STUCK_SECONDS):
+                    return
+            self.report_if_stuck()
+
+    def report_if_stuck(self) -> None:
+        """Report a checkpoint that cannot be written; training continues without newer ones."""
+        writes = self._writes
+        if writes is None:
+            return
+        step, since = writes
+        seconds = time.monotonic() - since
+        if seconds >= self._report_after:
+            self._report_after *= 2
+            reason = f"it is unfinished after {seconds:.0f} s: its disk hangs or is too slow"
+            log.error("checkpoint of step %d is STUCK: %s", step, reason)
+            self._on_failed(step, reason)
+
+    def _complete(self, snapshot: HostSnapshot, later: Tensors, manifest: Manifest) -> None:
+        """Complete a snapshot, in the copying thread."""
+        snapshot.take(later)
+        with self._changed:
+            self._waiting = (snapshot, manifest)
+            if not self._writing:
+                self._writing = True
+                threading.Thread(target=self._work, name="everstep-checkpoint").start()
+
+    def _free(self, state: Mapping[str, torch.Tensor]) -> HostSnapshot:
+        """Return a snapshot that is not being written: a spare one, or the waiting one, now out of date."""
+        if self._preparing is not None:
+            self._preparing.join()
+        found = None
+        with self._changed:
+            if self._waiting:
+                found, _ = self._waiting
+                self._waiting = None
+            elif self._spare:
+                found = self._spare.pop()
+        return found if found and found.fits(state) else HostSnapshot(state)
+
+    def _work(self) -> None:
+        """Write, in the writing thread, until no snapshot waits."""
+        while True:
+            with self._changed:
+                if self._waiting is None:
+                    self._writing = False
+                    self._changed.notify_all()
+                    return
+                snapshot, manifest = self._waiting
+                self._waiting = None
+            self._write(snapshot.tensors, manifest)
+            with self._changed:
+                self._spare.append(snapshot)
+
+    def _write(self, state: Tensors, manifest: Manifest) -> None:
+        began = time.monotonic()
+        self._writes, self._report_after = (manifest.step, began), STUCK_SECONDS
+        try:
+            path = checkpoint.write(
+                self._folder, state, manifest, commit=self._commit, keep=self._keep
+            )
+            size = (path / STATE_FILE).stat().st_size
+        except Exception as error:  # a checkpoint that fails must not end the training
+            log.error(
+                "checkpoint of step %d FAILED: %s; older ones remain valid", manifest.step, error
+            )
+            self._on_failed(manifest.step, str(error))
+        else:
+            self._on_written(manifest, time.monotonic() - began, size)
+        finally:
+            self._writes = None
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy with numpy if the layouts are equal: torch would use all processors for every tensor."""
+    if source.is_cuda or source.stride() != target.stride():
+        target.copy_(source, non_blocking=True)
+    else:
+        np.copyto(_memory(target), _memory(source))
+
+
+def _memory(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """Return a dense tensor's values in memory order."""
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
+    return flat.view(INTEGER_TYPES[tensor.element_size()]).numpy()
+
+
+def _shape(state: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Size, torch.dtype]]:
+    return [(name, tensor.shape, tensor.dtype) for name, tensor in state.items()]
+
+
+def _touched(size: int) -> torch.Tensor:
+    """Return allocated and touched memory, in large pages if available; shape (size,)."""
+    memory = mmap.mmap(-1, max(size, 1))
+    with contextlib.suppress(OSError):  # a kernel without large pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)[:size].zero_()
+
+
+def _pinned(size: int) -> torch.Tensor:
+    """Return page-locked memory that a GPU can write to directly; shape (size,)."""
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)

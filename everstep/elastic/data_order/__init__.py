@@ -1,0 +1,1 @@
+"""Data order: the samples of each step and of each worker."""

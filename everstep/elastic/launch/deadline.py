@@ -1,0 +1,37 @@
+"""The time that a worker may take to leave its node.
+
+The pod's grace period is an upper bound. When the cloud announces an interruption, the spot watcher
+annotates the pod with the machine's deadline, which the downward API shows as a file.
+"""
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+from everstep.catalog.names import DEADLINE_VARIABLE
+from everstep.catalog.timing import EXIT_SECONDS, NODE_MARGIN_SECONDS
+
+
+def seconds_to_leave(grace_seconds: float, node_deadline: float | None, now: float) -> float:
+    """Return how long the worker may take to leave.
+
+    Args:
+        grace_seconds: time from SIGTERM to the worker's own deadline, ahead of its SIGKILL.
+        node_deadline: time at which the machine stops, seconds since 1970; None if that is unknown. A
+            deadline that has passed was cancelled and is ignored.
+        now: seconds since 1970.
+    """
+    if node_deadline is None or node_deadline <= now:
+        return grace_seconds
+    remaining = node_deadline - NODE_MARGIN_SECONDS - EXIT_SECONDS - now
+    return max(0.0, min(grace_seconds, remaining))
+
+
+def read_node_deadline() -> float | None:
+    """Return the announced deadline, seconds since 1970; None without a valid one."""
+    path = os.environ.get(DEADLINE_VARIABLE)
+    try:
+        text = Path(path).read_text(encoding="ascii").strip() if path else ""
+        return datetime.fromisoformat(text).timestamp()
+    except (OSError, ValueError):  # an empty file means that no interruption is announced
+        return None

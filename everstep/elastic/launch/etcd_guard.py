@@ -1,0 +1,100 @@
+"""Guard that runs an etcd for as long as its launcher runs: `python3 etcd_guard.py FOLDER ETCD [OPTION ...]`.
+
+Its standard input is a pipe whose other end only the launcher has open. When the launcher ends, also by
+SIGKILL, the kernel closes that end; then this process kills etcd and removes the folder. If this
+process is killed, the kernel kills etcd. An etcd that ends by itself is started again.
+
+Standard library only: it runs without site packages, to start in a few milliseconds.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+LOG = "etcd.log"  # in the folder
+MIN_RUN_SECONDS = 5.0  # an etcd that ends sooner is not started again
+PAUSE_SECONDS = 0.2  # before it is started again
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def etcd_options(folder: Path, host: str, client: int, peer: int) -> list[str]:
+    """Return the options of an etcd of one member with its data in this folder."""
+    clients, peers = f"http://{host}:{client}", f"http://{host}:{peer}"
+    return [
+        f"--data-dir={folder / 'data'}",
+        f"--listen-client-urls={clients}",
+        f"--advertise-client-urls={clients}",
+        f"--listen-peer-urls={peers}",
+        f"--initial-advertise-peer-urls={peers}",
+        f"--initial-cluster=default={peers}",
+    ]
+
+
+class Guard:
+    """Guard of one etcd, which ends with the launcher.
+
+    Args:
+        folder: folder of etcd's data and log, removed at the end.
+        command: etcd and its options.
+    """
+
+    def __init__(self, folder: Path, command: list[str]) -> None:
+        self._folder, self._command = folder, command
+        self._etcd: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()  # held while etcd starts, and permanently after its end
+
+    def run(self) -> int:
+        """Run etcd, and again after a crash; return its exit code if it does not stay up."""
+        threading.Thread(target=self._end_after_launcher, daemon=True).start()
+        while True:
+            began = time.monotonic()
+            code = self._start().wait()
+            with (
+                self._lock
+            ):  # blocks for good after the launcher's end: the other thread ends this process
+                pass
+            if time.monotonic() - began < MIN_RUN_SECONDS:
+                return code or 1
+            time.sleep(PAUSE_SECONDS)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        guard = os.getpid()
+        with self._lock, (self._folder / LOG).open("ab") as log:
+            self._etcd = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=lambda: _end_with(guard),  # noqa: PLW1509  the other thread holds no lock
+            )
+        return self._etcd
+
+    def _end_after_launcher(self) -> None:
+        """Wait until the launcher has ended, then end etcd and this process."""
+        while os.read(0, 1):
+            pass
+        self._lock.acquire()
+        if self._etcd:
+            self._etcd.kill()
+            self._etcd.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os._exit(0)
+
+
+def _end_with(guard: int) -> None:
+    """Have the kernel kill this process when the guard ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != guard:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the launcher decides when etcd ends
+    sys.exit(Guard(Path(sys.argv[1]), sys.argv[2:]).run())

@@ -1,0 +1,317 @@
+"""One node's agent: that of torchrun, with Everstep's rendezvous, supervision and orderly departure.
+
+Differences from torchrun on spot machines: it exits with the codes that the controllers expect, a
+drained node leaves instead of ending the job, and workers are forked from a process that has imported
+torch already, which shortens a recovery by seconds.
+
+Exit codes: 0 the run is complete (also if it was before this node joined), 143 the node had to leave,
+138 try this pod again, 1 or 2 another try would fail, too.
+"""
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everstep.catalog.names import AGENT_VARIABLE, GRACE_VARIABLE
+from everstep.elastic.launch.deadline import read_node_deadline, seconds_to_leave
+from everstep.elastic.launch.local_etcd import LocalEtcd
+from everstep.elastic.launch.options import (
+    LaunchOptions,
+    error_text,
+    help_wanted,
+    parse,
+    print_help,
+)
+from everstep.elastic.launch.programs import run_program, run_supervised
+from everstep.elastic.membership.address import address_towards
+from everstep.elastic.recovery.worker import RESTART
+from everstep.elastic.transport import channel
+from everstep.errors import EverstepError
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.rendezvous.api import RendezvousParameters
+
+    from everstep.elastic.launch.rendezvous import LauncherRendezvous
+
+log = logging.getLogger(__name__)
+
+DONE, PERMANENT, AGAIN, NOTICE = 0, 1, 138, 143
+"""Exit codes; of the last three the upstream controller replaces pods after 138 and 143."""
+
+USAGE = 2
+"""Exit code after a mistake in the command line."""
+
+GRACE_SECONDS = 25.0
+"""From SIGTERM to the end of this process; Kubernetes kills after terminationGracePeriodSeconds, 30 by default."""
+
+RUN_CHECK_SECONDS = 10.0  # between two checks of the main thread whether the run is over
+
+HUGE_PAGES = "glibc.malloc.hugetlb=1"
+"""Memory in huge pages, if the kernel leaves that to the program: steps are shorter, and the peers of a killed
+worker notice it in half the time. Its sockets close only when its memory has been released.
+"""
+
+PRELOADED = ("torch._dynamo", "everstep.elastic.recovery.live_worker")
+"""Modules that every worker needs, imported before workers are forked."""
+
+TORCH_LOGGER = "torch.distributed.elastic.multiprocessing.api"  # reports how workers end
+
+NO_LEAK_WARNING = "ignore:resource_tracker:UserWarning"
+"""A node that must leave ends without torch's clean-up; Python's tracker of semaphores does that, and warns."""
+
+Finished = Callable[[], str | None]
+"""Returns the result of a run that was complete before this node joined, as text; None if it was not."""
+
+
+class Launcher:
+    """Runner of torchrun's agent in a thread, so that the main thread can handle signals.
+
+    Args:
+        options: the command line.
+        endpoint: `HOST:PORT` of etcd.
+        finished: function that returns the result of a complete run, for a program that records it.
+    """
+
+    def __init__(
+        self, options: LaunchOptions, endpoint: str, finished: Finished = lambda: None
+    ) -> None:
+        self._options, self._endpoint, self._finished = options, endpoint, finished
+        self._handler: LauncherRendezvous | None = None
+        self._done = threading.Event()
+        self._noticed = threading.Event()
+        self._wake = threading.Event()
+        self._code = AGAIN
+
+    def run(self) -> int:
+        """Run until the run is complete, this node has left, or an error is final; return the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        threading.Thread(target=self._run_agent, name="torchrun-agent", daemon=True).start()
+        while not self._wake.wait(RUN_CHECK_SECONDS):
+            if self._over():
+                return DONE
+        return self._code if self._done.is_set() else self._leave()
+
+    def _over(self) -> bool:
+        """Return whether the run was completed without an end of this node's own agent.
+
+        A peer that dies in torchrun's exit barrier would keep the others there for five minutes,
+        and a node that joined too late would wait for peers that have all ended.
+        """
+        if self._handler is None:
+            return False
+        if self._handler.ended and self._handler.ended.finished:
+            return not self._done.wait(RUN_CHECK_SECONDS)
+        return not self._handler.in_group and self._finished() is not None
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        del number, frame
+        self._noticed.set()
+        self._wake.set()
+
+    def _leave(self) -> int:
+        """Stop the workers after a step that all agree on, deregister, and end in time."""
+        grace = float(os.environ.get(GRACE_VARIABLE, GRACE_SECONDS))
+        seconds = seconds_to_leave(grace, read_node_deadline(), time.time())
+        deadline = time.monotonic() + seconds
+        log.warning("this node must leave: the workers stop after a step, then it leaves")
+        logging.getLogger(TORCH_LOGGER).setLevel(logging.CRITICAL)  # an ordinary end
+        if self._handler:
+            self._handler.leave()
+            departed = self._handler.wait_departed(max(0.0, deadline - time.monotonic()))
+            log.warning(
+                "left %s", "in order" if departed else "at the deadline: steps are repeated"
+            )
+        return DONE if self._done.is_set() and self._code == DONE else NOTICE
+
+    def _run_agent(self) -> None:
+        from everstep.elastic.launch.rendezvous import NodeFailedError
+        from everstep.elastic.membership.etcd_client import EtcdUnreachableError
+
+        try:
+            self._code = self._launch()
+        except (EtcdUnreachableError, NodeFailedError) as error:
+            log.error("%s", error_text(error))
+            self._code = AGAIN
+        except EverstepError as error:
+            log.error("%s", error_text(error))
+            self._code = PERMANENT
+        except SystemExit as end:  # argparse has printed the error
+            self._code = end.code if isinstance(end.code, int) else PERMANENT
+        except Exception:
+            log.exception("torchrun's agent ended")
+            self._code = AGAIN
+        finally:
+            self._done.set()
+            self._wake.set()
+
+    def _launch(self) -> int:
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+        from torch.distributed.launcher.api import elastic_launch
+
+        from everstep.elastic.membership.rendezvous import RunOverError
+
+        config, entry, arguments = self._configure()
+        try:
+            elastic_launch(config, entry)(*arguments)
+        except RunOverError:
+            return self._ended()
+        except ChildFailedError as error:
+            log.error("the workers failed too often: %s", error)
+            return PERMANENT
+        return self._ended()
+
+    def _ended(self) -> int:
+        """Return the exit code after the end of torchrun's agent."""
+        ended = self._handler.ended if self._handler else None
+        if ended is None:
+            self._warn_of_single_workers()
+            return NOTICE if self._noticed.is_set() else DONE
+        if ended.finished:
+            log.info("the run is complete: %s", ended.reason)
+            return DONE
+        log.error("the run has failed: %s", ended.reason)
+        return PERMANENT
+
+    def _warn_of_single_workers(self) -> None:
+        """Report a program that ended without a group although there are several workers."""
+        several = self._options.nnodes != "1" or self._options.workers != "1"
+        if several and self._handler and not self._handler.in_group and not self._noticed.is_set():
+            log.warning(
+                "the program ended without joining the run, so each worker ran on its own: "
+                "it does not use everstep.elastic.Run"
+            )
+
+    def _configure(self) -> tuple[Any, Any, list[str]]:
+        from torch.distributed import run as torchrun
+
+        from everstep.elastic.membership.torchrun import register
+
+        options = self._options
+        parser = torchrun.get_args_parser()
+        parser.allow_abbrev = False  # a program's --run would be "ambiguous" with torchrun's own
+        parsed = parser.parse_args(options.torchrun_arguments(self._endpoint))
+        if not any(word.startswith("--max-restarts") for word in options.torchrun):
+            parsed.max_restarts = 1_000_000  # each change of the group costs one
+        parsed.local_addr = parsed.local_addr or os.environ.get("POD_IP")
+        register(self._create_handler)
+        quieten_torch()
+        config, _, _ = torchrun.config_from_args(parsed)
+        config.start_method = "forkserver"
+        entry = run_supervised if options.supervised else run_program
+        return config, entry, [options.kind, options.program, *options.arguments]
+
+    def _create_handler(self, parameters: "RendezvousParameters") -> "LauncherRendezvous":
+        from everstep.elastic.launch.rendezvous import LauncherRendezvous
+
+        self._handler = LauncherRendezvous(parameters)
+        if self._noticed.is_set():
+            self._handler.leave()
+        return self._handler
+
+
+def quieten_torch() -> None:
+    """Keep torchrun's agent from reporting an ordinary change of the group as a failure.
+
+    This also saves time: torch's formatter imports torch._dynamo to print a traceback, and an
+    agent that starts its workers again would spend seconds on that.
+    """
+    logger = logging.getLogger(TORCH_LOGGER)
+    logger.addFilter(_without_traceback)
+    logger.addFilter(lambda record: f"exitcode: {RESTART}" not in record.getMessage())
+    logger.addFilter(lambda record: "signal handlers" not in record.getMessage())
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = record.exc_text = None
+    return True
+
+
+def warm_up(endpoint: str, preload: Sequence[str]) -> None:
+    """Start the process that workers are forked from; it imports while this one looks for its peers."""
+    os.environ.setdefault(AGENT_VARIABLE, str(channel.default_socket_path()))
+    # Outside Kubernetes, several launchers of one machine are several nodes.
+    os.environ.setdefault("POD_NAME", f"{socket.gethostname()}-{os.getpid()}")
+    if endpoint and "POD_IP" not in os.environ and (address := address_towards(endpoint)):
+        os.environ["POD_IP"] = address
+    os.environ.setdefault(
+        "OMP_NUM_THREADS", "1"
+    )  # a worker raises it when it has the number of its local peers
+    os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch is built without it
+    os.environ.setdefault("UCX_LOG_LEVEL", "fatal")
+    # torch's watchdog would otherwise end the survivors, too, when NCCL reports a lost peer.
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+    os.environ.setdefault("GLIBC_TUNABLES", HUGE_PAGES)  # read when a process begins
+    sys.warnoptions.append(NO_LEAK_WARNING)
+    multiprocessing.set_forkserver_preload([*PRELOADED, *preload])
+    forkserver.ensure_running()
+
+
+def launch(
+    arguments: Sequence[str],
+    *,
+    preload: Sequence[str] = (),
+    finished: Callable[[LaunchOptions], str | None] = lambda _: None,
+) -> None:
+    """Run a launcher and end this process with the code of the outcome.
+
+    Args:
+        arguments: the command line.
+        preload: modules to import before workers are forked, next to the library's own.
+        finished: function that returns the result of a run that was complete before this node joined.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    if help_wanted(arguments):
+        print_help()
+        sys.exit(DONE if arguments else USAGE)
+    try:
+        options = parse(arguments)
+        if why := finished(options):
+            log.info("nothing to do: %s", why)
+            sys.exit(DONE)
+        with contextlib.ExitStack() as stack:
+            endpoint = options.endpoint or _start_etcd(options, stack)
+            warm_up(endpoint, [*preload, *options.preload])
+            code = Launcher(options, endpoint, lambda: finished(options)).run()
+    except EverstepError as error:
+        sys.exit(_usage_error(error))
+    _end(code)
+
+
+def _start_etcd(options: LaunchOptions, stack: contextlib.ExitStack) -> str:
+    """Start an etcd that ends with this process; return its endpoint."""
+    if not options.supervised:
+        return ""
+    endpoint = stack.enter_context(LocalEtcd())
+    log.info(
+        "started etcd; more nodes on this machine: "
+        "--rendezvous-endpoint %s --run-id %s --nnodes %s",
+        endpoint,
+        options.run_id,
+        options.nnodes,
+    )
+    return endpoint
+
+
+def _usage_error(error: EverstepError) -> int:
+    print(error_text(error), file=sys.stderr)
+    return USAGE
+
+
+def _end(code: int) -> None:
+    """End this process at once: daemon threads may wait for etcd or for peers that are gone."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    Path(os.environ[AGENT_VARIABLE]).unlink(missing_ok=True)
+    os._exit(code)

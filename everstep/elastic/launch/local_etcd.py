@@ -1,0 +1,116 @@
+"""An etcd for one launcher, on 127.0.0.1 with its data in a temporary folder.
+
+`etcd_guard` runs it: a process of its own that ends etcd and removes the folder when this process is
+gone, however it ended.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from everstep.elastic.launch import etcd_guard
+from everstep.errors import EverstepError
+
+PROGRAM_VARIABLE = "EVERSTEP_ETCD"  # path of the program; unset: `etcd` on PATH
+HOST = "127.0.0.1"
+START_SECONDS = 30.0  # of one attempt, on a loaded machine
+ATTEMPTS = 3  # another process may take a port between the choice and the start
+POLL_SECONDS = 0.02
+END_SECONDS = 10.0
+SHOWN_LINES = 5  # of the log of an etcd that did not start
+
+INSTALL = f"""\
+Install it (Debian, Ubuntu: apt install etcd-server; macOS: brew install etcd; others:
+https://github.com/etcd-io/etcd/releases), set {PROGRAM_VARIABLE} to the path of one,
+or use one that runs: --rendezvous-endpoint HOST:PORT."""
+
+
+class LocalEtcd:
+    """An etcd of one member that ends with this process; a context manager that returns its endpoint."""
+
+    def __enter__(self) -> str:
+        """Start etcd and wait until it answers.
+
+        Raises:
+            EverstepError: there is no etcd on this machine, or it does not start.
+        """
+        program = find_etcd()
+        for _ in range(ATTEMPTS):
+            self._folder = Path(tempfile.mkdtemp(prefix="everstep-etcd-"))
+            client, peer = _free_ports(2)
+            command = [program, *etcd_guard.etcd_options(self._folder, HOST, client, peer)]
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", etcd_guard.__file__, self._folder, *command],
+                stdin=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C in a terminal must not end etcd before the workers
+            )
+            if self._wait_until_it_answers(client):
+                return f"{HOST}:{client}"
+            log = self._last_lines()
+            self._end()
+        raise EverstepError(f"{program} does not start: {log}", INSTALL)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End etcd and remove its folder."""
+        self._end()
+
+    def _wait_until_it_answers(self, port: int) -> bool:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._guard.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection((HOST, port), 1):
+                return True
+            time.sleep(POLL_SECONDS)
+        return False
+
+    def _last_lines(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = (self._folder / etcd_guard.LOG).read_text(errors="replace").splitlines()
+            return "\n".join(["its last lines:", *lines[-SHOWN_LINES:]])
+        return "it printed nothing"
+
+    def _end(self) -> None:
+        assert self._guard.stdin is not None  # noqa: S101 - opened as a pipe
+        self._guard.stdin.close()
+        try:
+            self._guard.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._guard.kill()  # etcd dies with it
+            self._guard.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def find_etcd() -> str:
+    """Return the path of an etcd.
+
+    Raises:
+        EverstepError: there is none.
+    """
+    named = os.environ.get(PROGRAM_VARIABLE)
+    if named and not shutil.which(named):
+        raise EverstepError(f"{PROGRAM_VARIABLE} is {named}, which is not a program", INSTALL)
+    if found := named or shutil.which("etcd"):
+        return found
+    raise EverstepError(
+        "there is no etcd on PATH to start, and no --rendezvous-endpoint is given", INSTALL
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 that are free now."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]

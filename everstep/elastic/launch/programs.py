@@ -1,0 +1,32 @@
+"""The program that a worker runs: a module or a script, in a process forked from a warm one.
+
+A Python program runs in the forked process itself and imports nothing again.
+"""
+
+import functools
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from everstep.elastic.membership.supervisor import supervise
+
+MODULE, SCRIPT, EXECUTABLE = "module", "script", "executable"
+"""Kinds of program."""
+
+
+def run_program(kind: str, name: str, *arguments: str) -> None:
+    """Run a program in this process, as `python3 -m NAME`, `python3 NAME` or NAME itself would."""
+    if kind == EXECUTABLE:
+        os.execvp(name, [name, *arguments])  # noqa: S606  no shell is wanted
+    sys.argv = [name, *arguments]
+    if kind == MODULE:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        return
+    sys.path.insert(0, str(Path(name).resolve().parent))
+    runpy.run_path(name, run_name="__main__")
+
+
+def run_supervised(kind: str, name: str, *arguments: str) -> None:
+    """Run a program, and again after a crash: the node's other workers continue."""
+    supervise(functools.partial(run_program, kind, name, *arguments))

@@ -1,0 +1,55 @@
+"""The launcher's rendezvous, which also gives up on a program that cannot start.
+
+torchrun starts all workers of a node again when one ends before it joined a group. Without a limit it
+would do so for as long as the pod lives, since each change of the group costs a restart, too.
+"""
+
+import time
+
+from torch.distributed.elastic.rendezvous.api import RendezvousInfo
+
+from everstep.elastic.membership.rendezvous import EtcdV3Handler
+from everstep.errors import EverstepError
+
+PAUSES_SECONDS = (1.0, 2.0, 4.0)
+"""Pauses before the second and each later start in a row of workers that did not join a group."""
+
+
+class NodeFailedError(EverstepError):
+    """The program does not start on this node, while it trains on others."""
+
+
+class ProgramFailedError(EverstepError):
+    """The program does not start, and no node is known to run it."""
+
+
+class LauncherRendezvous(EtcdV3Handler):
+    """One node's agent, which gives up if its workers keep ending before they join a group."""
+
+    _failed_starts = -1
+    _last: object = None
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Let torchrun start the workers.
+
+        Raises:
+            NodeFailedError: they end before they join a group, and the run progresses elsewhere.
+            ProgramFailedError: they end before they join a group.
+        """
+        assignment = self._workers.assignment
+        self._failed_starts = self._failed_starts + 1 if assignment is self._last else 0
+        self._last = assignment
+        if self._failed_starts > len(PAUSES_SECONDS):
+            raise self._failure()
+        if self._failed_starts > 0 and not self.ended:
+            time.sleep(PAUSES_SECONDS[self._failed_starts - 1])
+        return super().next_rendezvous()
+
+    def _failure(self) -> EverstepError:
+        what = (
+            f"the workers ended {self._failed_starts} times in a row before they joined the run; "
+            "see their output above for the reason"
+        )
+        if self._agent.committed.step:
+            return NodeFailedError(what, "The run has progressed on other nodes: replace this one.")
+        return ProgramFailedError(what, "Correct the program or its arguments.")

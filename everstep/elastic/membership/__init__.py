@@ -1,0 +1,1 @@
+"""Membership of a run: agents, leases, generations and the etcd keys behind them."""

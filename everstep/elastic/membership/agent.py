@@ -1,0 +1,449 @@
+"""One node's agent: the threads, leases and keys around the pure `state_machine.Membership`.
+
+One thread decides (only it accesses the `Membership`), one renews the lease, one watches etcd, one
+exchanges heartbeats, one probes the leases of members that may be lost. Everything that happens
+becomes an event in one queue, so the state machine sees a single history and needs no lock.
+`run_keys` defines the keys in etcd.
+"""
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from everstep.elastic.membership.bounds import read_bounds
+from everstep.elastic.membership.etcd_client import (
+    Etcd,
+    EtcdUnreachableError,
+)
+from everstep.elastic.membership.events import (
+    Action,
+    Announce,
+    Begin,
+    BoundsChanged,
+    Coordinate,
+    Depart,
+    Event,
+    Evict,
+    GiveUp,
+    Instruct,
+    Leave,
+    Postpone,
+    Probe,
+    Probed,
+    Progressed,
+    Propose,
+    Ready,
+    Reclaim,
+    Register,
+    Regroup,
+    Resign,
+    RunEnded,
+    Stop,
+    Tick,
+    Withdraw,
+    Withdrawn,
+)
+from everstep.elastic.membership.generations import Generation, GroupLimits
+from everstep.elastic.membership.heartbeats import Heartbeats
+from everstep.elastic.membership.lease_prober import LeaseProber
+from everstep.elastic.membership.own_key import AgentIdentity, OwnKey, lease_seconds
+from everstep.elastic.membership.reachability import ProbeServer
+from everstep.elastic.membership.run_keys import RunKeys, Update
+from everstep.elastic.membership.state_machine import Membership
+from everstep.elastic.recovery.state_machine import StepProgress
+from everstep.errors import EverstepError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DECIDE_INTERVAL_SECONDS = 1.0  # the longest time without a decision
+GIVE_UP_FIX = (
+    "Check the network between the nodes: network policies, security groups, and the interface in "
+    "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME."
+)
+BOUNDS_INTERVAL_SECONDS = 1.0  # between two readings of the file with the bounds
+
+
+class LeftError(Exception):
+    """This node has left, as requested."""
+
+
+class RunEndedError(Exception):
+    """The run is over; `ended` is the outcome."""
+
+    def __init__(self, ended: RunEnded) -> None:
+        super().__init__(ended.reason)
+        self.ended = ended
+
+
+@dataclass(frozen=True)
+class NodeAssignment:
+    """This node's rank in a generation."""
+
+    generation: Generation
+    rank: int
+
+
+class Agent:
+    """The agent of one node in one run.
+
+    Args:
+        etcd: the client.
+        run: name of the run; agents of one run find each other by it.
+        node: this node.
+        limits: limits of the group.
+        open_store: opens the meeting point of a generation that this node proposes; returns its
+            `host:port`.
+        on_stop: called with a reason when the workers must leave their group at once.
+        on_regroup: called with a reason when they should leave it after a step that all agree on.
+        on_ended: called when the run is over for all.
+        ttl_seconds: duration of this node's lease; None: by the number of members.
+        bounds_file: file with the group's bounds if these may change during the run; see `bounds`.
+        heartbeats: whether to exchange heartbeats; otherwise only leases detect a silent loss.
+    """
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        run: str,
+        node: AgentIdentity,
+        limits: GroupLimits,
+        *,
+        open_store: Callable[[], str],
+        on_stop: Callable[[str], None],
+        on_regroup: Callable[[str], None],
+        on_ended: Callable[[RunEnded], None],
+        ttl_seconds: int | None = None,
+        bounds_file: str | None = None,
+        heartbeats: bool = True,
+    ) -> None:
+        self._etcd, self._node = etcd, node
+        self._bounds_file = bounds_file
+        self._keys = RunKeys(etcd, run)
+        self._open_store, self._on_stop, self._on_regroup = open_store, on_stop, on_regroup
+        self._on_ended = on_ended
+        self._core = Membership(limits)
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._assignments: queue.SimpleQueue[NodeAssignment | Exception] = queue.SimpleQueue()
+        self._begun = 0
+        self._departed = threading.Event()
+        self._lease_prober = LeaseProber(etcd, self._keys)
+        self._heartbeats = Heartbeats(etcd, self._keys) if heartbeats else None
+        self._closed = threading.Event()
+        self._committed = StepProgress()
+        self._reachability = ProbeServer(node.address)
+        self._probes: queue.SimpleQueue[Probe | None] = queue.SimpleQueue()
+        self._own_key = OwnKey(
+            etcd,
+            self._keys,
+            node,
+            ttl_seconds=ttl_seconds or lease_seconds(limits.max_members),
+            endpoint=lambda: self._reachability.endpoint,
+            report=self._events.put,
+        )
+
+    def start(self) -> None:
+        """Read the run's keys from etcd and begin to follow them.
+
+        Raises:
+            EtcdUnreachableError: etcd did not respond in time.
+        """
+        self._keys.watch_all(watches_all=self._core.watches_all)
+        with contextlib.closing(self._etcd):  # the caller's thread sends no further request
+            self._take_in(self._keys.read())
+        self._reachability.start()
+        if self._heartbeats:
+            self._heartbeats.open(self._reachability.listener)
+        for name, run in (
+            *([("heartbeats", self._heartbeats.run)] if self._heartbeats else []),
+            ("decide", self._decide),
+            ("watch", self._watch),
+            ("lease", self._own_key.keep_lease),
+            ("suspects", self._lease_prober.run),
+            ("bounds", self._follow_bounds),
+            ("probes", self._follow_probes),
+        ):
+            threading.Thread(
+                target=self._run_and_close, args=(run,), name=f"everstep-{name}", daemon=True
+            ).start()
+
+    def ready(self) -> None:
+        """Report that this node's workers are in no group and are ready for the next one."""
+        self._events.put(Ready())
+
+    def withdraw(self) -> None:
+        """Report that this node's workers can be in no group until they are ready again."""
+        self._events.put(Withdrawn())
+
+    def next_assignment(self) -> NodeAssignment:
+        """Wait for the next generation with this node.
+
+        Raises:
+            LeftError: this node has left.
+            RunEndedError: the run is over.
+            EverstepError: etcd could not be reached, or refused.
+        """
+        assignment = self._assignments.get()
+        if isinstance(assignment, Exception):
+            self._assignments.put(assignment)  # every later call must raise it, too
+            raise assignment
+        return assignment
+
+    @property
+    def begun(self) -> int:
+        """Number of the newest generation with this node: `on_stop` and `on_regroup` refer to it.
+
+        They may be called before another thread has taken the assignment.
+        """
+        return self._begun
+
+    def stalled(self) -> None:
+        """Report that workers wait unusually long for others; repeat it several times a second meanwhile."""
+        self._lease_prober.stalled()
+
+    def progressed(self, number: int) -> None:
+        """Report that the workers have taken a step with generation `number`."""
+        self._events.put(Progressed(number))
+
+    def is_alone_without_progress(self) -> bool:
+        """Return whether the run has no other member and, as far as known, no step was ever taken."""
+        known = {**self._core.members, **self._core.view.coordinators.members}
+        others = [member for member in known.values() if member.node != self._node.name]
+        return not others and not self._core.has_progressed and self._committed == StepProgress()
+
+    def leave(self) -> None:
+        """Announce to the others that this node leaves; return at once."""
+        self._events.put(Leave())
+
+    def wait_departed(self, seconds: float) -> bool:
+        """Return whether this node's key was removed within `seconds`."""
+        return self._departed.wait(seconds)
+
+    def close(self) -> None:
+        """Deregister at once, so that no agent waits for a lease to lapse, and stop following etcd."""
+        if self._closed.is_set():
+            return
+        self._stop_threads()
+        with contextlib.suppress(EverstepError):
+            self._own_key.remove()
+        self._etcd.close()
+
+    def _stop_threads(self) -> None:
+        self._closed.set()
+        self._events.put(Tick())
+        self._lease_prober.close()
+        if self._heartbeats:
+            self._heartbeats.close()
+        self._own_key.close()
+        self._probes.put(None)
+        self._reachability.close()
+
+    def end_run(self, ended: RunEnded, number: int | None = None) -> bool:
+        """Announce to all agents that the run is over.
+
+        Args:
+            ended: the outcome.
+            number: generation whose worker reports it, which fences the announcement like a commit; 0 for
+                a worker that was in none yet. None: this agent itself gives the run up.
+
+        Returns:
+            False if generation `number` is not current: the others continue without this node.
+        """
+        with contextlib.closing(self._etcd):
+            announced = self._keys.put_outcome(ended, number)
+        if not announced:
+            log.warning(
+                "generation %s is not current and cannot end the run: %s", number, ended.reason
+            )
+        return announced
+
+    def commit(self, number: int, taken_in: int, step: int, run: str = "") -> bool:
+        """Commit a step for generation `number`; return False if it is not current or etcd does not respond."""
+        try:
+            with contextlib.closing(self._etcd):
+                return self._keys.commit(number, StepProgress(taken_in, step, run))
+        except EverstepError as error:
+            log.warning("step %d is not committed, a later one will be: %s", step, error)
+            return False
+
+    @property
+    def committed(self) -> StepProgress:
+        """The newest committed checkpoint.
+
+        Commits and generations are observed in etcd's order: when a generation has been observed, every
+        earlier commit has been, too.
+        """
+        return self._committed
+
+    def _run_and_close(self, run: Callable[[], None]) -> None:
+        """Run one thread's loop; an exception ends the whole agent.
+
+        An agent with a dead thread would renew its lease and never act: all others would wait for it.
+        """
+        try:
+            run()
+        except Exception as error:
+            log.debug("the agent ends with its thread", exc_info=True)
+            self._fail(error)
+        finally:
+            self._etcd.close()  # each thread has its own connection
+
+    def _fail(self, error: Exception) -> None:
+        self._assignments.put(error)
+        self._on_stop(f"membership ended: {error}")
+        self._stop_threads()
+        with contextlib.suppress(EverstepError):
+            self._own_key.remove()
+
+    # --- the deciding thread ---
+
+    def _decide(self) -> None:
+        while not self._closed.is_set():
+            events = [self._next_event(), *self._more_events()]
+            for action in self._core.handle_all(events, time.monotonic()):
+                self._carry_out(action)
+            self._keys.watch_all(watches_all=self._core.watches_all)
+            self._lease_prober.suspect(
+                stalled=self._core.suspects(stalled=True),
+                always=self._core.suspects(stalled=False),
+                members=len(self._core.members),
+            )
+            if self._heartbeats:
+                self._heartbeats.follow(self._core.identity, self._core.view)
+            self._own_key.decided_at = time.monotonic()
+
+    def _next_event(self) -> Event:
+        now = time.monotonic()
+        wake_at = self._core.wake_at(now)
+        wait = DECIDE_INTERVAL_SECONDS if wake_at is None else wake_at - now + 0.001
+        try:
+            return self._events.get(timeout=max(0.0, min(wait, DECIDE_INTERVAL_SECONDS)))
+        except queue.Empty:
+            return Tick()
+
+    def _more_events(self) -> Iterator[Event]:
+        """Yield the events that have arrived in the meantime."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._events.get_nowait()
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Register(after, avoids):
+                self._own_key.register(after, avoids)
+            case Reclaim():
+                self._own_key.reclaim(action)
+            case Announce():
+                self._own_key.announce(self._core.identity, action)
+            case Propose():
+                self._propose(action)
+            case Begin(generation, rank):
+                self._begun = generation.number
+                self._assignments.put(NodeAssignment(generation, rank))
+            case Stop(reason):
+                self._on_stop(reason)
+            case Regroup(reason):
+                self._on_regroup(reason)
+            case Withdraw():
+                self._own_key.remove()
+            case Depart():
+                self._own_key.remove()
+                self._departed.set()
+                self._assignments.put(LeftError(self._node.name))
+            case _:
+                self._carry_out_locally(action)
+
+    def _carry_out_locally(self, action: Action) -> None:
+        """Carry out an action that changes neither this node's key nor its workers' group."""
+        match action:
+            case Probe():
+                self._probes.put(action)
+            case Evict(identity):
+                self._evict(identity)
+            case Postpone(reason):
+                log.warning("not registered yet: %s", reason)
+            case Coordinate():
+                self._own_key.coordinate(self._core.identity)
+            case Resign():
+                if self._core.identity:
+                    self._keys.remove_coordinator(self._core.identity)
+            case Instruct():
+                self._keys.instruct(action)
+            case GiveUp(reason):
+                log.error("this node gives up, the others continue: %s", reason)
+                self._fail(EverstepError(reason, GIVE_UP_FIX))
+            case RunEnded():
+                self._assignments.put(RunEndedError(action))
+                self._on_ended(action)
+
+    def _propose(self, proposal: Propose) -> None:
+        generation = Generation(
+            proposal.number,
+            proposal.members,
+            self._open_store(),
+            endpoints=proposal.endpoints,
+            orders=proposal.orders,
+        )
+        try:
+            agreed = self._keys.propose(generation, proposal.replaces)
+        except EtcdUnreachableError:
+            self._core.proposal_failed()
+            raise
+        log.info(
+            "generation %d with %d nodes: %s",
+            generation.number,
+            len(generation.members),
+            "agreed" if agreed else "another proposal was first",
+        )
+
+    def _evict(self, identity: str) -> None:
+        """Revoke the lease of a member that did not stop in time; a later attempt follows."""
+        log.warning("%s did not leave its generation in time: its lease is revoked", identity)
+        with contextlib.suppress(EverstepError):
+            if lease := self._keys.lease_of(identity):
+                self._etcd.revoke(lease)
+
+    # --- the thread that probes the connections to other nodes ---
+
+    def _follow_probes(self) -> None:
+        while (probe := self._probes.get()) is not None:
+            unreachable = self._reachability.probe(probe.targets)
+            targets = frozenset(name for name, _ in probe.targets)
+            if unreachable:
+                log.warning("cannot train with %s: no connection", ", ".join(sorted(unreachable)))
+            self._events.put(Probed(targets, unreachable))
+
+    # --- the thread that reads the bounds ---
+
+    def _follow_bounds(self) -> None:
+        known = None
+        while self._bounds_file and not self._closed.wait(BOUNDS_INTERVAL_SECONDS):
+            bounds = read_bounds(self._bounds_file)
+            if bounds and bounds != known:
+                known = bounds
+                log.info("from %d to %d nodes train together", *bounds)
+                self._events.put(BoundsChanged(*bounds))
+
+    # --- the watching thread ---
+
+    def _watch(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._take_in(self._keys.follow())
+            except OSError as error:
+                log.debug("the watch starts again: %s", error)
+            with contextlib.suppress(EverstepError):
+                self._take_in(self._keys.read())
+
+    def _take_in(self, updates: Iterable[Update]) -> None:
+        for update in updates:
+            if isinstance(update, StepProgress):
+                self._committed = update
+            else:
+                self._events.put(update)

@@ -1,0 +1,141 @@
+"""The members that an agent avoids: it could not reach them, or its groups with them failed. Pure.
+
+Agents agree through etcd, but their workers train over connections of their own. A node that reaches
+etcd and not its peers would join, let the group fail and join again, endlessly. So each agent probes
+its peers, and publishes the members to avoid in its own key; a generation never contains a pair that
+avoids each other. An unknown cause, such as a wrong network interface, shows only as generations that
+fail without a step although all their members live: then the joiners are avoided, for a time that
+doubles with each attempt.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+FUTILE_GENERATIONS = 10  # in a row without a step before a node gives up
+BLAME_AFTER = 2  # futile generations before a joiner is avoided although it can be reached
+ROTATE_AFTER = 3  # futile generations before members are left out in turn: no group has worked yet
+FIRST_BACKOFF_SECONDS = 0.5
+MAX_BACKOFF_SECONDS = 30.0
+FIRST_AVOID_SECONDS = 5.0
+MAX_AVOID_SECONDS = 600.0
+
+
+def futile_reason(others: Sequence[str]) -> str:
+    """Return the reason of a node that gives up after futile generations with these nodes."""
+    return (
+        f"{FUTILE_GENERATIONS} generations in a row ended without a step, the last one with "
+        f"{', '.join(others) or 'no other node'}, although all their nodes live: the workers cannot exchange data"
+    )
+
+
+def cut_off_reason(missed: Sequence[str]) -> str:
+    """Return the reason of a joiner that did not reach these nodes."""
+    return (
+        "this node reaches etcd, but not these training nodes, or they do not reach this one: "
+        f"{', '.join(missed)}"
+    )
+
+
+@dataclass
+class _Avoided:
+    """One avoided member: when it is probed again, and whether it could be reached nevertheless."""
+
+    until: float
+    reachable: bool
+
+
+@dataclass
+class Connectivity:
+    """One agent's record of the peers that it can train with.
+
+    Attributes:
+        futile: generations in a row that failed without a step although all their members live.
+        proven: identities of the last group that took a step with this agent.
+    """
+
+    futile: int = 0
+    proven: frozenset[str] = frozenset()
+    _avoided: dict[str, _Avoided] = field(default_factory=dict)
+    _times: dict[str, int] = field(default_factory=dict)  # how often each member was avoided
+
+    def progressed(self, group: Collection[str]) -> None:
+        """Note that this agent's group has taken a step."""
+        self.futile, self.proven = 0, frozenset(group)
+        for identity in self.proven:
+            self._avoided.pop(identity, None)
+            self._times.pop(identity, None)
+
+    def failed(self) -> None:
+        """Note that a generation ended without a step although all its members live."""
+        self.futile += 1
+
+    def probed(
+        self, identity: str, targets: Collection[str], unreachable: Collection[str], now: float
+    ) -> None:
+        """Note which of the probed members could not be reached.
+
+        Args:
+            identity: identity of this agent.
+            targets: the members that were probed.
+            unreachable: those that could not be reached.
+            now: the time.
+        """
+        for target in targets:
+            known = self._avoided.get(target)
+            if target in unreachable:
+                self._avoid(target, now, reachable=False)
+            elif known and (known.until <= now or not known.reachable):
+                del self._avoided[target]
+        if self.futile >= BLAME_AFTER and not unreachable and identity in self.proven:
+            for joiner in set(targets) - self.proven:
+                self._avoid(joiner, now, reachable=True)
+
+    def _avoid(self, identity: str, now: float, *, reachable: bool) -> None:
+        times = self._times[identity] = self._times.get(identity, 0) + 1
+        seconds = min(FIRST_AVOID_SECONDS * 2 ** min(times - 1, 20), MAX_AVOID_SECONDS)
+        self._avoided[identity] = _Avoided(now + seconds, reachable)
+
+    def avoided(self, members: Collection[str]) -> tuple[str, ...]:
+        """Return the members to avoid, sorted."""
+        return tuple(sorted(name for name in self._avoided if name in members))
+
+    def due(self, members: Collection[str], now: float) -> tuple[str, ...]:
+        """Return the avoided members that may be probed again."""
+        return tuple(name for name in self.avoided(members) if self._avoided[name].until <= now)
+
+    def next_due(self, members: Collection[str]) -> Iterable[float]:
+        """Return when avoided members may be probed again."""
+        return [self._avoided[name].until for name in self.avoided(members)]
+
+    def backoff_seconds(self) -> float:
+        """Return how long to wait before the next proposal."""
+        if self.futile < BLAME_AFTER:
+            return 0.0
+        doublings = min(self.futile - BLAME_AFTER, 20)
+        return float(min(FIRST_BACKOFF_SECONDS * 2**doublings, MAX_BACKOFF_SECONDS))
+
+
+@dataclass
+class Admission:
+    """The condition for a joiner to register: it must reach at least half of the training members.
+
+    Attributes:
+        refusals: attempts in a row that reached too few.
+        retry_at: the earliest time of the next attempt.
+    """
+
+    refusals: int = 0
+    retry_at: float = float("-inf")
+    probed: bool = False  # the last attempt succeeded, and no key was put since
+
+    def judge(self, training: Collection[str], unreachable: Collection[str], now: float) -> bool:
+        """Return whether the joiner may register now; otherwise set the time of the next attempt."""
+        missed = sum(name in unreachable for name in training)
+        self.probed = 2 * missed <= len(training)
+        if self.probed:
+            self.refusals = 0
+            return True
+        seconds = min(FIRST_BACKOFF_SECONDS * 2 ** min(self.refusals, 20), MAX_BACKOFF_SECONDS)
+        self.refusals += 1
+        self.retry_at = now + seconds
+        return False

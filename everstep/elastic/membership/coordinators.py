@@ -1,0 +1,130 @@
+"""The agents of a large run that watch all members' keys, and their instructions to the others. Pure.
+
+If each of N agents watched all members, a regroup would cost etcd N puts times N watchers. So in a run
+of more than `full_view_members` only a few *coordinators* do. They alone propose generations, and when
+a generation must end they put an instruction that all watch. A coordinator has a key of its own under
+its lease: all others learn of its end, and claim the role in turns by rank. No coordinator is special:
+each writes the same instruction, in a transaction that succeeds once.
+"""
+
+import zlib
+from dataclasses import dataclass, field
+
+from everstep.elastic.membership.events import Action, Coordinate, Instruct, Instruction, Resign
+from everstep.elastic.membership.generations import Generation, GroupLimits, Member
+
+CLAIM_SPREAD_SECONDS = 2.0  # the claims of all agents are spread over this time
+UNFIT_SECONDS = 60.0  # without a claim, for a coordinator that no group may include
+
+
+def is_large(limits: GroupLimits) -> bool:
+    """Return whether only coordinators watch all members."""
+    return limits.max_members > limits.full_view_members
+
+
+@dataclass
+class Coordinators:
+    """The coordinators that one agent knows, and its own claim.
+
+    Attributes:
+        members: the coordinators, by identity; `order` is the revision of the claim.
+    """
+
+    members: dict[str, Member] = field(default_factory=dict)
+    _claimed: str = ""  # identity of a claim that is not observed yet
+    _resigned: str = ""
+    _missing_since: float | None = None
+    _unfit_until: float = float("-inf")
+
+    def ranked(self, limits: GroupLimits) -> list[str]:
+        """Return the identities of the coordinators, the first claims first; further ones resign."""
+        by_claim = sorted(self.members.values(), key=lambda m: (m.order, m.identity))
+        return [member.identity for member in by_claim[: limits.coordinators]]
+
+    def forget_claims(self) -> None:
+        """Note that this agent's keys were removed."""
+        self._claimed = self._resigned = ""
+
+    def claim(
+        self, identity: str, current: Generation | None, limits: GroupLimits, now: float
+    ) -> list[Action]:
+        """Return the claim of this agent if coordinators are missing, or its resignation if there are too many."""
+        ranked = self.ranked(limits)
+        if identity in self.members:
+            self._claimed = ""
+            return [] if identity in ranked else self._resign(identity)
+        self._resigned = ""
+        if len(ranked) >= limits.coordinators or now < self._unfit_until:
+            self._missing_since = None
+            return []
+        if self._missing_since is None:
+            self._missing_since = now
+        if now < self._missing_since + _turn_seconds(identity, current) or self._claimed:
+            return []
+        self._claimed = identity
+        return [Coordinate()]
+
+    def next_due(self, identity: str, current: Generation | None) -> list[float]:
+        """Return when this agent may claim the role."""
+        if self._missing_since is None:
+            return [self._unfit_until]
+        return [self._missing_since + _turn_seconds(identity, current)]
+
+    def give_up_role(self, identity: str, now: float) -> list[Action]:
+        """Resign as a coordinator that cannot be in a group, so that another one proposes."""
+        self._unfit_until = now + UNFIT_SECONDS
+        return self._resign(identity)
+
+    def _resign(self, identity: str) -> list[Action]:
+        if self._resigned == identity:
+            return []
+        self._resigned = identity
+        return [Resign()]
+
+
+def _turn_seconds(identity: str, current: Generation | None) -> float:
+    """Return how long an agent waits before it claims the role: by rank, or spread evenly without one."""
+    if current and identity in current.ranks:
+        return CLAIM_SPREAD_SECONDS * current.ranks[identity] / len(current.members)
+    return CLAIM_SPREAD_SECONDS * (zlib.crc32(identity.encode()) % 1000) / 1000
+
+
+@dataclass
+class Instructions:
+    """The newest instruction of each kind, and those that this coordinator has requested."""
+
+    _newest: dict[str, Instruction] = field(default_factory=dict)
+    _requested: set[tuple[str, int, int, int]] = field(default_factory=set)
+
+    def adopt(self, instructions: tuple[Instruction, ...]) -> None:
+        """Replace all by those of a snapshot."""
+        self._newest = {one.kind: one for one in instructions}
+        self._requested.clear()
+
+    def note(self, instruction: Instruction) -> None:
+        """Note an instruction."""
+        self._newest[instruction.kind] = instruction
+
+    def reason(self, kind: str, number: int) -> str | None:
+        """Return the reason of the instruction for a generation; None if there is none."""
+        newest = self._newest.get(kind)
+        return newest.reason if newest and newest.number == number else None
+
+    def request(self, kind: str, number: int, reason: str, revision: int) -> list[Action]:
+        """Return the action that puts an instruction, unless it exists or was requested of the same keys.
+
+        Args:
+            kind: `stop` or `regroup`.
+            number: of the generation that must end.
+            reason: of its end.
+            revision: of the last change of the generation's key.
+        """
+        if self.reason(kind, number) is not None:
+            return []
+        newest = self._newest.get(kind)
+        replaces = newest.revision if newest else 0
+        key = (kind, number, revision, replaces)
+        if key in self._requested:
+            return []
+        self._requested = {key, *(known for known in self._requested if known[1] == number)}
+        return [Instruct(kind, number, reason, revision, replaces)]

@@ -1,0 +1,49 @@
+"""The rule that decides whether a crashed worker starts again, and who starts it.
+
+Pure. A worker that was called into a group starts again alone, however it ended, so that the other
+workers of the node continue: the kernel of a machine without free memory may kill it in the first step as
+well as in the thousandth. If a worker crashes repeatedly without one step, another start would fail too.
+"""
+
+from collections.abc import Iterable
+from enum import Enum, auto
+
+CRASHES = 3  # in a row without a step, before the run is given up
+
+
+class Verdict(Enum):
+    """The consequence of a crash."""
+
+    ALONE = auto()  # the worker starts again by itself
+    WITH_ALL = (
+        auto()
+    )  # it was never called into a group: torchrun starts all workers of the node again
+    GIVE_UP = auto()  # another start would fail as well
+
+
+class Crashes:
+    """One node's workers by process ID: how far each came, and how often they crashed in a row."""
+
+    def __init__(self) -> None:
+        self._called, self._proven = set[int](), set[int]()
+        self._in_a_row = 0
+
+    def called(self, workers: Iterable[int]) -> None:
+        """Note that workers are called into a group."""
+        self._called.update(workers)
+
+    def proven(self, worker: int) -> None:
+        """Note that a worker has taken a step: this node can train, whatever crashed before."""
+        self._proven.add(worker)
+        self._in_a_row = 0
+
+    def judge(self, worker: int) -> Verdict:
+        """Return the consequence of a crash; forget the worker, since its process ID may be reused."""
+        called, proven = worker in self._called, worker in self._proven
+        self._called.discard(worker)
+        self._proven.discard(worker)
+        if not called:
+            return Verdict.WITH_ALL
+        if not proven:
+            self._in_a_row += 1
+        return Verdict.ALONE if self._in_a_row < CRASHES else Verdict.GIVE_UP

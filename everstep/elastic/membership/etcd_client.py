@@ -1,0 +1,467 @@
+"""A small etcd v3 client over etcd's JSON gateway, standard library only.
+
+Used by the membership agent. Works with etcd 3.4 to 3.6, which all serve `/v3/` in addition to gRPC.
+Why not a package: python-etcd uses the v2 API, which etcd 3.6 no longer has, and the v3 packages
+require grpc, which a training image should not need for five calls.
+
+Names are resolved once and the addresses kept: a lease must not lapse because a cluster's only DNS
+server was on the node that was just evicted. Connections are kept open, one per thread and endpoint.
+"""
+
+import base64
+import http.client
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from everstep.elastic.membership.etcd_connection import (
+    Connection,
+    EtcdOptions,
+    Target,
+    resolve,
+    tls_context,
+)
+from everstep.errors import EverstepError
+
+log = logging.getLogger(__name__)
+
+REQUEST_SECONDS = (
+    3.0  # one attempt at one endpoint; a disk stall of etcd is shorter, a dead node is not
+)
+RETRY_INTERVAL_SECONDS = 0.1
+WARN_AFTER_SECONDS = 10.0
+RESOLVE_AGAIN_SECONDS = 10.0
+
+_RETRY_CODES = frozenset({4, 8, 10, 14})  # gRPC: deadline exceeded, exhausted, aborted, unavailable
+_UNAUTHENTICATED = 16
+NOT_FOUND = 5
+
+
+class EtcdUnreachableError(EverstepError):
+    """No endpoint answered within the caller's time-out."""
+
+
+class EtcdRefusedError(EverstepError):
+    """etcd answered and refused the request.
+
+    Attributes:
+        code: gRPC status code, for instance 5 for a lease that does not exist.
+    """
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(what)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class KeyValue:
+    """One key with its value, the revisions that created and last changed it, and its lease (0: none)."""
+
+    key: str
+    value: str
+    created: int
+    modified: int
+    lease: int
+
+
+@dataclass(frozen=True)
+class WatchEvent:
+    """One event of a watch."""
+
+    kind: Literal["put", "delete"]
+    entry: KeyValue
+
+
+class Etcd:
+    """Calls to etcd that fail over between endpoints and retry until the time-out.
+
+    Safe to use from several threads; each has its own connections.
+    """
+
+    def __init__(self, options: EtcdOptions) -> None:
+        if not options.endpoints:
+            raise EverstepError("no etcd endpoint is given", "Pass --rdzv_endpoint=HOST:PORT.")
+        self._options = options
+        self._context = tls_context(options)
+        self._local = threading.local()
+        self._targets: tuple[Target, ...] = ()
+        self._preferred = 0
+        self._resolved_at = 0.0
+        self._lock = threading.Lock()
+        self._token: str | None = None
+
+    def get(
+        self, prefix: str, *, end: str | None = None, retry_seconds: float | None = None
+    ) -> tuple[list[KeyValue], int]:
+        """Return every key under a prefix, and the revision of the store at that moment.
+
+        Args:
+            prefix: of the keys, or the first key of a range.
+            end: first key after the range; None: all keys with the prefix.
+            retry_seconds: how long the call keeps trying.
+        """
+        answer = self.call(
+            "kv/range",
+            {"key": _text(prefix), "range_end": _text(end or _end(prefix))},
+            retry_seconds=retry_seconds,
+        )
+        return [_entry(item) for item in answer.get("kvs", [])], int(answer["header"]["revision"])
+
+    def put(
+        self, key: str, value: str, lease: int = 0, *, request_seconds: float = REQUEST_SECONDS
+    ) -> None:
+        """Set a key; it is removed with its lease."""
+        body = {"key": _text(key), "value": _text(value), "lease": str(lease)}
+        self.call("kv/put", body, request_seconds=request_seconds)
+
+    def delete(self, key: str) -> None:
+        """Remove a key; no error if it does not exist."""
+        self.call("kv/deleterange", {"key": _text(key)})
+
+    def put_if_unchanged(self, key: str, value: str, modified: int) -> bool:
+        """Set a key only if its last change is revision `modified` (0: it does not exist yet).
+
+        A lost answer may hide a success; the caller observes the result in its watch.
+        """
+        put = {"request_put": {"key": _text(key), "value": _text(value)}}
+        transaction = {"compare": [_unchanged(key, modified)], "success": [put]}
+        return bool(self.call("kv/txn", transaction).get("succeeded", False))
+
+    def put_while_unchanged(
+        self,
+        key: str,
+        value: str,
+        *,
+        witness: str,
+        modified: int,
+        own_modified: int | None = None,
+        lease: int = 0,
+        retry_seconds: float | None = None,
+    ) -> bool:
+        """Set a key only if the last change of another one is still revision `modified`.
+
+        Repeating it after a lost answer is harmless: it sets the same value.
+
+        Args:
+            key: the key to set.
+            value: its new value.
+            witness: the other key.
+            modified: revision of the other key's last change.
+            own_modified: revision that the last change of `key` itself must be, 0 if the key must not
+                exist; None: any. After a lost answer the repeated request then fails: read the key.
+            lease: lease of the key; 0 for none.
+            retry_seconds: time for which the call is retried.
+        """
+        revisions = {witness: modified}
+        if own_modified is not None:
+            revisions[key] = own_modified
+        same = [_unchanged(name, revision) for name, revision in revisions.items()]
+        put = {"request_put": {"key": _text(key), "value": _text(value), "lease": str(lease)}}
+        answer = self.call(
+            "kv/txn", {"compare": same, "success": [put]}, retry_seconds=retry_seconds
+        )
+        return bool(answer.get("succeeded", False))
+
+    def put_and_delete(
+        self,
+        key: str,
+        value: str,
+        *,
+        modified: int,
+        created: Mapping[str, int],
+        delete: Collection[str],
+        retry_seconds: float,
+    ) -> list[KeyValue] | None:
+        """Set a key and delete others, if that key is unchanged and others were not created again.
+
+        Args:
+            key: the key to set.
+            value: its new value.
+            modified: revision of the key's last change.
+            created: revision at which each of other keys was created.
+            delete: keys to delete.
+            retry_seconds: time for which the call is retried.
+
+        Returns:
+            The deleted keys; None if a key differs, also if the answer to a success was lost.
+        """
+        same = [_unchanged(key, modified)]
+        for name, revision in created.items():
+            condition = {"target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
+            same.append({"key": _text(name), **condition})
+        put = {"request_put": {"key": _text(key), "value": _text(value)}}
+        deletions = [
+            {"request_delete_range": {"key": _text(name), "prev_kv": True}} for name in delete
+        ]
+        transaction = {"compare": same, "success": [put, *deletions]}
+        answer = self.call("kv/txn", transaction, retry_seconds=retry_seconds)
+        if not answer.get("succeeded", False):
+            return None
+        deleted = [part.get("response_delete_range", {}) for part in answer["responses"]]
+        return [_entry(item) for part in deleted for item in part.get("prev_kvs", [])]
+
+    def grant(self, ttl_seconds: int) -> int:
+        """Grant a lease; return its ID."""
+        return int(self.call("lease/grant", {"TTL": str(ttl_seconds)})["ID"])
+
+    def keep_alive(self, lease: int, *, request_seconds: float, retry_seconds: float) -> bool:
+        """Renew a lease; return False if it has lapsed."""
+        answer = self.call(
+            "lease/keepalive",
+            {"ID": str(lease)},
+            request_seconds=request_seconds,
+            retry_seconds=retry_seconds,
+        )
+        return int(answer.get("result", {}).get("TTL", 0)) > 0
+
+    def seconds_left(self, lease: int, *, request_seconds: float) -> int | None:
+        """Return how long a lease stays valid without renewal, in whole seconds, rounded down; None if gone.
+
+        There is only one attempt.
+
+        Raises:
+            EtcdRefusedError: etcd refused the request.
+            EtcdUnreachableError: etcd did not respond.
+        """
+        answer = self.call(
+            "lease/timetolive",
+            {"ID": str(lease)},
+            request_seconds=request_seconds,
+            retry_seconds=0.0,
+        )
+        # The gateway omits a 0; for a lease that is gone it returns -1.
+        left = int(answer.get("TTL", 0))
+        return left if left >= 0 else None
+
+    def revoke(self, lease: int, *, retry_seconds: float = 2.0) -> None:
+        """Revoke a lease, and with it every key put under it; no error if it has lapsed."""
+        try:
+            self.call("lease/revoke", {"ID": str(lease)}, retry_seconds=retry_seconds)
+        except EtcdRefusedError as refused:
+            if refused.code != NOT_FOUND:
+                raise
+
+    def watch(
+        self,
+        prefix: str,
+        revision: int,
+        idle_seconds: float,
+        *,
+        end: str | None = None,
+        on_open: Callable[[Connection], None] = lambda _: None,
+    ) -> Generator[list[WatchEvent], None, None]:
+        """Yield the changes under a prefix from a revision on, in etcd's order.
+
+        Ends with an OSError when the connection breaks or is silent for `idle_seconds`: the caller reads
+        the prefix again and starts another watch, which also covers a stream that died without notice.
+
+        Args:
+            prefix: of the keys, or the first key of a range.
+            revision: of the first change.
+            idle_seconds: how long the watch may be silent.
+            end: first key after the range; None: all keys with the prefix.
+            on_open: receives the connection, which another thread may `interrupt`.
+        """
+        create = {
+            "key": _text(prefix),
+            "range_end": _text(end or _end(prefix)),
+            "start_revision": str(revision),
+        }
+        connection = Connection(self._target(), self._context, idle_seconds)
+        undo = ExitStack()
+        undo.callback(connection.close)
+        try:
+            connection.request(
+                "POST", "/v3/watch", json.dumps({"create_request": create}), self._headers()
+            )
+            on_open(connection)
+            response = connection.getresponse()
+            undo.callback(
+                response.close
+            )  # it keeps the socket open after the connection was closed
+            if response.status != http.client.OK:
+                raise ConnectionError(f"etcd or a proxy answered {response.status} to the watch")
+            while line := response.readline():
+                result = json.loads(line).get("result", {})
+                if result.get("canceled"):
+                    raise ConnectionError(
+                        f"etcd ended the watch: {result.get('cancel_reason', 'no reason')}"
+                    )
+                if changes := [_change(event) for event in result.get("events", [])]:
+                    yield changes
+            raise ConnectionError("etcd closed the watch")
+        except (http.client.HTTPException, ValueError) as error:  # ValueError: not JSON
+            raise ConnectionError(f"the watch broke: {error!r}") from error
+        except OSError:
+            self._prefer_next()
+            raise
+        finally:
+            undo.close()
+
+    def close(self) -> None:
+        """Close the calling thread's connection; a later call opens another."""
+        self._drop()
+
+    def call(
+        self,
+        path: str,
+        body: Mapping[str, object],
+        *,
+        request_seconds: float = REQUEST_SECONDS,
+        retry_seconds: float | None = None,
+    ) -> dict[str, Any]:
+        """Send one request to the gateway, to each endpoint in turn until one answers.
+
+        Raises:
+            EtcdRefusedError: etcd refused the request.
+            EtcdUnreachableError: no endpoint answered for `retry_seconds`.
+        """
+        limit = self._options.retry_seconds if retry_seconds is None else retry_seconds
+        began, warned = time.monotonic(), False
+        while True:
+            try:
+                return self._once(path, body, request_seconds)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self._drop()
+                self._prefer_next()
+                waited = time.monotonic() - began
+                if waited >= limit:
+                    raise self._unreachable(waited, error) from error
+                if waited >= WARN_AFTER_SECONDS and not warned:
+                    warned = True
+                    log.error(
+                        "%s; still trying, for %.0f s in all",
+                        self._unreachable(waited, error).what,
+                        limit,
+                    )
+                time.sleep(RETRY_INTERVAL_SECONDS)
+
+    def _once(
+        self, path: str, body: Mapping[str, object], request_seconds: float
+    ) -> dict[str, Any]:
+        """Make one attempt at the preferred endpoint; a temporary refusal becomes an OSError."""
+        connection = self._connection(request_seconds)
+        connection.request("POST", f"/v3/{path}", json.dumps(body), self._headers())
+        response = connection.getresponse()
+        answer = json.loads(response.read() or b"{}")
+        error = answer.get("error") if isinstance(answer.get("error"), dict) else answer
+        code = int(error.get("code", error.get("grpc_code", 0)) or 0)
+        if response.status == http.client.OK and not code:
+            return dict(answer)
+        message = str(error.get("message", error))
+        if code == _UNAUTHENTICATED and self._token:
+            self._token = None
+            raise ConnectionError("the token has expired")
+        if code in _RETRY_CODES or (
+            not code and response.status >= http.client.INTERNAL_SERVER_ERROR
+        ):
+            raise ConnectionError(message)
+        raise EtcdRefusedError(f"etcd refused {path}: {message}", code)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json"}
+        if self._options.user:
+            headers["Authorization"] = self._token or self._authenticate(self._options.user)
+        return headers
+
+    def _authenticate(self, user: str) -> str:
+        connection = Connection(self._target(), self._context, REQUEST_SECONDS)
+        try:
+            body = json.dumps({"name": user, "password": self._options.password or ""})
+            connection.request("POST", "/v3/auth/authenticate", body)
+            answer = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        if "token" not in answer:
+            raise EtcdRefusedError(f"etcd does not accept user {user!r}", _UNAUTHENTICATED)
+        self._token = str(answer["token"])
+        return self._token
+
+    def _connection(self, timeout: float) -> Connection:
+        target = self._target()
+        kept: tuple[Target, Connection] | None = getattr(self._local, "kept", None)
+        if kept is None or kept[0] != target:
+            self._drop()
+            self._local.kept = kept = (target, Connection(target, self._context, timeout))
+        connection = kept[1]
+        connection.timeout = timeout
+        if connection.sock:
+            connection.sock.settimeout(timeout)
+        return connection
+
+    def _drop(self) -> None:
+        kept: tuple[Target, Connection] | None = getattr(self._local, "kept", None)
+        if kept:
+            with suppress(OSError):
+                kept[1].close()
+            self._local.kept = None
+
+    def _target(self) -> Target:
+        with self._lock:
+            if not self._targets:
+                self._targets = resolve(self._options.endpoints)
+                self._resolved_at = time.monotonic()
+            return self._targets[self._preferred % len(self._targets)]
+
+    def _prefer_next(self) -> None:
+        """Switch to another address; from time to time resolve the names again, without waiting for it."""
+        with self._lock:
+            self._preferred += 1
+            if time.monotonic() - self._resolved_at < RESOLVE_AGAIN_SECONDS:
+                return
+            self._resolved_at = time.monotonic()
+        threading.Thread(target=self._resolve_again, name="etcd-resolve", daemon=True).start()
+
+    def _resolve_again(self) -> None:
+        with suppress(OSError):  # DNS is unavailable: the known addresses remain in use
+            targets = resolve(self._options.endpoints)
+            with self._lock:
+                self._targets = targets
+
+    def _unreachable(self, waited: float, error: Exception) -> EtcdUnreachableError:
+        where = ", ".join(self._options.endpoints)
+        return EtcdUnreachableError(
+            f"etcd at {where} has not responded for {waited:.0f} s ({type(error).__name__}: {error})",
+            "Check that its pods run, that the address is right and that no network policy blocks the connection.",
+        )
+
+
+def _unchanged(key: str, modified: int) -> dict[str, str]:
+    """Return the condition that a key's last change is a revision."""
+    return {
+        "key": _text(key),
+        "target": "MOD",
+        "result": "EQUAL",
+        "mod_revision": str(modified),
+    }
+
+
+def _text(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _end(prefix: str) -> str:
+    """Return the first key after every key with this prefix."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def _entry(item: Mapping[str, str]) -> KeyValue:
+    def plain(field_name: str) -> str:
+        return base64.b64decode(item.get(field_name, "")).decode()
+
+    return KeyValue(
+        plain("key"),
+        plain("value"),
+        int(item.get("create_revision", 0)),
+        int(item.get("mod_revision", 0)),
+        int(item.get("lease", 0)),
+    )
+
+
+def _change(event: Mapping[str, Any]) -> WatchEvent:
+    return WatchEvent("delete" if event.get("type") == "DELETE" else "put", _entry(event["kv"]))

@@ -1,0 +1,112 @@
+"""Connections to etcd: addresses, TLS, and sockets that detect a dead peer."""
+
+import contextlib
+import http.client
+import socket
+import ssl
+from dataclasses import dataclass, field
+
+from everstep.catalog.names import ETCD_CLIENT_PORT
+
+
+@dataclass(frozen=True, kw_only=True)
+class EtcdOptions:
+    """Address of etcd, credentials and time-out.
+
+    Attributes:
+        endpoints: `host:port` of one or more members or of a service in front of them.
+        tls: whether to use TLS even without a certificate authority.
+        certificate_authority: path of a PEM file; also enables TLS.
+        certificate: path of the client's certificate.
+        key: path of the certificate's private key.
+        user: name for etcd's own authentication.
+        password: password of that user.
+        retry_seconds: time for which a call is retried before it raises.
+    """
+
+    endpoints: tuple[str, ...]
+    tls: bool = False
+    certificate_authority: str | None = None
+    certificate: str | None = None
+    key: str | None = field(default=None, repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    retry_seconds: float = 600.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """One address that may answer; `name` is the host name that its certificate must match."""
+
+    name: str
+    address: str
+    port: int
+
+
+_KEEPALIVE = {
+    socket.TCP_USER_TIMEOUT: 5000,  # milliseconds
+    socket.TCP_KEEPIDLE: 2,  # seconds
+    socket.TCP_KEEPINTVL: 1,
+    socket.TCP_KEEPCNT: 3,
+}
+
+
+class Connection(http.client.HTTPConnection):
+    """An HTTP connection to a known address that detects a dead peer by itself."""
+
+    def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
+        super().__init__(target.address, target.port, timeout=timeout)
+        self._target, self._context = target, context
+
+    def connect(self) -> None:
+        """Open the socket, with TLS if configured.
+
+        The socket is wrapped before it connects: if it is reset during the wrapping, `ssl.SSLSocket` raises
+        before it is returned, and the caller could not close it.
+        """
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        self.sock = socket.socket(family, socket.SOCK_STREAM)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():  # also a watch, which only receives, detects it
+            self.sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        if self._context:
+            self.sock = self._context.wrap_socket(self.sock, server_hostname=self._target.name)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect((self.host, self.port))
+
+    def interrupt(self) -> None:
+        """End a pending read in another thread, as if the peer had closed the connection."""
+        if self.sock:
+            with contextlib.suppress(OSError):  # it is closed already
+                self.sock.shutdown(socket.SHUT_RDWR)
+
+
+def tls_context(options: EtcdOptions) -> ssl.SSLContext | None:
+    """Return the TLS context of the options; None without TLS."""
+    if not (options.tls or options.certificate_authority or options.certificate):
+        return None
+    context = ssl.create_default_context(cafile=options.certificate_authority)
+    if options.certificate:
+        context.load_cert_chain(options.certificate, options.key)
+    return context
+
+
+def resolve(endpoints: tuple[str, ...]) -> tuple[Target, ...]:
+    """Return every address of the endpoints; raise the first OSError only if there is none."""
+    targets: list[Target] = []
+    failure: OSError | None = None
+    for endpoint in endpoints:
+        host, _, port = endpoint.rpartition(":")
+        host = host.strip("[]") or endpoint
+        try:
+            found = socket.getaddrinfo(
+                host, int(port) if port.isdigit() else ETCD_CLIENT_PORT, type=socket.SOCK_STREAM
+            )
+        except OSError as error:
+            failure = failure or error
+            continue
+        targets += [Target(host, str(address[0]), int(address[1])) for *_, address in found]
+    if not targets:
+        raise failure or OSError(f"no address for {endpoints}")
+    return tuple(dict.fromkeys(targets))

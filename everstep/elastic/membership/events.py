@@ -1,0 +1,347 @@
+"""Events that a `Membership` receives, and the actions that it returns."""
+
+from dataclasses import dataclass
+
+from everstep.elastic.membership.generations import Generation, Member
+
+# --- events: observations of an agent ---
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A coordinator has instructed all members of a generation to end it.
+
+    Attributes:
+        kind: `stop` (at once) or `regroup` (after a step that all agree on).
+        number: of the generation.
+        reason: of its end.
+        revision: of the last change of the instruction's key.
+    """
+
+    kind: str
+    number: int
+    reason: str
+    revision: int
+
+
+@dataclass(frozen=True)
+class MembershipSnapshot:
+    """The keys of the run, read at one revision.
+
+    Attributes:
+        members: all members; none if it is not complete.
+        generation: the current one.
+        revision: last change of the generation's key, 0 if there is none.
+        complete: whether the members were read, and are watched from then on.
+        coordinators: those of a large run.
+        instructions: the newest of each kind.
+    """
+
+    members: tuple[Member, ...]
+    generation: Generation | None
+    revision: int
+    complete: bool = True
+    coordinators: tuple[Member, ...] = ()
+    instructions: tuple[Instruction, ...] = ()
+
+
+@dataclass(frozen=True)
+class CoordinatorPut:
+    """An agent has become a coordinator; `order` is the revision of its claim."""
+
+    member: Member
+
+
+@dataclass(frozen=True)
+class CoordinatorGone:
+    """A coordinator has resigned, or its lease has ended."""
+
+    identity: str
+
+
+@dataclass(frozen=True)
+class MemberPut:
+    """A member registered, or updated its key."""
+
+    member: Member
+
+
+@dataclass(frozen=True)
+class MemberGone:
+    """A member's key was removed: it left, or its lease lapsed."""
+
+    identity: str
+
+
+@dataclass(frozen=True)
+class GenerationPut:
+    """A generation was agreed."""
+
+    generation: Generation
+    revision: int
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    """The run is over for all: finished, or failed for good. Also the action that ends the agent."""
+
+    finished: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Registered:
+    """This agent's own key exists under a new lease."""
+
+    identity: str
+
+
+@dataclass(frozen=True)
+class Ready:
+    """This agent has no worker in a group, and its workers are ready for the next generation."""
+
+
+@dataclass(frozen=True)
+class Leave:
+    """This agent's node must leave."""
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """A worker of this agent has died or is not ready: the node can be in no group until `Ready`."""
+
+
+@dataclass(frozen=True)
+class LeaseLapsed:
+    """This agent's lease has lapsed."""
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """This agent's key could not be put back: another generation is current."""
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """etcd does not respond to this agent."""
+
+
+@dataclass(frozen=True)
+class Reachable:
+    """etcd answers this agent again."""
+
+
+@dataclass(frozen=True)
+class BoundsChanged:
+    """The limits of the group have changed."""
+
+    min_members: int
+    max_members: int
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """The workers have taken a step with the generation of this number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Probed:
+    """The answer to `Probe`.
+
+    Attributes:
+        targets: identities of the probed members.
+        unreachable: those that could not be reached, in either direction.
+    """
+
+    targets: frozenset[str]
+    unreachable: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = (
+    MembershipSnapshot
+    | MemberPut
+    | MemberGone
+    | CoordinatorPut
+    | CoordinatorGone
+    | Instruction
+    | GenerationPut
+    | RunEnded
+    | Registered
+    | Ready
+    | Leave
+    | Withdrawn
+    | LeaseLapsed
+    | Superseded
+    | Unreachable
+    | Reachable
+    | BoundsChanged
+    | Progressed
+    | Probed
+    | Tick
+)
+
+
+# --- actions: tasks for the agent ---
+
+
+@dataclass(frozen=True)
+class Register:
+    """Put a key under a new lease, waiting for a generation above `after`; report `Registered`."""
+
+    after: int
+    avoids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reclaim:
+    """Put this agent's own key back under a new lease if the generation's key is still at `revision`.
+
+    Report `Registered`, or `Superseded`.
+    """
+
+    identity: str
+    after: int
+    leaving: bool
+    revision: int
+    avoids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Announce:
+    """Update this agent's key with these values."""
+
+    after: int
+    leaving: bool
+    avoids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Propose:
+    """Try to make this the current generation, replacing the one at revision `replaces`."""
+
+    number: int
+    members: tuple[str, ...]
+    replaces: int
+    endpoints: tuple[str, ...] = ()  # these by rank, in a large run
+    orders: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Start training with this rank in this generation."""
+
+    generation: Generation
+    rank: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop the workers at once: their group no longer exists."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Regroup:
+    """Let the workers leave after a step that all agree on: a member joins or leaves."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Withdraw:
+    """Remove this agent's key at once, so that the others need not wait for its lease to lapse."""
+
+
+@dataclass(frozen=True)
+class Depart:
+    """Remove this agent's key for good."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Test the connections to members in both directions; report `Probed`.
+
+    Attributes:
+        targets: identities and endpoints.
+    """
+
+    targets: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Postpone:
+    """Inform the user that this node does not register yet."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Evict:
+    """Remove the key of a member that did not leave a broken generation in time."""
+
+    identity: str
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """End this agent: its node cannot train with the others. Their run continues."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """Put this agent's key as a coordinator under its lease."""
+
+
+@dataclass(frozen=True)
+class Resign:
+    """Remove this agent's key as a coordinator."""
+
+
+@dataclass(frozen=True)
+class Instruct:
+    """Put an instruction if neither the generation's key nor the instruction's own has changed.
+
+    Attributes:
+        kind: of the instruction.
+        number: of the generation that must end.
+        reason: of its end.
+        revision: of the last change of the generation's key.
+        replaces: last change of the instruction's key, 0 if it does not exist.
+    """
+
+    kind: str
+    number: int
+    reason: str
+    revision: int
+    replaces: int
+
+
+Action = (
+    Register
+    | Reclaim
+    | Announce
+    | Propose
+    | Begin
+    | Stop
+    | Regroup
+    | Withdraw
+    | Depart
+    | Probe
+    | Evict
+    | Postpone
+    | GiveUp
+    | Coordinate
+    | Resign
+    | Instruct
+    | RunEnded
+)

@@ -1,0 +1,230 @@
+"""Members of a run, the generations that they form, and their rank order. Pure."""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+MAX_STALL_PROBERS = 64  # agents that probe leases at the same time when a group stalls
+
+
+@dataclass(frozen=True)
+class Member:
+    """One node's agent, as its key in etcd describes it.
+
+    Attributes:
+        identity: name of one registration; an agent whose lease lapsed returns under a new one.
+        node: name of the machine or pod, for people.
+        address: address at which the others reach it.
+        after: the member waits for a generation with a number above this.
+        leaving: its node leaves; it is not proposed again.
+        order: etcd's revision at its registration; the earlier, the lower its rank.
+        endpoint: `host:port` at which its agent answers probes; empty if it answers none.
+        avoids: identities of the members that it cannot train with.
+    """
+
+    identity: str
+    node: str
+    address: str
+    after: int = 0
+    leaving: bool = False
+    order: int = 0
+    endpoint: str = ""
+    avoids: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Return the value of its key; identity and order are properties of the key itself."""
+        return json.dumps(
+            {
+                "node": self.node,
+                "address": self.address,
+                "after": self.after,
+                "leaving": self.leaving,
+                "endpoint": self.endpoint,
+                "avoids": self.avoids,
+            }
+        )
+
+    @staticmethod
+    def from_json(identity: str, value: str, order: int) -> "Member":
+        """Parse a member's key."""
+        read = json.loads(value)
+        return Member(
+            identity,
+            read["node"],
+            read["address"],
+            read["after"],
+            read["leaving"],
+            order,
+            read.get("endpoint", ""),
+            tuple(read.get("avoids", ())),
+        )
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A group that trains together.
+
+    Attributes:
+        number: number of the generation.
+        members: identities in rank order.
+        store: rank 0's host:port.
+        fenced: members whose keys were removed on suspicion; they may not put them back.
+        endpoints: where the members answer probes, in rank order; only in a large run.
+        orders: revisions of their registrations, as `Member.order`; only in a large run.
+    """
+
+    number: int
+    members: tuple[str, ...]
+    store: str = ""
+    fenced: tuple[str, ...] = ()
+    endpoints: tuple[str, ...] = ()
+    orders: tuple[int, ...] = ()
+
+    @cached_property
+    def ranks(self) -> Mapping[str, int]:
+        """Rank by identity."""
+        return {identity: rank for rank, identity in enumerate(self.members)}
+
+    def to_json(self) -> str:
+        """Return the value of the generation's key."""
+        value = {"number": self.number, "members": self.members, "store": self.store}
+        lists = {"fenced": self.fenced, "endpoints": self.endpoints, "orders": self.orders}
+        return json.dumps(value | {name: names for name, names in lists.items() if names})
+
+    @staticmethod
+    def from_json(value: str) -> "Generation":
+        """Parse the generation's key."""
+        read = json.loads(value)
+        return Generation(
+            read["number"],
+            tuple(read["members"]),
+            read["store"],
+            tuple(read.get("fenced", ())),
+            tuple(read.get("endpoints", ())),
+            tuple(read.get("orders", ())),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupLimits:
+    """Limits of a group.
+
+    Attributes:
+        min_members: minimum number of nodes; fewer do not train.
+        max_members: maximum number of nodes; further ones wait as spares.
+        join_window_seconds: time that the first formation waits for a full group once it could begin.
+        orderly_seconds: time for which a peer that has left its group in order, after the step that all
+            agreed on, may be ahead of this agent's workers before they are stopped.
+        doubt_seconds: time after an outage of etcd in which missing keys of others prove nothing. Longer than
+            every agent needs to reach etcd again and to put its key back.
+        join_interval_seconds: minimum time between two generations with joiners, for each member of
+            the group: nodes that arrive in between join together. At most `join_window_seconds`.
+        stop_seconds: time for which a member may stay in a generation that others have left already. Longer
+            than its agent needs to kill workers that do not stop.
+        turn_seconds: time that the next in rank waits for a proposer that does not propose.
+        full_view_members: in a run of more members, only the coordinators watch all of them.
+        coordinators: number of agents that watch all members of a large run.
+    """
+
+    min_members: int = 1
+    max_members: int = 1
+    join_window_seconds: float = 8.0
+    orderly_seconds: float = 1.0
+    doubt_seconds: float = 3.0
+    join_interval_seconds: float = 0.05
+    stop_seconds: float = 30.0
+    turn_seconds: float = 10.0
+    full_view_members: int = 64
+    coordinators: int = 3
+
+
+def trains(member: Member | None, group: Generation) -> bool:
+    """Return whether a live member has not stopped training with a group."""
+    return member is not None and member.after < group.number
+
+
+def waiting(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
+    """Return the members that a new generation may include: no worker running, not leaving."""
+    return [
+        member
+        for member in members.values()
+        if not member.leaving
+        and not (current and member.identity in current.ranks and trains(member, current))
+    ]
+
+
+def still_training(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
+    """Return the live members of the current generation that have not stopped, leaving ones included."""
+    if current is None:
+        return []
+    return [m for m in members.values() if m.identity in current.ranks and trains(m, current)]
+
+
+def compatible(candidates: Sequence[Member]) -> list[Member]:
+    """Return members of which no pair avoids each other, in the same order.
+
+    Those in the most such pairs are left out, the last first: a node that reaches no other one is in
+    a pair with each of them, and each of them in one pair only.
+    """
+    present = {member.identity for member in candidates}
+    pairs = {
+        frozenset((member.identity, other))
+        for member in candidates
+        for other in member.avoids
+        if other in present and other != member.identity
+    }
+    chosen = list(candidates)
+    while pairs:
+        counts = Counter(identity for pair in pairs for identity in pair)
+        highest = max(counts.values())
+        worst = next(m.identity for m in reversed(chosen) if counts[m.identity] == highest)
+        chosen = [member for member in chosen if member.identity != worst]
+        pairs = {pair for pair in pairs if worst not in pair}
+    return chosen
+
+
+def can_join(candidate: Member, group: Collection[Member]) -> bool:
+    """Return True if neither a member of the group avoids the candidate nor the candidate a member."""
+    return not any(
+        candidate.identity in member.avoids or member.identity in candidate.avoids
+        for member in group
+    )
+
+
+def probes_stalls(identity: str, group: Generation) -> bool:
+    """Return whether a member probes the next one when its workers stall.
+
+    In a large group only some do: etcd ends the other leases itself, half a second later.
+    """
+    every = -(-len(group.members) // MAX_STALL_PROBERS)
+    return group.ranks.get(identity, 1) % every == 0
+
+
+def next_training_member(
+    identity: str, members: Mapping[str, Member], group: Generation
+) -> str | None:
+    """Return the next member by rank that still trains with the group, cyclically; None if there is none."""
+    own_rank = group.ranks.get(identity)
+    if own_rank is None:
+        return None
+    others = group.members[own_rank + 1 :] + group.members[:own_rank]
+    return next((name for name in others if trains(members.get(name), group)), None)
+
+
+def rank(
+    candidates: list[Member], current: Generation | None, coordinators: Sequence[str] = ()
+) -> list[Member]:
+    """Sort members by rank: earlier members keep their order (warm caches), then by registration.
+
+    In a large run the coordinators come first, since only they can propose; of these, too, those of the
+    current generation, so that one with which no group works is not the proposer.
+    """
+    before = current.ranks if current else {}
+
+    def key(member: Member) -> tuple[bool, int, int, str]:
+        name = member.identity
+        return name not in coordinators, before.get(name, len(before)), member.order, name
+
+    return sorted(candidates, key=key)

@@ -1,0 +1,81 @@
+"""Why the current generation has to end: a loss, a leaver, joiners. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from everstep.elastic.membership.generations import Generation, GroupLimits
+from everstep.elastic.membership.joining import Joining
+from everstep.elastic.membership.run_view import RunView
+
+MAX_NAMED = 8  # nodes in one message
+
+
+@dataclass
+class GroupChanges:
+    """The changes of one generation that an agent with a full view observes, and their times."""
+
+    _number: int = 0  # of the generation to which the times apply
+    _ahead_since: float | None = None  # since when a peer has left the group in order
+    _joining: Joining = field(default_factory=Joining)
+
+    def begin(self, group: Generation, limits: GroupLimits, now: float) -> None:
+        """Begin the times that count from the beginning of a generation; do nothing for the same one."""
+        if group.number != self._number:
+            self._number, self._ahead_since = group.number, None
+            self._joining.begin(group, limits, now)
+
+    def next_due(self, limits: GroupLimits) -> list[float]:
+        """Return when the generation may have to end without another event."""
+        ahead = [] if self._ahead_since is None else [self._ahead_since + limits.orderly_seconds]
+        return [self._joining.due_at, *ahead]
+
+    def lost(self, view: RunView, group: Generation, *, in_doubt: bool) -> list[str]:
+        """Return the nodes of members that stopped training with this group without waiting for it."""
+        return [view.node(name) for name in view.stopped(group, in_doubt=in_doubt)]
+
+    def may_be_ahead(
+        self,
+        view: RunView,
+        group: Generation,
+        limits: GroupLimits,
+        now: float,
+        *,
+        regroups: bool,
+    ) -> bool:
+        """Return whether the missing members may have just left after the step that all agreed on.
+
+        Stopping the workers now would break that step's all-reduce if they are still in it. A member that
+        died instead breaks a connection at once, or is detected at the end of this grace period.
+
+        Args:
+            view: of the run.
+            group: the generation.
+            limits: of the group.
+            now: the time.
+            regroups: whether the members leave the generation after a step.
+        """
+        if not regroups and any(name not in view.members for name in group.members):
+            return False
+        if self._ahead_since is None:
+            self._ahead_since = now
+        return now - self._ahead_since < limits.orderly_seconds
+
+    def reason_to_regroup(
+        self, view: RunView, group: Generation, limits: GroupLimits, now: float
+    ) -> str:
+        """Return why the group should change after a step; empty if it should not."""
+        if leavers := view.leavers(group):
+            return f"{enumerated(leavers)} leaves"
+        free_places = limits.max_members - len(group.members)
+        joiners = view.joiners(group) if free_places > 0 else []
+        if not joiners:
+            self._joining.reset()
+        elif self._joining.is_due(group, now):
+            return f"{enumerated(sorted(joiners))} joins"
+        return ""
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """Return names for a sentence; of many only the first."""
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,220 @@
+"""Heartbeats between agents, and the fencing of members that no longer send any. `suspicion` decides.
+
+UDP, at the number of the port at which the agent answers probes (`reachability`): the rules that let a probe pass
+are for the same address, and no packet waits for the retransmission of an earlier one. Heartbeats do not pass
+through etcd, which would have to serve ten writes a second for each member.
+
+One thread of the agent's process sends, receives and judges; it waits only for the clock and its socket. The
+workers are other processes, so that no step delays a heartbeat. A fence is carried out in a separate thread.
+"""
+
+import contextlib
+import json
+import logging
+import select
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from everstep.elastic.membership.arrivals import BEAT_SECONDS
+from everstep.elastic.membership.etcd_client import Etcd
+from everstep.elastic.membership.generations import Generation, Member
+from everstep.elastic.membership.run_keys import RunKeys
+from everstep.elastic.membership.run_view import RunView
+from everstep.elastic.membership.suspicion import (
+    HeartbeatMessage,
+    ObservedGroup,
+    Sending,
+    Suspicion,
+)
+from everstep.errors import EverstepError
+
+log = logging.getLogger(__name__)
+
+ALERT_STEP_SECONDS = 0.05  # between two steps while a member is late
+MAX_MESSAGE_BYTES = 4096
+
+SocketAddress = Any  # host and port, and two more numbers in IPv6
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The state that an agent observes, with the values that a fence of a member needs.
+
+    Attributes:
+        group: the members and their nodes.
+        generation: the current generation.
+        revision: revision of the last change of its key.
+        members: members of the generation that have a key, by identity.
+    """
+
+    group: ObservedGroup
+    generation: Generation
+    revision: int
+    members: Mapping[str, Member]
+
+
+class Heartbeats:
+    """One agent's heartbeats.
+
+    Args:
+        etcd: the client.
+        keys: the run's keys.
+    """
+
+    def __init__(self, etcd: Etcd, keys: RunKeys) -> None:
+        self._etcd, self._keys = etcd, keys
+        self._core = Suspicion()
+        self._socket: socket.socket | None = None
+        self._observation: Observation | None = None  # replaced as a whole by the deciding thread
+        self._addresses: dict[str, SocketAddress] = {}  # by endpoint
+        self._closed, self._fencing = threading.Event(), threading.Event()
+
+    def open(self, probed: socket.socket) -> None:
+        """Open the UDP socket at the address and port of the TCP socket that answers probes.
+
+        If another program uses that port, no heartbeats arrive here, and this agent detects losses only by
+        leases.
+        """
+        opened = socket.socket(probed.family, socket.SOCK_DGRAM)
+        opened.settimeout(0)
+        try:
+            opened.bind(probed.getsockname())
+        except OSError as error:
+            log.warning("no heartbeats are received, so a lost node is detected later: %s", error)
+        self._socket = opened
+
+    def follow(self, identity: str | None, view: RunView) -> None:
+        """Observe the members of the current generation. Called by the deciding thread after each decision."""
+        generation = view.current
+        if identity is None or generation is None or identity not in generation.ranks:
+            self._observation = None
+            return
+        nodes = {name: member.node for name, member in view.members.items()}
+        members = {name: view.members[name] for name in generation.members if name in view.members}
+        group = ObservedGroup(identity, generation.members, nodes)
+        observation = Observation(group, generation, view.revision, members)
+        if observation != self._observation:
+            self._observation = observation
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+
+    def run(self) -> None:
+        """Send, receive and judge until closed."""
+        assert self._socket is not None  # noqa: S101 - open() sets it first
+        followed: Observation | None = None
+        with self._socket as opened:
+            while not self._closed.is_set():
+                messages = self._receive(opened)
+                observation = self._observation
+                if observation is not followed:
+                    self._core.follow(observation.group if observation else None)
+                    followed = observation
+                for sending in self._core.step(messages, time.monotonic()):
+                    self._send(opened, sending, observation)
+                if observation:
+                    self._fence(observation)
+
+    # --- fencing ---
+
+    def _fence(self, observation: Observation) -> None:
+        suspects = [
+            observation.members[name]
+            for name in self._core.to_fence()
+            if name in observation.members
+        ]
+        fencer = observation.members.get(observation.group.identity)
+        if suspects and fencer and not self._fencing.is_set():
+            self._fencing.set()
+            arguments = (observation, fencer, suspects)
+            threading.Thread(
+                target=self._carry_out, args=arguments, name="everstep-fence", daemon=True
+            ).start()
+
+    def _carry_out(self, observation: Observation, fencer: Member, suspects: list[Member]) -> None:
+        nodes = ", ".join(member.node for member in suspects)
+        try:
+            fenced = self._keys.fence(
+                observation.generation, observation.revision, fencer, suspects
+            )
+            if fenced:
+                log.warning("no heartbeat of %s: the others continue without it", nodes)
+        except EverstepError as error:
+            log.debug("%s could not be fenced: %s", nodes, error)
+        finally:
+            self._fencing.clear()
+            self._etcd.close()  # this thread's connection
+
+    # --- messages ---
+
+    def _receive(self, opened: socket.socket) -> list[HeartbeatMessage]:
+        """Wait until the next step, and return all messages that have arrived.
+
+        Usually heartbeats do not wake this thread; while a member is late, every message does.
+        """
+        if self._core.is_alert:
+            select.select([opened], [], [], ALERT_STEP_SECONDS)
+        else:
+            self._closed.wait(BEAT_SECONDS)
+        messages = list[HeartbeatMessage]()
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                if message := decode(opened.recv(MAX_MESSAGE_BYTES)):
+                    messages.append(message)
+        return messages
+
+    def _send(
+        self, opened: socket.socket, sending: Sending, observation: Observation | None
+    ) -> None:
+        member = observation.members.get(sending.to) if observation else None
+        address = self._address(member.endpoint) if member else None
+        if address is not None:
+            with contextlib.suppress(OSError):  # no route, or a full buffer: it is lost
+                opened.sendto(encode(sending.message), address)
+
+    def _address(self, endpoint: str) -> SocketAddress:
+        """Return the address of an endpoint; None if there is none, or as long as its name is not resolved."""
+        if endpoint not in self._addresses:
+            self._addresses[endpoint] = None
+            host, _, port = endpoint.rpartition(":")
+            try:
+                self._addresses[endpoint] = _resolve(host, port, socket.AI_NUMERICHOST)
+            except OSError:  # a name: this thread must not wait for DNS
+                arguments = (endpoint, host, port)
+                threading.Thread(target=self._resolve, args=arguments, daemon=True).start()
+        return self._addresses[endpoint]
+
+    def _resolve(self, endpoint: str, host: str, port: str) -> None:
+        with contextlib.suppress(OSError):
+            self._addresses[endpoint] = _resolve(host, port)
+
+
+def _resolve(host: str, port: str, flags: int = 0) -> SocketAddress:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM, flags=flags)[0][4]
+
+
+def encode(message: HeartbeatMessage) -> bytes:
+    """Return a message as one packet."""
+    return json.dumps(
+        {
+            "from": message.sender,
+            "suspects": message.suspects,
+            "hears": message.hears,
+            "answer": message.is_answer,
+        }
+    ).encode()
+
+
+def decode(packet: bytes) -> HeartbeatMessage | None:
+    """Parse a packet; return None if it is not a heartbeat."""
+    try:
+        read = json.loads(packet)
+        suspects, hears = (tuple(map(str, read[name])) for name in ("suspects", "hears"))
+        return HeartbeatMessage(str(read["from"]), suspects, hears, is_answer=bool(read["answer"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

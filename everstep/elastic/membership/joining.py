@@ -1,0 +1,52 @@
+"""When a group takes in joiners, so that nodes that arrive together cost one regroup. Pure."""
+
+from dataclasses import dataclass
+
+from everstep.elastic.membership.generations import Generation, GroupLimits
+
+IMMEDIATE_MEMBERS = 10  # a regroup of so few members costs less than the wait
+SETTLING_SECONDS_PER_MEMBER = 0.01  # of a larger group, for each further member
+MAX_SETTLING_SECONDS = 2.0
+
+
+def join_interval(group: Generation, limits: GroupLimits) -> float:
+    """Return how long a group with joiners trains before it takes in others."""
+    return min(limits.join_interval_seconds * len(group.members), limits.join_window_seconds)
+
+
+def settling_seconds(group: Generation) -> float:
+    """Return how long a group waits for nodes that arrive together with the first joiner."""
+    more = max(0, len(group.members) - IMMEDIATE_MEMBERS)
+    return min(more * SETTLING_SECONDS_PER_MEMBER, MAX_SETTLING_SECONDS)
+
+
+@dataclass
+class Joining:
+    """The time at which the current group takes in joiners.
+
+    Attributes:
+        due_at: that time; the past if no node waits.
+    """
+
+    due_at: float = float("-inf")
+    _earliest: float = float("-inf")
+    _is_awaited: bool = False
+    _members: frozenset[str] = frozenset()
+
+    def begin(self, group: Generation, limits: GroupLimits, now: float) -> None:
+        """Note a new generation."""
+        if not self._members.issuperset(group.members):
+            self._earliest = now + join_interval(group, limits)
+        self._members = frozenset(group.members)
+        self.due_at, self._is_awaited = self._earliest, False
+
+    def is_due(self, group: Generation, now: float) -> bool:
+        """Return whether a group takes in the joiners that wait now."""
+        if not self._is_awaited:
+            self._is_awaited = True
+            self.due_at = max(self._earliest, now + settling_seconds(group))
+        return now >= self.due_at
+
+    def reset(self) -> None:
+        """Note that no node waits."""
+        self._is_awaited = False

@@ -1,0 +1,35 @@
+"""Which members' leases an agent probes, because they may have been lost without notice. Pure."""
+
+from everstep.elastic.membership.coordinators import is_large
+from everstep.elastic.membership.generations import (
+    Generation,
+    GroupLimits,
+    next_training_member,
+    probes_stalls,
+    still_training,
+)
+from everstep.elastic.membership.run_view import RunView
+
+MAX_SUSPECTS = 8  # at a time: a whole rack may be lost
+
+
+def suspects_of_stall(
+    view: RunView, identity: str, group: Generation, limits: GroupLimits
+) -> list[str]:
+    """Return the next member by rank, which may be the reason why this agent's workers wait.
+
+    Only a few agents probe, to limit the load on etcd: of a large run the first coordinator.
+    """
+    if is_large(limits) and view.ranked_coordinators(limits)[:1] != [identity]:
+        return []
+    if not is_large(limits) and not probes_stalls(identity, group):
+        return []
+    name = next_training_member(identity, view.members, group)
+    return [name] if name else []
+
+
+def suspects_between_groups(view: RunView, identity: str, limits: GroupLimits) -> list[str]:
+    """Return the members that have not stopped, if this agent is the next proposer."""
+    running = still_training(view.members, view.current)
+    first = [member.identity for member in view.candidates(limits)[:1]] if running else []
+    return [member.identity for member in running[:MAX_SUSPECTS]] if first == [identity] else []

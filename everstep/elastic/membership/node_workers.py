@@ -1,0 +1,335 @@
+"""The worker processes of one node, from their agent's point of view.
+
+torchrun only starts the workers and supervises their processes. The workers warm up (imports,
+model, data, a first forward pass) and report that they are ready; only then does the agent register
+the node, so that no other node waits for a joiner's start. From then on each new generation is a
+message to the running workers. When a worker dies, the node's key is removed at once, and the
+others do not wait for its lease to lapse.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from everstep.elastic.membership.agent import Agent, LeftError, NodeAssignment, RunEndedError
+from everstep.elastic.membership.crashes import CRASHES, Crashes, Verdict
+from everstep.elastic.membership.events import RunEnded
+from everstep.elastic.transport import channel
+from everstep.errors import EverstepError
+
+log = logging.getLogger(__name__)
+
+PING_SECONDS = 1.0
+FLUSH_POLL_SECONDS = 0.02
+FROZEN_SECONDS = (
+    8.0  # a worker that is silent for this long is frozen and is killed: it blocks all others
+)
+UNKILLABLE_SECONDS = 5.0  # after SIGKILL: a process that hangs in the kernel does not end
+LEAVE_TIMEOUT_SECONDS = 15.0  # from `stop` until a worker that still is in the group is killed
+
+
+class NodeWorkers:
+    """The processes that train on one node, and the generation that each of them is in.
+
+    Args:
+        socket_path: path of the socket on which workers reach their agent.
+        node: name of the node, for messages to the user.
+
+    Attributes:
+        ended: outcome of the run; None while it continues.
+        failure: the exception that ended this node's part in the run, if any.
+        assignment: the node's current or last generation; None before the first.
+    """
+
+    def __init__(self, socket_path: Path, node: str) -> None:
+        self._node = node
+        self._agent: Agent | None = None
+        self._server = channel.AgentServer(socket_path, self._on_message, self._on_gone)
+        self._lock = threading.Lock()
+        self._expected = 0  # workers on this node
+        self._inside: dict[int, int] = {}  # generation of each worker by pid; 0: ready for the next
+        self._flushing: set[int] = set()  # workers that a leaving node still waits for
+        self._last_pong: dict[int, float] = {}
+        self._killed_at: dict[int, float] = {}
+        self._single_crashes = Crashes()
+        self._crashed_starts = 0  # starts of all workers in a row that ended before a step
+        self._assigned = self._progressed = self._leaving = False
+        self.assignment: NodeAssignment | None = None
+        self.ended: RunEnded | None = None
+        self.failure: Exception | None = None
+
+    def start(self, agent: Agent) -> None:
+        """Accept workers, and pass the agent's generations on to them."""
+        self._agent = agent
+        self._server.start()
+        for run in (self._follow_assignments, self._ping):
+            threading.Thread(target=run, name=f"everstep-{run.__name__}", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening; the workers end."""
+        self._server.close()
+
+    def begin_start(self) -> None:
+        """Note that torchrun starts all workers; give the run up if that keeps failing.
+
+        A program that cannot run would otherwise be started for as long as its pods live.
+        """
+        crashed = self._assigned and not self._progressed
+        self._crashed_starts = self._crashed_starts + 1 if crashed else 0
+        if self._crashed_starts >= CRASHES:
+            self._give_up()
+        self._assigned = self._progressed = False
+
+    def prepare_to_leave(self) -> None:
+        """Have the workers leave after a step that all of the group agree on."""
+        self._leaving = True
+        self._server.broadcast({"node_leaves": True})
+
+    def flush(self, deadline: float) -> bool:
+        """Return True once no worker is writing a checkpoint, False at the deadline."""
+        with self._lock:
+            self._flushing = set(self._inside)
+        self._server.broadcast({"flush": True})
+        while self._flushing and time.monotonic() < deadline:
+            time.sleep(FLUSH_POLL_SECONDS)
+        return not self._flushing
+
+    # --- callbacks of the agent ---
+
+    def stop(self, reason: str) -> None:
+        """Have the workers abort their generation now; kill those that do not."""
+        number = self._generation()
+        log.warning("generation %d is over: %s", number, reason)
+        self._server.broadcast({"stop": reason, "generation": number})
+        _run_later(LEAVE_TIMEOUT_SECONDS, functools.partial(self._kill_remaining, number))
+
+    def regroup(self, reason: str) -> None:
+        """Have the workers leave their generation after a step that all agree on."""
+        number = self._generation()
+        log.info("generation %d ends after a step: %s", number, reason)
+        self._server.broadcast({"regroup": reason, "generation": number, "leaving": self._leaving})
+
+    def end(self, ended: RunEnded) -> None:
+        """End the workers: the run is over."""
+        self.ended = ended
+        self._broadcast_end()
+
+    # --- the thread that passes generations on ---
+
+    def _follow_assignments(self) -> None:
+        while True:
+            try:
+                assignment = self._running_agent().next_assignment()
+            except (LeftError, RunEndedError):
+                return
+            except Exception as error:
+                self.failure = error
+                self._broadcast_end()
+                return
+            self._assign(assignment)
+
+    def _assign(self, assignment: NodeAssignment) -> None:
+        generation = assignment.generation
+        host, port = generation.store.rsplit(":", 1)
+        with self._lock:
+            if not self._all_ready():
+                return  # a worker has died meanwhile, and this node is being withdrawn
+            self.assignment, self._assigned = assignment, True
+            self._inside = dict.fromkeys(self._inside, generation.number)
+            self._single_crashes.called(self._inside)
+        log.info(
+            "generation %d: node %d of %d",
+            generation.number,
+            assignment.rank,
+            len(generation.members),
+        )
+        self._server.broadcast(
+            {
+                "form": generation.number,
+                "node": assignment.rank,
+                "nodes": len(generation.members),
+                "host": host,
+                "port": int(port),
+                "committed": dataclasses.astuple(self._running_agent().committed),
+            }
+        )
+
+    def _ping(self) -> None:
+        """Kill workers that answer no ping: their agent would keep the lease of a node that cannot train."""
+        previous = time.monotonic()
+        while True:
+            time.sleep(PING_SECONDS)
+            now = time.monotonic()
+            if now - previous > 2 * PING_SECONDS:  # this agent itself was frozen, or starved
+                self._last_pong = dict.fromkeys(self._last_pong, now)
+            previous = now
+            self._server.broadcast({"ping": now})
+            for pid, answered_at in list(self._last_pong.items()):
+                if now - answered_at > FROZEN_SECONDS:
+                    self._kill(pid)
+            self._withdraw_from_unkillable(now)
+
+    # --- messages of the workers ---
+
+    def _on_message(self, pid: int, message: channel.Message) -> channel.Message | None:
+        if "crashed" in message:
+            return {"again": self._may_start_again(int(message["crashed"]))}
+        if "hello" in message:
+            self._expected = int(message.get("local_world_size", 1))
+            return self._end_message()
+        if "pong" in message:
+            self._last_pong[pid] = time.monotonic()
+        if "stalled" in message:
+            self._running_agent().stalled()
+        if "flushed" in message:
+            self._flushing.discard(pid)
+        if "ready" in message:
+            self._note_ready(pid, int(message["ready"]))
+        if "incompatible" in message:
+            self.failure = EverstepError(str(message["incompatible"]))
+        self._on_progress(pid, message)
+        return None
+
+    def _on_progress(self, pid: int, message: channel.Message) -> None:
+        """Handle the messages about the run's progress."""
+        if "progressed" in message:
+            self._progressed = True
+            self._running_agent().progressed(int(message["progressed"]))
+            with self._lock:
+                self._single_crashes.proven(pid)
+        if "commit" in message:
+            # In a thread: it lasts while etcd is unavailable, and the worker's other messages must be read.
+            threading.Thread(target=self._commit, args=(pid, message), daemon=True).start()
+        for kind in ("finished", "failed"):
+            if kind in message:
+                ended = RunEnded(finished=kind == "finished", reason=str(message[kind]))
+                self._end_run(ended, int(message["generation"]))
+
+    def _commit(self, pid: int, message: channel.Message) -> None:
+        number, taken_in, step = (int(message[name]) for name in ("commit", "taken_in", "step"))
+        allowed = self._running_agent().commit(number, taken_in, step, str(message["run"]))
+        self._server.send(pid, {"answer": allowed, "request": message["request"]})
+
+    def _end_run(self, ended: RunEnded, number: int) -> None:
+        """Announce the outcome that a worker of generation `number` reports; 0 for a worker in none."""
+        announced = self._running_agent().end_run(ended, number)
+        if not announced and not number:  # it can never join: only this node ends
+            self.failure = EverstepError(ended.reason)
+
+    def _note_ready(self, pid: int, generation: int) -> None:
+        with self._lock:
+            if generation < self._inside.get(pid, 0):
+                return  # sent before the worker received the newer generation
+            self._inside[pid] = 0
+            complete = self._all_ready()
+        if complete and not self.ended:
+            self._running_agent().ready()
+
+    def _all_ready(self) -> bool:
+        return len(self._inside) == self._expected > 0 and not any(self._inside.values())
+
+    def _on_gone(self, pid: int) -> None:
+        with self._lock:
+            known = self._inside.pop(pid, None)
+            self._last_pong.pop(pid, None)
+            self._killed_at.pop(pid, None)
+            self._flushing.discard(pid)
+            replaced = self._all_ready()
+        if known is None or self.ended:
+            return
+        log.warning("worker %d is gone: this node leaves the group until it is replaced", pid)
+        self._running_agent().withdraw()
+        if replaced:  # its successor connected before its end was noticed
+            self._running_agent().ready()
+        elif self._inside:
+            self.stop(f"worker {pid} of this node is gone")
+
+    def _may_start_again(self, pid: int) -> bool:
+        """Return whether a crashed worker may start again while the node's other workers continue."""
+        self._on_gone(pid)  # its supervisor may notice before its connection breaks
+        with self._lock:
+            verdict = self._single_crashes.judge(pid)
+        if verdict is Verdict.GIVE_UP:
+            self._give_up()
+        return verdict is Verdict.ALONE and not self.ended and not self.failure
+
+    # --- helpers ---
+
+    def _give_up(self) -> None:
+        """Withdraw this node; end the run only if no other node is left and none ever took a step."""
+        reason = (
+            f"on {self._node} the workers ended {CRASHES} times in a row before a step was done; "
+            "see their log for the cause"
+        )
+        agent = self._running_agent()
+        ended = RunEnded(finished=False, reason=reason)
+        if agent.is_alone_without_progress() and agent.end_run(ended, self._generation()):
+            return
+        log.error("this node withdraws, the others continue: %s", reason)
+        self.failure = EverstepError(reason)
+        agent.withdraw()
+        self._broadcast_end()
+
+    def _generation(self) -> int:
+        """Return the newest generation with this node; its workers may learn of it later than of its end."""
+        return self._agent.begun if self._agent else 0
+
+    def _running_agent(self) -> Agent:
+        assert self._agent is not None  # noqa: S101 - start() sets it first
+        return self._agent
+
+    def _kill_remaining(self, number: int) -> None:
+        with self._lock:
+            remaining = [pid for pid, inside in self._inside.items() if inside == number != 0]
+        for pid in remaining:
+            self._kill(pid)
+
+    def _withdraw_from_unkillable(self, now: float) -> None:
+        """Withdraw if a killed worker does not end: the others must not wait for it.
+
+        A process in an uninterruptible system call, such as a read from a hung mount, ends only when
+        that returns. Until then the node can train in no group.
+        """
+        for pid, killed_at in list(self._killed_at.items()):
+            if now - killed_at > UNKILLABLE_SECONDS:
+                log.error(
+                    "worker %d hangs in the kernel and cannot be killed; check the mounts and the "
+                    "GPU of %s: this node leaves the group until it ends",
+                    pid,
+                    self._node,
+                )
+                self._killed_at[pid] = math.inf  # reported, and withdrawn once
+                self._running_agent().withdraw()
+
+    def _kill(self, pid: int) -> None:
+        """Kill a worker that did not stop; one whose connection is closed has ended already."""
+        if pid in self._server.workers():
+            log.warning("worker %d did not stop: killed", pid)
+            self._killed_at.setdefault(pid, time.monotonic())
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _broadcast_end(self) -> None:
+        if message := self._end_message():
+            self._server.broadcast(message)
+
+    def _end_message(self) -> channel.Message | None:
+        """Return the message that ends workers, also those that are still starting."""
+        if self.ended:
+            code = 0 if self.ended.finished else None
+            return {"end": f"the run is over: {self.ended.reason}", "code": code}
+        return {"end": f"membership ended: {self.failure}"} if self.failure else None
+
+
+def _run_later(seconds: float, run: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, run)
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,209 @@
+"""An agent's own key in etcd and the lease under it: registration, announcements, renewals.
+
+The deciding thread puts and removes the key; a separate thread renews the lease.
+"""
+
+import logging
+import math
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from everstep.elastic.membership.etcd_client import (
+    NOT_FOUND,
+    Etcd,
+    EtcdRefusedError,
+    EtcdUnreachableError,
+)
+from everstep.elastic.membership.events import (
+    Announce,
+    Event,
+    LeaseLapsed,
+    Reachable,
+    Reclaim,
+    Registered,
+    Superseded,
+    Unreachable,
+)
+from everstep.elastic.membership.generations import Member
+from everstep.elastic.membership.run_keys import RunKeys
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TTL_SECONDS = 2  # the shortest lease that etcd grants at its default heartbeat
+MEMBERS_PER_SECOND = 200  # of a longer lease: renewals are most of an idle etcd's work
+RENEWALS = 3  # per lease duration: the more, the longer the lease of a lost node stays valid
+DECIDER_STALL_SECONDS = 10.0  # without a decision while etcd answers: the lease is not renewed
+
+
+def lease_seconds(max_members: int) -> int:
+    """Return the duration of a lease; etcd serves at most 600 renewals a second of all members."""
+    return max(TTL_SECONDS, -(-max_members // MEMBERS_PER_SECOND))
+
+
+@dataclass(frozen=True)
+class AgentIdentity:
+    """Name and address that an agent registers."""
+
+    name: str
+    address: str
+
+
+class OwnKey:
+    """The key of one agent, under its lease.
+
+    Args:
+        etcd: the client.
+        keys: the run's keys.
+        node: this node.
+        ttl_seconds: duration of the lease.
+        endpoint: function that returns the `host:port` at which this agent answers probes.
+        report: called with each event of the key.
+    """
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        keys: RunKeys,
+        node: AgentIdentity,
+        *,
+        ttl_seconds: int,
+        endpoint: Callable[[], str],
+        report: Callable[[Event], None],
+    ) -> None:
+        self._etcd, self._keys, self._node = etcd, keys, node
+        self._ttl_seconds = ttl_seconds
+        self._endpoint, self._report = endpoint, report
+        self._closed = threading.Event()
+        self.lease = 0
+        self.decided_at = time.monotonic()
+
+    # --- the deciding thread ---
+
+    def register(self, after: int, avoids: tuple[str, ...]) -> None:
+        """Put the key under a new identity and a new lease."""
+        identity = f"{self._node.name}-{uuid.uuid4().hex[:8]}"
+        member = self._member(identity, after, avoids=avoids)
+        self.lease, _ = self._under_new_lease(lambda lease: self._keys.put_member(member, lease))
+        self._report(Registered(identity))
+
+    def reclaim(self, claim: Reclaim) -> None:
+        """Put the lapsed key back, in one transaction that fails if the generation has changed."""
+        member = self._member(
+            claim.identity, claim.after, leaving=claim.leaving, avoids=claim.avoids
+        )
+        lease, regained = self._under_new_lease(
+            lambda lease: self._keys.restore_member(member, lease, claim.revision)
+        )
+        self.lease = lease if regained else 0
+        log.warning(
+            "the lease lapsed; %s",
+            "the key is back under a new one" if regained else "the others continued without it",
+        )
+        self._report(Registered(claim.identity) if regained else Superseded())
+
+    def announce(self, identity: str | None, update: Announce) -> None:
+        """Update the key; do nothing without a registration."""
+        if identity is None:
+            return
+        if not self.lease:  # without a lease the key would never be removed
+            self._report(LeaseLapsed())
+            return
+        member = self._member(identity, update.after, leaving=update.leaving, avoids=update.avoids)
+        try:
+            self._keys.put_member(member, self.lease)
+        except EtcdRefusedError:  # the lease has lapsed meanwhile: the key must not come back
+            self._report(LeaseLapsed())
+
+    def coordinate(self, identity: str | None) -> None:
+        """Put this agent's key as a coordinator; do nothing without a registration."""
+        if identity is None or not self.lease:  # the end of the lease is reported already
+            return
+        try:
+            self._keys.put_coordinator(self._member(identity, 0), self.lease)
+        except EtcdRefusedError:
+            self._report(LeaseLapsed())
+
+    def remove(self) -> None:
+        """Revoke the lease, and with it the key."""
+        if self.lease:
+            lease, self.lease = self.lease, 0
+            self._etcd.revoke(lease)
+
+    def _under_new_lease(self, put: Callable[[int], T]) -> tuple[int, T]:
+        """Grant a lease and put a key under it; repeat if the lease lapses before the key is put.
+
+        That happens if etcd is slower than the lease is long, for instance when all agents return
+        after an outage.
+        """
+        while True:
+            lease = self._etcd.grant(self._ttl_seconds)
+            try:
+                return lease, put(lease)
+            except EtcdRefusedError as refused:
+                if refused.code != NOT_FOUND or self._closed.is_set():
+                    raise
+                log.warning("lease %x lapsed before its key was put; retrying", lease)
+
+    def _member(
+        self, identity: str, after: int, *, leaving: bool = False, avoids: tuple[str, ...] = ()
+    ) -> Member:
+        return Member(
+            identity,
+            self._node.name,
+            self._node.address,
+            after,
+            leaving,
+            endpoint=self._endpoint(),
+            avoids=avoids,
+        )
+
+    # --- the lease thread ---
+
+    def close(self) -> None:
+        """End the renewals."""
+        self._closed.set()
+
+    def keep_lease(self) -> None:
+        """Renew the lease until closed."""
+        away, away_at = False, -math.inf
+        while not self._closed.wait(self._ttl_seconds / RENEWALS):
+            lease = self.lease
+            if not lease or not self._decides(away_at):
+                continue
+            alive = self._renew(lease)
+            away_at = time.monotonic() if alive is None else away_at
+            if away != (alive is None):  # reported before LeaseLapsed, whose handling depends on it
+                away = alive is None
+                log.warning("etcd %s", "does not respond" if away else "responds again")
+                self._report(Unreachable() if away else Reachable())
+            if alive is False and lease == self.lease:
+                self.lease = 0
+                self._report(LeaseLapsed())
+
+    def _decides(self, away_at: float) -> bool:
+        """Return False if the deciding thread is stuck although etcd answers.
+
+        Such an agent does not act. If it kept its lease, all others would wait for it.
+        """
+        stuck_seconds = time.monotonic() - max(self.decided_at, away_at)
+        if stuck_seconds > DECIDER_STALL_SECONDS:
+            log.error("no decision for %.0f s: the lease is not renewed", stuck_seconds)
+            return False
+        return True
+
+    def _renew(self, lease: int) -> bool | None:
+        """Return whether a lease is valid; None if etcd does not respond, which does not end a lease."""
+        try:
+            return self._etcd.keep_alive(
+                lease, request_seconds=self._ttl_seconds / 3, retry_seconds=self._ttl_seconds / 2
+            )
+        except EtcdRefusedError:
+            return False
+        except EtcdUnreachableError:
+            return None

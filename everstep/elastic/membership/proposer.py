@@ -1,0 +1,104 @@
+"""One agent's proposals of the next generation, and its evictions of members that block it. Pure."""
+
+from dataclasses import dataclass, field
+
+from everstep.elastic.membership.connectivity import Connectivity
+from everstep.elastic.membership.coordinators import is_large
+from everstep.elastic.membership.events import Action, Evict, Propose
+from everstep.elastic.membership.generations import GroupLimits, Member, still_training
+from everstep.elastic.membership.proposal import Overdue, next_proposal
+from everstep.elastic.membership.run_view import RunView
+
+
+@dataclass
+class Proposer:
+    """The decisions of a waiting agent when to propose a generation.
+
+    Attributes:
+        propose_at: time at which this agent proposes unless the view changes; None: not before the next event.
+    """
+
+    propose_at: float | None = None
+    _proposed: int = -1  # the revision that a pending proposal replaces
+    _complete_since: float | None = None  # since when enough members wait, unchanged
+    _waiting_identities: frozenset[str] = frozenset()
+    _overdue: Overdue = field(default_factory=Overdue)
+
+    def reset(self) -> None:
+        """Begin to wait again: this agent has entered a generation."""
+        self._complete_since = self.propose_at = None
+
+    def failed(self) -> None:
+        """Let the next event propose again."""
+        self._proposed = -1
+
+    def next_due(self, view: RunView, limits: GroupLimits) -> list[float]:
+        """Return when the time of members that do not stop is over."""
+        return self._overdue.next_due(view.members, limits)
+
+    def decide(
+        self,
+        view: RunView,
+        identity: str,
+        limits: GroupLimits,
+        connectivity: Connectivity,
+        now: float,
+        *,
+        in_doubt: bool,
+    ) -> list[Action]:
+        """Return the proposal or the evictions that are due.
+
+        Args:
+            view: view of the run.
+            identity: identity of this agent, which waits.
+            limits: limits of the group.
+            connectivity: the peers that this agent can train with.
+            now: the time.
+            in_doubt: whether a missing key proves nothing.
+        """
+        ranked = view.candidates(limits)
+        if still_training(view.members, view.current):
+            self.reset()
+            first = bool(ranked) and ranked[0].identity == identity
+            return self._evict_overdue(view, limits, now, acts=first and not in_doubt)
+        if len(ranked) < limits.min_members or in_doubt:
+            self.reset()
+            return []
+        names = frozenset(member.identity for member in ranked)
+        if self._complete_since is None or names != self._waiting_identities:
+            self._complete_since, self._waiting_identities = now, names
+        proposal = next_proposal(ranked, identity, view.current, limits, connectivity)
+        if proposal is None or len(proposal.members) < limits.min_members:
+            return []
+        self.propose_at = self._complete_since + proposal.wait_seconds
+        if now < self.propose_at or self._proposed == view.revision:
+            return []  # one is pending; a lost race shows as a new revision
+        return [self._propose(view, ranked, proposal.members, limits)]
+
+    def _propose(
+        self, view: RunView, ranked: list[Member], chosen: tuple[Member, ...], limits: GroupLimits
+    ) -> Propose:
+        self._proposed = view.revision
+        number = 1 + max(view.max_number, *(member.after for member in ranked))
+        described = chosen if is_large(limits) else ()
+        return Propose(
+            number,
+            tuple(member.identity for member in chosen),
+            view.revision,
+            endpoints=tuple(member.endpoint for member in described),
+            orders=tuple(member.order for member in described),
+        )
+
+    def _evict_overdue(
+        self, view: RunView, limits: GroupLimits, now: float, *, acts: bool
+    ) -> list[Action]:
+        """Evict members that stay in a generation which can take no step, since others have left it.
+
+        A live lease does not prove that its agent acts. Without the eviction, one unresponsive member would
+        stop all others.
+        """
+        group = view.current
+        remaining = still_training(view.members, group)
+        if not acts or group is None or len(remaining) == len(group.members):
+            remaining = []
+        return [Evict(name) for name in self._overdue.update(remaining, limits, now)]

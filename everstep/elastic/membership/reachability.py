@@ -1,0 +1,133 @@
+"""Probes of the connections between nodes, in both directions.
+
+A node that reaches etcd may still not reach its peers, or not be reachable from them: because of a
+security group, a broken port or a network policy. Each agent listens on a port of its own. A probe
+connects to it, and the peer connects back before it answers, so that one probe tests both directions.
+"""
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+
+PROBE_SECONDS = 2.0  # for each direction; a packet to a live peer needs milliseconds
+PARALLEL_PROBES = 16
+MAX_MESSAGE_BYTES = 200
+
+
+class ProbeServer:
+    """Server that answers the probes of other agents, and the client that probes theirs.
+
+    Args:
+        address: address of this node, as the others reach it.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._socket: socket.socket | None = None
+        self._port = 0
+        self._source: tuple[str, int] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """`host:port` that other agents probe; empty before the start."""
+        return f"{self._address}:{self._port}" if self._port else ""
+
+    @property
+    def listener(self) -> socket.socket:
+        """The listening socket, after the start."""
+        assert self._socket is not None  # noqa: S101 - start() sets it first
+        return self._socket
+
+    def start(self) -> None:
+        """Start to listen and to answer probes."""
+        self._socket = _listen(self._address)
+        bound, self._port = self._socket.getsockname()[:2]
+        if bound == self._address:  # the peer connects back to where a probe comes from
+            self._source = (bound, 0)
+        threading.Thread(
+            target=_accept, args=(self._socket,), name="everstep-reachability", daemon=True
+        ).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._socket:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
+            self._socket.close()
+
+    def probe(self, targets: Collection[tuple[str, str]]) -> frozenset[str]:
+        """Return the identities that cannot be reached, or cannot reach this node.
+
+        Args:
+            targets: identities and endpoints.
+        """
+        with ThreadPoolExecutor(min(PARALLEL_PROBES, len(targets))) as pool:
+            reached = pool.map(lambda target: self._reaches(target[1]), targets)
+        return frozenset(name for (name, _), ok in zip(targets, reached, strict=True) if not ok)
+
+    def _reaches(self, endpoint: str) -> bool:
+        host, _, port = endpoint.rpartition(":")
+        try:
+            with socket.create_connection(
+                (host, int(port)), PROBE_SECONDS, self._source
+            ) as connection:
+                connection.settimeout(2 * PROBE_SECONDS)  # the peer's own attempt takes one
+                connection.sendall(_line({"port": self._port}))
+                return bool(_read(connection).get("reached"))
+        except (OSError, ValueError):
+            return False
+
+
+def _accept(listener: socket.socket) -> None:
+    while True:
+        try:
+            connection, peer = listener.accept()
+        except OSError:  # closed
+            return
+        arguments = (connection, str(peer[0]))
+        threading.Thread(target=_answer, args=arguments, daemon=True).start()
+
+
+def _answer(connection: socket.socket, host: str) -> None:
+    """Connect back to the prober, at the address that it came from, and report the result.
+
+    A connection without a message is the other half of this node's own probe.
+    """
+    with contextlib.suppress(OSError, ValueError), connection:
+        connection.settimeout(PROBE_SECONDS)
+        port = _read(connection).get("port")
+        if isinstance(port, int):
+            connection.sendall(_line({"reached": _connects(host, port)}))
+
+
+def _connects(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), PROBE_SECONDS).close()
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def _listen(address: str) -> socket.socket:
+    """Listen on an address, or on all if it is not one of this machine's own."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        return socket.create_server((address, 0), family=family)
+    except OSError:
+        return socket.create_server(("", 0))
+
+
+def _line(message: dict[str, object]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+def _read(connection: socket.socket) -> dict[str, object]:
+    """Return one message; an empty one if the other end closed the connection without any."""
+    with connection.makefile("rb") as reader:
+        message = json.loads(reader.readline(MAX_MESSAGE_BYTES) or b"{}")
+    if not isinstance(message, dict):
+        raise ValueError(f"a probe is a JSON object, not {message!r}")
+    return message

@@ -1,0 +1,189 @@
+"""torchrun's rendezvous on etcd v3: `--rdzv_backend=etcd-v3`.
+
+torch's own etcd backends use the v2 API, which etcd 3.6 no longer has. They wait ten seconds for a
+lost node's lease and thirty for latecomers, have no operation for leaving, and one drained node ends
+the job. This one forms groups by `everstep.elastic.membership.state_machine`;
+`everstep.elastic.membership.torchrun` registers it. torchrun's own rendezvous returns at once, with
+this node as the only one: the workers meet the others later, when they are warm (`node_workers`).
+
+`--rdzv_conf` takes: etcd_prefix, protocol, cacert, cert, key (as torch's `etcd`), user,
+password_file, join_window_seconds, lease_seconds and retry_seconds.
+"""
+
+import os
+import socket
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed.elastic.rendezvous.api import (
+    RendezvousClosedError,
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+)
+
+from everstep.catalog.names import AGENT_VARIABLE, BOUNDS_VARIABLE
+from everstep.elastic.membership.address import address_towards, split_address
+from everstep.elastic.membership.agent import Agent
+from everstep.elastic.membership.etcd_client import Etcd
+from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.events import RunEnded
+from everstep.elastic.membership.generations import GroupLimits
+from everstep.elastic.membership.node_workers import NodeWorkers
+from everstep.elastic.membership.own_key import AgentIdentity
+from everstep.elastic.transport import channel
+
+BACKEND = "etcd-v3"
+STORE_TIMEOUT_SECONDS = 60.0
+
+
+class RunOverError(RendezvousClosedError):
+    """There is no next generation for this node: it has left, or the run is over."""
+
+
+class EtcdV3Handler(RendezvousHandler):
+    """One node's agent behind torchrun's rendezvous interface."""
+
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        conf = parameters.config
+        self._address = (
+            parameters.local_addr
+            or os.environ.get("POD_IP")
+            or address_towards(parameters.endpoint)
+            or socket.gethostname()
+        )
+        name = os.environ.get("POD_NAME") or socket.gethostname()
+        self._run_id = str(conf.get("etcd_prefix", "")).strip("/") + parameters.run_id
+        self._stores: dict[str, TCPStore] = {}
+        self._starts = 0
+        path = os.environ.setdefault(AGENT_VARIABLE, str(channel.default_socket_path()))
+        self._workers = NodeWorkers(Path(path), name)
+        self._agent = Agent(
+            Etcd(_options(parameters)),
+            self._run_id,
+            AgentIdentity(name, self._address),
+            _limits(parameters),
+            open_store=self._open_store,
+            on_stop=self._workers.stop,
+            on_regroup=self._workers.regroup,
+            on_ended=self._workers.end,
+            ttl_seconds=int(conf.get("lease_seconds", 0)) or None,
+            bounds_file=os.environ.get(BOUNDS_VARIABLE),
+        )
+
+    # --- torchrun's interface ---
+
+    def get_backend(self) -> str:
+        """Return the name that `--rdzv_backend` takes."""
+        return BACKEND
+
+    def get_run_id(self) -> str:
+        """Return the name of the run."""
+        return self._run_id
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Always True: workers meet at the store of rank 0's agent, so no port is chosen twice."""
+        return True
+
+    def is_closed(self) -> bool:
+        """Return whether the run is over."""
+        return self.ended is not None
+
+    def set_closed(self) -> None:
+        """Do nothing: an agent that gives up must not end the others' run."""
+
+    def num_nodes_waiting(self) -> int:
+        """Return 0: torchrun would kill healthy workers for any other number."""
+        return 0
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Let torchrun start the workers; they join those of the other nodes when they are warm.
+
+        Raises:
+            RunOverError: the run is over.
+        """
+        if self._starts:
+            self._workers.begin_start()
+        else:
+            self._workers.start(self._agent)
+            self._agent.start()
+        if self.ended:
+            raise RunOverError(self.ended.reason)
+        if self._workers.failure:
+            raise self._workers.failure
+        self._starts += 1
+        address = self._open_store()
+        host, port = split_address(address)
+        store = PrefixStore(f"start/{self._starts}", self._stores[address])
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(host, port))
+
+    def shutdown(self) -> bool:
+        """Deregister; the run continues without this node."""
+        self._agent.close()
+        self._workers.close()
+        return True
+
+    # --- the launcher's interface ---
+
+    @property
+    def ended(self) -> RunEnded | None:
+        """How the run ended; None while it continues."""
+        return self._workers.ended
+
+    @property
+    def in_group(self) -> bool:
+        """Whether this node is in a generation, according to its last information."""
+        return self._workers.assignment is not None
+
+    def leave(self) -> None:
+        """Have the workers stop after a step that all agree on, then deregister this agent."""
+        self._workers.prepare_to_leave()
+        self._agent.leave()
+
+    def wait_departed(self, seconds: float) -> bool:
+        """Return whether this node departed and its workers finished writing within `seconds`."""
+        deadline = time.monotonic() + seconds
+        departed = self._agent.wait_departed(seconds)
+        return self._workers.flush(deadline) and departed
+
+    def _open_store(self) -> str:
+        """Open the meeting point of a generation that this node proposes; return its `host:port`."""
+        store = TCPStore(
+            self._address,
+            0,
+            is_master=True,
+            wait_for_workers=False,
+            use_libuv=False,  # Debian's torch is built without it
+            timeout=timedelta(seconds=STORE_TIMEOUT_SECONDS),
+        )
+        address = f"{self._address}:{store.port}"
+        self._stores = {address: store}  # the previous one has no user left
+        return address
+
+
+def _limits(parameters: RendezvousParameters) -> GroupLimits:
+    window = parameters.config.get("join_window_seconds", GroupLimits().join_window_seconds)
+    return GroupLimits(
+        min_members=parameters.min_nodes,
+        max_members=parameters.max_nodes,
+        join_window_seconds=float(window),
+    )
+
+
+def _options(parameters: RendezvousParameters) -> EtcdOptions:
+    conf = parameters.config
+    password_file = conf.get("password_file")
+    return EtcdOptions(
+        endpoints=tuple(item.strip() for item in parameters.endpoint.split(",") if item.strip()),
+        tls=conf.get("protocol") == "https",
+        certificate_authority=conf.get("cacert"),
+        certificate=conf.get("cert"),
+        key=conf.get("key"),
+        user=conf.get("user"),
+        password=Path(password_file).read_text().strip() if password_file else None,
+        retry_seconds=float(conf.get("retry_seconds", 600)),
+    )

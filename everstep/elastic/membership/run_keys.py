@@ -1,0 +1,342 @@
+"""The etcd keys of a run, by which its agents communicate.
+
+Under `/everstep/<run>/`:
+
+    committed                 generation and step of the newest committed checkpoint
+    coordinators/<identity>   a coordinator of a large run, under its agent's lease
+    ended                     how the run ended, kept for a minute
+    generation                the current generation, agreed by transaction
+    instructions/<kind>       the newest instruction of the coordinators
+    members/<identity>        a member, under its agent's lease: removed with it
+
+The members come last, so that an agent that does not watch them watches one range of keys.
+This module decides nothing: each change becomes an event for `state_machine`.
+"""
+
+import json
+import random
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Literal
+
+from everstep.elastic.membership.etcd_client import Etcd, KeyValue
+from everstep.elastic.membership.etcd_connection import Connection
+from everstep.elastic.membership.events import (
+    CoordinatorGone,
+    CoordinatorPut,
+    Event,
+    GenerationPut,
+    Instruct,
+    Instruction,
+    MemberGone,
+    MemberPut,
+    MembershipSnapshot,
+    RunEnded,
+)
+from everstep.elastic.membership.generations import Generation, GroupLimits, Member
+from everstep.elastic.recovery.state_machine import StepProgress
+
+WATCH_IDLE_SECONDS_PER_MEMBER = 0.1
+WATCH_IDLE_SECONDS = 5.0  # after this time without an event the keys are read again
+COMMIT_SECONDS = 28.0  # for all requests of one commit; a worker waits 30 s for the answer
+FENCE_SECONDS = 1.0  # for the requests of one fence; later the lease has lapsed anyway
+OUTCOME_SECONDS = 60  # how long the outcome of a run is kept in etcd
+
+
+Update = Event | StepProgress
+"""An event for `state_machine`, or the newest committed checkpoint."""
+
+
+def watch_idle_seconds(members: int) -> float:
+    """Return after which time without an event an agent reads all keys again.
+
+    All agents together read all members in this time, so it grows with their number: at 1,000 members
+    there are ten reads a second. A connection whose other end is gone breaks by itself much earlier.
+    """
+    seconds = max(WATCH_IDLE_SECONDS, members * WATCH_IDLE_SECONDS_PER_MEMBER)
+    return seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads the reads of the agents
+
+
+class RunKeys:
+    """The keys of one run, as one agent reads and writes them. Safe to use from any thread.
+
+    Every method raises EtcdUnreachableError if etcd does not respond within the client's time-out.
+    """
+
+    def __init__(self, etcd: Etcd, run: str) -> None:
+        self._etcd, self._prefix = etcd, f"/everstep/{run}/"
+        self._generation = f"{self._prefix}generation"
+        self._committed = f"{self._prefix}committed"
+        self._outcome = f"{self._prefix}ended"
+        self._read_revision = self._started_revision = 0
+        self._members = 0
+        self._watches_all = self._reads_all = True
+        self._watch: Connection | None = None
+
+    # --- reading ---
+
+    def read(self) -> Iterator[Update]:
+        """Yield the current content of the keys that this agent watches."""
+        self._reads_all = self._watches_all
+        entries, revision = self._etcd.get(self._prefix, end=self._end())
+        if revision < self._read_revision:  # etcd was wiped, or restored from a backup
+            self._started_revision = revision
+        self._started_revision = self._started_revision or revision
+        self._read_revision = revision
+        members = self._under("members", entries)
+        agreed = next((entry for entry in entries if entry.key == self._generation), None)
+        generation = Generation.from_json(agreed.value) if agreed else None
+        self._members = len(generation.members if generation else members)
+        for entry in entries:
+            if entry.key in (self._outcome, self._committed):
+                yield from self._updates("put", entry)
+        yield MembershipSnapshot(
+            members,
+            generation,
+            agreed.modified if agreed else 0,
+            self._reads_all,
+            self._under("coordinators", entries),
+            tuple(
+                _instruction(one) for one in entries if one.key.startswith(self._instruction(""))
+            ),
+        )
+
+    def _under(self, folder: str, entries: list[KeyValue]) -> tuple[Member, ...]:
+        prefix = self._key_of("", folder)
+        return tuple(self._member(one, folder) for one in entries if one.key.startswith(prefix))
+
+    def _end(self) -> str | None:
+        """Return the end of the range of keys that are read: the members come last."""
+        return None if self._reads_all else self._key_of("")
+
+    def watch_all(self, *, watches_all: bool) -> None:
+        """Set whether the members are watched; an agent that follows the keys reads them again."""
+        if watches_all != self._watches_all:
+            self._watches_all = watches_all
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._watch and self._reads_all != self._watches_all:
+            self._watch.interrupt()
+
+    def _open(self, watch: Connection) -> None:
+        self._watch = watch
+        self._interrupt()  # the setting has changed since the keys were read
+
+    def lease_of(self, identity: str) -> int:
+        """Return the lease of a member's key; 0 if the key does not exist."""
+        entries, _ = self._etcd.get(self._key_of(identity), retry_seconds=0.0)
+        return entries[0].lease if entries else 0
+
+    def follow(self) -> Iterator[Update]:
+        """Yield the changes since the last reading until the watch ends; then the keys must be read again.
+
+        Raises:
+            OSError: the watch broke.
+        """
+        idle_seconds = self._idle_seconds()
+        for changes in self._etcd.watch(
+            self._prefix,
+            self._read_revision + 1,
+            idle_seconds,
+            on_open=self._open,
+            end=self._end(),
+        ):
+            for change in changes:
+                yield from self._updates(change.kind, change.entry)
+
+    def _idle_seconds(self) -> float:
+        """Return how long the watch may be silent: of a large run few agents watch all members."""
+        return watch_idle_seconds(
+            min(self._members, GroupLimits().full_view_members)
+            if self._reads_all
+            else self._members
+        )
+
+    # --- writing ---
+
+    def put_member(self, member: Member, lease: int) -> None:
+        """Put a member's key under its lease.
+
+        Raises:
+            EtcdRefusedError: the lease is not valid.
+        """
+        self._etcd.put(self._key_of(member.identity), member.to_json(), lease)
+
+    def restore_member(self, member: Member, lease: int, revision: int) -> bool:
+        """Put a lapsed member's key back if the generation's key still has this revision."""
+        return self._etcd.put_while_unchanged(
+            self._key_of(member.identity),
+            member.to_json(),
+            witness=self._generation,
+            modified=revision,
+            lease=lease,
+        )
+
+    def put_coordinator(self, member: Member, lease: int) -> None:
+        """Put a coordinator's key under its lease.
+
+        Raises:
+            EtcdRefusedError: the lease is not valid.
+        """
+        self._etcd.put(self._key_of(member.identity, "coordinators"), member.to_json(), lease)
+
+    def remove_coordinator(self, identity: str) -> None:
+        """Remove a coordinator's key."""
+        self._etcd.delete(self._key_of(identity, "coordinators"))
+
+    def instruct(self, request: Instruct) -> None:
+        """Put an instruction unless its generation has been replaced or another one was put."""
+        self._etcd.put_while_unchanged(
+            self._instruction(request.kind),
+            json.dumps({"number": request.number, "reason": request.reason}),
+            witness=self._generation,
+            modified=request.revision,
+            own_modified=request.replaces,
+        )
+
+    def propose(self, generation: Generation, replaces: int) -> bool:
+        """Make a generation current if its key still has the revision that it `replaces`."""
+        return self._etcd.put_if_unchanged(self._generation, generation.to_json(), replaces)
+
+    def fence(
+        self, generation: Generation, revision: int, fencer: Member, suspects: Collection[Member]
+    ) -> bool:
+        """Remove the keys of suspects and note in the generation that they may not return under them.
+
+        One transaction: it succeeds only if the generation's key still has this revision, and the keys
+        of all suspects and of the fencer are still those of the same registrations. So a member that
+        was suspended while it suspected others cannot fence members of a later generation, and if two
+        members suspect each other, only one succeeds. The leases of the suspects are revoked next: under them
+        the keys could be put again.
+
+        Returns:
+            False if a condition does not hold.
+        """
+        names = tuple(member.identity for member in suspects)
+        value = replace(generation, fenced=(*generation.fenced, *names)).to_json()
+        deleted = self._etcd.put_and_delete(
+            self._generation,
+            value,
+            modified=revision,
+            created={self._key_of(one.identity): one.order for one in (fencer, *suspects)},
+            delete=[self._key_of(name) for name in names],
+            retry_seconds=FENCE_SECONDS,
+        )
+        for entry in deleted or []:
+            self._etcd.revoke(entry.lease)
+        return deleted is not None
+
+    def commit(self, number: int, committed: StepProgress) -> bool:
+        """Commit a step for generation `number`.
+
+        One transaction: it succeeds only if the keys of the generation and of the newest commit are
+        still those that were read. So commits only advance: a slow request for an earlier step does not
+        replace a later one.
+
+        Returns:
+            False if the generation is not current, or a more advanced step is committed already.
+        """
+        deadline = time.monotonic() + COMMIT_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            agreed, _ = self._etcd.get(self._generation, retry_seconds=left)
+            if not agreed or Generation.from_json(agreed[0].value).number != number:
+                return False
+            newest, _ = self._etcd.get(self._committed, retry_seconds=left)
+            before = _progress(newest[0]) if newest else StepProgress()
+            if before >= committed:  # equal: the answer to the same commit was lost
+                return before == committed
+            if self._put_committed(number, committed, agreed[0], newest):
+                return True
+        return False
+
+    def _put_committed(
+        self, number: int, committed: StepProgress, agreed: KeyValue, newest: list[KeyValue]
+    ) -> bool:
+        record = {
+            "agreed_generation": committed.agreed_generation,
+            "step": committed.step,
+            "generation": number,
+            "run": committed.run,
+        }
+        return self._etcd.put_while_unchanged(
+            self._committed,
+            json.dumps(record),
+            witness=self._generation,
+            modified=agreed.modified,
+            own_modified=newest[0].modified if newest else 0,
+            retry_seconds=COMMIT_SECONDS / 2,
+        )
+
+    def put_outcome(self, ended: RunEnded, number: int | None = None) -> bool:
+        """Announce for a minute how the run ended; the durable record is in the run folder.
+
+        Args:
+            ended: the outcome.
+            number: generation whose worker reports it, 0 for a worker that was in none yet; refused
+                unless it is the current one. None: not fenced.
+        """
+        outcome = json.dumps({"finished": ended.finished, "reason": ended.reason})
+        if number is None:
+            self._etcd.put(self._outcome, outcome, self._etcd.grant(OUTCOME_SECONDS))
+            return True
+        while True:  # a fence changes the key of a generation that stays current
+            entries, _ = self._etcd.get(self._generation)
+            current = Generation.from_json(entries[0].value).number if entries else 0
+            if current != number:
+                return False
+            if self._etcd.put_while_unchanged(
+                self._outcome,
+                outcome,
+                witness=self._generation,
+                modified=entries[0].modified if entries else 0,
+                lease=self._etcd.grant(OUTCOME_SECONDS),
+            ):
+                return True
+
+    # --- entries ---
+
+    def _updates(self, kind: Literal["put", "delete"], entry: KeyValue) -> Iterator[Update]:
+        put = kind == "put"
+        if entry.key.startswith(self._key_of("")):
+            yield MemberPut(self._member(entry)) if put else MemberGone(self._identity(entry))
+        elif entry.key.startswith(self._key_of("", "coordinators")):
+            yield (
+                CoordinatorPut(self._member(entry, "coordinators"))
+                if put
+                else CoordinatorGone(self._identity(entry, "coordinators"))
+            )
+        elif put and entry.key.startswith(self._instruction("")):
+            yield _instruction(entry)
+        elif kind == "put" and entry.key == self._generation:
+            yield GenerationPut(Generation.from_json(entry.value), entry.modified)
+        elif kind == "put" and entry.key == self._committed:
+            yield _progress(entry)
+        elif (
+            kind == "put" and entry.key == self._outcome and entry.modified > self._started_revision
+        ):
+            # One from before this agent's start belongs to an earlier run of the same name.
+            yield RunEnded(**json.loads(entry.value))
+
+    def _key_of(self, identity: str, folder: str = "members") -> str:
+        return f"{self._prefix}{folder}/{identity}"
+
+    def _instruction(self, kind: str) -> str:
+        return f"{self._prefix}instructions/{kind}"
+
+    def _identity(self, entry: KeyValue, folder: str = "members") -> str:
+        return entry.key.removeprefix(self._key_of("", folder))
+
+    def _member(self, entry: KeyValue, folder: str = "members") -> Member:
+        return Member.from_json(self._identity(entry, folder), entry.value, entry.created)
+
+
+def _instruction(entry: KeyValue) -> Instruction:
+    read = json.loads(entry.value)
+    return Instruction(entry.key.rpartition("/")[2], read["number"], read["reason"], entry.modified)
+
+
+def _progress(committed: KeyValue) -> StepProgress:
+    record = json.loads(committed.value)
+    return StepProgress(record["agreed_generation"], record["step"], record.get("run", ""))

@@ -1,0 +1,157 @@
+"""One agent's view of the run's keys in etcd, and the facts that follow from it alone. Pure."""
+
+from dataclasses import dataclass, field
+
+from everstep.elastic.membership.coordinators import Coordinators, Instructions, is_large
+from everstep.elastic.membership.events import (
+    CoordinatorGone,
+    CoordinatorPut,
+    Event,
+    GenerationPut,
+    Instruction,
+    MemberGone,
+    MemberPut,
+    MembershipSnapshot,
+)
+from everstep.elastic.membership.generations import (
+    Generation,
+    GroupLimits,
+    Member,
+    can_join,
+    compatible,
+    rank,
+    trains,
+    waiting,
+)
+
+
+@dataclass
+class RunView:
+    """The members and the current generation, as far as this agent has observed them.
+
+    Attributes:
+        members: members by identity. Without a complete view, those of the current generation as
+            they were when it was agreed: one that is present may be lost.
+        is_complete: whether all members are watched.
+        current: the generation in etcd.
+        revision: revision of the last change of its key.
+        max_number: highest number of all generations ever observed. Numbers must grow beyond it; it is
+            above the current generation's after etcd was restored from a backup.
+        coordinators: those of a large run.
+        instructions: of the coordinators.
+    """
+
+    members: dict[str, Member] = field(default_factory=dict)
+    is_complete: bool = True
+    current: Generation | None = None
+    revision: int = 0
+    max_number: int = 0
+    coordinators: Coordinators = field(default_factory=Coordinators)
+    instructions: Instructions = field(default_factory=Instructions)
+
+    def adopt(self, snapshot: MembershipSnapshot) -> None:
+        """Replace the view by a snapshot, also by one of an older etcd."""
+        self.is_complete = snapshot.complete
+        if snapshot.complete:
+            self.members = {member.identity: member for member in snapshot.members}
+        self.coordinators.members = {m.identity: m for m in snapshot.coordinators}
+        self.instructions.adopt(snapshot.instructions)
+        if snapshot.generation:
+            self._accept(snapshot.generation, snapshot.revision)
+        else:
+            self.revision = 0
+
+    def observe(self, event: Event) -> None:
+        """Note a change of the keys; ignore other events."""
+        match event:
+            case MemberPut(member):
+                self.members[member.identity] = member
+            case MemberGone(identity):
+                self.members.pop(identity, None)
+            case CoordinatorPut(member):
+                self.coordinators.members[member.identity] = member
+            case CoordinatorGone(identity):
+                self.coordinators.members.pop(identity, None)
+            case Instruction():
+                self.instructions.note(event)
+            case GenerationPut(generation, revision):
+                self.observe_generation(generation, revision)
+
+    def observe_generation(self, generation: Generation, revision: int) -> None:
+        """Note a generation unless a newer one is known."""
+        if revision > self.revision:
+            self._accept(generation, revision)
+
+    def _accept(self, generation: Generation, revision: int) -> None:
+        self.current, self.revision = generation, revision
+        self.max_number = max(self.max_number, generation.number)
+        if not self.is_complete:
+            self._adopt_group(generation)
+
+    def _adopt_group(self, generation: Generation) -> None:
+        """Replace the members by those of a generation, as they were when it was agreed."""
+        described = zip(generation.members, generation.endpoints, generation.orders, strict=False)
+        self.members = {
+            identity: Member(
+                identity,
+                node_of(identity),
+                endpoint.rpartition(":")[0],
+                generation.number - 1,
+                order=order,
+                endpoint=endpoint,
+            )
+            for identity, endpoint, order in described
+            if identity not in generation.fenced
+        }
+
+    def ranked_coordinators(self, limits: GroupLimits) -> list[str]:
+        """Return the coordinators, the first claim first; none in a small run."""
+        return self.coordinators.ranked(limits) if is_large(limits) else []
+
+    def candidates(self, limits: GroupLimits) -> list[Member]:
+        """Return the members that the next generation may include, by rank."""
+        candidates = waiting(self.members, self.current)
+        return compatible(rank(candidates, self.current, self.ranked_coordinators(limits)))
+
+    def is_left_out(self, identity: str, limits: GroupLimits) -> bool:
+        """Return whether a member waits, but no generation may include it."""
+        own = [m for m in waiting(self.members, self.current) if m.identity == identity]
+        return bool(own) and identity not in {m.identity for m in self.candidates(limits)}
+
+    def stopped(self, group: Generation, *, in_doubt: bool) -> list[str]:
+        """Return the members that no longer train with a group.
+
+        Args:
+            group: the generation.
+            in_doubt: whether a missing key proves nothing; then only a member's own update counts, or
+                its fencing by others.
+        """
+        gone = [name for name in group.members if not trains(self.members.get(name), group)]
+        proven = {*self.members, *(self.current.fenced if self.current else ())}
+        return [name for name in gone if name in proven] if in_doubt else gone
+
+    def has_fenced(self, identity: str) -> bool:
+        """Return whether the others have removed a member's key because they suspect that it is lost."""
+        return self.current is not None and identity in self.current.fenced
+
+    def leavers(self, group: Generation) -> list[str]:
+        """Return the nodes of a group's members that leave."""
+        return [member.node for member in self._inside(group) if member.leaving]
+
+    def joiners(self, group: Generation) -> list[str]:
+        """Return the nodes of the members that wait and could join a group."""
+        inside = self._inside(group)
+        return [m.node for m in waiting(self.members, group) if can_join(m, inside)]
+
+    def _inside(self, group: Generation) -> list[Member]:
+        return [self.members[name] for name in group.members if name in self.members]
+
+    def node(self, identity: str) -> str:
+        """Return the name of a member's node, also after its key was removed: identities begin with it."""
+        known = self.members.get(identity)
+        return known.node if known else node_of(identity)
+
+
+def node_of(identity: str) -> str:
+    """Return the name of the node with which an identity begins."""
+    return identity.rpartition("-")[0] or identity

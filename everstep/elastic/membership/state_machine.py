@@ -1,0 +1,509 @@
+"""Membership of a run: members, generations and the rule that forms them.
+
+Pure: no clock, no socket, no torch.
+
+A *member* is one node's agent, alive as long as its etcd lease. A *generation* is a numbered group
+of members, agreed by one transaction on one key: it replaces exactly the generation that its
+proposer observed, so numbers only grow and at most one generation is current. Its number is the
+fencing token of everything its members commit.
+
+Each agent feeds its observations (`Event`) to its own `Membership` and carries out the returned
+`Action`s. There is no leader process: the first waiting member by rank proposes, and a second
+proposer's transaction fails. One rule keeps two groups from training at once: *a generation is
+proposed only when every live member of the current one has stopped*, which each does as soon as it
+learns of a change.
+
+An outage of etcd is not such a change. Leases lapse during it, so members' keys are removed; each
+member puts its own back by a transaction that succeeds only while its generation is still current.
+Until all members have had time for that, a missing key proves nothing about its member.
+
+In a large run only few *coordinators* watch all members, and instruct the others (`coordinators`).
+
+    register -> wait -> train -> (stop at once | stop after the step) -> wait ...
+                  '-> leave, or ended
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from everstep.elastic.membership.connectivity import (
+    FUTILE_GENERATIONS,
+    Admission,
+    Connectivity,
+    cut_off_reason,
+    futile_reason,
+)
+from everstep.elastic.membership.coordinators import is_large
+from everstep.elastic.membership.events import (
+    Action,
+    Announce,
+    Begin,
+    BoundsChanged,
+    Depart,
+    Event,
+    GiveUp,
+    LeaseLapsed,
+    Leave,
+    MemberGone,
+    MembershipSnapshot,
+    Postpone,
+    Probe,
+    Probed,
+    Progressed,
+    Reachable,
+    Ready,
+    Reclaim,
+    Register,
+    Registered,
+    Regroup,
+    RunEnded,
+    Stop,
+    Superseded,
+    Unreachable,
+    Withdraw,
+    Withdrawn,
+)
+from everstep.elastic.membership.generations import (
+    Generation,
+    GroupLimits,
+    Member,
+    still_training,
+    waiting,
+)
+from everstep.elastic.membership.group_changes import GroupChanges, enumerated
+from everstep.elastic.membership.lease_suspects import suspects_between_groups, suspects_of_stall
+from everstep.elastic.membership.proposer import Proposer
+from everstep.elastic.membership.run_view import RunView
+
+MAX_PROBED_TRAINING = 8  # training members that a joiner probes
+MAX_PROBED = 64  # members that are probed after a generation that failed
+
+
+@dataclass
+class Membership:
+    """One agent's knowledge of the run, and the actions that follow from it."""
+
+    limits: GroupLimits
+    identity: str | None = None  # of the valid registration
+    view: RunView = field(default_factory=RunView)
+    _begun_number: int = 0  # the last generation that this agent's workers were called into
+    mine: Generation | None = None  # the one this agent's workers run in
+    ended: RunEnded | None = None
+    wants: bool = False  # ready, and not yet in a generation
+    leaving: bool = False
+    _registering: bool = False
+    _lapsed: str = ""  # identity under which this agent trains although its key was removed
+    _reclaiming: bool = False
+    _away: bool = False  # etcd does not respond
+    _doubt_until: float = float("-inf")
+    _announced: tuple[str, int] = ("", 0)  # last of Stop or Regroup, and its generation
+    _connectivity: Connectivity = field(default_factory=Connectivity)
+    _admission: Admission = field(default_factory=Admission)
+    _stepped: int = 0  # the newest generation in which the workers have taken a step
+    _probing: int = 0  # probes without an answer yet
+    _changes: GroupChanges = field(default_factory=GroupChanges)
+    _waits_after: int = 0  # number that this agent's key was last put with
+    _proposer: Proposer = field(default_factory=Proposer)
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """The members, by identity."""
+        return self.view.members
+
+    @property
+    def current(self) -> Generation | None:
+        """The current generation according to etcd."""
+        return self.view.current
+
+    @property
+    def watches_all(self) -> bool:
+        """Whether this agent has to watch all members' keys."""
+        return not is_large(self.limits) or self.identity in self.view.ranked_coordinators(
+            self.limits
+        )
+
+    @property
+    def _has_full_view(self) -> bool:
+        return self.view.is_complete and self.watches_all
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Process one event; `now` is any monotonic clock, in seconds."""
+        return self.handle_all([event], now)
+
+    def handle_all(self, events: Iterable[Event], now: float) -> list[Action]:
+        """Process events in their order, then decide once.
+
+        A decision looks at every member. In a large group events arrive by the hundred, so an agent that
+        decided after each of them would fall behind.
+        """
+        actions: list[Action] = []
+        for event in events:
+            if isinstance(event, Reachable) and self._away:
+                self._away, self._doubt_until = False, now + self.limits.doubt_seconds
+            actions += self._learn(event, now)
+        return [*actions, *self._decide(now)]
+
+    def wake_at(self, now: float) -> float | None:
+        """Return when a `Tick` could change something; None if only an event can."""
+        due = [self._doubt_until]
+        if is_large(self.limits) and self.identity:
+            due += self.view.coordinators.next_due(self.identity, self.current)
+        if self.mine or (is_large(self.limits) and self._has_full_view):
+            due += self._changes.next_due(self.limits)
+        if self.wants and self._proposer.propose_at is not None:
+            due.append(self._proposer.propose_at)
+        elif self.wants and not self.identity:
+            due.append(self._admission.retry_at)
+        if self.identity and not self._probing:
+            due += self._connectivity.next_due(self.members)
+        due += self._proposer.next_due(self.view, self.limits)
+        return min((moment for moment in due if moment > now), default=None)
+
+    @property
+    def has_progressed(self) -> bool:
+        """Whether this agent's workers have taken a step in any generation."""
+        return self._stepped > 0
+
+    def suspects(self, *, stalled: bool) -> list[str]:
+        """Return the members that may have been lost without notice; this agent probes their leases.
+
+        While workers train, it does so only if its workers wait unusually long for others (`stalled`).
+        """
+        if not self.identity or not self._has_full_view:
+            return []
+        if self.mine:
+            found = suspects_of_stall(self.view, self.identity, self.mine, self.limits)
+            return found if stalled else []
+        return suspects_between_groups(self.view, self.identity, self.limits) if self.wants else []
+
+    # --- events ---
+
+    def _learn(self, event: Event, now: float) -> list[Action]:
+        match event:
+            case Ready():
+                return self._become_ready()
+            case Leave():
+                return self._begin_to_leave()
+            case Withdrawn():
+                return self._withdraw()
+            case Registered(identity):
+                return self._become_registered(identity)
+            case LeaseLapsed():
+                self._lapse()
+            case Superseded():
+                self._lapsed, self._reclaiming = "", False
+            case Probed():
+                return self._take_probe(event, now)
+            case BoundsChanged(min_members, max_members):
+                self.limits = replace(self.limits, min_members=min_members, max_members=max_members)
+            case _:
+                self._observe(event)
+        return []
+
+    def _observe(self, event: Event) -> None:
+        match event:
+            case Unreachable():
+                self._away = True
+            case MembershipSnapshot():
+                self._adopt(event)
+            case Progressed(number):
+                self._note_step(number)
+            case RunEnded():
+                self.ended = event
+            case _:
+                self.view.observe(event)
+        if self.identity and (
+            event == MemberGone(self.identity) or self.view.has_fenced(self.identity)
+        ):
+            self._lapse()
+
+    def _adopt(self, snapshot: MembershipSnapshot) -> None:
+        if snapshot.revision < self.view.revision:  # etcd was wiped, or restored from a backup
+            self._proposer.failed()
+        self.view.adopt(snapshot)
+        if snapshot.complete and self.identity and self.identity not in self.members:
+            self._lapse()  # while this agent did not watch
+
+    def _lapse(self) -> None:
+        """Note that the own key was removed; a training agent may put it back until the others continue without it."""
+        if self.mine and self.identity:
+            self._lapsed = self.identity
+        self.identity = None
+        self.view.coordinators.forget_claims()
+
+    def _become_ready(self) -> list[Action]:
+        group, self.mine, self.wants = self.mine, None, True
+        if self.leaving:
+            self.wants, self.identity = False, None
+            return [Depart()]
+        if not self.identity:
+            return []
+        if group and self._was_futile(group):
+            self._connectivity.failed()
+            if self._connectivity.futile >= FUTILE_GENERATIONS:
+                others = [self.view.node(name) for name in group.members if name != self.identity]
+                return [GiveUp(futile_reason(others))]
+            if probe := self._probe(group.members[:MAX_PROBED]):
+                return probe  # it waits for the next group when the probe is answered
+        return [self._announce()]
+
+    def _was_futile(self, group: Generation) -> bool:
+        """Return whether a generation ended without a step although no member was lost."""
+        in_order = self._announced == ("regroup", group.number)
+        return (
+            self._stepped < group.number
+            and not in_order
+            and self.view.instructions.reason("stop", group.number) is None
+            and all(name in self.members for name in group.members)
+        )
+
+    def _note_step(self, number: int) -> None:
+        if self.mine and self.mine.number == number:
+            self._stepped = number
+            self._connectivity.progressed(self.mine.members)
+
+    def _probe(self, names: Iterable[str]) -> list[Action]:
+        """Return the action that probes these members, or none if no member can be probed."""
+        known = self.view.coordinators.members | self.members
+        targets = tuple(
+            (name, known[name].endpoint)
+            for name in names
+            if name != self.identity and name in known and known[name].endpoint
+        )
+        if not targets:
+            return []
+        self._probing += 1
+        return [Probe(targets)]
+
+    def _take_probe(self, probed: Probed, now: float) -> list[Action]:
+        self._probing -= 1
+        before = self._avoided()
+        self._connectivity.probed(self.identity or "", probed.targets, probed.unreachable, now)
+        if not self.identity:
+            return self._admit(probed.targets, probed.unreachable, now) if self.wants else []
+        if self.wants:
+            return [self._announce()]
+        return [self._announce_as_is()] if self._avoided() != before else []
+
+    def _admit(
+        self, targets: Collection[str], unreachable: Collection[str], now: float
+    ) -> list[Action]:
+        """Return the actions after a joiner's probe; it registers only if it reaches enough members."""
+        training = {member.identity for member in still_training(self.members, self.current)}
+        if self._admission.judge(training.intersection(targets), unreachable, now):
+            return []
+        reason = cut_off_reason(sorted(self.view.node(name) for name in unreachable))
+        if self._admission.refusals >= FUTILE_GENERATIONS:
+            return [GiveUp(f"{reason}; {FUTILE_GENERATIONS} attempts failed")]
+        return [Postpone(reason)]
+
+    def _avoided(self) -> tuple[str, ...]:
+        return self._connectivity.avoided(self.members)
+
+    def _become_registered(self, identity: str) -> list[Action]:
+        reclaimed, self._reclaiming, self._lapsed = self._reclaiming, False, ""
+        self.identity, self._registering = identity, False
+        return [self._announce()] if reclaimed and self.wants else []
+
+    def _withdraw(self) -> list[Action]:
+        """Leave any group or queue; a leaving node is then done."""
+        self.wants, self.mine, self.identity = False, None, None
+        self.view.coordinators.forget_claims()
+        return [Depart()] if self.leaving else [Withdraw()]
+
+    def _begin_to_leave(self) -> list[Action]:
+        if self.leaving:
+            return []
+        self.leaving = True
+        if self.mine is None and self._holds_state():
+            return []
+        if self.mine is None:  # no worker runs here: there is no step to wait for
+            self.wants, self.identity = False, None
+            return [Depart()]
+        return [self._announce_as_is()] if self.identity else []
+
+    def _holds_state(self) -> bool:
+        """Return whether waiting workers were in the last generation and may hold the only state."""
+        inside = self.current is not None and self.identity in self.current.ranks
+        return self.wants and inside
+
+    def _announce(self) -> Announce:
+        """Announce that this agent waits; update the own view, too, since etcd's event arrives later."""
+        after, avoids = self.view.max_number, self._avoided()
+        self._waits_after = after
+        if self.identity in self.members:
+            own = self.members[self.identity]
+            self.members[self.identity] = replace(own, after=after, avoids=avoids)
+        return Announce(after, leaving=False, avoids=avoids)
+
+    def _announce_as_is(self) -> Announce:
+        """Announce a change of anything but the generation that this agent waits for."""
+        return Announce(self._own_after(), leaving=self.leaving, avoids=self._avoided())
+
+    def _own_after(self) -> int:
+        if not self.view.is_complete:
+            return self._waits_after
+        own = self.members.get(self.identity or "")
+        return own.after if own else 0
+
+    # --- decisions ---
+
+    def _decide(self, now: float) -> list[Action]:
+        if self.ended:
+            return self._once("ended", [self.ended])
+        role = self._coordinate(self.identity, now) if self.identity else []
+        return [*role, *self._decide_for_workers(now)]
+
+    def _decide_for_workers(self, now: float) -> list[Action]:
+        if self.identity and not self._probing:
+            due = self._connectivity.due(self.members, now)
+            if due and (probe := self._probe(due)):
+                return [*probe, *self._decide(now)]
+        if self.mine:
+            return self._decide_in_group(self.mine, now)
+        if not self.wants:
+            return []
+        if not self.identity:
+            return [] if self._reclaiming else self._register(now)
+        if self.current and self._includes_this(self.current):
+            self.mine, self.wants = self.current, False
+            self._proposer.reset()
+            self._begun_number = self.current.number
+            self._changes.begin(self.mine, self.limits, now)
+            own_rank = self.mine.ranks[self.identity]
+            leave = [self._announce_as_is()] if self.leaving else []
+            return [Begin(self.mine, own_rank), *leave, *self._decide(now)]
+        if not self._has_full_view:
+            return []
+        return self._proposer.decide(
+            self.view,
+            self.identity,
+            self.limits,
+            self._connectivity,
+            now,
+            in_doubt=self._in_doubt(now),
+        )
+
+    def _decide_in_group(self, group: Generation, now: float) -> list[Action]:
+        if self.current and self.current.number != group.number:
+            reason = f"generation {self.current.number} has replaced {group.number}"
+            return self._once("stop", [Stop(reason)])
+        if not self.identity:
+            return self._reclaim(group)
+        if is_large(self.limits):
+            return self._follow_instructions(group)
+        if not self.view.is_complete:  # the limits were lowered: all members are read next
+            return []
+        regroups = self._announced == ("regroup", group.number)
+        if why := self._reason_to_stop(group, now, regroups=regroups):
+            return self._once("stop", [Stop(why)])
+        if why := self._changes.reason_to_regroup(self.view, group, self.limits, now):
+            return self._once("regroup", [Regroup(why)])
+        return []
+
+    def _reason_to_stop(self, group: Generation, now: float, *, regroups: bool) -> str:
+        lost = self._changes.lost(self.view, group, in_doubt=self._in_doubt(now))
+        if not lost or self._changes.may_be_ahead(
+            self.view, group, self.limits, now, regroups=regroups
+        ):
+            return ""
+        return f"lost {enumerated(lost)}"
+
+    # --- a large run ---
+
+    def _coordinate(self, identity: str, now: float) -> list[Action]:
+        """Claim or carry out the role of a coordinator."""
+        if not is_large(self.limits):
+            return []
+        actions = self.view.coordinators.claim(identity, self.current, self.limits, now)
+        if not self._has_full_view:
+            return actions
+        if self.wants and self.view.is_left_out(identity, self.limits):
+            actions += self.view.coordinators.give_up_role(identity, now)
+        return [*actions, *self._instruct(now)]
+
+    def _instruct(self, now: float) -> list[Action]:
+        """Instruct the members of the current generation to end it if it cannot, or should not, continue."""
+        group = self.current
+        if group is None or not still_training(self.members, group):
+            return []
+        self._changes.begin(group, self.limits, now)
+        request, revision = self.view.instructions.request, self.view.revision
+        regroups = self.view.instructions.reason("regroup", group.number) is not None
+        if why := self._reason_to_stop(group, now, regroups=regroups):
+            return request("stop", group.number, why, revision)
+        if why := self._changes.reason_to_regroup(self.view, group, self.limits, now):
+            return request("regroup", group.number, why, revision)
+        return []
+
+    def _follow_instructions(self, group: Generation) -> list[Action]:
+        instructions = self.view.instructions
+        if self.current and self.current.fenced:
+            fenced = [self.view.node(name) for name in self.current.fenced]
+            return self._once("stop", [Stop(f"lost {enumerated(fenced)}")])
+        if (why := instructions.reason("stop", group.number)) is not None:
+            return self._once("stop", [Stop(why)])
+        if (why := instructions.reason("regroup", group.number)) is not None:
+            return self._once("regroup", [Regroup(why)])
+        return []
+
+    # --- leases, registration ---
+
+    def _reclaim(self, group: Generation) -> list[Action]:
+        """Put the own key back; stop if that was refused, or if etcd has lost the generation, too."""
+        if self._reclaiming or self._announced == ("stop", group.number):
+            return []  # workers that were stopped need no key until they are ready again
+        if self.view.has_fenced(self._lapsed):
+            return self._once("stop", [Stop("the others suspected that this node is lost")])
+        if not self._lapsed or not self.view.revision:
+            why = "this node's lease has lapsed: the others continue without it"
+            return self._once("stop", [Stop(why)])
+        self._reclaiming = True
+        after, avoids = group.number - 1, self._avoided()
+        self._waits_after = after
+        return [Reclaim(self._lapsed, after, self.leaving, self.view.revision, avoids)]
+
+    def _in_doubt(self, now: float) -> bool:
+        """Return whether a key may be missing only because etcd was unavailable."""
+        return self._away or now < self._doubt_until
+
+    def _once(self, kind: str, actions: list[Action]) -> list[Action]:
+        """Return the actions unless returned for this generation before; a Stop outranks a Regroup."""
+        number = self.mine.number if self.mine else 0
+        if self._announced == (kind, number) or (
+            kind == "regroup" and self._announced == ("stop", number)
+        ):
+            return []
+        self._announced = (kind, number)
+        return actions
+
+    def _register(self, now: float) -> list[Action]:
+        """Register, but only after a probe of the members if there are any."""
+        if self._registering or self._probing or now < self._admission.retry_at:
+            return []
+        if not self._admission.probed and (probe := self._probe(self._to_meet())):
+            return probe
+        self._registering, self._admission.probed = True, False
+        self._waits_after = self.view.max_number
+        return [Register(self.view.max_number, self._avoided())]
+
+    def _to_meet(self) -> list[str]:
+        """Return the members that a joiner probes: few of those that train, or all that wait."""
+        if is_large(self.limits):
+            return self.view.ranked_coordinators(self.limits)
+        training = still_training(self.members, self.current)
+        if training:
+            return [member.identity for member in training[:MAX_PROBED_TRAINING]]
+        return [m.identity for m in waiting(self.members, self.current)[:MAX_PROBED]]
+
+    def _includes_this(self, generation: Generation) -> bool:
+        """Return whether a generation calls this agent's workers; none calls them twice.
+
+        The own key alone does not show it: while it is put back, it is not among the members.
+        """
+        after = max(self._own_after(), self._begun_number)
+        return self.identity in generation.ranks and generation.number > after
+
+    def proposal_failed(self) -> None:
+        """Let the next event propose again: the transaction could not be carried out."""
+        self._proposer.failed()

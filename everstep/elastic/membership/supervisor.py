@@ -1,0 +1,96 @@
+"""Supervision of one worker: it starts again after a crash while the node's other workers continue.
+
+torchrun's agent handles a node's workers only together: when one of its processes ends, it ends the
+others and starts all again. So it watches this process instead of the worker. This process forks the
+worker and waits for it. It has imported everything that the worker needs and holds nothing else, so
+the next start takes milliseconds.
+
+The agent decides whether a crashed worker may start again, by the rule of `crashes`.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+from everstep.catalog.names import AGENT_VARIABLE
+from everstep.elastic.accounting.journal import flush_all
+from everstep.elastic.recovery.worker import FAILED, RESTART
+from everstep.elastic.transport import channel
+
+PAUSE_SECONDS = 0.5  # before a restart: on shared processors it would slow down the recovery of the other workers
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def supervise(work: Callable[[], None]) -> None:
+    """Do the work in a child process, and again after a crash; return when it is done.
+
+    End this process with the worker's exit status if it may not start again, or if it requested a restart
+    that only torchrun can do.
+    """
+    while True:
+        worker, code = _run(work)
+        if code == 0:
+            return
+        if code in (RESTART, FAILED) or not _may_start_again(worker):
+            _end_as(code)
+        time.sleep(PAUSE_SECONDS)
+
+
+def _run(work: Callable[[], None]) -> tuple[int, int]:
+    """Run one worker; return its process ID and its exit code or, negative, the signal that ended it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    worker = os.fork()
+    if worker == 0:
+        _be_worker(work, parent)
+    _, status = os.waitpid(worker, 0)
+    return worker, os.waitstatus_to_exitcode(status)
+
+
+def _be_worker(work: Callable[[], None], parent: int) -> NoReturn:
+    # The kernel kills this process when its parent ends, for any reason.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # the parent ended before the request to the kernel
+        os._exit(RESTART)
+    code = 0
+    try:
+        work()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    flush_all()
+    os._exit(code)
+
+
+def _may_start_again(worker: int) -> bool:
+    """Return True if the agent allows a restart; False without an answer."""
+    path = os.environ.get(AGENT_VARIABLE)
+    if not path:
+        return False
+    try:
+        line = channel.connect(path)
+        line.send({"hello": os.getpid(), "crashed": worker})
+    except OSError:
+        return False
+    while (message := line.receive()) is not None:
+        if "again" in message:
+            line.close()
+            return bool(message["again"])
+    return False
+
+
+def _end_as(code: int) -> NoReturn:
+    if code < 0:
+        os.kill(os.getpid(), -code)
+        time.sleep(PAUSE_SECONDS)  # reached only if the signal does not end a process
+    os._exit(code % 256)

@@ -1,0 +1,256 @@
+"""Suspicion that members of a generation are lost. Pure: no clock, no socket, no etcd.
+
+Each member sends a heartbeat ten times a second to its *observers*: all others or, in a large group, three
+of them. An observer suspects a member that has been silent for unusually long (`arrivals`), and queries the
+member's other observers. If they agree, it fences the suspect through etcd (`RunKeys.fence`), and only then
+do the others continue without it.
+
+No clock can tell a lost machine from a slow one, so a suspicion has no more power than the lapse of a
+lease: it removes the member's key, which every rule of `state_machine` tolerates at any moment. A wrong one
+costs a regroup. The rules that make it rare:
+
+1. *Silence counts only while the observer itself runs.* Its attention advances by at most `ATTENTION_SECONDS`
+   between two steps, and all messages that have arrived are read first. An observer that was starved or
+   frozen has no evidence against a peer.
+2. *Only a member whose heartbeats have arrived is suspected.* Where heartbeats cannot pass, the
+   lease decides as before.
+3. *One observer is not enough.* If a suspect has several observers, at least two must suspect it, and more than
+   those that hear it. So a node that hears no other fences none, and of two halves at most one is fenced, since
+   the transaction requires the key of the node that fences.
+4. *Observers take turns* by rank, in case the first is lost, too, or does not reach etcd: there is no leader whose
+   loss is special.
+5. *Mistakes make it slower*, for the node concerned: `Caution`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from everstep.elastic.membership.arrivals import BEAT_SECONDS, Arrivals, Caution
+
+MAX_FULL_MESH = 9  # members: in a larger group each has few observers
+FEW_OBSERVERS = 3  # far apart by rank, since neighbours may be lost together
+ATTENTION_SECONDS = 0.2  # counted at most between two steps
+ALERT_LEVEL = 0.4  # of a member's silence: from here on each message counts
+CONSULT_SECONDS = 0.05  # between two queries about suspects
+OPINION_SECONDS = 0.3  # an older one does not count
+TURN_SECONDS = 0.15  # how long the next observer waits for the one before it
+MAX_NAMED = 8  # suspects in one message, and in one transaction
+
+
+@dataclass(frozen=True)
+class ObservedGroup:
+    """The current generation, as its members observe it.
+
+    Attributes:
+        identity: identity of this member.
+        members: identities by rank.
+        nodes: names of the nodes of all members that have a key in etcd, in any group or none, by identity.
+    """
+
+    identity: str
+    members: tuple[str, ...]
+    nodes: Mapping[str, str]
+
+    def observers(self, identity: str) -> list[str]:
+        """Return the members to which a member sends heartbeats, the nearest by rank first; only those with a key."""
+        rank = self.members.index(identity)
+        names = [self._at(rank + distance) for distance in self._distances()]
+        return [name for name in names if name in self.nodes]
+
+    def observed(self) -> list[str]:
+        """Return the members that send heartbeats to this one."""
+        rank = self.members.index(self.identity)
+        return [self._at(rank - distance) for distance in self._distances()]
+
+    def _at(self, rank: int) -> str:
+        return self.members[rank % len(self.members)]
+
+    def _distances(self) -> list[int]:
+        size = len(self.members)
+        if size <= MAX_FULL_MESH:
+            return list(range(1, size))
+        return [1 + size * part // FEW_OBSERVERS for part in range(FEW_OBSERVERS)]
+
+
+@dataclass(frozen=True)
+class HeartbeatMessage:
+    """One heartbeat, with its sender's opinions.
+
+    Attributes:
+        sender: identity of the sender.
+        suspects: members that it suspects.
+        hears: members of the query whose heartbeats arrive at the sender.
+        is_answer: whether it is the answer to a query; answers are not answered.
+    """
+
+    sender: str
+    suspects: tuple[str, ...] = ()
+    hears: tuple[str, ...] = ()
+    is_answer: bool = False
+
+
+@dataclass(frozen=True)
+class Sending:
+    """A message to send."""
+
+    to: str
+    message: HeartbeatMessage
+
+
+@dataclass
+class Suspicion:
+    """One member's heartbeats and suspects, and the opinions of the other observers about these."""
+
+    _group: ObservedGroup | None = None
+    _clock: float | None = None
+    _attention: float = 0.0  # seconds in which this member ran
+    _arrivals: dict[str, Arrivals] = field(default_factory=dict)
+    _suspects: set[str] = field(default_factory=set)
+    _awaited: dict[str, str] = field(default_factory=dict)  # identity of the last suspect, by node
+    _opinions: dict[tuple[str, str], tuple[bool, float]] = field(default_factory=dict)
+    _agreed_since: dict[str, float] = field(default_factory=dict)
+    _cautions: dict[str, Caution] = field(default_factory=dict)  # by node
+    _beat_at: float = float("-inf")
+    _consult_at: float = float("-inf")
+
+    def follow(self, group: ObservedGroup | None) -> None:
+        """Observe the members of a generation; None if this member is in none."""
+        self._note_returns(group.nodes if group else {})
+        observed = group.observed() if group else []
+        self._group = group
+        self._arrivals = {name: self._arrivals.get(name) or Arrivals() for name in observed}
+        self._suspects &= self._arrivals.keys()
+
+    def step(self, messages: Iterable[HeartbeatMessage], now: float) -> list[Sending]:
+        """Process the messages that have arrived, judge the silent members, and return the messages to send.
+
+        Args:
+            messages: all that have arrived since the last step.
+            now: any monotonic clock, in seconds.
+        """
+        elapsed = now - self._clock if self._clock is not None else 0.0
+        self._attention += min(max(elapsed, 0.0), ATTENTION_SECONDS)
+        self._clock = now
+        group = self._group
+        if group is None:
+            return []
+        answers = [answer for message in messages for answer in self._receive(message, group)]
+        self._judge(group)
+        return [*answers, *self._beat(group, now), *self._consult(group, now)]
+
+    @property
+    def is_alert(self) -> bool:
+        """Whether a member is late, so that the next step is due soon."""
+        present = self._group.nodes if self._group else {}
+        return any(
+            arrivals.level(self._attention) >= ALERT_LEVEL
+            for name, arrivals in self._arrivals.items()
+            if name in present
+        )
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """The suspected members that still have a key."""
+        present = self._group.nodes if self._group else {}
+        return tuple(sorted(name for name in self._suspects if name in present))[:MAX_NAMED]
+
+    def to_fence(self) -> tuple[str, ...]:
+        """Return the suspects on which the observers agree, when it is this member's turn to fence them."""
+        group = self._group
+        if group is None or group.identity not in group.nodes:
+            return ()
+        agreed = [name for name in self.suspects if self._is_agreed(group, name)]
+        self._agreed_since = {
+            name: self._agreed_since.get(name, self._attention) for name in agreed
+        }
+        return tuple(name for name in agreed if self._is_my_turn(group, name))
+
+    # --- one member ---
+
+    def _receive(self, message: HeartbeatMessage, group: ObservedGroup) -> list[Sending]:
+        if message.sender not in group.members:
+            return []
+        if message.sender in self._arrivals:
+            self._hear(message.sender)
+        for heard, names in ((False, message.suspects), (True, message.hears)):
+            for name in names[:MAX_NAMED]:
+                self._opinions[message.sender, name] = heard, self._attention
+        if message.is_answer or not message.suspects:
+            return []
+        hears = tuple(name for name in message.suspects[:MAX_NAMED] if self._hears(name))
+        answer = HeartbeatMessage(group.identity, self.suspects, hears, is_answer=True)
+        return [Sending(message.sender, answer)]
+
+    def _hear(self, name: str) -> None:
+        self._arrivals[name].heard(self._attention)
+        self._suspects.discard(name)
+        for node in [node for node, awaited in self._awaited.items() if awaited == name]:
+            self._note_return(node)
+
+    def _hears(self, name: str) -> bool:
+        """Return whether a member's heartbeats arrive steadily and it is not a suspect."""
+        arrivals = self._arrivals.get(name)
+        return arrivals is not None and arrivals.is_steady and name not in self._suspects
+
+    def _judge(self, group: ObservedGroup) -> None:
+        for name, arrivals in self._arrivals.items():
+            node = group.nodes.get(name)
+            if node is None or name in self._suspects:
+                continue
+            if arrivals.level(self._attention) >= self._caution(node).limit(self._attention):
+                self._suspects.add(name)
+                self._awaited[node] = name
+                self._caution(node).suspected(self._attention)
+                self._consult_at = float("-inf")
+
+    def _note_returns(self, nodes: Mapping[str, str]) -> None:
+        """Note the nodes of suspects that are registered again, under another identity."""
+        for identity, node in nodes.items() if self._awaited else ():
+            if self._awaited.get(node, identity) != identity:
+                self._note_return(node)
+
+    def _note_return(self, node: str) -> None:
+        del self._awaited[node]
+        self._caution(node).returned(self._attention)
+
+    def _caution(self, node: str) -> Caution:
+        return self._cautions.setdefault(node, Caution())
+
+    # --- messages ---
+
+    def _beat(self, group: ObservedGroup, now: float) -> list[Sending]:
+        if now < self._beat_at:
+            return []
+        self._beat_at = max(self._beat_at, now - BEAT_SECONDS / 2) + BEAT_SECONDS
+        beat = HeartbeatMessage(group.identity, self.suspects)
+        return [Sending(name, beat) for name in group.observers(group.identity)]
+
+    def _consult(self, group: ObservedGroup, now: float) -> list[Sending]:
+        """Return a query to the other observers of each suspect."""
+        if not self.suspects or now < self._consult_at:
+            return []
+        self._consult_at = now + CONSULT_SECONDS
+        others = {name for suspect in self.suspects for name in self._others(group, suspect)}
+        question = HeartbeatMessage(group.identity, self.suspects)
+        return [Sending(name, question) for name in sorted(others - set(self.suspects))]
+
+    # --- agreement ---
+
+    def _others(self, group: ObservedGroup, suspect: str) -> list[str]:
+        return [name for name in group.observers(suspect) if name != group.identity]
+
+    def _is_agreed(self, group: ObservedGroup, suspect: str) -> bool:
+        others = self._others(group, suspect)
+        opinions = [self._opinion(name, suspect) for name in others if name not in self._suspects]
+        agree, deny = opinions.count(False), opinions.count(True)
+        return (not others or agree > 0) and agree + 1 > deny
+
+    def _opinion(self, name: str, suspect: str) -> bool | None:
+        """Return whether another observer hears a suspect; None without a recent opinion."""
+        heard, at = self._opinions.get((name, suspect), (None, float("-inf")))
+        return heard if self._attention - at <= OPINION_SECONDS else None
+
+    def _is_my_turn(self, group: ObservedGroup, suspect: str) -> bool:
+        able = [name for name in group.observers(suspect) if name not in self._suspects]
+        position = able.index(group.identity)
+        return self._attention - self._agreed_since[suspect] >= position * TURN_SECONDS

@@ -1,0 +1,84 @@
+"""Comparison of the states of a new generation's workers, and copying of the tensors that differ.
+
+A state is a list of tensors in an order that is the same on every worker. A tensor's checksum is the
+sum of its bytes as 64-bit words, computed at memory speed (90 MB in 10 ms). It detects what a worker
+is missing; it does not protect against forgery.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from everstep.elastic.data_order.leftover import Span
+from everstep.elastic.recovery.state_machine import CopyPlan, StateReport, StepProgress
+from everstep.elastic.transport.link import Link
+
+MAX_KEPT_SPANS = 8  # spans that fit into a report; each lost group adds one or two
+_PROGRESS_NUMBERS = 4  # two of `StepProgress`, each a generation and a step
+_HEAD = _PROGRESS_NUMBERS + 2 * MAX_KEPT_SPANS  # before the checksums
+
+
+def checksums(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """Return a checksum of each tensor."""
+    return tuple(torch.stack([_sum(tensor) for tensor in tensors]).tolist()) if tensors else ()
+
+
+def compare(
+    link: Link, mine: StateReport, tensors: Sequence[torch.Tensor]
+) -> tuple[StateReport, ...]:
+    """Exchange reports; return all of them by rank, with the checksums that `mine` lacks.
+
+    A worker without a state sends zeros and saves the computation.
+    """
+    sums = checksums(tensors) if mine.progress.agreed_generation else (0,) * len(tensors)
+    unused = [(0, 0)] * (MAX_KEPT_SPANS - len(mine.kept))
+    kept = [edge for span in (*mine.kept, *unused) for edge in span]
+    numbers = [*_pair(mine.progress), *_pair(mine.committed), *kept, *sums]
+    record = torch.tensor(numbers, dtype=torch.int64)
+    gathered = [record] if link.world_size == 1 else link.all_gather(record)
+    return tuple(_report(record.tolist()) for record in gathered)
+
+
+def copy(link: Link, plan: CopyPlan, tensors: Sequence[torch.Tensor]) -> None:
+    """Send and receive all tensors of the plan at once.
+
+    Raises:
+        PeerLostError: a worker died meanwhile; the tensors to receive are torn.
+    """
+    outgoing, incoming = [], []
+    for rank, missing in sorted(plan.missing.items()):
+        for tensor in missing:
+            source = plan.source_of(tensor)
+            tag = rank * len(tensors) + tensor
+            if source == link.rank:
+                outgoing.append((rank, tag, _flat(tensors[tensor])))
+            elif rank == link.rank:
+                incoming.append((source, tag, _flat(tensors[tensor])))
+    link.send_and_receive(outgoing, incoming)
+
+
+def _report(numbers: list[int]) -> StateReport:
+    edges = numbers[_PROGRESS_NUMBERS:_HEAD]
+    kept: list[Span] = [span for span in zip(edges[::2], edges[1::2], strict=True) if any(span)]
+    return StateReport(
+        StepProgress(numbers[0], numbers[1]),
+        StepProgress(numbers[2], numbers[3]),
+        tuple(numbers[_HEAD:]),
+        tuple(kept),
+    )
+
+
+def _pair(progress: StepProgress) -> tuple[int, int]:
+    return progress.agreed_generation, progress.step
+
+
+def _sum(tensor: torch.Tensor) -> torch.Tensor:
+    flat = _flat(tensor).view(torch.uint8)
+    whole = flat.numel() // 8 * 8
+    words = flat[:whole].view(torch.int64).sum() if whole else torch.zeros((), dtype=torch.int64)
+    return words.to(flat.device) + flat[whole:].sum(dtype=torch.int64)
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's memory as one dimension; the layouts are equal on all workers."""
+    return tensor.detach().as_strided((tensor.numel(),), (1,))

@@ -1,0 +1,482 @@
+"""A worker that survives changes of its group: it carries out the actions of `state_machine`.
+
+A training loop uses it like this:
+
+    group = attach_live(device)
+    while not done:
+        assignment = group.join(state)   # waits for a generation, connects, takes the common state
+        try:
+            train until group.after_sum(...) returns True: the workers regroup
+        except PeerLostError as error:
+            group.lost(str(error))       # rolls back; join again
+
+Two threads: the training loop's own, which alone accesses the state machine, and one that receives
+the agent's messages. The second one only sets flags and aborts the group's link, which wakes the
+first.
+"""
+
+import contextlib
+import itertools
+import logging
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn, Protocol
+
+import torch
+
+from everstep.elastic.accounting.time_account import Activity, TimeAccount
+from everstep.elastic.data_order.leftover import Span
+from everstep.elastic.recovery import copying
+from everstep.elastic.recovery.compatibility import check_group
+from everstep.elastic.recovery.state_machine import (
+    Action,
+    Apply,
+    Assigned,
+    Compare,
+    Compared,
+    Connect,
+    Connected,
+    Copied,
+    Copy,
+    CopyPlan,
+    Event,
+    GroupLost,
+    LeaveGroup,
+    Ready,
+    Recovery,
+    RegroupAgreed,
+    Restore,
+    Restored,
+    RollBack,
+    StepProgress,
+    Summed,
+    Train,
+    WarmedUp,
+)
+from everstep.elastic.recovery.worker import connect_to_agent, end_process
+from everstep.elastic.transport import channel
+from everstep.elastic.transport.group import PeerLostError, RankAssignment, choose_interface
+from everstep.elastic.transport.link import GroupAddress, Link
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 30.0
+SLOW_RESTORE_SECONDS = 60.0
+DETACHED_SAVE_SECONDS = 2.0
+"""Time that a leaving worker waits for a group that takes its state before it saves the state itself."""
+
+
+class TrainingState(Protocol):
+    """A training loop's state, as recovery accesses it."""
+
+    def identity(self) -> str:
+        """Return a text that is equal on compatible workers: program, model, data, settings, shapes."""
+
+    def shared_tensors(self) -> Sequence[torch.Tensor]:
+        """Return every tensor that the next step depends on, in the same order on all workers."""
+
+    def restore(self, committed: StepProgress) -> int:
+        """Load the newest checkpoint or initialise the state; return the completed steps. On one worker.
+
+        Args:
+            committed: the newest committed checkpoint, which may not be in its place yet.
+        """
+
+    def adopt(self, step: int, kept: tuple[Span, ...], *, keeps: bool) -> None:
+        """Note that the tensors are now those after `step` completed steps.
+
+        Args:
+            step: completed steps.
+            kept: units of the next step that all workers together have computed.
+            keeps: whether this worker's own units are among them; if not, it must discard them.
+        """
+
+    def kept(self) -> tuple[Span, ...]:
+        """Return this worker's units of the step in flight, in at most `copying.MAX_KEPT_SPANS` spans."""
+
+    def roll_back(self) -> bool:
+        """Undo what an unapplied step has changed in the tensors; return whether its gradients are kept."""
+
+    def save_detached(self) -> None:
+        """Start a checkpoint: this worker is in no group, and its node leaves."""
+
+    def flush(self) -> None:
+        """Return once no write is in progress. Called from a separate thread."""
+
+
+class LiveGroup:
+    """The group of a worker whose process survives changes of it."""
+
+    def __init__(
+        self,
+        line: channel.MessageStream,
+        device: torch.device,
+        accounting: TimeAccount | None = None,
+    ) -> None:
+        self._line, self._device = line, device
+        self.accounting = accounting or TimeAccount()
+        self._core = Recovery()
+        self._calls: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._link: Link | None = None
+        self._address: GroupAddress | None = None
+        self._state: TrainingState | None = None
+        self._stopped = 0  # the newest generation that the agent has stopped
+        self._regroup_request: tuple[int, str] = (
+            0,
+            "",
+        )  # generation that a node wants to join or leave, and the reason
+        self._loss_reason = ""
+        self._neighbours = 1
+        self._unequal_ranks: tuple[int, ...] = ()
+        self._node_leaves = False
+        self._saved_detached = (
+            StepProgress()
+        )  # progress of the state that was saved outside a group
+        self._waiting, self._progress_reported = False, 0
+        self._end: tuple[str, int | None] | None = None
+        self._answers: dict[int, queue.SimpleQueue[bool]] = {}  # by number of the commit request
+        self._requests = itertools.count(1)
+        self.leaving = False
+        threading.Thread(target=self._listen, name="everstep-group", daemon=True).start()
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        line.send({"hello": os.getpid(), "local_world_size": local})
+
+    # --- interface of the training loop ---
+
+    @property
+    def generation(self) -> int:
+        """The generation that this worker is in, or was in last."""
+        return self._core.generation
+
+    @property
+    def regroup_wanted(self) -> bool:
+        """Whether a node joins or leaves this generation."""
+        return self._regroup_request[0] == self._core.generation
+
+    @property
+    def regroup_reason(self) -> str:
+        """Which node joins or leaves, or was lost."""
+        return self._regroup_request[1] if self.regroup_wanted else self._loss_reason
+
+    def join(self, state: TrainingState) -> RankAssignment:
+        """Wait for a generation and join it with the state that all its members have."""
+        self._state = state
+        first = not self._core.generation and not self._address
+        self.accounting.begin(Activity.IDLE if first else Activity.FORM)
+        if first:
+            self._run(self._core.handle(WarmedUp()))
+        else:
+            self._run([])
+        link = self._link
+        assert link is not None  # noqa: S101 - the state machine trains only in a group
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        return RankAssignment(
+            link.rank,
+            link.world_size,
+            local,
+            link.store,
+            self._neighbours,
+            link.sum,
+            link.begin_all_reduce,
+            self._unequal_ranks,
+        )
+
+    def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
+        """Apply a step whose sum has arrived; return whether the workers regroup now.
+
+        Args:
+            votes: number of workers that want to regroup, from the same sum.
+            apply: function that runs the optimizer.
+        """
+        for action in self._core.handle(Summed(round(votes))):
+            if isinstance(action, Apply):
+                apply()
+                self.accounting.end_step()
+                self._progressed()
+            elif not isinstance(action, Train):
+                self._carry_out(action)
+        return votes > 0
+
+    def agreed(self) -> None:
+        """Note that the workers have agreed to regroup outside a step."""
+        self._perform(self._core.handle(RegroupAgreed()))
+
+    def lost(self, reason: str) -> None:
+        """Roll back and leave the group after a failed collective."""
+        self._loss_reason = reason.partition("\n")[0]
+        self._perform(self._core.handle(GroupLost(self._loss_reason)))
+
+    def check(self, min_age_seconds: float = 0.0) -> None:
+        """Raise PeerLostError if the group was aborted at least `min_age_seconds` ago.
+
+        Cheap enough for every layer of a model.
+        """
+        link = self._link
+        if link is not None and link.aborted_for(min_age_seconds):
+            raise PeerLostError(self._loss_reason or "the group was given up")
+
+    def commit(self, taken_in: int, step: int, run: str = "") -> bool:
+        """Commit a step's snapshot, taken in generation `taken_in`; return False if it is fenced out.
+
+        Refused if another generation is current, or if this worker's state was replaced by another's since:
+        the snapshot may belong to a history that the group has left.
+
+        Args:
+            taken_in: generation in which the snapshot was taken.
+            step: completed steps.
+            run: identity of the run's folder, recorded with the commit.
+        """
+        number = self._core.fence(taken_in)
+        if not number:
+            return False
+        request = next(self._requests)
+        answer = self._answers[request] = queue.SimpleQueue()
+        message = {"commit": number, "taken_in": taken_in, "step": step, "run": run}
+        self._send({**message, "request": request})
+        try:
+            return answer.get(timeout=ANSWER_SECONDS)
+        except queue.Empty:  # the answer may still come; it is not one to a later request
+            return False
+        finally:
+            del self._answers[request]
+
+    def finished(self, summary: str) -> None:
+        """Announce to all agents that the run is complete."""
+        self._send({"finished": summary, "generation": self.generation})
+
+    def failed(self, reason: str) -> None:
+        """Announce to all agents that the run has failed for good."""
+        self._send({"failed": reason, "generation": self.generation})
+
+    def incompatible(self, reason: str) -> None:
+        """Report to the agent that this node cannot train with the others; their run continues."""
+        self._send({"incompatible": reason})
+
+    # --- actions ---
+
+    def _run(self, actions: list[Action]) -> None:
+        """Carry out actions until the state machine returns `Train`."""
+        pending = deque(actions)
+        while True:
+            action = pending.popleft() if pending else None
+            if isinstance(action, Train):
+                return
+            try:
+                event = self._carry_out(action) if action else self._next_call()
+            except PeerLostError as error:
+                self._loss_reason = self._loss_reason or str(error).partition("\n")[0]
+                log.info("generation %d is given up: %s", self.generation, self._loss_reason)
+                event = GroupLost(self._loss_reason)
+                pending.clear()
+            if event:
+                pending.extend(self._core.handle(event))
+
+    def _perform(self, actions: list[Action]) -> None:
+        for action in actions:
+            self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> Event | None:
+        match action:
+            case Ready():
+                self._send({"ready": self._core.generation})
+            case Connect():
+                return self._connect()
+            case Compare(report):
+                self.accounting.begin(Activity.COPY)
+                shared_tensors = self._required_state().shared_tensors()
+                mine = replace(report, kept=self._required_state().kept())
+                return Compared(copying.compare(self._required_link(), mine, shared_tensors))
+            case Restore():
+                with _report_if_slow():
+                    return Restored(self._required_state().restore(self._core.committed))
+            case Copy(plan_copy):
+                link = self._required_link()
+                self._note_unequal(plan_copy)
+                copying.copy(link, plan_copy, self._required_state().shared_tensors())
+                keeps = link.rank in plan_copy.sources
+                self._required_state().adopt(plan_copy.progress.step, plan_copy.kept, keeps=keeps)
+                return Copied()
+            case RollBack():
+                kept = self._required_state().roll_back()
+                self.accounting.break_step(kept=kept)
+            case LeaveGroup():
+                self._leave_group()
+        return None
+
+    def _note_unequal(self, plan_copy: CopyPlan) -> None:
+        self._unequal_ranks = plan_copy.unequal
+        if plan_copy.unequal:
+            log.error(
+                "the state of rank %s differs from that of rank %s after the same step, %d: the hardware "
+                "of a node is at fault; the state of the majority is used",
+                ", ".join(map(str, plan_copy.unequal)),
+                ", ".join(map(str, plan_copy.sources)),
+                plan_copy.progress.step,
+            )
+
+    def _connect(self) -> Event:
+        self.accounting.begin(Activity.FORM)
+        address = self._address
+        assert address is not None  # noqa: S101 - Connect follows an assignment
+        choose_interface()
+        link = Link(address, self._device, lambda: self._send({"stalled": True}))
+        with self._lock:
+            self._link, self._loss_reason = link, ""
+            stale = self._stopped >= address.generation
+        if stale:
+            link.abort()
+        link.meet()
+        self._neighbours = check_group(link, self._required_state().identity())
+        return Connected()
+
+    def _leave_group(self) -> None:
+        with self._lock:
+            link, self._link = self._link, None
+        if link:
+            link.abort()
+            link.close()
+
+    def _next_call(self) -> Event | None:
+        self._waiting = True
+        if self._end:
+            self._end_process(*self._end)
+        call = self._wait_for_call()
+        self._waiting = False
+        local, size = _local_rank(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        rank, world = int(call["node"]) * size + local, int(call["nodes"]) * size
+        number = int(call["form"])
+        self._address = GroupAddress(number, str(call["host"]), int(call["port"]), rank, world)
+        return Assigned(number, rank, world, StepProgress(*call["committed"]))
+
+    def _wait_for_call(self) -> dict[str, Any]:
+        """Return the next generation's message; save the state if this node leaves and none comes."""
+        while True:
+            try:
+                timeout = DETACHED_SAVE_SECONDS if self._has_unsaved_state() else None
+                call = self._calls.get(timeout=timeout)
+            except queue.Empty:
+                self._saved_detached = self._core.progress
+                self._required_state().save_detached()
+                self.accounting.begin(Activity.FORM)
+            else:
+                if "form" in call:
+                    return call
+
+    def _has_unsaved_state(self) -> bool:
+        """Return whether this node leaves with a state that no group may have: there are too few members."""
+        progress = self._core.progress
+        return bool(
+            self._node_leaves
+            and progress.agreed_generation
+            and progress != self._saved_detached
+            and progress != self._core.committed
+        )
+
+    def _required_link(self) -> Link:
+        if self._link is None:
+            raise PeerLostError("this worker is in no group")
+        return self._link
+
+    def _required_state(self) -> TrainingState:
+        assert self._state is not None  # noqa: S101 - join() sets it first
+        return self._state
+
+    def _progressed(self) -> None:
+        if self._progress_reported < self.generation:
+            self._progress_reported = self.generation
+            self._send({"progressed": self.generation})
+
+    # --- the receiving thread ---
+
+    def _send(self, message: channel.Message) -> None:
+        try:
+            self._line.send(message)
+        except OSError:
+            log.debug(
+                "the connection to the agent is broken; the listening thread ends this process"
+            )
+
+    def _listen(self) -> None:
+        while (message := self._line.receive()) is not None:
+            self._handle_message(message)
+        self._line.close()
+        end_process("the node's agent is gone")
+
+    def _handle_message(self, message: dict[str, Any]) -> None:
+        if "ping" in message:
+            self._send({"pong": message["ping"]})
+        if "flush" in message:  # in a thread: the writer needs this one for its commit
+            threading.Thread(target=self._flush, name="everstep-flush", daemon=True).start()
+        if "form" in message:
+            self._calls.put(message)
+        if "node_leaves" in message:
+            self._node_leaves = True
+            self._calls.put(
+                message
+            )  # wakes the training loop's thread if it waits for a generation
+        if message.get("regroup"):
+            self.leaving = self.leaving or bool(message.get("leaving"))
+            self._regroup_request = (int(message["generation"]), str(message["regroup"]))
+        if "answer" in message and (waiting := self._answers.get(int(message["request"]))):
+            waiting.put(bool(message["answer"]))
+        if message.get("stop"):
+            self._stop_generation(int(message["generation"]), str(message["stop"]))
+        if "end" in message:
+            self._end = (str(message["end"]), message.get("code"))
+            if self._waiting or message.get("code") is None:
+                self._end_process(*self._end)
+
+    def _flush(self) -> None:
+        """Report to the agent of a leaving node once no write is in progress."""
+        if self._state is not None:
+            self._state.flush()
+        self._send({"flushed": True})
+
+    def _stop_generation(self, generation: int, why: str) -> None:
+        with self._lock:
+            self._stopped = max(self._stopped, generation)
+            link = self._link if self._core.generation <= generation else None
+            if link:
+                self._loss_reason = why
+        if link:
+            link.abort()
+
+    def _end_process(self, reason: str, code: int | None) -> NoReturn:
+        if code is None:
+            end_process(reason)
+        end_process(reason, code)
+
+
+def attach_live(device: torch.device, accounting: TimeAccount | None = None) -> LiveGroup | None:
+    """Connect to the agent that started this process; return None if no agent did."""
+    line = connect_to_agent()
+    return LiveGroup(line, device, accounting) if line else None
+
+
+@contextlib.contextmanager
+def _report_if_slow() -> Iterator[None]:
+    """Log an error once a minute while a checkpoint is being read: all other workers wait for it."""
+    began, done = time.monotonic(), threading.Event()
+
+    def report() -> None:
+        while not done.wait(SLOW_RESTORE_SECONDS):
+            log.error(
+                "the checkpoint has been read for %.0f s: its disk hangs or is slow; all workers wait",
+                time.monotonic() - began,
+            )
+
+    threading.Thread(target=report, name="everstep-restore", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _local_rank() -> int:
+    return int(os.environ.get("LOCAL_RANK", "0"))

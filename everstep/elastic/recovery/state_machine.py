@@ -1,0 +1,394 @@
+"""State machine of a worker whose group changes.
+
+Pure: no clock, no socket, no torch. `live_worker` carries out its actions; the tests' simulator runs
+the same object through thousands of schedules.
+
+    detached -> connecting -> comparing -> (restoring | copying -> comparing) -> training -> detached ...
+
+A worker survives any number of generations. Its state is a list of tensors (parameters, statistics,
+momentum), described by its `StepProgress`. The rules:
+
+1. *A step is applied once its sum has arrived*, and not before. Until then only the gradient buffer
+   and the batch statistics have changed, and `RollBack` restores those. A sum contains every member's
+   share, so an applied step is complete, whichever worker dies afterwards.
+2. *The most advanced complete state wins.* Members of one generation differ by one step at most: some
+   received the last sum, some did not. Those that did send their state to the others; if none did, the
+   step is repeated. So a step is never lost while one worker with it lives, and never applied twice.
+3. *A state is as recent as the generation that last agreed on it*; that outranks its step. A worker
+   that was frozen, fenced out and thawed may have more steps, but of a history that the others have
+   left: it receives theirs.
+4. *A state that is being overwritten counts as none* until the last byte has arrived. A worker that
+   dies while it sends leaves torn states, and torn states are never sent to a worker.
+5. *The disk counts as one more worker.* If no worker has a complete state, or if a committed checkpoint is
+   more advanced than all of them, rank 0 loads the newest one, and the others receive its state. So a
+   commit is never undone: the committed states of a run are one history.
+6. *Gradients computed for the step in flight are kept* by the workers with the state that the group
+   continues from: they have agreed on the division of that step, and on nothing else since. The others
+   discard theirs, which may be of another history, or computed again by another worker meanwhile.
+   Only the remaining units are computed again.
+
+Why not "rank 0's state for all", as DistributedDataParallel does: rank 0 may be the worker that
+missed the last sum, and a step that a survivor has applied and reported would be undone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from everstep.elastic.data_order.leftover import Span, merged
+
+
+class Phase(Enum):
+    """Phase of a worker between two generations."""
+
+    DETACHED = auto()  # in no group; ready for the next one
+    CONNECTING = auto()  # building the next generation's group
+    COMPARING = auto()  # exchanging reports about the states
+    RESTORING = auto()  # rank 0 loads a checkpoint
+    COPYING = auto()  # sending or receiving tensors
+    TRAINING = auto()  # taking steps
+
+
+@dataclass(frozen=True, order=True)
+class StepProgress:
+    """Progress of a state; the greater, the more advanced.
+
+    Attributes:
+        agreed_generation: the generation that last agreed on the state; 0 means that there is no state.
+        step: completed steps.
+        run: identity of the run's folder, for a committed checkpoint; not compared.
+    """
+
+    agreed_generation: int = 0
+    step: int = 0
+    run: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class StateReport:
+    """One worker's report about its state.
+
+    Attributes:
+        progress: progress of its state; `agreed_generation` is 0 if there is none, or a torn one.
+        committed: progress of the newest committed checkpoint known to its agent.
+        sums: a checksum of each tensor, in the order of the tensors.
+        kept: units of the next step that this worker has computed.
+    """
+
+    progress: StepProgress
+    committed: StepProgress = field(default_factory=StepProgress)
+    sums: tuple[int, ...] = ()
+    kept: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """The ranks that send tensors, and those that receive them; equal on all workers.
+
+    All workers compute it from the same reports.
+
+    Attributes:
+        progress: progress of the state that all will have.
+        sources: ranks with this state, in order.
+        missing: for each other rank, the indices of the tensors that it must receive.
+        kept: units of the next step that the sources have computed.
+        unequal: ranks with the same progress and different bytes: memory or arithmetic failed somewhere.
+    """
+
+    progress: StepProgress
+    sources: tuple[int, ...]
+    missing: Mapping[int, tuple[int, ...]]
+    kept: tuple[Span, ...] = ()
+    unequal: tuple[int, ...] = ()
+
+    def source_of(self, tensor: int) -> int:
+        """Return the rank that sends a tensor: sources take turns, so that all their links are used."""
+        return self.sources[tensor % len(self.sources)]
+
+
+def plan_copy(reports: Sequence[StateReport]) -> CopyPlan | None:
+    """Return which ranks have the state to continue from, and the parts of it that others lack.
+
+    Args:
+        reports: reports of all workers, by rank.
+
+    Returns:
+        None if only the disk has the state.
+    """
+    best = max(report.progress for report in reports)
+    if best.agreed_generation == 0 or best < max(report.committed for report in reports):
+        return None
+    advanced = [rank for rank, report in enumerate(reports) if report.progress == best]
+    sums = _majority([reports[rank].sums for rank in advanced])
+    sources = [rank for rank in advanced if reports[rank].sums == sums]
+    missing = {
+        rank: tuple(tensor for tensor in range(len(sums)) if _differs(report, sums, tensor))
+        for rank, report in enumerate(reports)
+        if rank not in sources
+    }
+    kept = merged(span for rank in sources for span in reports[rank].kept)
+    unequal = tuple(rank for rank in advanced if rank not in sources)
+    return CopyPlan(best, tuple(sources), missing, kept, unequal)
+
+
+def _majority(sums: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the most frequent checksums; of equally frequent ones those of the lowest rank.
+
+    Equal progress with different bytes is a fault of one worker's memory or processor. The lowest ranks have
+    been in the run for the longest time.
+    """
+    return max(sums, key=sums.count)  # the first of several maxima
+
+
+def _differs(report: StateReport, sums: tuple[int, ...], tensor: int) -> bool:
+    return tensor >= len(report.sums) or report.sums[tensor] != sums[tensor]
+
+
+# --- events -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WarmedUp:
+    """Program, model and data are loaded; there is no state yet."""
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """A generation with this worker was agreed."""
+
+    generation: int
+    rank: int
+    world_size: int
+    committed: StepProgress = field(default_factory=StepProgress)
+
+
+@dataclass(frozen=True)
+class Connected:
+    """The group of the generation is connected."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """All reports have arrived, by rank."""
+
+    reports: tuple[StateReport, ...]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """Rank 0's state is the newest checkpoint's, or the initial one at step 0."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class Copied:
+    """All missing tensors were received, or sent."""
+
+
+@dataclass(frozen=True)
+class Summed:
+    """The sum of a step has arrived. `votes`: how many workers want to regroup after it."""
+
+    votes: int
+
+
+@dataclass(frozen=True)
+class RegroupAgreed:
+    """The workers have agreed to regroup outside a step, for instance in an evaluation."""
+
+
+@dataclass(frozen=True)
+class GroupLost:
+    """The group is broken: a collective failed, or the agent reported a lost peer."""
+
+    reason: str
+
+
+Event = (
+    WarmedUp
+    | Assigned
+    | Connected
+    | Compared
+    | Restored
+    | Copied
+    | Summed
+    | RegroupAgreed
+    | GroupLost
+)
+
+
+# --- actions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Report to the agent that this worker is in no group and ready for the next one."""
+
+
+@dataclass(frozen=True)
+class Connect:
+    """Build the generation's process group."""
+
+    generation: int
+    rank: int
+    world_size: int
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Exchange reports with the whole group; this one still lacks the checksums."""
+
+    report: StateReport
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Load the newest checkpoint, or initialise the state; on rank 0 only."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Send and receive tensors."""
+
+    plan_copy: CopyPlan
+
+
+@dataclass(frozen=True)
+class Train:
+    """Take the next step."""
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Let the optimizer apply the step whose sum has arrived."""
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """Restore the batch statistics that the step in flight has changed; its gradients may be kept."""
+
+
+@dataclass(frozen=True)
+class LeaveGroup:
+    """Leave the group at once, in any phase."""
+
+
+Action = Ready | Connect | Compare | Restore | Copy | Train | Apply | RollBack | LeaveGroup
+
+
+@dataclass
+class Recovery:
+    """One worker's recovery: it receives events and returns actions, in order.
+
+    Attributes:
+        phase: the worker's phase.
+        generation: the one that this worker is in, or was in last.
+        rank: its rank in that generation.
+        world_size: number of workers in that generation.
+        progress: progress of its state.
+        unbroken_since: the generation since which its state was never replaced by another's: a snapshot
+            taken since then belongs to the group's own history and may still be committed.
+        committed: progress of the newest checkpoint when this generation was agreed.
+    """
+
+    phase: Phase = Phase.DETACHED
+    generation: int = 0
+    rank: int = 0
+    world_size: int = 0
+    progress: StepProgress = field(default_factory=StepProgress)
+    unbroken_since: int = 0
+    committed: StepProgress = field(default_factory=StepProgress)
+    _taking: StepProgress | None = None  # progress of the state when the copy is complete
+
+    @property
+    def step(self) -> int:
+        """Completed steps."""
+        return self.progress.step
+
+    def fence(self, taken_in: int) -> int:
+        """Return the generation that may commit a snapshot taken in `taken_in`; 0 if none may.
+
+        This is not the generation that the worker was last assigned to: while that is forming, the worker may
+        turn out to be of a history that the group has left. Thread-safe: the value read first changes last.
+        """
+        agreed = self.progress.agreed_generation
+        return agreed if taken_in >= self.unbroken_since else 0
+
+    def handle(self, event: Event) -> list[Action]:
+        """Process an event; one that does not fit the phase is late, and changes nothing."""
+        match event, self.phase:
+            case GroupLost(), Phase.DETACHED:
+                return []
+            case GroupLost(), _:
+                return self._roll_back()
+            case WarmedUp(), Phase.DETACHED:
+                return [Ready()]
+            case Assigned(), Phase.DETACHED if event.generation > self.generation:
+                return self._connect(event)
+            case Connected(), Phase.CONNECTING:
+                return self._compare()
+            case Compared(reports), Phase.COMPARING:
+                return self._choose_state(reports)
+            case _:
+                return self._handle_in_group(event)
+
+    def _handle_in_group(self, event: Event) -> list[Action]:
+        match event, self.phase:
+            case Restored(step), Phase.RESTORING:
+                self.progress = StepProgress(self.generation, step)
+                self.unbroken_since = self.generation
+                return self._compare()
+            case Copied(), Phase.COPYING:
+                return self._copied()
+            case Summed(votes), Phase.TRAINING:
+                return self._apply(votes)
+            case RegroupAgreed(), Phase.TRAINING:
+                return self._leave_group()
+            case _:
+                return []
+
+    def _connect(self, assigned: Assigned) -> list[Action]:
+        self.phase, self.generation = Phase.CONNECTING, assigned.generation
+        self.rank, self.world_size = assigned.rank, assigned.world_size
+        self.committed = assigned.committed
+        return [Connect(assigned.generation, assigned.rank, assigned.world_size)]
+
+    def _compare(self) -> list[Action]:
+        self.phase = Phase.COMPARING
+        return [Compare(StateReport(self.progress, self.committed))]
+
+    def _choose_state(self, reports: tuple[StateReport, ...]) -> list[Action]:
+        chosen = plan_copy(reports)
+        if chosen is None:
+            if self.rank == 0:
+                self.phase = Phase.RESTORING
+                return [Restore()]
+            return self._compare()  # matches rank 0's second report
+        missing = chosen.missing.get(self.rank, ())
+        self.phase, self._taking = Phase.COPYING, chosen.progress
+        if self.rank in chosen.missing:
+            self.unbroken_since = self.generation
+        if missing:
+            self.progress = StepProgress()  # torn from here on
+        return [Copy(chosen)]
+
+    def _copied(self) -> list[Action]:
+        """Note that all workers have one state now, agreed by this generation."""
+        taken = self._taking or self.progress
+        self.phase, self._taking = Phase.TRAINING, None
+        self.progress = StepProgress(self.generation, taken.step)
+        return [Train()]
+
+    def _apply(self, votes: int) -> list[Action]:
+        self.progress = StepProgress(self.generation, self.progress.step + 1)
+        return [Apply(), *(self._leave_group() if votes else [Train()])]
+
+    def _leave_group(self) -> list[Action]:
+        self.phase = Phase.DETACHED
+        return [LeaveGroup(), Ready()]
+
+    def _roll_back(self) -> list[Action]:
+        training = self.phase is Phase.TRAINING
+        self._taking = None
+        return [*([RollBack()] if training else []), *self._leave_group()]

@@ -1,0 +1,154 @@
+"""A training loop's interface to its group, and the process's connection to the node's agent."""
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from everstep.catalog.names import AGENT_VARIABLE
+from everstep.elastic.accounting.journal import flush_all
+from everstep.elastic.transport import channel
+
+if TYPE_CHECKING:
+    from everstep.elastic.recovery.live_worker import TrainingState
+    from everstep.elastic.transport.group import RankAssignment
+
+RESTART = 75
+"""Exit code of a worker that requests a restart in the next generation (EX_TEMPFAIL)."""
+
+FAILED = 76
+"""Exit code of a worker whose failure a restart would repeat; the agent has the reason."""
+
+
+LAST_LINES_SECONDS = 0.5
+"""Time for the last lines of the journal before a process ends itself; its disk may hang."""
+
+
+class Group(Protocol):
+    """A training loop's interface to its group."""
+
+    @property
+    def generation(self) -> int:
+        """The generation that this worker is in."""
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this worker's own node leaves."""
+
+    @property
+    def regroup_wanted(self) -> bool:
+        """Whether a node joins or leaves, so that the loop should stop after a step that all agree on."""
+
+    @property
+    def regroup_reason(self) -> str:
+        """Which node joins or leaves, or was lost."""
+
+    def join(self, state: "TrainingState") -> "RankAssignment":
+        """Wait for a generation and join it with the state that all its members have."""
+
+    def lost(self, reason: str) -> None:
+        """Roll back and leave the group after a failed collective."""
+
+    def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
+        """Apply a step whose sum has arrived; return whether the workers regroup now.
+
+        Args:
+            votes: number of workers that want to regroup, from the same sum.
+            apply: function that runs the optimizer.
+        """
+
+    def agreed(self) -> None:
+        """Note that the workers have agreed to regroup outside a step, for instance in an evaluation."""
+
+    def check(self, min_age_seconds: float = 0.0) -> None:
+        """Raise PeerLostError if the group was aborted at least `min_age_seconds` ago."""
+
+    def commit(self, taken_in: int, step: int, run: str = "") -> bool:
+        """Commit a step's snapshot, taken in generation `taken_in`; return False if it is fenced out."""
+
+    def finished(self, summary: str) -> None:
+        """Announce to all agents that the run is complete."""
+
+    def failed(self, reason: str) -> None:
+        """Announce to all agents that the run has failed for good."""
+
+    def incompatible(self, reason: str) -> None:
+        """Report to the agent that this node cannot train with the others; their run continues."""
+
+
+class SingleProcessGroup:
+    """The group of a process that no agent started: no peers, and every commit is allowed."""
+
+    generation = 0
+    leaving = False
+    regroup_wanted = False
+    regroup_reason = ""
+    _state: "TrainingState | None" = None
+
+    def join(self, state: "TrainingState") -> "RankAssignment":
+        """Restore the state at the first call."""
+        # The agent's processes import this module, too, and need no torch.
+        from everstep.elastic.recovery.state_machine import StepProgress
+        from everstep.elastic.transport.group import RankAssignment
+
+        if self._state is None:
+            state.adopt(state.restore(StepProgress()), (), keeps=True)
+        self._state = state
+        return RankAssignment.single()
+
+    def lost(self, reason: str) -> None:
+        """Roll back: the step is computed again."""
+        del reason
+        if self._state is not None:
+            self._state.roll_back()
+
+    def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
+        """Apply the step."""
+        del votes
+        apply()
+        return False
+
+    def agreed(self) -> None:
+        """Do nothing: there are no other workers."""
+
+    def check(self, min_age_seconds: float = 0.0) -> None:
+        """Do nothing: there is no peer to lose."""
+        del min_age_seconds
+
+    def commit(self, taken_in: int, step: int, run: str = "") -> bool:
+        """Return True: no other process writes."""
+        del taken_in, step, run
+        return True
+
+    def finished(self, summary: str) -> None:
+        """Do nothing: there are no agents."""
+
+    def failed(self, reason: str) -> None:
+        """Do nothing: there are no agents."""
+
+    def incompatible(self, reason: str) -> None:
+        """Do nothing: there are no agents."""
+
+
+def end_process(reason: str, code: int = RESTART) -> NoReturn:
+    """End this process at once, even inside a collective that waits for a dead peer."""
+    again = ", to start again" if code == RESTART else ""
+    with contextlib.suppress(OSError):  # not the logging module: the main thread may hold its lock
+        os.write(2, f"worker {os.getpid()} ends{again}: {reason}\n".encode())
+    flush_all(LAST_LINES_SECONDS)
+    os._exit(code)
+
+
+def connect_to_agent() -> channel.MessageStream | None:
+    """Connect to the agent that started this process; return None if no agent did.
+
+    If the agent has died meanwhile, end this process: on its own it would be a second writer, or wait
+    for peers that never connect.
+    """
+    path = os.environ.get(AGENT_VARIABLE)
+    if not path:
+        return None
+    try:
+        return channel.connect(path)
+    except OSError as error:
+        end_process(f"the node's agent is gone ({error})")

@@ -1,0 +1,177 @@
+"""One step of a run, as the training loop uses it: micro-batches, their weights, and `step`."""
+
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from everstep.elastic.accounting.time_account import Activity
+from everstep.elastic.data_order.sampler import Ids
+from everstep.elastic.training.microbatches import Microbatch
+from everstep.elastic.training.session import Session
+from everstep.elastic.training.worker import announced
+from everstep.elastic.transport.group import PeerLostError
+from everstep.errors import EverstepError
+
+
+class Batch:
+    """This worker's share of one step's global batch.
+
+    Use it as a context manager to let the library end a forward or backward pass whose group is gone,
+    and halve the micro-batches after an out-of-memory error: the next batch is then the same step.
+
+    Attributes:
+        number: number of the step, from 1.
+        epoch: epoch of the step, from 0.
+        size: samples of the global batch.
+        rehearsal: whether it is computed before this worker joins the others, and then discarded.
+        loss: mean loss over the global batch after `step`; NaN if no loss was passed to `backward`.
+    """
+
+    def __init__(
+        self, session: Session, ids: Ids, planned: Sequence[Microbatch], *, rehearsal: bool = False
+    ) -> None:
+        self._session, self._planned = session, planned
+        done = session.state.step
+        self.number, self.epoch = done + 1, session.order.epoch_of(done)
+        self.size, self.rehearsal = len(ids), rehearsal
+        self.loss = float("nan")
+        self._current: Microbatch | None = None
+        self._loss: torch.Tensor | None = None  # this worker's share of the current micro-batch's
+        self._computed = self._stepped = self._over = False
+
+    @property
+    def indices(self) -> torch.Tensor:
+        """The data set's indices of the current micro-batch, or else of this worker's whole share; int64."""
+        planned = [self._current] if self._current else self._planned
+        return torch.cat(
+            [torch.empty(0, dtype=torch.int64), *(torch.from_numpy(m.ids) for m in planned)]
+        )
+
+    def microbatches(self) -> Iterator[Any]:
+        """Yield this worker's micro-batches: collated samples on the model's device, or indices.
+
+        Ends early if the group is gone.
+        """
+        if self._computed or self._current:
+            raise self._misuse("microbatches() was called twice")
+        for microbatch in self._planned:
+            if not self.rehearsal and not self._session.group_lives():
+                self._over = True
+                return
+            yield self._begin(microbatch)
+            self._end(microbatch)
+        self._computed = True
+
+    def _begin(self, microbatch: Microbatch) -> Any:  # noqa: ANN401 - of the user's data set
+        self._current, self._loss = microbatch, None
+        accounting = self._session.worker.accounting
+        accounting.begin(Activity.DATA)
+        self._session.begin_microbatch(microbatch, rehearsal=self.rehearsal)
+        with announced(self._session.worker.group):
+            samples = self._session.load(microbatch.ids, self.epoch)
+        accounting.begin(Activity.COMPUTE)
+        return samples
+
+    def _end(self, microbatch: Microbatch) -> None:
+        loss = float(self._loss) if self._loss is not None else 0.0
+        if not self.rehearsal and not self._session.end_microbatch(microbatch, loss):
+            raise self._misuse(
+                "no gradient arrived: backward() was not called, or nothing needs one"
+            )
+        self._current = None
+
+    def weight(self, samples: object = None) -> float:
+        """Return the samples' share of the global batch, which is the weight of their mean loss.
+
+        Args:
+            samples: samples computed at a time; None for the current micro-batch.
+        """
+        count = _count(samples)
+        if count is None:
+            if self._current is None:
+                raise self._misuse("weight() needs samples outside microbatches()")
+            count = len(self._current.ids)
+        return count / self.size
+
+    def backward(self, loss: torch.Tensor, samples: object = None) -> None:
+        """Run the backward pass of a mean loss with its weight, and add it to the step's loss.
+
+        Args:
+            loss: mean over the current micro-batch, or over `samples`.
+            samples: samples of the loss, if they are only a part of the micro-batch.
+        """
+        share = loss * self.weight(samples)
+        self._loss = share.detach() + (self._loss if self._loss is not None else 0.0)
+        self._session.note_reported()
+        scaler = self._session.scaler
+        (scaler.scale(share) if scaler else share).backward()  # type: ignore[no-untyped-call]
+
+    def step(self) -> bool:
+        """Sum the gradients of all workers, and apply the step on all of them or on none.
+
+        Returns:
+            True if it was applied. False if the group broke or the gradients did not fit: the next batch
+            is the same step; also after a rehearsal.
+        """
+        if self._stepped:
+            raise self._misuse("step() was called twice")
+        self._stepped = True
+        if self._over:
+            return False
+        if not self._computed:
+            raise self._misuse("step() was called before all of microbatches() was consumed")
+        if self.rehearsal:
+            self._session.end_rehearsal()
+            return False
+        loss = self._session.sum_and_apply()
+        if loss is None:
+            return False
+        self.loss = loss
+        return True
+
+    def close(self) -> None:
+        """Raise an error if the loop continued without `step`."""
+        if not self._stepped and not self._over:
+            raise self._misuse("the loop continued without step()")
+
+    def __enter__(self) -> Self:
+        """Allow the library to interrupt the computation in the block."""
+        self._session.interruptible = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """Compute the same step again after a lost group or an out-of-memory error."""
+        self._session.interruptible = False
+        if isinstance(error, PeerLostError):
+            self._over = True
+            self._session.lose_group(str(error))
+            return True
+        if isinstance(error, torch.OutOfMemoryError) and self._current:
+            self._over = True
+            traceback.clear_frames(trace)  # they hold the memory that the next attempt needs
+            self._session.lower_microbatch(len(self._current.ids))
+            return True
+        return False
+
+    def _misuse(self, what: str) -> EverstepError:
+        return self._session.failed(
+            f"step {self.number}: {what}",
+            "Consume batch.microbatches(), run a backward pass for each, then call batch.step() once.",
+        )
+
+
+def _count(samples: object) -> int | None:
+    """Return the number of samples in a collated batch; None if there is none."""
+    if samples is None or isinstance(samples, int):
+        return samples
+    if isinstance(samples, Mapping):
+        return _count(next(iter(samples.values()), None))
+    return len(samples)  # type: ignore[arg-type] # anything with a length

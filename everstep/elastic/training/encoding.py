@@ -1,0 +1,70 @@
+"""Encoding of the states of schedulers, gradient scalers, averages and optimizers as tensors and JSON.
+
+A state may contain numbers, texts, containers of these, and tensors. No pickle: a checkpoint is on a
+shared volume, and users with write access to it must not be able to run code in the training.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from everstep.errors import EverstepError
+
+Tensors = dict[str, torch.Tensor]
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def encode(value: object, path: str, tensors: Tensors) -> Any:  # noqa: ANN401 - JSON
+    """Return a value as JSON; put its tensors into `tensors`, by their path.
+
+    Raises:
+        EverstepError: the value contains an object of a type that cannot be saved.
+    """
+    if isinstance(value, torch.Tensor):
+        tensors[path] = value.detach()
+        return {"tensor": path}
+    if isinstance(value, bool | str | int | float | None):
+        return value
+    if isinstance(value, list):
+        return [encode(item, f"{path}.{number}", tensors) for number, item in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"tuple": encode(list(value), path, tensors)}
+    if isinstance(value, Mapping):
+        return _encode_mapping(value, path, tensors)
+    if isinstance(value, np.generic):
+        return encode(value.item(), path, tensors)
+    raise EverstepError(
+        f"{path} is a {type(value).__name__}, which cannot be part of a checkpoint",
+        "A state_dict may contain numbers, texts, tensors, and lists, tuples and dicts of these.",
+    )
+
+
+def _encode_mapping(value: Mapping[Any, Any], path: str, tensors: Tensors) -> dict[str, Any]:
+    kind = "counter" if isinstance(value, Counter) else "dict"
+    pairs = []
+    for key, item in value.items():
+        if not isinstance(key, _PLAIN):
+            raise EverstepError(
+                f"{path} has a key of type {type(key).__name__}, which cannot be part of a checkpoint",
+                "Use texts or numbers as keys of a state_dict.",
+            )
+        pairs.append([key, encode(item, f"{path}.{key}", tensors)])
+    return {kind: pairs}
+
+
+def decode(encoded: Any, tensors: Mapping[str, torch.Tensor]) -> Any:  # noqa: ANN401 - of any type
+    """Return the value that `encode` encoded, with these tensors."""
+    if isinstance(encoded, list):
+        return [decode(item, tensors) for item in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    ((kind, content),) = encoded.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "tuple":
+        return tuple(decode(content, tensors))
+    pairs = {key: decode(item, tensors) for key, item in content}
+    return Counter(pairs) if kind == "counter" else pairs

@@ -1,0 +1,136 @@
+"""Evaluation by all workers of a group: exact sums over a data set, whatever the number of workers."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from everstep.elastic.accounting.time_account import Activity
+from everstep.elastic.data_order.sampler import Ids, share
+from everstep.elastic.training.session import Session
+from everstep.elastic.transport.reducer import sum_scalars
+from everstep.errors import EverstepError
+
+CHUNK = 1500  # samples between two votes on whether to regroup
+PIECE = 256  # samples computed at a time, at most
+
+
+class RegroupError(Exception):
+    """The workers have agreed to regroup in an evaluation; it is repeated in the next group."""
+
+    def __init__(self, leavers: int) -> None:
+        super().__init__(leavers)
+        self.leavers = leavers
+
+
+class EpochEnd:
+    """Operations with the other workers, for the callbacks at the end of an epoch."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.running = False
+
+    def run(self, callbacks: list[Callable[[int], object]], epoch: int) -> bool:
+        """Call all callbacks with the number of completed epochs; return False if the workers regroup.
+
+        Raises:
+            PeerLostError: the group broke.
+        """
+        self._session.worker.accounting.begin(Activity.EVALUATION)
+        self.running = self._session.interruptible = True
+        try:
+            for callback in callbacks:
+                callback(epoch)
+        except RegroupError as agreed:
+            self._session.regroup(agreed.leavers)
+            return False
+        finally:
+            self.running = self._session.interruptible = False
+        return True
+
+    def sum(self, *values: float) -> list[float]:
+        """Return the sums of these numbers over all workers."""
+        self._check()
+        worker = self._session.worker
+        worker.group.check()
+        votes = [float(worker.group.regroup_wanted), float(worker.group.leaving)]
+        *sums, regroup, leavers = sum_scalars(
+            [*values, *votes], worker.device, worker.assignment.sum
+        )
+        if regroup:
+            raise RegroupError(round(leavers))
+        return sums
+
+    def share(self, ids: Ids) -> Ids:
+        """Return this worker's share of these samples."""
+        self._check()
+        assignment = self._session.worker.assignment
+        return ids[share(len(ids), assignment.rank, assignment.world_size)]
+
+    @torch.no_grad()
+    def evaluate(
+        self,
+        size: int,
+        load: Callable[[Ids], Any],
+        score: Callable[..., Mapping[str, Any]],
+        expect: Callable[[Ids, Ids], None] | None = None,
+    ) -> dict[str, float]:
+        """Return the means of the scores over `size` samples."""
+        self._check()
+        model, bound = self._session.state.model, self._session.limit.samples or PIECE
+        was_training = model.training
+        model.eval()
+        totals: dict[str, float] = {}
+        try:
+            for first in range(0, size, CHUNK):
+                mine, following = (
+                    self.share(np.arange(at, max(at, min(at + CHUNK, size))))
+                    for at in (first, first + CHUNK)
+                )
+                if expect:
+                    expect(mine, following)
+                counted = self._count(mine, min(bound, PIECE), load, score)
+                if not len(mine):  # only the names: all workers sum the same numbers
+                    counted = dict.fromkeys(self._count(np.arange(1), 1, load, score), 0.0)
+                names = sorted(counted)
+                sums = self.sum(*(counted[name] for name in names))
+                totals = {n: totals.get(n, 0.0) + s for n, s in zip(names, sums, strict=True)}
+        finally:
+            model.train(was_training)
+        return {name: total / size for name, total in totals.items()}
+
+    def _count(
+        self,
+        ids: Ids,
+        bound: int,
+        load: Callable[[Ids], Any],
+        score: Callable[..., Mapping[str, Any]],
+    ) -> dict[str, float]:
+        """Return the sums of the scores over these samples."""
+        found: dict[str, float] = {}
+        for first in range(0, len(ids), bound):
+            self._session.worker.group.check()
+            piece = ids[first : first + bound]
+            samples = load(piece)
+            arguments = samples if isinstance(samples, tuple | list) else (samples,)
+            for name, value in score(*arguments).items():
+                found[name] = found.get(name, 0.0) + _total(name, value, len(piece))
+        return found
+
+    def _check(self) -> None:
+        if not self.running:
+            raise EverstepError(
+                "the workers evaluate together only in a callback of Run.each_epoch",
+                "Decorate the evaluation with @run.each_epoch: it is then repeated if the group changes.",
+            )
+
+
+def _total(name: str, value: Any, samples: int) -> float:  # noqa: ANN401 - of the user
+    """Return the sum of a score over a piece: of one value for each sample."""
+    if isinstance(value, torch.Tensor) and value.shape[:1] == (samples,):
+        return float(value.double().sum())
+    raise EverstepError(
+        f"the score {name!r} is not a tensor with one value for each of the {samples} samples",
+        "Return one value for each sample; the means are taken over the whole data set.",
+    )

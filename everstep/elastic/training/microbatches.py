@@ -1,0 +1,124 @@
+"""The division of a worker's share of a step into micro-batches, and the bound on their size.
+
+The global batch is constant, so the share of a worker grows when machines leave. Its memory does not:
+it computes the share in micro-batches of at most a given number of samples. The bound is given, or
+found: each out-of-memory error halves it. A found bound is remembered for each device type in the
+run's folder, so that the next process on such a device begins with it.
+"""
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from everstep.elastic.data_order.leftover import Span, merged
+from everstep.elastic.data_order.sampler import Ids
+from everstep.errors import EverstepError
+
+log = logging.getLogger(__name__)
+
+LIMITS_FILE = "microbatch.json"
+
+
+@dataclass(frozen=True)
+class Microbatch:
+    """Samples that are computed at a time.
+
+    Attributes:
+        spans: units of the step, in order.
+        ids: samples of these units.
+        last: whether it is the last one of this worker's share.
+    """
+
+    spans: tuple[Span, ...]
+    ids: Ids
+    last: bool
+
+
+def split_spans(spans: Iterable[Span], bound: int | None) -> list[tuple[Span, ...]]:
+    """Split units into as few groups of at most `bound` units as possible; sizes differ by one at most."""
+    spans = merged(spans)
+    units = sum(last - first for first, last in spans)
+    if not units:
+        return []
+    count = -(-units // bound) if bound else 1
+    edges = [units * number // count for number in range(count + 1)]
+    return [_cut(spans, first, last) for first, last in itertools.pairwise(edges)]
+
+
+def _cut(spans: Iterable[Span], begin: int, end: int) -> tuple[Span, ...]:
+    """Return the units from number `begin` to number `end`, counted through all spans."""
+    found, before = list[Span](), 0
+    for first, last in spans:
+        shift = first - before
+        found.append((max(first, begin + shift), min(last, end + shift)))
+        before += last - first
+    return merged(span for span in found if span[0] < span[1])
+
+
+class MicrobatchLimit:
+    """The largest micro-batch that fits a device's memory, as far as it is known.
+
+    Args:
+        bound: bound given by the user, in samples; None to find it.
+        folder: folder of the run, where found bounds are kept; None to keep none.
+        device: device on which the model computes.
+    """
+
+    def __init__(self, bound: int | None, folder: Path | None, device: torch.device) -> None:
+        self._file = folder / LIMITS_FILE if folder else None
+        self._device_name = device_name(device)
+        self.samples = min(
+            (n for n in (bound, self._read().get(self._device_name)) if n), default=None
+        )
+
+    def lower(self, failed: int) -> int:
+        """Halve the bound after micro-batches of `failed` samples did not fit; return it.
+
+        Raises:
+            EverstepError: a single sample does not fit.
+        """
+        if failed <= 1:
+            raise EverstepError(
+                f"one sample does not fit into the memory of this device, {self._device_name}",
+                "Use a smaller model or smaller samples, or a device with more memory.",
+            )
+        self.samples = min(failed // 2, self.samples or failed)
+        log.warning(
+            "%d samples do not fit into the memory of %s: computing at most %d at a time",
+            *(failed, self._device_name, self.samples),
+        )
+        self._remember(self.samples)
+        return self.samples
+
+    def _read(self) -> dict[str, int]:
+        try:
+            read = json.loads(self._file.read_text()) if self._file else {}
+        except (OSError, ValueError):
+            return {}
+        known = read.items() if isinstance(read, dict) else ()
+        return {name: bound for name, bound in known if isinstance(bound, int) and bound > 0}
+
+    def _remember(self, bound: int) -> None:
+        if self._file is None:
+            return
+        known = self._read()
+        known[self._device_name] = min(bound, known.get(self._device_name, bound))
+        with contextlib.suppress(OSError):  # the next process finds the bound again
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self._file.with_name(
+                f".{self._file.name}-{os.uname().nodename}-{os.getpid()}"
+            )
+            temporary.write_text(json.dumps(known, indent=1))
+            temporary.replace(self._file)
+
+
+def device_name(device: torch.device) -> str:
+    """Return the type of a device, such as `NVIDIA A100-SXM4-80GB`, or `cpu`."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

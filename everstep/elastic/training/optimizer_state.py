@@ -1,0 +1,171 @@
+"""The state of any optimizer as tensors with names, before and after its first step.
+
+Most optimizers create their state in the first step. A worker that joins later must have the same
+tensors, in the same order, to receive them. So their structure is found by a trial step with zero
+gradients, which is undone. Until the first real step the optimizer stays as the user made it, and the
+tensors of the state are zeros that the optimizer does not contain (`materialised` is False).
+"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from everstep.elastic.training.encoding import Tensors, decode, encode
+from everstep.errors import EverstepError
+
+MOMENTUM = "momentum_buffer"  # its names in checkpoints begin with `momentum`, since format 1
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """One tensor of an optimizer's state.
+
+    Attributes:
+        name: its name in checkpoints.
+        parameter: parameter that it belongs to.
+        key: its key in the parameter's state.
+        shape: empty tensor of the same type, shape and layout, without memory.
+        device: device on which the optimizer keeps it.
+    """
+
+    name: str
+    parameter: nn.Parameter
+    key: str
+    shape: torch.Tensor
+    device: torch.device
+
+
+class OptimizerState:
+    """An optimizer's tensors by name, and its numbers as JSON.
+
+    Args:
+        optimizer: optimizer of these parameters.
+        names: name of each parameter of the model.
+
+    Raises:
+        EverstepError: the optimizer has parameters that are not the model's, or none, or its step needs
+            a closure.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, names: Mapping[nn.Parameter, str]) -> None:
+        self.optimizer = optimizer
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        _check_parameters(self._parameters, names)
+        state = dict(optimizer.state) or _trial(optimizer, self._parameters)
+        self._slots = [
+            _Slot(_tensor_name(names[p], key), p, key, torch.empty_like(t, device="meta"), t.device)
+            for p in self._parameters
+            for key, t in state.get(p, {}).items()
+            if isinstance(t, torch.Tensor)
+        ]
+        self._placeholders: Tensors = {}
+        self.count_of_numbers = sum(
+            not torch.is_tensor(v) for d in state.values() for v in d.values()
+        )
+
+    @property
+    def materialised(self) -> bool:
+        """Whether the optimizer has its state, by a step or from the user."""
+        return bool(self.optimizer.state) or not self._slots
+
+    def tensors(self) -> Tensors:
+        """Return the state's tensors by name: the optimizer's, or zeros until it has them."""
+        return {slot.name: self._tensor(slot) for slot in self._slots}
+
+    def numbers(self, tensors: Tensors) -> Any:  # noqa: ANN401 - JSON
+        """Return everything else as JSON: hyper-parameters, and numbers of the state.
+
+        Args:
+            tensors: receives hyper-parameters that are tensors.
+        """
+        groups = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in self.optimizer.param_groups
+        ]
+        state = [
+            {k: v for k, v in self.optimizer.state.get(p, {}).items() if not torch.is_tensor(v)}
+            for p in self._parameters
+        ]
+        whole = {"materialised": self.materialised, "groups": groups, "state": state}
+        return encode(whole, "hyperparameters", tensors)
+
+    def load(self, numbers: Any, tensors: Mapping[str, torch.Tensor]) -> None:  # noqa: ANN401 - JSON
+        """Make the optimizer use the tensors that `tensors()` returned, with these numbers.
+
+        Args:
+            numbers: result of `numbers()`; None in a checkpoint of a version that did not save them.
+            tensors: those that `numbers()` separated.
+        """
+        whole: dict[str, Any] = {"materialised": True}
+        if numbers is not None:
+            whole = decode(numbers, tensors)
+        if whole["materialised"]:
+            for slot in self._slots:
+                self.optimizer.state[slot.parameter][slot.key] = self._tensor(slot)
+            self._placeholders.clear()
+        else:
+            self.optimizer.state.clear()
+        for parameter, values in zip(self._parameters, whole.get("state", ()), strict=False):
+            if values:
+                self.optimizer.state[parameter].update(values)
+        for group, values in zip(
+            self.optimizer.param_groups, whole.get("groups", ()), strict=False
+        ):
+            group.update(values)
+
+    def release(self) -> None:
+        """Free the zeros that stand for a state: the first step allocates the state itself."""
+        self._placeholders.clear()
+
+    def _tensor(self, slot: _Slot) -> torch.Tensor:
+        state = self.optimizer.state.get(slot.parameter, {})
+        if slot.key in state:
+            found: torch.Tensor = state[slot.key]
+            return found
+        if slot.name not in self._placeholders:
+            self._placeholders[slot.name] = torch.zeros_like(slot.shape, device=slot.device)
+        return self._placeholders[slot.name]
+
+
+def _tensor_name(parameter: str, key: str) -> str:
+    return f"momentum.{parameter}" if key == MOMENTUM else f"optimizer.{parameter}.{key}"
+
+
+@torch.no_grad()
+def _trial(
+    optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]
+) -> dict[nn.Parameter, dict[str, Any]]:
+    """Return the state after a step with zero gradients, and undo that step."""
+    before = [(p, p.detach().clone(), p.grad) for p in parameters]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            optimizer.step()
+        return {p: dict(optimizer.state[p]) for p in parameters if p in optimizer.state}
+    except TypeError as error:
+        raise EverstepError(
+            f"{type(optimizer).__name__} cannot take a step without a closure: {error}",
+            "Use an optimizer whose step needs gradients only, such as SGD, AdamW or Adafactor.",
+        ) from error
+    finally:
+        optimizer.state.clear()
+        for parameter, value, gradient in before:
+            parameter.copy_(value)
+            parameter.grad = gradient
+
+
+def _check_parameters(parameters: list[nn.Parameter], names: Mapping[nn.Parameter, str]) -> None:
+    foreign = [number for number, parameter in enumerate(parameters) if parameter not in names]
+    if not parameters or foreign:
+        raise EverstepError(
+            f"{len(foreign)} of the optimizer's {len(parameters)} parameters are not the model's"
+            if foreign
+            else "the optimizer has no parameters",
+            "Create the optimizer from model.parameters(), after the model is on its device.",
+        )

@@ -1,0 +1,145 @@
+"""The options of a run, and the callbacks of programs that need more than the loop."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from everstep.elastic.data_order.sampler import Ids
+from everstep.errors import EverstepError
+
+if TYPE_CHECKING:
+    from everstep.elastic.training.run import Run
+
+CHOICES = {
+    "mode": ("live", "exact"),
+    "nonfinite_loss": ("stop", "skip"),
+    "compress": ("none", "bf16"),
+    "overlap": ("auto", "on", "off"),
+}
+MINIMUM = {
+    "global_batch": 1,
+    "epochs": 1,
+    "max_steps": 0,
+    "shard_size": 1,
+    "max_microbatch": 1,
+    "checkpoint_seconds": 0,
+    "checkpoint_steps": 1,
+    "keep_checkpoints": 1,
+    "seed": 0,
+    "accept_older_checkpoint": 0,
+    "max_grad_norm": 0,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of a run; equal on all workers.
+
+    Attributes:
+        global_batch: samples in one step, over all workers.
+        epochs: passes over the data set.
+        seed: seed of the sample order and of random layers.
+        max_steps: steps after which the run ends; 0: only at the end of its epochs.
+        mode: `live`, or `exact` for results that do not depend on the group's history.
+        shard_size: samples that `exact` computes at a time; its results depend on it.
+        max_microbatch: samples computed at a time, at most; None: all, halved after out-of-memory errors.
+        max_grad_norm: norm to which gradients are clipped, or None.
+        nonfinite_loss: reaction to a non-finite loss or gradient: `stop` the run, or `skip` the update.
+        compress: `bf16` sends gradients in half the bytes; for `live`.
+        overlap: whether gradients are summed during the backward pass; `auto`: if workers share no processors.
+        checkpoint_seconds: maximum seconds between checkpoints.
+        checkpoint_steps: maximum steps between checkpoints.
+        keep_checkpoints: number of checkpoints to keep.
+        accept_data: contents of changed data with which the run may continue, from the refusal's text.
+        accept_older_checkpoint: committed step whose loss is accepted, from the refusal's text; 0: none.
+    """
+
+    global_batch: int
+    epochs: int
+    seed: int = 0
+    max_steps: int = 0
+    mode: str = "live"
+    shard_size: int = 32
+    max_microbatch: int | None = None
+    max_grad_norm: float | None = None
+    nonfinite_loss: str = "stop"
+    compress: str = "none"
+    overlap: str = "auto"
+    checkpoint_seconds: float = 60.0
+    checkpoint_steps: int = 1_000_000_000
+    keep_checkpoints: int = 3
+    accept_data: str = ""
+    accept_older_checkpoint: int = 0
+
+    def __post_init__(self) -> None:
+        if faults := [*self._violations(), *self._contradictions()]:
+            raise EverstepError("; ".join(faults), "Change these arguments of Run.")
+
+    @property
+    def exact(self) -> bool:
+        """Whether the mode is `exact`."""
+        return self.mode == "exact"
+
+    @property
+    def microbatch_of_exact(self) -> int:
+        """Samples in one shard of mode `exact`, which is computed at a time."""
+        return min(self.shard_size, self.max_microbatch or self.shard_size)
+
+    def _violations(self) -> list[str]:
+        found = []
+        for name, minimum in MINIMUM.items():
+            value = getattr(self, name)
+            if value is not None and value < minimum:
+                found.append(f"{name} must be {minimum} or more, got {value}")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                found.append(
+                    f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}"
+                )
+        return found
+
+    def _contradictions(self) -> list[str]:
+        found = []
+        if self.exact and self.compress != "none":
+            found.append(
+                "compress cannot be combined with mode 'exact', whose sums must lose nothing"
+            )
+        if self.exact and self.overlap == "on":
+            found.append("overlap 'on' is for mode 'live', not for 'exact'")
+        return found
+
+
+def options_from(arguments: Mapping[str, Any]) -> RunOptions:
+    """Return the options from keyword arguments.
+
+    Raises:
+        EverstepError: a name is unknown, one is missing, or a value is out of bounds.
+    """
+    known = [field.name for field in fields(RunOptions)]
+    for name in arguments:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"The options are {', '.join(known)}."
+            raise EverstepError(f"Run has no option {name!r}", hint)
+    if missing := [name for name in ("global_batch", "epochs") if name not in arguments]:
+        raise EverstepError(f"Run needs {' and '.join(missing)}", "Pass them as keyword arguments.")
+    return RunOptions(**arguments)
+
+
+@dataclass(frozen=True)
+class RunHooks:
+    """Callbacks for programs that keep more than checkpoints in the run's folder.
+
+    Attributes:
+        open: called on rank 0 before it looks for a checkpoint. Returns the metrics of a run that is
+            complete already, otherwise None.
+        completed: called on rank 0 after the last checkpoint is committed, before all workers end.
+        load: function that returns the samples with these ids in an epoch, as `microbatches` yields them.
+        expect: called before each step with (epoch, ids) of this worker's share, and of the next step's.
+    """
+
+    open: Callable[[], Mapping[str, float] | None] = lambda: None
+    completed: Callable[["Run"], None] = lambda _: None
+    load: Callable[[Ids, int], Any] | None = None
+    expect: Callable[[list[tuple[int, Ids]]], None] | None = None

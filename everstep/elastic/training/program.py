@@ -1,0 +1,40 @@
+"""The version of a training program: workers of two versions would not take the same steps.
+
+The version is computed from the sources and is not a number that must be raised by hand: two images
+that were built from the same sources may train together.
+"""
+
+import functools
+import hashlib
+import sys
+from pathlib import Path
+
+import torch
+
+LIBRARY = Path(__file__).parents[1]
+
+
+@functools.cache
+def version(*folders: Path) -> str:
+    """Return a digest of the sources of these folders, of the elastic library, and torch's version."""
+    return f"{digest(*folders, LIBRARY)} torch {torch.__version__}"
+
+
+def script_version() -> str:
+    """Return the version of the script that Python runs, with the elastic library and torch."""
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    try:
+        own = hashlib.sha256(Path(script).read_bytes()).hexdigest()[:16] if script else ""
+    except OSError:
+        own = ""
+    return f"{own} {version()}"
+
+
+def digest(*folders: Path) -> str:
+    """Return a digest of every Python file in these folders, with its name; their location does not matter."""
+    whole = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            whole.update(f"{folder.name}/{path.relative_to(folder)}\n".encode())
+            whole.update(path.read_bytes())
+    return whole.hexdigest()[:16]

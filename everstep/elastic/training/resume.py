@@ -1,0 +1,101 @@
+"""The checkpoint that a run continues from, also after its data have changed.
+
+A run whose data changed is another run unless a user accepts the change. The option that accepts it
+names exactly these data: if it stays in a manifest, it accepts no later change.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from everstep.elastic.checkpoint.files import Checkpoint
+from everstep.elastic.checkpoint.restore import (
+    NO_COMMIT,
+    CommitRecord,
+    LostCheckpointError,
+    OtherRunError,
+    SkippedCheckpoint,
+    restore_point,
+)
+from everstep.errors import EverstepError
+
+DATA = "data"  # the fingerprint's name for the data's identity
+
+
+def choose(
+    folder: Path,
+    fingerprint: Mapping[str, Any],
+    accepted: str,
+    on_skip: Callable[[SkippedCheckpoint], None],
+    record: CommitRecord = NO_COMMIT,
+    accept_lost_step: int = 0,
+    on_lost: Callable[[LostCheckpointError], None] = lambda _: None,
+) -> Checkpoint | None:
+    """Return the newest good checkpoint that this run may continue from.
+
+    Args:
+        folder: folder of the checkpoints.
+        fingerprint: settings of this run.
+        accepted: contents of the data with which a run of other data may continue, or "".
+        on_skip: called with every checkpoint that failed verification.
+        record: record of the run's newest commit.
+        accept_lost_step: committed step whose loss the user accepts; 0 for none.
+        on_lost: called with an accepted loss.
+
+    Raises:
+        EverstepError: there are checkpoints, but of other settings or of data that are not accepted; or
+            the committed one is damaged or missing.
+    """
+
+    def restore(wanted: Mapping[str, Any]) -> Checkpoint | None:
+        return restore_point(
+            folder,
+            wanted,
+            record,
+            accept_lost_step=accept_lost_step,
+            on_skip=on_skip,
+            on_lost=on_lost,
+        )
+
+    try:
+        return restore(fingerprint)
+    except OtherRunError as error:
+        there = error.found.manifest.fingerprint
+        if {**there, DATA: ""} != {**fingerprint, DATA: ""}:
+            raise
+        if accepted != contents(fingerprint[DATA]):
+            raise _other_data(error.found, there[DATA], fingerprint[DATA]) from error
+        return restore(there)
+
+
+def contents(identity: str) -> str:
+    """Return the last word of a data set's identity, which identifies its contents."""
+    return identity.rpartition(" ")[2]
+
+
+def check_shapes(
+    path: Path, state: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]
+) -> None:
+    """Refuse a checkpoint whose tensors do not fit this model.
+
+    Raises:
+        EverstepError: a shape differs; with equal settings that can only be the number of classes.
+    """
+    for name, tensor in state.items():
+        if name in tensors and tensor.shape != tensors[name].shape:
+            raise EverstepError(
+                f"{path} cannot be continued with these data: {name} is {list(tensor.shape)} there and "
+                f"{list(tensors[name].shape)} here, since the number of classes differs",
+                "Start again with --fresh=WORD; a last layer of another size must be trained from the start.",
+            )
+
+
+def _other_data(found: Checkpoint, there: str, here: str) -> EverstepError:
+    return EverstepError(
+        f"the data have changed since {found.path} was written: {there} then; {here} now",
+        "Restore the previous data. Or continue with these from that step: pass "
+        f"--accept-data={contents(here)} (in a stack: job.acceptData). "
+        "Or start again: pass --fresh=WORD with a word of your own.",
+    )

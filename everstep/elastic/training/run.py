@@ -1,0 +1,444 @@
+"""The public interface of elastic training: `Run` makes a plain training loop elastic."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from everstep.elastic.accounting import metrics
+from everstep.elastic.accounting.journal import Journal
+from everstep.elastic.accounting.time_account import Activity, TimeAccount
+from everstep.elastic.data_order.sampler import Ids, SampleOrder
+from everstep.elastic.recovery.live_worker import LiveGroup
+from everstep.elastic.recovery.worker import Group
+from everstep.elastic.training import program
+from everstep.elastic.training.batch import Batch
+from everstep.elastic.training.checkpoints import Checkpoints
+from everstep.elastic.training.evaluation import EpochEnd
+from everstep.elastic.training.interrupt import make_interruptible
+from everstep.elastic.training.microbatches import Microbatch, MicrobatchLimit
+from everstep.elastic.training.options import RunHooks, RunOptions, options_from
+from everstep.elastic.training.resume import DATA
+from everstep.elastic.training.samples import SampleLoader, size_of
+from everstep.elastic.training.session import Session
+from everstep.elastic.training.steps import SCALARS, ExactSteps, LiveSteps
+from everstep.elastic.training.training_state import RunState, Stateful
+from everstep.elastic.training.worker import Worker, announced, connect, worker_name
+from everstep.elastic.transport.exact_reducer import ExactReducer
+from everstep.elastic.transport.group import PeerLostError, RankAssignment, broadcast_text
+from everstep.elastic.transport.reducer import GradientReducer
+from everstep.errors import EverstepError
+
+log = logging.getLogger(__name__)
+
+REHEARSED_SAMPLES = 8
+FINISH_SECONDS = 5.0  # for a micro-batch whose group is gone: its gradients are kept if it finishes
+RESERVED_NAMES = ("model", "momentum", "optimizer", "hyperparameters", "exact")
+Callback = TypeVar("Callback", bound=Callable[..., object])
+
+
+class Run:
+    """A training run whose workers may join and leave; iterate over it to train.
+
+    Args:
+        model: model on its device, with the same architecture on all workers.
+        optimizer: optimizer of the model's parameters; any whose step needs gradients only.
+        dataset: map-style data set, with a length and indices.
+        dataset_size: number of samples that the program indexes itself, in place of `dataset`.
+        checkpoint: folder of the run, shared by all workers; None to keep the state in memory only.
+        collate_fn: function that makes a batch of a list of samples; torch's own if None.
+        scheduler: learning-rate scheduler; it takes a step after each applied step.
+        scaler: gradient scaler; the run unscales, steps and updates.
+        states: further objects that belong to the state, by name: averaged weights, metrics.
+        fingerprint: settings that must be equal to continue from a checkpoint; None for the run's own.
+        identity: text that must be equal on all workers; None for a digest of the script.
+        labels: fields for the first line of the journal, such as the model's name.
+        hooks: callbacks for programs that keep more than checkpoints.
+        group: group and time account of a process that is connected to its agent already.
+        rehearse: whether a first batch is computed and discarded before this worker joins others.
+        **options: see `RunOptions`; global_batch and epochs are required.
+
+    Raises:
+        EverstepError: an argument is not valid, with the reason.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        dataset: Any = None,  # noqa: ANN401 - any map-style data set
+        dataset_size: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        scheduler: Any = None,  # noqa: ANN401 - torch's schedulers share no public base class
+        scaler: torch.amp.GradScaler | None = None,
+        states: Mapping[str, Stateful] | None = None,
+        fingerprint: Mapping[str, Any] | None = None,
+        identity: str | None = None,
+        labels: Mapping[str, Any] | None = None,
+        hooks: RunHooks | None = None,
+        group: tuple[Group, TimeAccount] | None = None,
+        rehearse: bool = True,
+        **options: Any,  # noqa: ANN401 - checked by RunOptions
+    ) -> None:
+        checked = options_from(options)
+        hooks = hooks or RunHooks()
+        size = size_of(dataset, dataset_size)
+        device = _device_of(model)
+        states = _all_states(states or {}, scheduler, scaler, checked)
+        folder = _folder(checkpoint)
+        worker = _worker(group, device, folder)
+        prints = {
+            DATA: f"{size} samples",
+            **(fingerprint or _fingerprint(checked, model, optimizer)),
+        }
+        self.model, self.optimizer = model, optimizer
+        self._device, self._collate = device, collate_fn
+        self._session = self._new_session(
+            _Setup(checked, size, folder, worker, prints, hooks),
+            states,
+            identity or program.script_version(),
+            hooks.load or SampleLoader(dataset, collate_fn, device),
+            labels or {},
+            scaler if scaler and scaler.is_enabled() else None,
+            scheduler,
+        )
+        self._epoch_end = EpochEnd(self._session)
+        self._callbacks: list[Callable[[int], object]] = []
+        self._rehearses = rehearse and isinstance(worker.group, LiveGroup)
+        self._iterating = False
+
+    def _new_session(
+        self,
+        setup: "_Setup",
+        states: dict[str, Stateful],
+        identity: str,
+        load: Callable[[Ids, int], Any],
+        labels: Mapping[str, Any],
+        scaler: torch.amp.GradScaler | None,
+        scheduler: Any,  # noqa: ANN401 - torch's schedulers share no public base class
+    ) -> Session:
+        options, worker, hooks = setup.options, setup.worker, setup.hooks
+        order = SampleOrder(setup.size, options.global_batch, options.epochs, options.seed)
+        reducer = _reducer(options, self.model)
+        with announced(worker.group):
+            state = setup.run_state(self.model, self.optimizer, states, reducer, identity, order)
+        limit = MicrobatchLimit(options.max_microbatch, setup.folder, worker.device)
+        return Session(
+            options=options,
+            state=state,
+            steps=ExactSteps(options, state, worker, reducer)
+            if isinstance(reducer, ExactReducer)
+            else LiveSteps(options, state, worker, reducer, limit),
+            worker=worker,
+            order=order,
+            limit=limit,
+            hooks=hooks,
+            complete_run=lambda: hooks.completed(self),
+            load=load,
+            job={"job": setup.folder.name if setup.folder else "", **labels},
+            scaler=scaler,
+            scheduler=scheduler,
+        )
+
+    # --- values for the loop ---
+
+    @property
+    def step(self) -> int:
+        """Completed steps."""
+        return self._session.state.step
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run."""
+        return self._session.total_steps
+
+    @property
+    def planned_steps(self) -> int:
+        """Steps of all epochs, even if the run ends earlier: for a schedule."""
+        return self._session.order.total_steps
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the next step, from 0."""
+        return self._session.order.epoch_of(self.step)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Numbers that belong to the state: write them in callbacks only, equally on all workers."""
+        return self._session.state.metrics
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker is rank 0 at the moment, and may write for all."""
+        return self._session.worker.leads
+
+    @property
+    def world_size(self) -> int:
+        """Workers of the group at the moment."""
+        return self._session.worker.assignment.world_size
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return self._device
+
+    # --- callbacks ---
+
+    def each_epoch(self, callback: Callback) -> Callback:
+        """Call a function with the number of completed epochs after each one, on all workers.
+
+        It is called again if the group changes meanwhile. Only there may `sum`, `share` and `evaluate`
+        be called. Usable as a decorator.
+        """
+        self._callbacks.append(callback)
+        return callback
+
+    def after_step(self, callback: Callback) -> Callback:
+        """Call a function after each applied step, before it may be saved. Usable as a decorator."""
+        self._session.after_step.append(callback)
+        return callback
+
+    def sum(self, *values: float) -> list[float]:
+        """Return the sums of these numbers over all workers; only in a callback of `each_epoch`."""
+        return self._epoch_end.sum(*values)
+
+    def share(self, samples: int) -> Ids:
+        """Return this worker's share of the indices below `samples`; only in a callback of `each_epoch`."""
+        return self._epoch_end.share(np.arange(samples))
+
+    def evaluate(
+        self,
+        dataset: Any,  # noqa: ANN401 - any map-style data set, or its size
+        score: Callable[..., Mapping[str, torch.Tensor]],
+        expect: Callable[[Ids, Ids], None] | None = None,
+    ) -> dict[str, float]:
+        """Return the exact means of scores over a data set; only in a callback of `each_epoch`.
+
+        Args:
+            dataset: map-style, or a number of samples whose indices are passed to `score`.
+            score: called with the parts of a collated batch; returns tensors of one value per sample.
+            expect: called with the indices of this worker's next samples, and of those after them.
+        """
+        own_indices = isinstance(dataset, int)
+        size = size_of(None, dataset) if own_indices else size_of(dataset, None)
+        load = SampleLoader(None if own_indices else dataset, self._collate, self._device)
+        return self._epoch_end.evaluate(size, load, score, expect)
+
+    def note(self, kind: str, **fields: object) -> None:
+        """Append a line to this worker's journal in the run's folder."""
+        self._session.worker.journal.note(kind, **fields)
+
+    def sha256(self) -> str:
+        """Return the digest of parameters, statistics and the optimizer's tensors."""
+        return self._session.state.sha256()
+
+    # --- the loop ---
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield this worker's share of each step until the run is complete."""
+        if self._iterating:
+            raise EverstepError("the run is iterated twice", "Iterate once: `for batch in run:`.")
+        self._iterating = True
+        session = self._session
+        metrics.serve_if_configured(session.reading)
+        with announced(session.worker.group):
+            if self._rehearses:
+                with session.worker.accounting.attribute_all_to(Activity.START_UP):
+                    yield (rehearsal := self._rehearsal())
+                    rehearsal.close()
+            make_interruptible(session.state.model, self._check)
+            while (batch := self._next_batch()) is not None:
+                yield batch
+                batch.close()
+                session.save_if_due()
+
+    def _next_batch(self) -> Batch | None:
+        """Return the next batch, in this group or a later one; None if the run is complete."""
+        session = self._session
+        while True:
+            try:
+                if not session.attached:
+                    session.join()
+                if self._ends_epoch() and not self._end_epoch():
+                    continue
+                if self.step >= self.total_steps:
+                    self._complete()
+                    return None
+                return Batch(session, *session.plan())
+            except PeerLostError as error:
+                session.lose_group(str(error))
+
+    def _ends_epoch(self) -> bool:
+        """Return whether callbacks are due: after each epoch, and after the last step."""
+        session = self._session
+        if self.step >= self.total_steps:
+            return session.state.evaluated < session.options.epochs
+        return session.order.ends_epoch(self.step) and session.state.evaluated < self._epochs()
+
+    def _epochs(self) -> int:
+        """Return the completed epochs; the first one counts as completed if the run ends in it."""
+        return max(1, self.step // self._session.order.steps_per_epoch)
+
+    def _end_epoch(self) -> bool:
+        """Call the callbacks; return False if the workers agreed to regroup."""
+        epochs = self._epochs()
+        if self._callbacks and not self._epoch_end.run(self._callbacks, epochs):
+            return False
+        self._session.state.evaluated = epochs
+        return True
+
+    def _complete(self) -> None:
+        self._session.complete()
+        # No worker ends before the run is complete: a job is done when all of its workers are.
+        broadcast_text(self._session.worker.assignment, "finished", "yes")
+        self._session.state.reducer.close()
+
+    def _rehearsal(self) -> Batch:
+        """Return a batch of a few samples: operations that are slow the first time must not delay others."""
+        session = self._session
+        ids = session.order.batch(0)[
+            : min(REHEARSED_SAMPLES, session.limit.samples or REHEARSED_SAMPLES)
+        ]
+        session.state.reducer.clear()
+        return Batch(session, ids, [Microbatch(((0, len(ids)),), ids, last=True)], rehearsal=True)
+
+    def _check(self) -> None:
+        if self._session.interruptible:
+            self._session.worker.group.check(FINISH_SECONDS)
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """Checked arguments of a run, from which its state and its session are made.
+
+    Attributes:
+        options: checked options.
+        size: number of samples in the data set.
+        folder: folder of the run; None to keep the state in memory only.
+        worker: this process as a worker.
+        fingerprint: settings that must be equal to continue from a checkpoint.
+        hooks: callbacks of the program.
+    """
+
+    options: RunOptions
+    size: int
+    folder: Path | None
+    worker: Worker
+    fingerprint: Mapping[str, Any]
+    hooks: RunHooks
+
+    def run_state(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        states: dict[str, Stateful],
+        reducer: GradientReducer | ExactReducer,
+        identity: str,
+        order: SampleOrder,
+    ) -> RunState:
+        """Return the state of the run, with its checkpoints."""
+        options, worker, prints = self.options, self.worker, self.fingerprint
+        steps_of_run = min(order.total_steps, options.max_steps or order.total_steps)
+        return RunState(
+            model,
+            optimizer,
+            states,
+            reducer,
+            checkpoints=Checkpoints(self.folder, options, prints, worker.group, worker.journal),
+            journal=worker.journal,
+            hooks=self.hooks,
+            identity=f"{identity} {prints} {options.overlap}",
+            samples=self.size,
+            last=(steps_of_run, options.epochs),
+        )
+
+
+def _worker(
+    group: tuple[Group, TimeAccount] | None, device: torch.device, folder: Path | None
+) -> Worker:
+    """Return this process as a worker, connected to its agent."""
+    accounting = group[1] if group else TimeAccount()
+    joined = group[0] if group else connect(device, accounting)
+    path = folder / "journal" / f"{worker_name()}.jsonl" if folder else Path(os.devnull)
+    return Worker(joined, accounting, Journal(path), device, RankAssignment.single())
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if not trained:
+        raise EverstepError("no parameter of the model needs gradients", "Pass the model to train.")
+    if len({parameter.device for parameter in trained}) > 1:
+        raise EverstepError("the model is on several devices", "Move the model to one device.")
+    return trained[0].device
+
+
+def _all_states(
+    states: Mapping[str, Stateful],
+    scheduler: Stateful | None,
+    scaler: torch.amp.GradScaler | None,
+    options: RunOptions,
+) -> dict[str, Stateful]:
+    """Return everything whose state belongs to the run, besides model and optimizer."""
+    for name, state in states.items():
+        if name in RESERVED_NAMES or "." in name:
+            raise EverstepError(
+                f"a state cannot be named {name!r}", "Choose another name in states."
+            )
+        if not (hasattr(state, "state_dict") and hasattr(state, "load_state_dict")):
+            raise EverstepError(
+                f"the state {name!r} is a {type(state).__name__}, without state_dict or load_state_dict",
+                "Pass objects with both methods.",
+            )
+    found = dict(states)
+    if scheduler is not None:
+        found["scheduler"] = scheduler
+    if scaler is not None and scaler.is_enabled():
+        if options.exact:
+            raise EverstepError(
+                "a gradient scaler cannot be combined with mode 'exact', which rounds gradients itself",
+                "Train in bfloat16 or float32.",
+            )
+        scaler.scale(torch.zeros((), device=scaler._device))  # creates its state on every worker
+        found["scaler"] = scaler
+    return found
+
+
+def _folder(checkpoint: str | os.PathLike[str] | None) -> Path | None:
+    if checkpoint is None:
+        return None
+    if "://" in os.fspath(checkpoint):
+        raise EverstepError(
+            f"checkpoint is {os.fspath(checkpoint)!r}: object stores are not written directly",
+            "Mount the bucket and pass the folder.",
+        )
+    return Path(checkpoint)
+
+
+def _fingerprint(
+    options: RunOptions, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> dict[str, Any]:
+    found = {
+        "model": type(model).__name__,
+        "optimizer": type(optimizer).__name__,
+        "global_batch": options.global_batch,
+        "seed": options.seed,
+    }
+    if options.exact:
+        found |= {"mode": options.mode, "shard_size": options.microbatch_of_exact}
+    return found
+
+
+def _reducer(options: RunOptions, model: nn.Module) -> GradientReducer | ExactReducer:
+    if options.exact:
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+        shards = -(-options.global_batch // options.microbatch_of_exact)
+        return ExactReducer(model, scalars=SCALARS + 1, shards=shards)
+    return GradientReducer(model, scalars=SCALARS, compress=options.compress == "bf16")

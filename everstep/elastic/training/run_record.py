@@ -1,0 +1,75 @@
+"""The record of a run in its folder, `run.json`: its identity, start time, samples and settings."""
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from everstep.errors import EverstepError
+
+RUN_FILE = "run.json"
+
+
+def open_record(folder: Path, samples: int, fingerprint: Mapping[str, Any]) -> None:
+    """Write the record of a run that begins; keep that of one that continues.
+
+    Raises:
+        EverstepError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / RUN_FILE).exists():
+            began = {
+                "id": secrets.token_hex(8),
+                "began": time.time(),
+                "samples": samples,
+                "fingerprint": dict(fingerprint),
+            }
+            write_json(folder / RUN_FILE, began)
+    except OSError as error:
+        raise not_writable(folder, error) from error
+
+
+def not_writable(folder: Path, error: OSError) -> EverstepError:
+    """Return the error for a run's folder that cannot be written."""
+    return EverstepError(
+        f"the run's folder {folder} cannot be written: {error}",
+        "Free space on its disk, or mount it writable; then start the job again.",
+    )
+
+
+def run_id(folder: Path) -> str:
+    """Return the identity of the run in this folder; empty if it began without one, or did not begin.
+
+    A commit in etcd contains it: a run of the same name in another folder has another identity.
+    """
+    try:
+        return str(json.loads((folder / RUN_FILE).read_text()).get("id", ""))
+    except (OSError, ValueError):
+        return ""
+
+
+def note_samples(folder: Path, step: int, samples: int) -> None:
+    """Record the number of samples from the step after `step` on, if it has changed.
+
+    The check of `trainer.verify` depends on it, and a user may have accepted other data.
+    """
+    record = json.loads((folder / RUN_FILE).read_text())
+    changes = record.get("data_changes", [])
+    due = [record["samples"], *(c["samples"] for c in changes if c["step"] <= step)][-1]
+    if due != samples:
+        record["data_changes"] = [*changes, {"step": step, "samples": samples}]
+        write_json(folder / RUN_FILE, record)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file atomically."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    with temporary.open("w") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

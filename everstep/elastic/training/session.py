@@ -1,0 +1,411 @@
+"""The work of a run on one worker: it joins, loses and leaves groups, computes and applies steps.
+
+A training loop accesses it through `Run` and `Batch`. Only the training loop's thread uses it.
+"""
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from everstep.elastic.accounting.metrics import Reading
+from everstep.elastic.accounting.time_account import Activity
+from everstep.elastic.data_order.sampler import Ids, SampleOrder
+from everstep.elastic.training.microbatches import Microbatch, MicrobatchLimit
+from everstep.elastic.training.options import RunHooks, RunOptions
+from everstep.elastic.training.steps import Steps, Sums
+from everstep.elastic.training.training_state import RunState
+from everstep.elastic.training.worker import Worker, announced, worker_name
+from everstep.elastic.transport.group import PeerLostError, RankAssignment
+from everstep.errors import EverstepError
+
+log = logging.getLogger(__name__)
+
+MAX_SKIPPED_STEPS = 10  # in a row: `skip` is for rare steps, not for a diverged model
+READ_AHEAD = 1  # steps whose samples are read while the current one computes
+
+
+@dataclass
+class Session:
+    """The parts of a run on one worker.
+
+    Attributes:
+        options: options of the run.
+        state: state that the next step depends on.
+        steps: computation of steps in the run's mode.
+        worker: this process.
+        order: order of the samples.
+        limit: bound of the micro-batches.
+        hooks: callbacks of the program.
+        complete_run: called on rank 0 after the last checkpoint is committed.
+        load: function that returns the samples with these ids in an epoch, as the loop needs them.
+        job: name of the run, and further fields for the journal's first line.
+        scaler: gradient scaler, if any.
+        scheduler: learning-rate scheduler, if any; it takes a step after each applied one.
+        after_step: callbacks after each applied step.
+        attached: whether this worker is in a group, or on its own.
+        interruptible: whether layers may end the computation.
+        skipped: consecutive steps whose update was skipped here: not part of the state.
+    """
+
+    options: RunOptions
+    state: RunState
+    steps: Steps
+    worker: Worker
+    order: SampleOrder
+    limit: MicrobatchLimit
+    hooks: RunHooks
+    complete_run: Callable[[], None]
+    load: Callable[[Ids, int], Any]
+    job: Mapping[str, Any]
+    scaler: torch.amp.GradScaler | None = None
+    scheduler: Any = None
+    after_step: list[Callable[[], object]] = field(default_factory=list)
+    attached: bool = False
+    interruptible: bool = False
+    skipped: int = 0
+    _entered: bool = False
+    _reported: bool = False
+    _began: float = 0.0
+    _last_step: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the run."""
+        return min(self.order.total_steps, self.options.max_steps or self.order.total_steps)
+
+    # --- groups ---
+
+    def join(self) -> None:
+        """Wait for a generation and join it; a process on its own restores its state."""
+        if not self._entered:
+            self.state.begin()
+        self._enter(self.worker.group.join(self.state))
+        self.attached = True
+
+    def _enter(self, assignment: RankAssignment) -> None:
+        """Enter a generation: set the number of threads, record it in the journal, prepare checkpoints."""
+        worker, state = self.worker, self.state
+        promoted = self._entered and assignment.rank == 0 and not worker.leads
+        worker.assignment = assignment
+        worker.set_threads(exact=self.options.exact)
+        if not self._entered:
+            self._note_start()
+            worker.accounting.on_report(self.note_seconds)
+        self.note_seconds()
+        if assignment.unequal_ranks:
+            ranks = assignment.unequal_ranks
+            worker.journal.note("unequal_state", step=state.step, ranks=ranks)
+        worker.journal.note(
+            "generation",
+            generation=worker.group.generation,
+            world_size=assignment.world_size,
+            rank=assignment.rank,
+            step=state.step,
+        )
+        if promoted and self._last_step:  # the former rank 0 may have died before it could write it
+            worker.journal.note("step", **self._last_step, again=True)
+        if worker.leads:
+            state.checkpoints.prepare(state.all_tensors())
+        if promoted or not self._entered:
+            state.checkpoints.begin_generation(state.step, promoted=promoted)
+        self._entered = True
+
+    def lose_group(self, reason: str) -> None:
+        """Roll back and leave a broken group."""
+        group, state = self.worker.group, self.state
+        group.lost(reason)
+        self.attached = False
+        kept = state.in_flight.samples
+        self.worker.journal.note("lost", step=state.step, reason=group.regroup_reason, kept=kept)
+
+    def group_lives(self) -> bool:
+        """Return whether this worker's group is intact; leave it otherwise."""
+        try:
+            self.worker.group.check()
+        except PeerLostError as error:
+            self.lose_group(str(error))
+            return False
+        return True
+
+    def regroup(self, leavers: int) -> None:
+        """Leave the group because the workers have agreed to regroup outside a step."""
+        self._save_before_regroup(leavers)
+        self.worker.group.agreed()
+        self.attached = False
+
+    # --- steps ---
+
+    def plan(self) -> tuple[Ids, Sequence[Microbatch]]:
+        """Begin the next step; return the samples of its global batch and this worker's micro-batches."""
+        self._began = time.monotonic()
+        self.worker.accounting.begin_step()
+        if self.hooks.expect:
+            self.hooks.expect(self._upcoming())
+        ids = self.order.batch(self.state.step)
+        return ids, self.steps.plan(ids)
+
+    def _upcoming(self) -> list[tuple[int, Ids]]:
+        """Return this worker's samples of this step, and of the next one if the group does not change."""
+        step = self.state.step
+        last = min(step + 1 + READ_AHEAD, self.total_steps)
+        return [
+            (self.order.epoch_of(number), self.steps.share(number, self.order.batch(number)))
+            for number in range(step, last)
+        ]
+
+    def begin_microbatch(self, microbatch: Microbatch, *, rehearsal: bool) -> None:
+        """Begin a micro-batch, and seed its random layers."""
+        if not rehearsal:
+            self.steps.begin(microbatch)
+        torch.manual_seed(dropout_seed(self.options.seed, self.state.step, microbatch.ids))
+
+    def end_microbatch(self, microbatch: Microbatch, loss: float) -> bool:
+        """Complete a micro-batch; return False if no gradient arrived."""
+        return self.steps.end(microbatch, loss)
+
+    def end_rehearsal(self) -> None:
+        """Discard everything that a rehearsal has computed."""
+        self.state.reducer.roll_back()
+        for parameter in self.state.model.parameters():
+            parameter.grad = None
+
+    def failed(self, what: str, fix: str) -> EverstepError:
+        """Announce to all agents that the run has failed for good; return the error to raise."""
+        self.worker.group.failed(what)
+        return EverstepError(what, fix)
+
+    def note_reported(self) -> None:
+        """Note that the losses of this step are known."""
+        self._reported = True
+
+    def sum_and_apply(self) -> float | None:
+        """Sum over all workers and apply the step; return its loss, or None if it must be computed again."""
+        try:
+            with announced(self.worker.group):
+                sums = self.steps.sum(reported=self._reported)
+                return self._apply(sums) if sums else None
+        except PeerLostError as error:
+            self.lose_group(str(error))
+            return None
+
+    def lower_microbatch(self, samples: int) -> None:
+        """Halve the micro-batches after an out-of-memory error, and discard this worker's gradients.
+
+        Raises:
+            EverstepError: one sample does not fit, or the shards of `exact` do not.
+        """
+        state = self.state
+        with announced(self.worker.group):
+            if self.options.exact:
+                raise EverstepError(
+                    f"a shard of {samples} samples does not fit into the memory of this device, and "
+                    "the results of mode 'exact' depend on its size",
+                    "Lower shard_size on all workers.",
+                )
+            self.limit.lower(samples)
+        if state.reducer.sending:  # the others have received gradients that are not complete
+            self.lose_group(f"{samples} samples did not fit into memory")
+            return
+        owed = state.in_flight.discarded()
+        state.reducer.roll_back()
+        state.in_flight = owed
+        if self.worker.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _apply(self, sums: Sums) -> float:
+        """Apply a step whose sum has arrived, and leave the group if its workers agreed to."""
+        self.worker.accounting.begin(Activity.COMPUTE)
+        if not sums.finite:
+            self._skip_or_fail(sums.loss)
+        samples = len(self.order.batch(self.state.step))
+
+        def apply() -> None:
+            rate = self._learning_rate()
+            self._update(sums)
+            self.state.step += 1
+            self.state.ledger = self.state.ledger.plus(sums.samples, sums.digest)
+            self._note_step(sums.loss, rate, samples)
+            self.worker.accounting.end_step()
+            if sums.votes > 0:
+                self._save_before_regroup(sums.leavers)
+
+        self.attached = not self.worker.group.after_sum(sums.votes, apply)
+        return sums.loss if self._reported else math.nan
+
+    def _update(self, sums: Sums) -> None:
+        state = self.state
+        if not sums.finite and not self.scaler:
+            state.reducer.discard()
+            return
+        self._finish_snapshot()
+        self._take_optimizer_step()
+        if self.scheduler is not None:
+            self.scheduler.step()
+        for callback in self.after_step:
+            callback()
+        self.skipped = 0
+
+    def _take_optimizer_step(self) -> None:
+        optimizer, scaler = self.state.optimizer, self.scaler
+        if not self.state.optimizer_state.materialised:
+            self.state.optimizer_state.release()
+        if scaler:
+            scaler.unscale_(optimizer)
+        if self.options.max_grad_norm is not None:
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, self.options.max_grad_norm)
+        if scaler:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+
+    def _skip_or_fail(self, loss: float) -> None:
+        """Accept a step with a non-finite loss or gradient without its update, or end the run.
+
+        Raises:
+            EverstepError: the options end the run, or too many steps in a row were skipped.
+        """
+        if self.scaler:  # it skips the update and lowers the scale
+            return
+        self.skipped += 1
+        step = self.state.step + 1
+        self.worker.journal.note("nonfinite_step", step=step, loss=str(loss))
+        if self.options.nonfinite_loss == "skip" and self.skipped <= MAX_SKIPPED_STEPS:
+            log.warning("step %d is not applied to the model: its loss is %s", step, loss)
+            return
+        raise EverstepError(
+            f"the loss of step {step} is {loss}, or its gradient is not finite: training has diverged",
+            "Lower the learning rate or raise the share of warm-up steps (in our trainer: --learning-rate, "
+            "--warmup-fraction); the checkpoints before this step are good."
+            + (
+                " Or raise the shard size: over a few small samples a normalisation divides by almost nothing."
+                if self.options.exact
+                else ""
+            ),
+        )
+
+    # --- checkpoints ---
+
+    def save_if_due(self) -> None:
+        """Start a checkpoint on rank 0 if the last one is old enough."""
+        if self.attached and self.worker.leads and self.state.checkpoints.due(self.state.step):
+            self._save()
+
+    def _save(self) -> None:
+        self.worker.accounting.begin(Activity.CHECKPOINT)
+        self.state.save()
+
+    def _finish_snapshot(self) -> None:
+        """Wait until a snapshot is complete: the state changes after this."""
+        self.worker.accounting.begin(Activity.CHECKPOINT)
+        self.state.checkpoints.taken()
+        self.worker.accounting.begin(Activity.COMPUTE)
+
+    def _save_before_regroup(self, leavers: int) -> None:
+        """Save the state if workers leave, and note this worker's own departure.
+
+        The state survives in the workers that stay. But they may be drained before the next group is
+        formed, and if none stays only a checkpoint is left. So rank 0 writes one in the background
+        whenever a worker leaves; a departing node waits for its own writes.
+        """
+        if leavers and self.worker.leads:
+            self._save()
+        if self.worker.group.leaving:
+            self.note_seconds()
+            reason = self.worker.group.regroup_reason
+            self.worker.journal.note("leave", step=self.state.step, reason=reason)
+
+    def complete(self) -> None:
+        """Save the last state on rank 0, and announce to all agents that the run is complete.
+
+        Raises:
+            PeerLostError: another generation has taken over.
+        """
+        self.note_seconds()
+        worker, state = self.worker, self.state
+        if worker.leads:
+            if self.hooks.open() is None:
+                self._save()
+                state.checkpoints.wait()
+                if not state.checkpoints.commit(worker.group.generation, state.step):
+                    raise PeerLostError("another generation has taken over and completes the run")
+                self.complete_run()
+            metrics = ", ".join(f"{name} {value:.4f}" for name, value in state.metrics.items())
+            worker.group.finished(f"{state.step} steps{metrics and ', '}{metrics}")
+
+    # --- records ---
+
+    def note_seconds(self) -> None:
+        """Record the seconds of this process by activity, since its start."""
+        self.worker.journal.note("seconds", step=self.state.step, **self.worker.accounting.spent())
+
+    def reading(self) -> Reading:
+        """Return the values for Prometheus; thread-safe."""
+        accounting = self.worker.accounting
+        return Reading(
+            labels={"job": str(self.job["job"]), "worker": worker_name()},
+            seconds=accounting.final_seconds(),
+            step=self.state.step,
+            samples=self.state.ledger.samples,
+            generation=self.worker.group.generation,
+            members=self.worker.assignment.world_size,
+            last_recovery=accounting.last_recovery,
+        )
+
+    def _learning_rate(self) -> float:
+        return float(self.state.optimizer.param_groups[0]["lr"])
+
+    def _note_start(self) -> None:
+        worker, options = self.worker, self.options
+        worker.journal.note(
+            "start",
+            worker=worker_name(),
+            node=os.environ.get("NODE_NAME", os.uname().nodename),
+            **self.job,
+            world_size=worker.assignment.world_size,
+            rank=worker.assignment.rank,
+            generation=worker.group.generation,
+            total_steps=self.total_steps,
+            epochs=options.epochs,
+            global_batch=options.global_batch,
+            dataset_size=self.order.samples,
+            mode=options.mode,
+            checkpoint_seconds=options.checkpoint_seconds,
+        )
+
+    def _note_step(self, loss: float, rate: float, samples: int) -> None:
+        """Record the step on rank 0; the others keep it, in case they take over and must record it."""
+        state, worker = self.state, self.worker
+        self._last_step = {
+            "at": round(time.time(), 4),
+            "step": state.step,
+            "epoch": self.order.epoch_of(state.step - 1) + 1,
+            "seconds": round(time.monotonic() - self._began, 4),
+            "images": samples,
+            "loss": round(loss, 5)
+            if self._reported and math.isfinite(loss)
+            else None,  # no NaN in JSON
+            "learning_rate": round(rate, 6),
+            "world_size": worker.assignment.world_size,
+            "generation": worker.group.generation,
+        }
+        if worker.leads:
+            worker.journal.note("step", **self._last_step)
+
+
+def dropout_seed(seed: int, step: int, ids: Ids) -> int:
+    """Return the seed of random layers (dropout, stochastic depth) for these samples.
+
+    It depends on the samples and not on earlier draws of this process: a worker that joins, or that
+    repeats a step, drops the same.
+    """
+    drawn = np.random.SeedSequence([seed, step, int(ids[0])]).generate_state(1, np.uint64)
+    return int(drawn[0]) % 2**63

@@ -1,0 +1,236 @@
+"""One step up to its sum: the micro-batches of this worker, and the all-reduce.
+
+`LiveSteps` sums in floating point; its unit is a sample. `ExactSteps` sums integers; its unit is a shard.
+A worker's share is of the units that the group has not computed yet: if the last group broke in this
+step, the survivors' gradients are kept.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from everstep.elastic.accounting.time_account import Activity
+from everstep.elastic.data_order.leftover import Span, merged, remaining, split_share
+from everstep.elastic.data_order.sample_ledger import LIMBS, from_limbs, to_limbs
+from everstep.elastic.data_order.sampler import Ids
+from everstep.elastic.training.in_flight import InFlight
+from everstep.elastic.training.microbatches import Microbatch, MicrobatchLimit, split_spans
+from everstep.elastic.training.options import RunOptions
+from everstep.elastic.training.training_state import RunState
+from everstep.elastic.training.worker import Worker
+from everstep.elastic.transport.exact_reducer import ExactReducer, split_into_shards
+from everstep.elastic.transport.reducer import GradientReducer
+
+SCALARS = 4 + LIMBS  # summed with the gradients; one more if exact
+LOSS_SCALE = 2**32
+MIN_SHARE_OF_REST = 16
+"""Samples of a broken step that are not divided: each micro-batch is normalised by itself."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums of a step besides its gradients, over all workers.
+
+    Attributes:
+        loss: mean loss over the global batch; NaN if it was not finite somewhere.
+        finite: whether all summed gradients are finite, as far as the options check it.
+        votes: workers that want to regroup after the step.
+        leavers: workers whose nodes leave.
+        samples: number of samples that were actually read.
+        digest: digest of these samples, for the ledger.
+    """
+
+    loss: float
+    finite: bool
+    votes: int
+    leavers: int
+    samples: int
+    digest: int
+
+
+class Steps(Protocol):
+    """The computation of steps in one mode."""
+
+    def plan(self, ids: Ids) -> list[Microbatch]:
+        """Begin the next step with these samples of the global batch; return this worker's micro-batches."""
+
+    def share(self, step: int, ids: Ids) -> Ids:
+        """Return the samples that this worker computes of a step: the next one, or a later one."""
+
+    def begin(self, microbatch: Microbatch) -> None:
+        """Begin a micro-batch, before its forward pass."""
+
+    def end(self, microbatch: Microbatch, loss: float) -> bool:
+        """Complete a micro-batch after its backward pass; return False if there was none.
+
+        Args:
+            microbatch: the micro-batch that was begun.
+            loss: its share of the mean loss over the global batch.
+        """
+
+    def sum(self, *, reported: bool) -> Sums | None:
+        """Sum over all workers; return None if the step must be computed again.
+
+        Args:
+            reported: whether the losses are known.
+        """
+
+
+class LiveSteps:
+    """Steps in floating point."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        state: RunState,
+        worker: Worker,
+        reducer: GradientReducer,
+        limit: MicrobatchLimit,
+    ) -> None:
+        self._options, self._state, self._worker = options, state, worker
+        self._reducer, self._limit = reducer, limit
+        self._begun = False
+        self._samples = 0
+
+    def plan(self, ids: Ids) -> list[Microbatch]:
+        """Begin the next step."""
+        state = self._state
+        if not state.in_flight.mine:
+            self._reducer.clear()
+        self._begun, self._samples = False, len(ids)
+        spans = split_spans(self._spans(state.step, len(ids)), self._limit.samples)
+        return [
+            Microbatch(group, joined(ids, group), number == len(spans) - 1)
+            for number, group in enumerate(spans)
+        ]
+
+    def share(self, step: int, ids: Ids) -> Ids:
+        """Return the samples that this worker computes of a step."""
+        return joined(ids, self._spans(step, len(ids)))
+
+    def _spans(self, step: int, units: int) -> tuple[Span, ...]:
+        done = self._state.in_flight if step == self._state.step else InFlight()
+        min_units = MIN_SHARE_OF_REST if done.group else 1
+        mine = _share_of(self._worker, units, done.group, min_units)
+        return merged([*mine, *done.owed])
+
+    def begin(self, microbatch: Microbatch) -> None:
+        """Begin a micro-batch; the sums of its gradients start during the backward pass if it is the last."""
+        self._begin(last=microbatch.last)
+
+    def _begin(self, *, last: bool) -> None:
+        assignment, alone = self._worker.assignment, self._worker.assignment.world_size == 1
+        early = last and not alone and self._worker.overlaps(self._options.overlap)
+        begin = assignment.begin_all_reduce if early else None
+        self._reducer.begin_microbatch(begin, single=alone, last=last)
+        self._begun = self._begun or last
+
+    def end(self, microbatch: Microbatch, loss: float) -> bool:
+        """Complete a micro-batch."""
+        state = self._state
+        self._reducer.add_microbatch(len(microbatch.ids) / self._samples)
+        state.in_flight = state.in_flight.plus(microbatch.spans, loss, microbatch.ids, state.step)
+        return self._reducer.has_gradients
+
+    def sum(self, *, reported: bool) -> Sums | None:
+        """Sum over all workers."""
+        if not self._begun:  # a share without samples
+            self._begin(last=True)
+            self._reducer.add_microbatch(0.0)
+        done, group = self._state.in_flight, self._worker.group
+        own_votes = [float(group.regroup_wanted), float(group.leaving)]
+        read = [float(done.samples), *to_limbs(done.digest)]
+        self._worker.accounting.begin(Activity.EXCHANGE)
+        total, votes, leavers, samples, *limbs = self._reducer.sum(
+            [done.loss, *own_votes, *read], self._worker.assignment.sum
+        )
+        self._state.in_flight = InFlight()
+        unchecked = reported and self._options.nonfinite_loss == "stop"
+        finite = math.isfinite(total) and (unchecked or self._reducer.finite())
+        return Sums(total, finite, round(votes), round(leavers), round(samples), from_limbs(limbs))
+
+
+class ExactSteps:
+    """Steps in integers, shard by shard."""
+
+    def __init__(
+        self, options: RunOptions, state: RunState, worker: Worker, reducer: ExactReducer
+    ) -> None:
+        self._state, self._worker, self._reducer = state, worker, reducer
+        self._shard_size = options.microbatch_of_exact
+        self._samples = 0
+
+    def plan(self, ids: Ids) -> list[Microbatch]:
+        """Begin the next step."""
+        state = self._state
+        if not state.in_flight.mine:
+            self._reducer.clear()
+        self._samples = len(ids)
+        shards = split_into_shards(ids, self._shard_size)
+        numbers = [n for span in self._spans(state.step, len(shards)) for n in range(*span)]
+        return [Microbatch(((n, n + 1),), shards[n], n == numbers[-1]) for n in numbers]
+
+    def share(self, step: int, ids: Ids) -> Ids:
+        """Return the samples that this worker computes of a step."""
+        size = self._shard_size
+        return joined(ids, self._spans(step, -(-len(ids) // size)), size)
+
+    def _spans(self, step: int, units: int) -> tuple[Span, ...]:
+        done = self._state.in_flight if step == self._state.step else InFlight()
+        return merged([*_share_of(self._worker, units, done.group, 1), *done.owed])
+
+    def begin(self, microbatch: Microbatch) -> None:
+        """Begin a shard."""
+        del microbatch
+        self._reducer.begin_shard()
+
+    def end(self, microbatch: Microbatch, loss: float) -> bool:
+        """Complete a shard."""
+        state = self._state
+        found = self._reducer.has_gradients
+        usable = self._reducer.add_shard(len(microbatch.ids)) and math.isfinite(loss)
+        # Integers have no NaN, so the count of unusable shards informs all workers.
+        scaled_loss = round(loss * LOSS_SCALE) if usable else 0
+        state.in_flight = state.in_flight.plus(
+            microbatch.spans, scaled_loss, microbatch.ids, state.step, unusable=not usable
+        )
+        return found
+
+    def sum(self, *, reported: bool) -> Sums | None:
+        """Sum over all workers; None if a shard's gradient exceeded its unit."""
+        del reported  # gradients are checked in any case
+        done, group = self._state.in_flight, self._worker.group
+        own_votes = [int(group.regroup_wanted), int(group.leaving)]
+        read = [done.samples, *map(round, to_limbs(done.digest))]
+        self._worker.accounting.begin(Activity.EXCHANGE)
+        scalars = self._reducer.sum(
+            self._samples,
+            [round(done.loss), done.unusable, *own_votes, *read],
+            self._worker.assignment.sum,
+        )
+        self._state.in_flight = InFlight()
+        if scalars is None:
+            self._worker.journal.note("coarser_unit", step=self._state.step + 1)
+            return None
+        total, unusable, votes, leavers, samples, *limbs = scalars
+        if not unusable:
+            self._reducer.adapt_ranges()
+        mean = math.nan if unusable else total / LOSS_SCALE
+        return Sums(mean, not unusable, votes, leavers, samples, from_limbs(limbs))
+
+
+def _share_of(
+    worker: Worker, units: int, done: tuple[Span, ...], min_units: int
+) -> tuple[Span, ...]:
+    """Return this worker's share of a step's units, of which `done` are computed."""
+    assignment = worker.assignment
+    left = remaining(units, done)
+    return split_share(left, assignment.rank, assignment.world_size, min_units=min_units)
+
+
+def joined(ids: Ids, spans: Iterable[Span], unit: int = 1) -> Ids:
+    """Return the samples of these spans, with `unit` samples per unit."""
+    return np.concatenate([ids[:0], *(ids[first * unit : last * unit] for first, last in spans)])

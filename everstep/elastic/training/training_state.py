@@ -1,0 +1,289 @@
+"""The state of a run on one worker, which the next step depends on; groups copy it and save it."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from everstep.elastic.accounting.journal import Journal
+from everstep.elastic.checkpoint.files import Checkpoint
+from everstep.elastic.data_order.leftover import Span
+from everstep.elastic.data_order.sample_ledger import SampleLedger
+from everstep.elastic.recovery import copying
+from everstep.elastic.recovery.copying import MAX_KEPT_SPANS
+from everstep.elastic.recovery.state_machine import StepProgress
+from everstep.elastic.recovery.worker import end_process
+from everstep.elastic.training.checkpoints import Checkpoints
+from everstep.elastic.training.encoding import Tensors, decode, encode
+from everstep.elastic.training.in_flight import InFlight
+from everstep.elastic.training.optimizer_state import OptimizerState
+from everstep.elastic.training.options import RunHooks
+from everstep.elastic.training.resume import check_shapes
+from everstep.elastic.transport.exact_reducer import ExactReducer
+from everstep.elastic.transport.reducer import GradientReducer
+from everstep.errors import EverstepError
+
+UNITS = "exact.ranges"  # the one tensor that only mode `exact` has
+MIN_TEXT_BYTES = 1 << 14
+BYTES_OF_A_NUMBER = 64  # of an optimizer's state, with its name, as JSON
+RESERVED = ("evaluated", "samples", "digest", "state")
+"""Keys of a manifest's `extra` that are not metrics."""
+
+
+class Stateful(Protocol):
+    """An object whose state belongs to the run: a scheduler, a gradient scaler, averaged weights."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state; its tensors have the same names, shapes and types at all times."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> object:
+        """Restore a state."""
+
+
+class RunState:
+    """The `TrainingState` of a run.
+
+    Args:
+        model: model on its device.
+        optimizer: optimizer of its parameters.
+        states: further objects whose state belongs to the run, by name.
+        reducer: reducer with the gradients of the step in flight.
+        checkpoints: checkpoints of the run.
+        journal: journal of this worker.
+        hooks: callbacks of the program.
+        identity: everything that must be equal on all workers, except names and shapes of tensors.
+        samples: size of the data set.
+        last: number of steps and of epochs of the run.
+
+    Attributes:
+        step: completed steps.
+        evaluated: completed epochs whose callbacks have run.
+        metrics: numbers that the program keeps with the state.
+        ledger: ledger of the samples that the state was trained on.
+        in_flight: units of the next step that are computed.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        states: Mapping[str, Stateful],
+        reducer: GradientReducer | ExactReducer,
+        *,
+        checkpoints: Checkpoints,
+        journal: Journal,
+        hooks: RunHooks,
+        identity: str,
+        samples: int,
+        last: tuple[int, int],
+    ) -> None:
+        self.model, self.optimizer, self.reducer = model, optimizer, reducer
+        self._parameters = dict(model.named_parameters())
+        names = {parameter: name for name, parameter in self._parameters.items()}
+        self.optimizer_state = OptimizerState(optimizer, names)
+        self._states, self.checkpoints, self._journal = dict(states), checkpoints, journal
+        self._hooks, self._identity = hooks, identity
+        self._samples, self._last = samples, last
+        self.device = next(model.parameters()).device
+        self.step = self.evaluated = 0
+        self.metrics: dict[str, float] = {}
+        self.ledger = SampleLedger()
+        self.in_flight = InFlight()
+        text_bytes = len(self._text({})) + BYTES_OF_A_NUMBER * self.optimizer_state.count_of_numbers
+        self._text_bytes = max(MIN_TEXT_BYTES, 4 * text_bytes)
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._text_buffer = torch.empty(0)
+        self._initial_sums: tuple[int, ...] = ()
+
+    def begin(self) -> None:
+        """Note that the state is now the one that the program made; call it before the first group."""
+        self._initial_sums = copying.checksums(self.shared_tensors())
+
+    # --- copying by the group: see everstep.elastic.recovery.live_worker.TrainingState ---
+
+    def identity(self) -> str:
+        """Return a text that must be equal on all workers, with the tensors' names, types and shapes."""
+        shapes = {n: [str(t.dtype), *t.shape] for n, t in self.all_tensors().items()}
+        return json.dumps([self._identity, *self._last, shapes, self._text_bytes], sort_keys=True)
+
+    def shared_tensors(self) -> Sequence[torch.Tensor]:
+        """Return every tensor of the state, and all numbers in one more; writable."""
+        self.checkpoints.taken()
+        self._copies = [(t, _sendable(t, self.device)) for t in self.all_tensors().values()]
+        self._text_buffer = self._pack(self._text({}))
+        return [*(sendable for _, sendable in self._copies), self._text_buffer]
+
+    @torch.no_grad()
+    def adopt(self, step: int, kept: tuple[Span, ...], *, keeps: bool) -> None:
+        """Note that the tensors are those after `step` steps, with these units of the next one computed."""
+        self.in_flight = replace(self.in_flight if keeps else InFlight(), group=kept, owed=())
+        if not keeps:
+            for tensor, received in self._copies:
+                if received is not tensor:
+                    tensor.copy_(received)
+            self._load_text(_unpack(self._text_buffer), self.all_tensors())
+        self.step = step
+        self._copies = []
+
+    def kept(self) -> tuple[Span, ...]:
+        """Return the units that this worker has computed of the step in flight."""
+        if len(self.in_flight.mine) > MAX_KEPT_SPANS:
+            self.in_flight = InFlight()
+        return self.in_flight.mine
+
+    def roll_back(self) -> bool:
+        """Undo what a step in flight has changed of the state; return whether its gradients are kept."""
+        if not self.reducer.roll_back():
+            self.in_flight = InFlight()
+        return bool(self.in_flight.mine)
+
+    def save_detached(self) -> None:
+        """Start a checkpoint outside a group: this node leaves, and no group takes its state."""
+        reason = "its node leaves, and there is no group"
+        self._journal.note("leave", step=self.step, reason=reason)
+        self.save()
+
+    def flush(self) -> None:
+        """Return once no write is in progress; called from another thread than the training's."""
+        self.checkpoints.wait()
+
+    def restore(self, committed: StepProgress) -> int:
+        """Load the newest good checkpoint, or stay at the initial state; return the completed steps."""
+        self.in_flight = InFlight()
+        if (result := self._hooks.open()) is not None:
+            self.step, self.evaluated = self._last
+            self.metrics.update(result)
+            return self.step
+        self.checkpoints.open(self._samples)
+        if newest := self.checkpoints.newest(committed):
+            self._load(newest)
+        elif copying.checksums(self.shared_tensors()) != self._initial_sums:
+            # Neither a checkpoint nor the state that the program made: a new process has the latter.
+            end_process(
+                "there is no checkpoint, and an unfinished copy has changed the initial state"
+            )
+        self.checkpoints.opened(self.step, self._samples)
+        return self.step
+
+    # --- tensors and numbers ---
+
+    def tensors(self) -> Tensors:
+        """Return parameters, statistics and the optimizer's tensors by name; those that training uses."""
+        state = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        state.update(self.optimizer_state.tensors())
+        if isinstance(self.reducer, ExactReducer):
+            state[UNITS] = self.reducer.ranges
+        return state
+
+    def all_tensors(self) -> Tensors:
+        """Return all tensors of a checkpoint by name, also those of the further states."""
+        found = self.tensors()
+        self._numbers(found)
+        return found
+
+    def _numbers(self, tensors: Tensors) -> dict[str, Any]:
+        """Return hyper-parameters and further states as JSON; put their tensors into `tensors`."""
+        return {
+            "optimizer": self.optimizer_state.numbers(tensors),
+            **{name: encode(s.state_dict(), name, tensors) for name, s in self._states.items()},
+        }
+
+    def _extra(self, tensors: Tensors) -> dict[str, Any]:
+        """Return all numbers of the state, as a manifest has them."""
+        return {
+            "evaluated": self.evaluated,
+            **self.metrics,
+            "samples": self.ledger.samples,
+            "digest": f"{self.ledger.digest:016x}",
+            "state": self._numbers(tensors),
+        }
+
+    def _text(self, tensors: Tensors) -> bytes:
+        return json.dumps(self._extra(tensors), sort_keys=True).encode()
+
+    def _load_text(self, text: bytes, tensors: Tensors) -> None:
+        self._load_extra(json.loads(text), tensors)
+
+    def _load_extra(self, extra: Mapping[str, Any], tensors: Tensors) -> None:
+        """Restore all numbers, and make the optimizer and further states use these tensors."""
+        self.evaluated = int(extra["evaluated"])
+        self.metrics = {name: float(v) for name, v in extra.items() if name not in RESERVED}
+        self.ledger = SampleLedger(int(extra["samples"]), int(extra["digest"], 16))
+        numbers = extra.get("state", {})
+        self.optimizer_state.load(numbers.get("optimizer"), tensors)
+        for name, state in self._states.items():
+            if name in numbers:
+                state.load_state_dict(decode(numbers[name], tensors))
+
+    def _pack(self, text: bytes) -> torch.Tensor:
+        """Return a text in a tensor whose size is the same on all workers."""
+        if len(text) + 8 > self._text_bytes:
+            raise EverstepError(
+                f"the numbers of the states grew to {len(text)} bytes, more than four times their size "
+                "at the beginning",
+                "Keep only numbers of a fixed count in a state_dict.",
+            )
+        whole = len(text).to_bytes(8, "little") + text
+        packed = torch.frombuffer(
+            bytearray(whole.ljust(self._text_bytes, b"\0")), dtype=torch.uint8
+        )
+        return packed.to(self.device)
+
+    # --- checkpoints ---
+
+    def save(self) -> None:
+        """Start a checkpoint of the current step."""
+        tensors = self.tensors()
+        # Statistics change with the next forward pass, units with its sum, further states by the program.
+        unchanging = {f"model.{name}" for name in self._parameters}
+        unchanging |= self.optimizer_state.tensors().keys()
+        self.checkpoints.save(self.step, tensors, self._extra(tensors), unchanging)
+
+    def sha256(self) -> str:
+        """Return the digest of parameters, statistics and the optimizer's tensors."""
+        whole = hashlib.sha256()
+        for name, tensor in sorted(self.tensors().items()):
+            whole.update(name.encode())
+            whole.update(_bytes(tensor))
+        return whole.hexdigest()
+
+    @torch.no_grad()
+    def _load(self, found: Checkpoint) -> None:
+        self.checkpoints.taken()
+        state = found.load()
+        tensors = self.all_tensors()
+        check_shapes(found.path, state, tensors)
+        for name, tensor in tensors.items():
+            if name in state:
+                tensor.copy_(state[name])
+            elif name in self.optimizer_state.tensors():  # a checkpoint of step 0 may have none
+                tensor.zero_()
+        self.step = found.manifest.step
+        self._load_extra(found.manifest.extra, tensors)
+        self._journal.note("restore", step=self.step, path=str(found.path))
+
+
+def _sendable(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return the tensor, or a copy of it if a group cannot send its memory: on the device, dense, aligned."""
+    tensor = tensor.detach()
+    dense = torch.empty_like(tensor, device="meta").stride() == tensor.stride()
+    aligned = tensor.storage_offset() * tensor.element_size() % 8 == 0
+    if tensor.device == device and dense and aligned:
+        return tensor
+    return torch.empty_like(tensor, device=device).copy_(tensor)
+
+
+def _unpack(packed: torch.Tensor) -> bytes:
+    whole = packed.cpu().numpy().tobytes()
+    return whole[8 : 8 + int.from_bytes(whole[:8], "little")]
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    """Return a tensor's values in the order of its dimensions."""
+    # One dimension: a 1x1 convolution in channels-last layout is contiguous, but its last stride is not 1.
+    whole = tensor.detach().cpu().contiguous().reshape(-1)
+    return whole.view(torch.uint8).numpy().tobytes()

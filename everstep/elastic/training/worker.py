@@ -1,0 +1,106 @@
+"""One worker of a run: its group, its rank, its journal and the account of its time."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from everstep.elastic.accounting.journal import Journal
+from everstep.elastic.accounting.time_account import TimeAccount
+from everstep.elastic.recovery.compatibility import IncompatibleWorkerError
+from everstep.elastic.recovery.live_worker import LiveGroup, attach_live
+from everstep.elastic.recovery.worker import Group, SingleProcessGroup
+from everstep.elastic.transport.group import RankAssignment
+from everstep.errors import EverstepError
+
+
+@dataclass
+class Worker:
+    """This process as a worker.
+
+    Attributes:
+        group: its connection to the other workers.
+        accounting: account of its time.
+        journal: journal of its events.
+        device: device on which its model computes.
+        assignment: its rank in the current generation.
+    """
+
+    group: Group
+    accounting: TimeAccount
+    journal: Journal
+    device: torch.device
+    assignment: RankAssignment
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker is rank 0 and writes for all."""
+        return self.assignment.rank == 0
+
+    def overlaps(self, choice: str) -> bool:
+        """Return whether gradients are summed during the backward pass; equal on all workers of a group.
+
+        Between workers on one machine's processors it gains nothing: the sums take the time that the
+        backward pass then lacks.
+        """
+        if choice != "auto":
+            return choice == "on"
+        return self.device.type != "cpu" or self.assignment.local_peers < self.assignment.world_size
+
+    def set_threads(self, *, exact: bool) -> None:
+        """Share this machine's processors among its workers; the bits of `exact` need one thread."""
+        if self.device.type != "cpu":
+            return
+        mine = len(os.sched_getaffinity(0)) // self.assignment.local_peers
+        if exact:
+            mine = 1  # the number of threads in a sum decides its last bits
+        if exact or isinstance(self.group, LiveGroup):
+            torch.set_num_threads(max(1, mine))
+
+
+def choose_device() -> torch.device:
+    """Return this worker's GPU, or the CPU. Call it before the model is created."""
+    if torch.cuda.is_available():
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        torch.cuda.set_device(local_rank)
+        return torch.device("cuda", local_rank)
+    return torch.device("cpu")
+
+
+def connect(device: torch.device, accounting: TimeAccount) -> Group:
+    """Return the group of the agent that started this process, or that of a process on its own.
+
+    Raises:
+        EverstepError: another launcher started several workers, which could not find each other.
+    """
+    if group := attach_live(device, accounting):
+        return group
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size > 1:
+        raise EverstepError(
+            f"WORLD_SIZE is {world_size}, but no agent started this worker",
+            "Start several workers with `python3 -m trainer.launch --rdzv_backend=etcd-v3 ...`.",
+        )
+    return SingleProcessGroup()
+
+
+@contextmanager
+def announced(group: Group) -> Iterator[None]:
+    """Announce an error that ends the run, or only this worker, to the agents."""
+    try:
+        yield
+    except IncompatibleWorkerError as error:
+        group.incompatible(str(error))
+        raise
+    except EverstepError as error:
+        group.failed(str(error))
+        raise
+
+
+def worker_name() -> str:
+    """Return the name of this journal's writer: the pod, and the local rank if it is not 0."""
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    pod = os.environ.get("POD_NAME") or f"{os.uname().nodename}-{os.environ.get('GROUP_RANK', '0')}"
+    return f"{pod}-{local_rank}" if local_rank else pod

@@ -1,0 +1,1 @@
+"""Transport: messages between agent and worker, and collectives between workers."""

@@ -1,0 +1,158 @@
+"""Messages between a node's agent and its worker processes: a Unix socket, one JSON object per line.
+
+Workers do not connect to etcd: eight of them on a node would need eight watches, and a worker could
+outlive its agent. So the agent passes the relevant changes on, and a worker whose connection breaks ends.
+
+Agent to worker: `form`, `stop`, `regroup`, `node_leaves`, `answer`, `ping`, `flush`, `end`. Worker to agent: `hello`,
+`ready`, `pong`, `stalled`, `progressed`, `commit`, `flushed`, `finished`, `failed`, `incompatible`. A
+worker's supervisor sends `crashed`, answered with `again`.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+Message = Mapping[str, Any]
+
+
+class MessageStream:
+    """One end of a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._reader = connection.makefile("rb")
+        self._lock = threading.Lock()
+
+    def send(self, message: Message) -> None:
+        """Send one message; OSError if the other end is gone."""
+        data = json.dumps(message).encode() + b"\n"
+        with self._lock:
+            self._connection.sendall(data)
+
+    def receive(self) -> dict[str, Any] | None:
+        """Return the next message, or None if the other end is gone."""
+        try:
+            line = self._reader.readline()
+        except (OSError, ValueError):  # ValueError: another thread has closed this end
+            return None
+        return json.loads(line) if line.endswith(b"\n") else None
+
+    def close(self) -> None:
+        """Close the connection."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError, RuntimeError):  # another thread may still be reading
+            self._reader.close()
+        self._connection.close()
+
+
+def connect(path: str) -> MessageStream:
+    """Connect to the agent's socket."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(path)
+    return MessageStream(connection)
+
+
+class AgentServer:
+    """The agent's end: accepts workers and passes their messages to a callback.
+
+    Args:
+        path: path of the socket, which only this user can access.
+        on_message: called with a worker's process ID and its message; the returned message is sent back.
+        on_gone: called with the process ID of a worker as soon as its connection breaks.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        on_message: Callable[[int, Message], Message | None],
+        on_gone: Callable[[int], None] | None = None,
+    ) -> None:
+        self._path, self._on_message, self._on_gone = path, on_message, on_gone
+        self._streams: dict[int, MessageStream] = {}
+        self._lock = threading.Lock()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._path.unlink(missing_ok=True)
+        self._socket.bind(str(self._path))
+        self._path.chmod(0o600)
+        self._socket.listen(64)
+        threading.Thread(target=self._accept, name="everstep-workers", daemon=True).start()
+
+    def workers(self) -> list[int]:
+        """Return the process IDs of the connected workers."""
+        with self._lock:
+            return list(self._streams)
+
+    def broadcast(self, message: Message) -> None:
+        """Send to every worker; skip those that are gone."""
+        with self._lock:
+            lines = list(self._streams.values())
+        for line in lines:
+            with contextlib.suppress(OSError):
+                line.send(message)
+
+    def send(self, pid: int, message: Message) -> None:
+        """Send to one worker; do nothing if it is gone."""
+        with self._lock:
+            line = self._streams.get(pid)
+        if line:
+            with contextlib.suppress(OSError):
+                line.send(message)
+
+    def close(self) -> None:
+        """Stop listening and close all connections, which ends the workers."""
+        self._socket.close()
+        with self._lock:
+            for line in self._streams.values():
+                line.close()
+        self._path.unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                connection, _ = self._socket.accept()
+                threading.Thread(
+                    target=self._serve, args=(MessageStream(connection),), daemon=True
+                ).start()
+
+    def _serve(self, line: MessageStream) -> None:
+        hello = line.receive()
+        if not hello or "hello" not in hello:
+            line.close()
+            return
+        pid = int(hello["hello"])
+        with self._lock:
+            self._streams[pid] = line
+        try:
+            message: dict[str, Any] | None = hello
+            while message is not None:
+                answer = self._on_message(pid, message)
+                if answer is not None:
+                    line.send(answer)
+                message = line.receive()
+        except OSError as error:
+            log.debug("the connection to worker %d broke: %s", pid, error)
+        finally:
+            with self._lock:
+                self._streams.pop(pid, None)
+            line.close()
+            if self._on_gone:
+                self._on_gone(pid)
+
+
+def default_socket_path() -> Path:
+    """Return a path for this process's socket; short, since Unix sockets allow about 100 bytes."""
+    folder = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 - the socket itself is private, mode 0600
+    return folder / f"everstep-agent-{os.getpid()}.sock"

@@ -1,0 +1,254 @@
+"""Gradient sums of `exact` mode: bit-identical for any number of workers and any group history.
+
+Floating-point sums depend on their order, which changes with the number of workers. So a global
+batch is split into shards of a fixed size, whatever the number of workers; each shard's gradient is
+rounded to integer multiples of a unit, and integers are summed, whose sum does not depend on the
+order. The same holds for batch statistics: each shard normalises by its own, and the running ones
+become the average over shards. What must still be equal is the arithmetic of one shard: the same
+kernels on the same kind of processor, with the same number of threads.
+
+Gradients are summed as 32-bit integers, which are no larger than floats. Each parameter has its own
+unit, a power of two that follows its gradients: the next step's sums may be 64 times the last one's
+largest, and have a resolution 2^25 times finer than that. If a shard does not fit, all workers learn
+it before gradients are sent, choose a coarser unit, and compute the step again. Units depend on sums
+only, so they are the same for any number of workers; they are part of the state that joiners receive
+and checkpoints contain.
+
+Why not round the sum of a worker's shards once: its shards depend on the number of workers.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from everstep.elastic.data_order.sampler import Ids
+from everstep.elastic.transport.reducer import AllReduce
+
+BITS = 31  # of a sum's magnitude
+HEADROOM = 6  # bits by which a step's sums may outgrow the last one's before it is computed again
+MIN_RANGE = -2  # finer units than 2^-33 gain nothing: a tensor may also change from a zero gradient
+FIRST_RANGE = 6
+MAX_RANGE = 20  # of a mean loss's gradient: beyond a million, training has diverged
+# Times the samples of a global batch: thousands, of values up to a thousand.
+STATISTIC_SCALE = 2.0**30
+CHUNK = 2**18  # numbers rounded at a time: they fit the processor's cache
+
+
+def split_into_shards(ids: Ids, shard_size: int) -> list[Ids]:
+    """Split a global batch into shards that depend on the batch only; the last may be smaller."""
+    return [ids[first : first + shard_size] for first in range(0, len(ids), shard_size)]
+
+
+class ExactReducer:
+    """Sums of a step over all shards of all workers, in integers.
+
+    A step: `clear`, then `add_shard` after the backward pass of each shard, then `sum`. After
+    `roll_back`, continue with further shards, or clear.
+
+    Args:
+        model: its parameters' gradients are summed, so each shard's loss must already be divided by
+            the global batch.
+        scalars: number of additional integers to sum, each sum below 2^53.
+        shards: number of shards in a global batch, whose sum must fit.
+
+    Attributes:
+        ranges: for each parameter the power of two below which its sums must stay, int32; part of the
+            training state.
+    """
+
+    def __init__(self, model: torch.nn.Module, scalars: int, shards: int) -> None:
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._buffers = list(model.buffers())
+        self._before = [buffer.clone() for buffer in self._buffers]
+        device = self._parameters[0].device
+        self._sizes = [parameter.numel() for parameter in self._parameters]
+        self._own = torch.zeros(sum(self._sizes), dtype=torch.int32, device=device)
+        # Sums of integers are exact in float64, too, and there are few of these.
+        sizes = [buffer.numel() for buffer in self._buffers]
+        sizes += [len(self._parameters), scalars]
+        self._own_rest = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
+        *statistics, self._misfits, self._scalars = torch.split(self._own_rest, sizes)
+        self._statistics = self._shaped(statistics)
+        self._rest_sizes = sizes
+        self._lay_out()
+        self._chunk = CHUNK if device.type == "cpu" else 2**24
+        self._scratch = torch.empty(self._chunk, dtype=torch.float32, device=device)
+        self._rounded = torch.empty(self._chunk, dtype=torch.int32, device=device)
+        self._shards = shards
+        self._empty = True
+        self._in_flight = self._sending = False
+        self.ranges = torch.empty(len(self._parameters), dtype=torch.int32, device=device)
+        self.reset_ranges()
+
+    def _lay_out(self) -> None:
+        """Allocate the send buffers; this worker's own sums are unchanged until all have arrived."""
+        self._total = torch.empty_like(self._own)
+        self._rest = torch.empty_like(self._own_rest)
+
+    def _shaped(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [part.view(buf.shape) for part, buf in zip(parts, self._buffers, strict=True)]
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether a backward pass has reached a parameter in this shard."""
+        return any(parameter.grad is not None for parameter in self._parameters)
+
+    @property
+    def sending(self) -> bool:
+        """Whether sums with other workers have started in this step."""
+        return self._sending
+
+    def close(self) -> None:
+        """Do nothing: no hooks are registered."""
+
+    def reset_ranges(self) -> None:
+        """Reset the units for a new run, whose gradients are unknown."""
+        self.ranges.fill_(FIRST_RANGE)
+
+    def clear(self) -> None:
+        """Begin a step, or begin it again."""
+        self._empty = True
+        self._own_rest.zero_()
+        _copy(self._before, self._buffers)
+        self.begin_shard()
+
+    def begin_shard(self) -> None:
+        """Begin a shard; discard an unfinished one."""
+        self._in_flight = True
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def roll_back(self) -> bool:
+        """Restore the statistics from before an unfinished step, if there is one; return whether there is.
+
+        The shards that were added are kept.
+        """
+        kept = self._in_flight
+        if kept:
+            _copy(self._buffers, self._before)
+        if self._sending:
+            self._lay_out()  # an operation of the old group may still write to the old buffer
+        self._in_flight = self._sending = False
+        return kept
+
+    def discard(self) -> None:
+        """Discard a step whose sum has arrived: restore the statistics from before it."""
+        _copy(self._buffers, self._before)
+
+    @torch.no_grad()
+    def add_shard(self, samples: int) -> bool:
+        """Add one shard's gradients and statistics, and clear the gradients for the next shard.
+
+        Returns:
+            False if a gradient is not finite or too large for any unit: the sum is then invalid, and the
+            caller must inform the others.
+        """
+        largest = []
+        for parameter, own, power in zip(
+            self._parameters, torch.split(self._own, self._sizes), self.ranges.tolist(), strict=True
+        ):
+            if parameter.grad is not None:
+                largest.append(self._add(parameter.grad, own, 2.0 ** (BITS - power)))
+                parameter.grad = None
+            else:
+                largest.append(parameter.new_zeros(()))
+                if self._empty:
+                    own.zero_()
+        self._empty = False
+        for buffer, before, total in zip(
+            self._buffers, self._before, self._statistics, strict=True
+        ):
+            if buffer.is_floating_point():
+                total.add_((buffer.double() * STATISTIC_SCALE).round_() * samples)
+            else:  # a counter of batches
+                total.add_(buffer - before)
+        _copy(self._buffers, self._before)
+        return self._fit(torch.stack(largest).double())
+
+    @torch.no_grad()
+    def sum(self, samples: int, scalars: Sequence[int], all_reduce: AllReduce) -> list[int] | None:
+        """Sum over all workers: set the parameters' gradients, average statistics, return the scalars.
+
+        Args:
+            samples: number of samples in the global batch.
+            scalars: this worker's integers, as many as announced.
+            all_reduce: function that sums over all workers.
+
+        Returns:
+            None if some shard did not fit: units are coarser now, and the step must be computed again.
+        """
+        self._scalars.copy_(torch.tensor(scalars, dtype=torch.float64))
+        if self._empty:
+            self._own.zero_()
+        self._sending = True
+        all_reduce(self._rest.copy_(self._own_rest))
+        *statistics, misfits, numbers = torch.split(self._rest, self._rest_sizes)
+        if (misfits > 0).any():
+            self.ranges.add_(HEADROOM * (misfits > 0)).clamp_(max=MAX_RANGE)
+            self._sending = False
+            return None
+        all_reduce(self._total.copy_(self._own))
+        self._in_flight = self._sending = False
+        for parameter, summed, power in zip(
+            self._parameters, self._sums(), self.ranges.tolist(), strict=True
+        ):
+            parameter.grad = torch.empty_like(parameter)
+            for part, whole in self._chunks(parameter.grad, summed):
+                part.copy_(whole).mul_(2.0 ** (power - BITS))
+        for buffer, summed in zip(self._buffers, self._shaped(statistics), strict=True):
+            if buffer.is_floating_point():
+                buffer.copy_(summed / (STATISTIC_SCALE * samples))
+            else:
+                buffer.add_(summed.to(buffer.dtype))
+        return [int(number) for number in numbers.tolist()]
+
+    def _sums(self) -> Sequence[torch.Tensor]:
+        """Return the received sums by parameter."""
+        return torch.split(self._total, self._sizes)
+
+    def adapt_ranges(self) -> None:
+        """Choose the next step's units from the received sums; only after a finite step."""
+        bounds = torch.stack([torch.stack(torch.aminmax(summed)) for summed in self._sums()])
+        chosen = []
+        for (lowest, highest), power in zip(bounds.tolist(), self.ranges.tolist(), strict=True):
+            grown = max(-lowest, highest).bit_length() - BITS + power + HEADROOM
+            chosen.append(max(MIN_RANGE, min(grown, MAX_RANGE)))
+        self.ranges.copy_(torch.tensor(chosen))
+
+    def _add(self, gradient: torch.Tensor, total: torch.Tensor, scale: float) -> torch.Tensor:
+        """Add a gradient, rounded to integer multiples of 1/scale; return its largest magnitude.
+
+        Scaling by a power of two is exact. A value that does not fit becomes an arbitrary number: the sum
+        is then not used.
+        """
+        bounds = list[torch.Tensor]()
+        for part, whole in self._chunks(gradient, total):
+            bounds += torch.aminmax(part)
+            scaled = torch.mul(part, scale, out=self._scratch[: len(part)]).round_()
+            if self._empty:
+                whole.copy_(scaled)
+            else:
+                whole.add_(self._rounded[: len(part)].copy_(scaled))
+        return torch.stack(bounds).abs().max()
+
+    def _fit(self, largest: torch.Tensor) -> bool:
+        """Record parameters whose gradient exceeds its unit; return whether a wider range exists."""
+        share = (
+            0.5 / self._shards
+        )  # of a range that one shard may fill; half of it, as a margin for rounding
+        if not bool((largest < 2.0**MAX_RANGE * share).all()):  # also if one is not finite
+            return False
+        self._misfits += (largest >= torch.exp2(self.ranges.double()) * share).to(self._misfits)
+        return True
+
+    def _chunks(
+        self, tensor: torch.Tensor, total: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Return chunks of both, in memory order: autograd lays gradients out like parameters."""
+        flat = tensor.as_strided((tensor.numel(),), (1,))
+        return zip(torch.split(flat, self._chunk), torch.split(total, self._chunk), strict=True)
+
+
+def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    if targets:
+        torch._foreach_copy_(targets, sources)

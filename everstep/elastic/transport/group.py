@@ -1,0 +1,93 @@
+"""A worker's rank in one generation's group, and the network interface that the group uses."""
+
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch._C._distributed_c10d import Store
+
+COLLECTIVE_SECONDS = 600.0
+CONNECT_TIMEOUT_SECONDS = 120.0
+_SIOCGIFADDR = 0x8915
+
+
+class PeerLostError(Exception):
+    """A collective failed: a worker of the group is gone."""
+
+
+@dataclass(frozen=True)
+class RankAssignment:
+    """This worker's rank in a generation.
+
+    Attributes:
+        rank: from 0; rank 0 writes checkpoints.
+        world_size: workers in the group.
+        local_rank: rank on this node.
+        store: for a few texts shared by the workers of this generation; None if there is only one.
+        local_peers: workers on this machine, this one included, also those in other containers.
+        sum: function that sums a tensor over the group's workers, in place; PeerLostError if one is gone.
+        begin_all_reduce: function that starts such a sum; the returned function waits for the end. None if not
+            supported.
+        unequal_ranks: ranks whose state had the same progress as that of the others but different bytes
+            when the group formed: they received the majority's.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    store: Store | None
+    local_peers: int
+    sum: Callable[[torch.Tensor], None]
+    begin_all_reduce: Callable[[torch.Tensor], Callable[[], None]] | None = None
+    unequal_ranks: tuple[int, ...] = ()
+
+    @classmethod
+    def single(cls) -> "RankAssignment":
+        """Return the assignment of a process that trains alone."""
+        return cls(0, 1, 0, None, 1, lambda _: None)
+
+
+def broadcast_text(assignment: RankAssignment, key: str, text: str) -> str:
+    """Return rank 0's `text` on every rank, under the key `key`."""
+    if assignment.store is None:
+        return text
+    with peer_losses_raised():
+        if assignment.rank == 0:
+            assignment.store.set(key, text)
+        return str(assignment.store.get(key).decode())
+
+
+@contextlib.contextmanager
+def peer_losses_raised() -> Iterator[None]:
+    """Turn the errors of torch's collectives and stores into a `PeerLostError`."""
+    try:
+        yield
+    except RuntimeError as error:  # all of torch.distributed's errors are RuntimeErrors
+        raise PeerLostError(str(error)) from error
+
+
+def choose_interface() -> None:
+    """Make gloo and NCCL use the interface with this pod's address; they would resolve the host name."""
+    address = os.environ.get("POD_IP")
+    if not address or "GLOO_SOCKET_IFNAME" in os.environ:
+        return
+    name = "lo" if address.startswith("127.") else _interface_with(address)
+    if name:
+        os.environ["GLOO_SOCKET_IFNAME"] = name
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
+
+
+def _interface_with(address: str) -> str | None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            with contextlib.suppress(OSError):  # it has no IPv4 address
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None

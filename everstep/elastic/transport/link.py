@@ -1,0 +1,269 @@
+"""A process group that can be aborted at any moment, even in a collective that waits for a dead peer.
+
+Used by `live_worker`, which builds one for each generation in the same process. It uses torch's
+backends directly and not `torch.distributed`'s default group: that one is global, so after an aborted
+attempt to build it there could be no other.
+
+Why sockets are shut down: gloo has no abort. A collective whose peer is frozen, or whose machine
+vanished without notice, waits for its time-out; but it fails at once when a socket to any peer is
+shut down (`sockets`). NCCL has an abort of its own.
+"""
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import Backend, PrefixStore, ProcessGroupGloo, Store, TCPStore
+
+from everstep.elastic.transport.group import COLLECTIVE_SECONDS, PeerLostError, peer_losses_raised
+from everstep.elastic.transport.sockets import group_sockets, shut_down, socket_names
+
+ABORT_TIMEOUT_SECONDS = 1.0  # an aborted collective has ended long before
+STALL_AFTER_SECONDS = (
+    0.2  # a wait that is longer than this and twice the usual one may be for a lost peer
+)
+STALL_REPEAT_SECONDS = 0.1
+USUAL_DECAY = 0.9  # of the usual wait, with each collective
+CONNECT_TIMEOUT_SECONDS = 30.0  # peers that were alive a moment ago have connected long before
+
+
+@dataclass(frozen=True)
+class GroupAddress:
+    """Address and rank with which this worker joins a generation's group."""
+
+    generation: int
+    host: str
+    port: int
+    rank: int
+    world_size: int
+
+
+class Link:
+    """One generation's group, from one worker. After `abort` every wait ends with a `PeerLostError`.
+
+    Args:
+        address: address of the group, with this worker's rank.
+        device: device of the tensors.
+        on_stall: called several times a second while a collective takes longer than usual.
+    """
+
+    def __init__(
+        self,
+        address: GroupAddress,
+        device: torch.device,
+        on_stall: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.rank, self.world_size = address.rank, address.world_size
+        self._device, self._address = device, address
+        self._on_stall, self._usual_seconds = on_stall, 0.0
+        self._aborted, self._met = threading.Event(), threading.Event()
+        self._aborted_at = math.inf
+        self._sockets: dict[int, str] = {}
+        self._before: frozenset[str] = frozenset()
+        self._backend: Any = None
+        self._failure: RuntimeError | None = None
+        self._changed = threading.Condition()
+        self.store: Store | None = None
+
+    def aborted_for(self, seconds: float) -> bool:
+        """Return whether this group was aborted at least `seconds` ago."""
+        return time.monotonic() - self._aborted_at >= seconds
+
+    def meet(self) -> None:
+        """Build the group.
+
+        The group is built in a thread, since the backends' own wait for a peer that died meanwhile cannot be
+        interrupted: an aborted attempt is left to its time-out.
+        """
+        if self._aborted.is_set():
+            raise PeerLostError("the group was given up before it was built")
+        self._before = frozenset(socket_names().values())
+        threading.Thread(target=self._build, name="everstep-meet", daemon=True).start()
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: self._met.is_set() or self._aborted.is_set(), CONNECT_TIMEOUT_SECONDS
+            )
+        if self._aborted.is_set():
+            raise PeerLostError("the group was given up while it was built")
+        if not done or self._failure:
+            raise PeerLostError(f"the group could not be built: {self._failure or 'no answer'}")
+
+    def abort(self) -> None:
+        """Abort the group, from any thread: every waiting thread is woken."""
+        with self._changed:
+            self._aborted_at = min(self._aborted_at, time.monotonic())
+            self._aborted.set()
+            self._changed.notify_all()
+        for descriptor, name in (self._sockets or self._connections()).items():
+            shut_down(descriptor, name)
+        if self._device.type == "cuda" and self._backend is not None:
+            self._backend.abort()
+
+    def close(self) -> None:
+        """Release the group.
+
+        The backend's destructor waits for its threads, endlessly if one of its collectives does not end. So
+        the last reference must be dropped by a thread that no other one waits for.
+        """
+        last = [self._backend]
+        self._backend = None
+        threading.Thread(target=last.clear, name="everstep-close", daemon=True).start()
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        """Sum over all workers, in place."""
+        self.begin_all_reduce(tensor)()
+
+    def begin_all_reduce(self, tensor: torch.Tensor) -> Callable[[], None]:
+        """Start a sum over all workers, in place; the returned function waits for the end."""
+        works = self._begin(lambda: [self._backend.allreduce([tensor])])
+        return lambda: self._wait(works)
+
+    def all_gather(self, numbers: torch.Tensor) -> list[torch.Tensor]:
+        """Return the tensors of all ranks; all have one shape."""
+        mine = numbers.to(self._device)
+        gathered = [torch.empty_like(mine) for _ in range(self.world_size)]
+        self._wait(self._begin(lambda: [self._backend.allgather([gathered], [mine])]))
+        return [tensor.cpu() for tensor in gathered]
+
+    def send_and_receive(
+        self,
+        outgoing: Sequence[tuple[int, int, torch.Tensor]],
+        incoming: Sequence[tuple[int, int, torch.Tensor]],
+    ) -> None:
+        """Send and receive tensors, all at once; each with the other rank and a tag for the pair."""
+
+        def begin() -> list[Any]:
+            with self._batched():
+                return [
+                    *(self._backend.send([tensor], rank, tag) for rank, tag, tensor in outgoing),
+                    *(self._backend.recv([tensor], rank, tag) for rank, tag, tensor in incoming),
+                ]
+
+        self._wait(self._begin(begin))
+
+    @contextlib.contextmanager
+    def _batched(self) -> Iterator[None]:
+        """Start all sends and receives inside as one batch.
+
+        NCCL uses the group's communicator for a batch, and a new one for each pair of ranks otherwise: a
+        joiner to 100 nodes would build 100. gloo needs neither.
+        """
+        if self._device.type != "cuda":
+            yield
+            return
+        self._backend._group_start()
+        try:
+            yield
+        finally:
+            self._backend._group_end()
+
+    def _begin(self, begin: Callable[[], list[Any]]) -> list[Any]:
+        """Start collectives and return them; return none if this worker is alone."""
+        if self._aborted.is_set():
+            raise PeerLostError("the group was given up")
+        if self.world_size == 1:
+            return []
+        with peer_losses_raised():
+            return begin()
+
+    def _wait(self, works: list[Any]) -> None:
+        if not works:
+            return
+        with peer_losses_raised():
+            self._wait_until_ended(works)
+        if self._aborted.is_set():  # NCCL's kernels end without an error when they are aborted
+            raise PeerLostError("the group was given up during the exchange")
+
+    def _wait_until_ended(self, works: list[Any]) -> None:
+        """Wait until these collectives have ended, or shortly after the group was aborted.
+
+        The wait is in a thread, as in `meet`: about once in a hundred times gloo fails to end a collective whose peers
+        closed their connections while this process was frozen.
+        """
+        ended, failures = threading.Event(), list[Exception]()
+
+        def wait() -> None:
+            try:
+                for work in works:
+                    work.wait()
+                if self._device.type == "cuda":
+                    torch.cuda.synchronize(self._device)
+            except Exception as error:
+                failures.append(error)
+            with self._changed:
+                ended.set()
+                self._changed.notify_all()
+
+        threading.Thread(target=wait, name="everstep-exchange", daemon=True).start()
+        self._wait_reporting_stalls(ended)
+        with self._changed:
+            self._changed.wait_for(ended.is_set, ABORT_TIMEOUT_SECONDS)
+        if not ended.is_set():
+            raise PeerLostError("the group was given up in an exchange that does not end")
+        if failures:
+            raise failures[0]
+
+    def _wait_reporting_stalls(self, ended: threading.Event) -> None:
+        """Wait until `ended` or the abort; call `on_stall` repeatedly while that takes unusually long."""
+        began = time.monotonic()
+        stall_seconds = max(STALL_AFTER_SECONDS, 2 * self._usual_seconds)
+        while not self._is_over(ended, stall_seconds):
+            self._on_stall()
+            stall_seconds = STALL_REPEAT_SECONDS
+        self._usual_seconds = max(time.monotonic() - began, USUAL_DECAY * self._usual_seconds)
+
+    def _is_over(self, ended: threading.Event, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: ended.is_set() or self._aborted.is_set(), seconds)
+
+    def _build(self) -> None:
+        try:
+            self._connect()
+        except RuntimeError as error:
+            self._failure = error
+        with self._changed:
+            self._sockets = self._connections()
+            self._met.set()
+            self._changed.notify_all()
+        if self._aborted.is_set():
+            self.close()
+
+    def _connect(self) -> None:
+        address = self._address
+        server = TCPStore(
+            address.host,
+            address.port,
+            is_master=False,
+            wait_for_workers=False,
+            use_libuv=False,  # Debian's torch is built without it
+            timeout=timedelta(seconds=CONNECT_TIMEOUT_SECONDS),
+        )
+        store = PrefixStore(f"live/{address.generation}", server)
+        self._backend = self._create(PrefixStore("group", store))
+        if self._backend is not None and self._device.type == "cuda":
+            # Here and not in the first collective: this thread may wait for a peer that died meanwhile.
+            self._backend.eager_connect_single_device(self._device)
+        server.set_timeout(timedelta(seconds=COLLECTIVE_SECONDS))
+        self.store = store
+
+    def _create(self, store: Store) -> Backend | None:
+        rank, size = self._address.rank, self._address.world_size
+        if size == 1:
+            return None
+        if self._device.type != "cuda":
+            return ProcessGroupGloo(store, rank, size, timedelta(seconds=COLLECTIVE_SECONDS))
+        from torch._C._distributed_c10d import ProcessGroupNCCL
+
+        options = ProcessGroupNCCL.Options()
+        options._timeout = timedelta(seconds=COLLECTIVE_SECONDS)
+        return ProcessGroupNCCL(store, rank, size, options)
+
+    def _connections(self) -> dict[int, str]:
+        """Return the connections of this group, by descriptor."""
+        return group_sockets(self._before, (self._address.host, self._address.port))

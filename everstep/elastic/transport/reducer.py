@@ -1,0 +1,344 @@
+"""The single all-reduce of a training step: gradients, statistics and a few scalars.
+
+All data are in one flat buffer: the gradients, then normalisation statistics and a few scalars. So a
+step costs one all-reduce, a worker without samples takes part like any other, and the question "does
+a worker want to regroup?" is answered for all workers at the same step at no cost.
+
+A worker's own gradients are unchanged until the sum has arrived: if the group breaks before, they are
+kept, and the next group computes only the missing ones. That costs nothing: each gradient is written
+to both places while it is in the processor's cache, and autograd's own memory for it is freed at
+once.
+
+If the network is slower than the backward pass, gradients need not wait for its end: they are split
+into buckets, the last layers' first, and the sum of each starts as soon as it is complete. The order
+is the same on all workers; one without samples starts them all at the end.
+
+Why not DistributedDataParallel: it averages over workers, which is wrong for uneven shares, and a
+worker with an empty share would not take part.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import torch
+
+from everstep.elastic.transport.group import PeerLostError
+from everstep.errors import EverstepError
+
+AllReduce = Callable[[torch.Tensor], None]
+"""Sums a tensor over all workers, in place; see `RankAssignment.sum`."""
+
+BeginAllReduce = Callable[[torch.Tensor], Callable[[], None]]
+"""Starts to sum a tensor over all workers, in place; the returned function waits for the end."""
+
+BUCKET_BYTES = 16 << 20  # of gradients whose sum starts together
+
+
+class GradientReducer:
+    """Sums of a step over all workers.
+
+    A step: `clear`, then for each microbatch of this worker `begin_microbatch`, the backward pass and
+    `add_microbatch`, then `sum`. After `roll_back`, continue with further microbatches, or clear.
+
+    Args:
+        model: its parameters' gradients are summed, so each worker's loss must already be divided by
+            the global batch; its floating-point buffers (running means and variances) become the
+            average over samples, so that they are equal on all workers.
+        scalars: number of additional scalars to sum.
+        compress: whether gradients are sent in bfloat16: half the bytes and three digits, for slow
+            networks. Between processes of one machine it takes longer than it saves.
+        bucket_bytes: gradients whose sum starts together, if it starts before the backward pass ends.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        scalars: int,
+        *,
+        compress: bool = False,
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._all_buffers = list(model.buffers())
+        self._buffers = [buffer for buffer in self._all_buffers if buffer.is_floating_point()]
+        self._counters = [buffer for buffer in self._all_buffers if not buffer.is_floating_point()]
+        self._before = [buffer.clone() for buffer in self._all_buffers]
+        self._averages = [torch.zeros_like(buffer) for buffer in self._buffers]
+        self._sizes = [
+            *(tensor.numel() for tensor in (*self._parameters, *self._buffers)),
+            scalars,
+        ]
+        self._compress = compress
+        self._buckets = _buckets([p.numel() * 4 for p in self._parameters], bucket_bytes)
+        self._bucket_of = {i: n for n, bucket in enumerate(self._buckets) for i in bucket}
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call] # torch's
+                functools.partial(self._take, index)
+            )
+            for index, parameter in enumerate(self._parameters)
+        ]
+        of_gradients = sum(self._sizes[: len(self._parameters)])
+        device = self._parameters[0].device
+        self._dtype = _sum_type(self._parameters)
+        self._own_gradients = torch.empty(of_gradients, dtype=self._dtype, device=device)
+        self._own = self._views(self._own_gradients)
+        self._have = set[int]()  # parameters with a gradient from this worker
+        self._packed = set[int]()  # parameters whose gradient is in the send buffer
+        self._single, self._last = False, True
+        self._begin: BeginAllReduce | None = None
+        self._broken: PeerLostError | None = None  # in the backward pass, which is finished first
+        self._missing: list[int] = []
+        self._ends: list[Callable[[], None]] = []
+        self._in_flight = self._in_microbatch = self._sending = False
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Allocate the send buffer and split it."""
+        device = self._parameters[0].device
+        self._flat = torch.zeros(sum(self._sizes), dtype=self._dtype, device=device)
+        of_gradients = self._own_gradients.numel()
+        self._all_gradients, self._rest = self._flat[:of_gradients], self._flat[of_gradients:]
+        self._gradients = self._views(self._all_gradients)
+        *statistics, self._scalars = torch.split(self._rest, self._sizes[len(self._parameters) :])
+        self._statistics = [
+            part.view(buffer.shape) for part, buffer in zip(statistics, self._buffers, strict=True)
+        ]
+        self._sent_gradients, self._outgoing = self._all_gradients, self._gradients
+        if self._compress:
+            self._sent_gradients = torch.empty_like(self._all_gradients, dtype=torch.bfloat16)
+            self._outgoing = self._views(self._sent_gradients)
+
+    def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """Return a view for each parameter with its own layout: another layout would make copies slower."""
+        return [
+            part.as_strided(parameter.shape, parameter.stride(), part.storage_offset())
+            for part, parameter in zip(
+                torch.split(flat, self._sizes[: len(self._parameters)]),
+                self._parameters,
+                strict=True,
+            )
+        ]
+
+    def clear(self) -> None:
+        """Begin a step, and save the statistics that its forward pass changes."""
+        self._have.clear()
+        for average in self._averages:
+            average.zero_()
+        _copy(self._before, self._all_buffers)
+        self._in_flight, self._in_microbatch = True, False
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether a backward pass has reached a parameter in this step."""
+        return bool(self._have)
+
+    @property
+    def sending(self) -> bool:
+        """Whether sums with other workers have started in this step."""
+        return self._sending
+
+    def close(self) -> None:
+        """Remove the hooks, so that later backward passes of the model are not affected."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def begin_microbatch(
+        self, begin: BeginAllReduce | None = None, *, single: bool = False, last: bool = True
+    ) -> None:
+        """Begin a microbatch; its backward pass adds to the gradients of the earlier ones.
+
+        Args:
+            begin: if given, starts sums while the backward pass runs, so this is the last microbatch. On
+                all workers or on none.
+            single: whether this worker is the only one.
+            last: whether no further microbatch follows before the sum, unless the group breaks.
+        """
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._begin, self._single, self._ends, self._broken = begin, single, [], None
+        self._last = last
+        self._missing = [len(bucket) for bucket in self._buckets]
+        self._packed.clear()
+        self._in_flight = self._in_microbatch = True
+
+    def add_microbatch(self, weight: float) -> None:
+        """Complete a microbatch after its backward pass.
+
+        Args:
+            weight: its share of the step's samples; the weights of all workers' microbatches add up to 1.
+        """
+        for average, buffer in zip(self._averages, self._buffers, strict=True):
+            average.add_(buffer, alpha=weight)
+        _copy(self._all_buffers, self._before)
+        self._in_microbatch = False
+
+    def roll_back(self) -> bool:
+        """Restore the statistics from before an unfinished step; return whether its gradients are valid.
+
+        They are if all microbatches were completed: an unfinished one has corrupted them.
+        """
+        kept = self._in_flight and not self._in_microbatch
+        if self._in_flight:
+            _copy(self._all_buffers, self._before)
+        if self._sending:
+            self._lay_out()  # an operation of the old group may still write to the old buffer
+        self._begin, self._ends = None, []
+        self._in_flight = self._in_microbatch = self._sending = False
+        return kept
+
+    def discard(self) -> None:
+        """Discard a step whose sum has arrived: restore the statistics from before it."""
+        _copy(self._all_buffers, self._before)
+
+    def finite(self) -> bool:
+        """Return True if all summed gradients are finite."""
+        summed = self._own_gradients if self._single else self._flat
+        return bool(torch.isfinite(summed.sum()))
+
+    def sum(self, scalars: Sequence[float], all_reduce: AllReduce) -> list[float]:
+        """Sum over all workers: set the gradients, average the statistics, return the summed scalars.
+
+        Args:
+            scalars: this worker's numbers, as many as announced.
+            all_reduce: function that sums over all workers.
+
+        Raises:
+            PeerLostError: the sum did not arrive; this worker's gradients are kept.
+        """
+        if self._broken:
+            raise self._broken
+        self._scalars.copy_(torch.tensor(scalars, dtype=self._dtype))
+        _copy(self._statistics, self._averages)
+        self._sending = True
+        if self._begin is not None:
+            self._sum_the_rest(self._begin)
+        elif not self._single:
+            self._sum_at_once(all_reduce)
+        self._in_flight = self._sending = False
+        self._set_gradients()
+        _copy(self._buffers, self._statistics)
+        for counter in self._counters:  # of batches: one per step, however it was divided
+            counter.add_(1)
+        return [float(number) for number in self._scalars.tolist()]
+
+    def _sum_at_once(self, all_reduce: AllReduce) -> None:
+        for index in range(len(self._parameters)):
+            self._pack(index)
+        if self._compress:
+            all_reduce(self._sent_gradients)
+            all_reduce(self._rest)  # counts and statistics stay exact
+        else:
+            all_reduce(self._flat)
+
+    def _set_gradients(self) -> None:
+        """Set the parameters' gradients to the received sums."""
+        if self._single:
+            for index, own in enumerate(self._own):
+                if index not in self._have:
+                    own.zero_()
+        elif self._compress:
+            self._all_gradients.copy_(self._sent_gradients)
+        summed = self._own if self._single else self._gradients
+        for parameter, gradient in zip(self._parameters, summed, strict=True):
+            parameter.grad = gradient.to(parameter.dtype)
+
+    def _take(self, index: int, parameter: torch.Tensor) -> None:
+        """Add a parameter's gradient of this microbatch, and start the sums that are ready."""
+        gradient, parameter.grad = parameter.grad, None
+        if not self._in_microbatch or gradient is None:
+            return  # a backward pass outside a step
+        if gradient.is_sparse:
+            gradient = gradient.to_dense()
+        if index in self._have:
+            self._own[index].add_(gradient)
+        else:
+            self._own[index].copy_(gradient)
+            self._have.add(index)
+        if self._single or not self._last:
+            return
+        if index in self._packed:
+            self._repack(index)
+            return
+        self._pack(index)
+        self._missing[self._bucket_of[index]] -= 1
+        try:
+            while self._begin and not self._broken and self._next_is_complete():
+                self._begin_next(self._begin)
+        except PeerLostError as error:
+            self._broken = error
+
+    def _pack(self, index: int) -> None:
+        """Copy a gradient to the send buffer, or zero if there is none."""
+        if index in self._packed:
+            return
+        self._packed.add(index)
+        if index in self._have:
+            self._outgoing[index].copy_(self._own[index])
+        else:
+            self._outgoing[index].zero_()
+
+    def _repack(self, index: int) -> None:
+        """Add a further backward pass of the same microbatch to a gradient that was packed.
+
+        Raises:
+            EverstepError: its sum over all workers has started already.
+        """
+        if self._bucket_of[index] < len(self._ends):
+            raise EverstepError(
+                "a second backward pass of one micro-batch cannot be summed while the first one's "
+                "gradients are being sent",
+                "Add the losses before one backward pass, or pass overlap='off'.",
+            )
+        self._outgoing[index].copy_(self._own[index])
+
+    def _next_is_complete(self) -> bool:
+        return len(self._ends) < len(self._buckets) and not self._missing[len(self._ends)]
+
+    def _begin_next(self, begin: BeginAllReduce) -> None:
+        bucket = self._buckets[len(self._ends)]
+        self._sending = True
+        for index in bucket:
+            self._pack(index)
+        first = sum(self._sizes[: bucket.start])
+        size = sum(self._sizes[bucket.start : bucket.stop])
+        self._ends.append(begin(self._sent_gradients[first : first + size]))
+
+    def _sum_the_rest(self, begin: BeginAllReduce) -> None:
+        """Start the remaining sums, and wait for all."""
+        while len(self._ends) < len(self._buckets):
+            self._begin_next(begin)
+        self._ends.append(begin(self._rest))
+        for end in self._ends:
+            end()
+        self._begin = None
+
+
+def _sum_type(parameters: Sequence[torch.Tensor]) -> torch.dtype:
+    """Return the type of the sums: at least float32, so that small gradients are not lost."""
+    double = any(parameter.dtype == torch.float64 for parameter in parameters)
+    return torch.float64 if double else torch.float32
+
+
+def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    if targets:
+        torch._foreach_copy_(targets, sources)
+
+
+def _buckets(sizes: Sequence[int], min_bytes: int) -> list[range]:
+    """Return ranges of neighbouring parameters of at least this many bytes, the last ones first."""
+    found, stop, size = list[range](), len(sizes), 0
+    for index in reversed(range(len(sizes))):
+        size += sizes[index]
+        if size >= min_bytes or index == 0:
+            found.append(range(index, stop))
+            stop, size = index, 0
+    return found
+
+
+def sum_scalars(
+    numbers: Sequence[float], device: torch.device, all_reduce: AllReduce
+) -> list[float]:
+    """Return the sums over all workers of a few numbers, exact for counts below 2^53."""
+    together = torch.tensor(numbers, dtype=torch.float64, device=device)
+    all_reduce(together)
+    return [float(number) for number in together.tolist()]

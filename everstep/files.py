@@ -1,0 +1,22 @@
+"""Files that other processes read: they appear complete or not at all."""
+
+import os
+from pathlib import Path
+
+
+def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write a file under a temporary name, sync it, and rename it; create its folder if needed.
+
+    Args:
+        path: file to write or replace.
+        text: its content.
+        mode: permissions of a new file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

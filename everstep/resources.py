@@ -1,0 +1,22 @@
+"""Files of Everstep other than its modules: in a clone at its top, in a wheel inside the package.
+
+`everstep._data` of a wheel contains the folders `manifests`, `stacks` and `requirements` and the program of
+the repository. In a clone, or installed from one with --editable, they are next to the package.
+"""
+
+from pathlib import Path
+
+PACKAGES = Path(__file__).resolve().parent.parent
+"""Folder of the packages everstep, components, trainer and so on: of a clone, or site-packages."""
+
+DATA = Path(__file__).resolve().parent / "_data"
+
+
+def in_clone() -> bool:
+    """Return whether Everstep runs from a clone of its repository."""
+    return not DATA.is_dir()
+
+
+def data_path(name: str) -> Path:
+    """Return the path of a file or folder of the repository's top, such as `manifests`."""
+    return (PACKAGES if in_clone() else DATA) / name

@@ -1,0 +1,28 @@
+"""Suggestions for misspelt names."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from everstep.errors import EverstepError
+
+MAX_SUGGESTIONS = 3
+MIN_SIMILARITY = 0.5
+"""difflib's ratio, from 0 to 1, above which a name is suggested."""
+
+
+def similar_names(
+    name: str, known: Iterable[str], min_similarity: float = MIN_SIMILARITY
+) -> list[str]:
+    """Return the known names that are most similar to a name, regardless of case, best first."""
+    lowered = {each.lower(): each for each in sorted(known)}
+    close = get_close_matches(name.lower(), list(lowered), MAX_SUGGESTIONS, min_similarity)
+    return [lowered[each] for each in close]
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> EverstepError:
+    """Return the error for a name that does not exist, with similar names and all valid ones."""
+    valid = sorted(known)
+    close = similar_names(name, valid)
+    suggestion = f"Did you mean {' or '.join(close)}? " if close else ""
+    choice = f"There are: {', '.join(valid)}." if valid else f"There is no {kind} yet."
+    return EverstepError(f"there is no {kind} named {name!r}", suggestion + choice)

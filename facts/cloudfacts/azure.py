@@ -1,0 +1,97 @@
+"""Locations and virtual machine sizes of Azure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cloudfacts.data import load
+
+MIB_PER_GIB = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """A region of Azure.
+
+    Attributes:
+        name: name, such as `westeurope`.
+        zones: True if it has availability zones.
+        restricted: True if only subscriptions that Microsoft has admitted can use it.
+    """
+
+    name: str
+    zones: bool
+    restricted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class VmSize:
+    """The hardware of a virtual machine size.
+
+    Attributes:
+        name: name, such as `Standard_NC24ads_A100_v4`.
+        vcpus: virtual CPUs.
+        memory_mib: memory in MiB.
+        gpus: GPUs that the operating system sees, whole or partitioned.
+        gpu_model: model, such as `A100`; empty without GPUs.
+        gpu_memory_mib: memory of one GPU in MiB.
+        gpu_share: part of a physical GPU that each of the GPUs is; 1.0 for whole ones.
+    """
+
+    name: str
+    vcpus: int
+    memory_mib: int
+    gpus: int = 0
+    gpu_model: str = ""
+    gpu_memory_mib: int = 0
+    gpu_share: float = 1.0
+
+
+def retired(vm_size: str) -> str | None:
+    """Return when Azure retired a size, such as `in 2023`; None for all other sizes."""
+    return next((when for pattern, when in _RETIRED.items() if re.match(pattern, vm_size)), None)
+
+
+def _plain_sizes(table: Mapping[str, dict[str, int]], vcpus: list[int]) -> Iterator[VmSize]:
+    """Yield the sizes without GPUs."""
+    for series, gib in table["memory_gib_per_vcpu_of_series"].items():
+        for count in vcpus:
+            memory = count * gib * MIB_PER_GIB
+            yield VmSize(name=series.format(n=count), vcpus=count, memory_mib=memory)
+
+
+def _gpu_size(
+    name: str, vcpus: int, gib: int, gpus: int, model: str, gpu_gib: int, partitions: int = 1
+) -> VmSize:
+    """Return a size with GPUs from its row."""
+    return VmSize(
+        name=name,
+        vcpus=vcpus,
+        memory_mib=gib * MIB_PER_GIB,
+        gpus=gpus,
+        gpu_model=model,
+        gpu_memory_mib=gpu_gib * MIB_PER_GIB,
+        gpu_share=1 / partitions,
+    )
+
+
+def _vm_sizes() -> Iterator[VmSize]:
+    """Yield all sizes whose hardware is known."""
+    yield from _plain_sizes(_TABLE, _TABLE["vcpus_of_series"])
+    for name, (vcpus, gib) in _TABLE["others"].items():
+        yield VmSize(name=name, vcpus=vcpus, memory_mib=gib * MIB_PER_GIB)
+    for name, row in _TABLE["gpu_sizes"].items():
+        yield _gpu_size(name, *row)
+
+
+_TABLE = load("azure_vm_sizes")
+_RETIRED: Mapping[str, str] = _TABLE["retired_patterns"]
+
+LOCATIONS: Mapping[str, Location] = {
+    name: Location(name=name, **facts)
+    for name, facts in load("azure_locations")["locations"].items()
+}
+"""Name -> location."""
+
+VM_SIZES: Mapping[str, VmSize] = {size.name: size for size in _vm_sizes()}
+"""Name -> size, for the sizes whose hardware is known."""

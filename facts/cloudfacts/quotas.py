@@ -1,0 +1,65 @@
+"""Service quotas of EC2: which of them an instance type counts against.
+
+Source: Service Quotas, service `ec2`, and EC2 User Guide, "EC2 instance type quotas" (2026-11-22). They count
+vCPUs, each in one region; those of new accounts are 0 for machines with GPUs.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cloudfacts.aws import family
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A service quota.
+
+    Attributes:
+        code: quota code, such as `L-3819A6DF`.
+        name: the name that the console shows.
+    """
+
+    code: str
+    name: str
+
+
+STANDARD, G_AND_VT, P, P5 = "standard", "g", "p", "p5"
+
+ON_DEMAND: Mapping[str, Quota] = {
+    STANDARD: Quota(
+        "L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"
+    ),
+    G_AND_VT: Quota("L-DB2E81BA", "Running On-Demand G and VT instances"),
+    P: Quota("L-417A185B", "Running On-Demand P instances"),
+    P5: Quota("L-417A185B", "Running On-Demand P instances"),
+}
+SPOT: Mapping[str, Quota] = {
+    STANDARD: Quota(
+        "L-34B43A08", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"
+    ),
+    G_AND_VT: Quota("L-3819A6DF", "All G and VT Spot Instance Requests"),
+    P: Quota("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests"),
+    P5: Quota("L-C4BD4855", "All P5 Spot Instance Requests"),
+}
+
+
+def quota(instance_type: str, *, spot: bool) -> Quota | None:
+    """Return the quota of an instance type; None for a family that has a quota of its own.
+
+    Args:
+        instance_type: name of the type, such as `g5.xlarge`.
+        spot: whether the machine is a spot instance.
+    """
+    name = family(instance_type)
+    letters = re.match(r"[a-z]*", name)
+    group = letters[0] if letters else ""
+    if group in {"g", "gr", "vt"}:
+        kind = G_AND_VT
+    elif group == "p":
+        kind = P if name[1:2] in "234" else P5 if name.startswith("p5") else ""
+    else:
+        kind = STANDARD if group[:1] in set("acdhimrtz") and group not in {"inf", "trn"} else ""
+    if not kind and group == "p" and not spot:
+        kind = P
+    return (SPOT if spot else ON_DEMAND).get(kind)

@@ -1,0 +1,179 @@
+"""The decision about the notices: a pure function of notices, node, pods and clock.
+
+Workers read the deadline from an annotation that is mounted as a file. The kubelet updates that file
+only while the pod is not terminating, so that workers are annotated one pass before their eviction.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from everstep.catalog.timing import (
+    CLOUD_DRAIN_SECONDS,
+    CLOUD_DRAIN_SHARE,
+    NODE_MARGIN_SECONDS,
+    WORKER_NOTIFICATION_SECONDS,
+)
+from spot.annotation import WatchedNode, first_seen, format_time, node_patch
+from spot.notice import Effect, Notice, most_urgent
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodePod:
+    """A pod on the watched node.
+
+    Attributes:
+        ignored: True if drains ignore it: a DaemonSet's pod, a static or a finished one.
+        worker: True for a worker of an ElasticJob.
+        deadline: value of its deadline annotation; None without one.
+        grace_seconds: its termination grace period.
+        ends_at: time at which it will be killed, in seconds since 1970; None while it is not terminating.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    ignored: bool = False
+    worker: bool = False
+    deadline: str | None = None
+    grace_seconds: int = 30
+    ends_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadlineChange:
+    """A pod, and the new value of its deadline annotation; None to remove the annotation."""
+
+    pod: NodePod
+    deadline: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eviction:
+    """A pod to evict, and its grace period."""
+
+    pod: NodePod
+    grace_seconds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrainDecision:
+    """Changes of one pass.
+
+    Attributes:
+        reason: text for the log; constant as long as the reason is the same.
+        patch: merge patch of the node; None if it is up to date.
+        deadlines: deadline annotations to change.
+        evict: pods to evict.
+        start: events that the cloud may start, because the node is empty.
+        settled: True if nothing remains to be done until the notices change.
+    """
+
+    reason: str
+    patch: Mapping[str, Any] | None = None
+    deadlines: tuple[DeadlineChange, ...] = ()
+    evict: tuple[Eviction, ...] = ()
+    start: tuple[str, ...] = ()
+    settled: bool = False
+
+
+def decide(
+    notices: Collection[Notice],
+    node: WatchedNode,
+    pods: Sequence[NodePod],
+    now: float,
+    *,
+    cloud_drains: bool,
+) -> DrainDecision:
+    """Decide one pass.
+
+    Args:
+        notices: current notices for this machine.
+        node: the node, read in this pass.
+        pods: the pods on it, read in this pass.
+        now: seconds since 1970.
+        cloud_drains: False to drain at once even if the cloud promises to drain.
+    """
+    notice = most_urgent(notices)
+    patch = node_patch(notice, node, now)
+    deadlines = _deadline_changes(notice, pods)
+    unchanged = patch is None and not deadlines
+    if notice is None:
+        return DrainDecision(
+            reason="no notice", patch=patch, deadlines=deadlines, settled=unchanged
+        )
+    reason = f"{notice.cloud} announces {notice.reason}"
+    if notice.effect is not Effect.STOP:
+        return DrainDecision(
+            reason=f"{reason}: recorded", patch=patch, deadlines=deadlines, settled=unchanged
+        )
+    remaining = [pod for pod in pods if not pod.ignored]
+    if not remaining:
+        start = tuple(event.identifier for event in notices if event.may_start)
+        return DrainDecision(reason=f"{reason}: the node is empty", patch=patch, start=start)
+    if cloud_drains and notice.cloud_drains and now < _cloud_drain_ends(notice, node, now):
+        return DrainDecision(
+            reason=f"{reason}: waiting for the cloud to drain the node",
+            patch=patch,
+            deadlines=deadlines,
+        )
+    return DrainDecision(
+        reason=f"{reason}: draining the node",
+        patch=patch,
+        deadlines=deadlines,
+        evict=_evictions(remaining, deadlines, notice, node, now),
+    )
+
+
+def _deadline_changes(notice: Notice | None, pods: Sequence[NodePod]) -> tuple[DeadlineChange, ...]:
+    """Return the workers whose deadline annotation is not the notice's deadline.
+
+    A terminating worker is skipped: its file no longer changes.
+    """
+    deadline = None
+    if notice is not None and notice.effect is Effect.STOP and notice.deadline is not None:
+        deadline = format_time(notice.deadline)
+    return tuple(
+        DeadlineChange(pod=pod, deadline=deadline)
+        for pod in pods
+        if pod.worker and not pod.ignored and pod.ends_at is None and pod.deadline != deadline
+    )
+
+
+def _cloud_drain_ends(notice: Notice, node: WatchedNode, now: float) -> float:
+    """Return the time until which the watcher leaves the drain to the cloud, in seconds since 1970."""
+    since = first_seen(notice, node)
+    if since is None:
+        since = now
+    if notice.deadline is None:
+        return now
+    share = (notice.deadline - since) * CLOUD_DRAIN_SHARE
+    return since + min(CLOUD_DRAIN_SECONDS, share)
+
+
+def _evictions(
+    pods: Sequence[NodePod],
+    deadlines: Sequence[DeadlineChange],
+    notice: Notice,
+    node: WatchedNode,
+    now: float,
+) -> tuple[Eviction, ...]:
+    """Return the pods to evict, each with its grace period or, if shorter, the remaining time.
+
+    A terminating pod is evicted again only if it would outlive the machine. A worker that has not
+    been notified yet waits for the next pass, but no longer than `WORKER_NOTIFICATION_SECONDS`.
+    """
+    deadline = now if notice.deadline is None else notice.deadline
+    remaining_seconds = max(1, math.floor(deadline - NODE_MARGIN_SECONDS - now))
+    since = first_seen(notice, node)
+    notifying = notice.deadline is not None and (
+        since is None or now < since + WORKER_NOTIFICATION_SECONDS
+    )
+    waiting = {change.pod.uid for change in deadlines} if notifying else set[str]()
+    return tuple(
+        Eviction(pod=pod, grace_seconds=min(pod.grace_seconds, remaining_seconds))
+        for pod in pods
+        if pod.uid not in waiting
+        and (pod.ends_at is None or pod.ends_at > max(now + remaining_seconds, deadline))
+    )

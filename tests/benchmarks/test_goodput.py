@@ -1,0 +1,28 @@
+"""The simulation of goodput over spot markets."""
+
+from argparse import Namespace
+from itertools import accumulate
+
+from benchmarks.goodput import WORKLOADS, history, simulate
+from everstep.goodput import Cause
+
+
+def test_a_history_has_the_rate_of_the_market_and_a_valid_number_of_machines() -> None:
+    changes = list(history(1, 16, per_hour=0.6, hours=350))
+    sizes = accumulate(
+        (one.machines if one.cause is Cause.JOIN else -one.machines for one in changes), initial=16
+    )
+
+    assert all(0 <= size <= 16 for size in sizes)
+    assert 0.5 < len(changes) / 350 < 0.7
+
+
+def test_live_mode_has_a_high_goodput_and_restarts_from_an_epoch_a_low_one() -> None:
+    options = Namespace(seeds=3, hours=350, gigabits=10)
+    for workload in WORKLOADS:
+        rows = simulate(workload, 16, options)
+        shares = {row["design"]: row["goodput"]["median"] for row in rows}
+
+        assert shares["live"] >= 0.995
+        assert all(share < shares["live"] for name, share in shares.items() if name != "live")
+        assert all(row["assumptions"] for row in rows)

@@ -1,0 +1,37 @@
+"""The plan of a compressed spot history: its events, their machines and times."""
+
+from hypothesis import given
+from hypothesis.strategies import integers
+
+from benchmarks.spot_history import MIN_AWAY_SECONDS, RETURN_KINDS, plan
+from tests.trainer.elastic.nodes import NAMES
+
+
+def test_ten_minutes_have_at_least_thirty_events_and_every_kind_of_loss() -> None:
+    for seed in range(20):
+        kinds = [one.kind for one in plan(seed, 600, 34)]
+
+        assert len(kinds) >= 30
+        assert min(kinds.count(kind) for kind in ("kill", "vanish", "freeze", "drain")) >= 3
+
+
+@given(seed=integers(0, 10_000), events=integers(1, 60))
+def test_one_machine_always_stays_and_only_lost_machines_return(seed: int, events: int) -> None:
+    left: dict[str, tuple[float, str]] = {}
+    before = 0.0
+    for one in plan(seed, 600, events):
+        assert before <= one.at <= 600
+        before = one.at
+        if one.kind in RETURN_KINDS.values():
+            since, kind = left.pop(one.node)
+            assert one.kind == RETURN_KINDS[kind]
+            assert one.at - since >= MIN_AWAY_SECONDS
+        else:
+            assert one.node not in left
+            if one.kind in RETURN_KINDS:
+                left[one.node] = (one.at, one.kind)
+        assert len(left) < len(NAMES)
+
+
+def test_the_same_seed_returns_the_same_history() -> None:
+    assert plan(3, 600, 34) == plan(3, 600, 34) != plan(4, 600, 34)

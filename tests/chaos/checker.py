@@ -1,0 +1,449 @@
+"""Checks the files of a chaos run: `python3 -m tests.chaos.checker FOLDER`.
+
+It imports nothing of the library and reads the formats of its files itself, so that it does not repeat a
+mistake of the library. It uses no time but the nemesis's own: the clocks of nodes are wrong on purpose.
+
+    faults.jsonl             what the nemesis did
+    etcd.jsonl               every change of generation, commit and outcome, in etcd's order
+    run/journal/*.jsonl      each worker's journal: `generation`, `applied`, `restore`
+    run/ledger.jsonl         samples of each commit
+    run/checkpoints/step-*   manifest.json, state.safetensors
+"""
+
+import hashlib
+import itertools
+import json
+import sys
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+BATCH = 32  # of program.py
+COUNTS, WEIGHTS = "model.counts", "model.weights"
+DRAINED = (0, 143)  # exit codes of a node that had to leave
+
+Entry = dict[str, Any]
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A broken invariant.
+
+    Attributes:
+        kind: name of the invariant.
+        detail: where and how, for people.
+    """
+
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """A complete checkpoint on the disk."""
+
+    step: int
+    generation: int
+    samples: int
+    digest: str
+    counts: npt.NDArray[np.float32] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class AppliedStep:
+    """A step that a worker applied, with the states before and after it."""
+
+    worker: str
+    process: int
+    generation: int
+    step: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class GenerationStart:
+    """A worker's entry into a generation, after `step` steps; `restored` is a step that it loaded."""
+
+    worker: str
+    generation: int
+    step: int
+    restored: int | None
+
+
+class History:
+    """All that a run has left.
+
+    Args:
+        folder: of the run, see the module.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.faults = list(_lines(folder / "faults.jsonl"))
+        self.etcd = list(_lines(folder / "etcd.jsonl"))
+        self.ledger = list(_lines(folder / "run" / "ledger.jsonl"))
+        self._folder = folder
+        self.applied: list[AppliedStep] = []
+        self.starts: list[GenerationStart] = []
+        for path in sorted((folder / "run" / "journal").glob("*.jsonl")):
+            self._read_journal(path)
+
+    def _read_journal(self, path: Path) -> None:
+        generation, restored = 0, None
+        for entry in _lines(path):
+            if entry["kind"] == "restore":
+                restored = int(entry["step"])
+            elif entry["kind"] == "generation":
+                generation = int(entry["generation"])
+                start = GenerationStart(path.stem, generation, int(entry["step"]), restored)
+                self.starts.append(start)
+                restored = None
+            elif entry["kind"] == "applied":
+                step, process = int(entry["step"]), int(entry["process"])
+                states = (str(entry["before"]), str(entry["after"]))
+                self.applied.append(AppliedStep(path.stem, process, generation, step, *states))
+
+    @cached_property
+    def saved(self) -> dict[int, SavedState]:
+        """The complete checkpoints, by step."""
+        folders = sorted((self._folder / "run" / "checkpoints").glob("step-*"))
+        states = (_saved_state(path) for path in folders)
+        return {state.step: state for state in states if state}
+
+    def of(self, key: str) -> list[tuple[int, Entry]]:
+        """Return the revisions and values of one of etcd's keys, in order."""
+        return [(int(e["revision"]), e["value"]) for e in self.etcd if e["key"] == key]
+
+
+def _lines(path: Path) -> Iterator[Entry]:
+    """Yield the lines of a file; skip a torn one."""
+    if not path.exists():
+        return
+    for line in path.read_text(errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            yield entry
+
+
+def _saved_state(folder: Path) -> SavedState | None:
+    """Return a checkpoint; None if it is not complete."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        data = (folder / "state.safetensors").read_bytes()
+        if len(data) != manifest["bytes"] or zlib.crc32(data) != manifest["checksum"]:
+            return None
+        counts, weights = _tensor(data, COUNTS), _tensor(data, WEIGHTS)
+    except (OSError, ValueError, KeyError):
+        return None
+    if folder.name != f"step-{manifest['step']:08d}":
+        return None
+    digest = hashlib.sha256(counts.tobytes() + weights.tobytes()).hexdigest()[:16]
+    samples = int(manifest["extra"]["samples"])
+    return SavedState(manifest["step"], manifest["generation"], samples, digest, counts)
+
+
+def _tensor(data: bytes, name: str) -> npt.NDArray[np.float32]:
+    """Return a tensor of a safetensors file: 8 bytes with the header's size, the header, the values."""
+    size = int.from_bytes(data[:8], "little")
+    first, last = json.loads(data[8 : 8 + size])[name]["data_offsets"]
+    return np.frombuffer(data[8 + size + first : 8 + size + last], np.float32)
+
+
+# --- invariants ---------------------------------------------------------------------------------
+
+
+def samples_exactly_once(history: History) -> Iterator[str]:
+    """Check that each sample of each epoch is applied exactly once: the parameters count it."""
+    for state in history.saved.values():
+        epochs, rest = divmod(state.step * BATCH, len(state.counts))
+        wrong = np.flatnonzero((state.counts != epochs) & (state.counts != epochs + 1))
+        if len(wrong):
+            sample = int(wrong[0])
+            yield (
+                f"step {state.step}: sample {sample} was applied {state.counts[sample]:g} times "
+                f"in {epochs} epochs and a part; {len(wrong)} samples are wrong"
+            )
+        elif int((state.counts == epochs + 1).sum()) != rest:
+            yield f"step {state.step}: {int(state.counts.sum())} samples were applied"
+
+
+def ledgers_count_all_samples(history: History) -> Iterator[str]:
+    """Check that the ledger of each commit has the number of samples of its steps."""
+    for entry in history.ledger:
+        if entry["samples"] != entry["step"] * BATCH:
+            yield f"the ledger of step {entry['step']} has {entry['samples']} samples"
+    for state in history.saved.values():
+        if state.samples != state.step * BATCH:
+            yield f"the manifest of step {state.step} has {state.samples} samples"
+
+
+def commits_only_advance(history: History) -> Iterator[str]:
+    """Check that neither the step nor the generation of a commit is lower than the one before."""
+    previous: Key = (0, 0)
+    for revision, value in history.of("committed"):
+        key = (int(value["agreed_generation"]), int(value["step"]))
+        if key[0] < previous[0] or key[1] < previous[1]:
+            yield f"revision {revision} commits {key} after {previous} (generation, step)"
+        previous = max(previous, key)
+
+
+def commits_are_fenced(history: History) -> Iterator[str]:
+    """Check that only the current generation commits."""
+    current = 0
+    for entry in history.etcd:
+        if entry["key"] == "generation":
+            current = int(entry["value"]["number"])
+        elif entry["key"] == "committed" and int(entry["value"]["generation"]) != current:
+            yield (
+                f"generation {entry['value']['generation']} commits step "
+                f"{entry['value']['step']} while {current} is current"
+            )
+
+
+def generations_only_grow(history: History) -> Iterator[str]:
+    """Check that each generation has a higher number than the one before.
+
+    A change of a generation's own key may only add members that are fenced.
+    """
+    values = [value for _, value in history.of("generation")]
+    for earlier, later in itertools.pairwise(values):
+        if later["number"] < earlier["number"]:
+            yield f"generation {later['number']} follows {earlier['number']}"
+        elif later["number"] == earlier["number"] and not _only_fences(earlier, later):
+            yield f"generation {later['number']} was replaced by another one of that number"
+
+
+def _only_fences(earlier: Entry, later: Entry) -> bool:
+    fenced = [set(value.get("fenced", ())) for value in (earlier, later)]
+    others = [{**value, "fenced": ()} for value in (earlier, later)]
+    return fenced[0] < fenced[1] <= set(later.get("members", ())) and others[0] == others[1]
+
+
+def commits_stay(history: History) -> Iterator[str]:
+    """Check that no generation begins before a commit that precedes it, and that commits stay on the disk."""
+    committed, floor = 0, dict[int, int]()
+    for entry in history.etcd:
+        if entry["key"] == "committed":
+            committed = max(committed, int(entry["value"]["step"]))
+        elif entry["key"] == "generation":
+            floor.setdefault(int(entry["value"]["number"]), committed)  # later ones only fence
+    for start in history.starts:
+        if start.step < floor.get(start.generation, 0):
+            yield (
+                f"{start.worker} begins generation {start.generation} at step {start.step}; "
+                f"step {floor[start.generation]} was committed"
+            )
+    for _, value in history.of("committed"):
+        state = history.saved.get(int(value["step"]))
+        if state is None or state.generation < int(value["agreed_generation"]):
+            yield f"the committed checkpoint of step {value['step']} is missing or damaged"
+
+
+def generations_begin_with_one_state(history: History) -> Iterator[str]:
+    """Check that all workers of a generation begin at the same step."""
+    steps = defaultdict(set)
+    for start in history.starts:
+        steps[start.generation].add(start.step)
+    for generation, found in sorted(steps.items()):
+        if len(found) > 1:
+            yield f"generation {generation} begins at the steps {sorted(found)}"
+
+
+def steps_have_one_state(history: History) -> Iterator[str]:
+    """Check that all workers that apply a step in a generation have equal states before and after it."""
+    states: dict[Key, list[AppliedStep]] = defaultdict(list)
+    for one in history.applied:
+        states[one.generation, one.step].append(one)
+    for (generation, step), found in sorted(states.items()):
+        for moment in ("before", "after"):
+            if len({getattr(one, moment) for one in found}) > 1:
+                workers = ", ".join(f"{one.worker} {getattr(one, moment)}" for one in found)
+                yield f"{moment} step {step} of generation {generation}: {workers}"
+
+
+def steps_are_consecutive(history: History) -> Iterator[str]:
+    """Check that a process applies the steps of a generation one after the other, each once."""
+    last: dict[tuple[str, int, int], int] = {}
+    for one in history.applied:
+        key = (one.worker, one.process, one.generation)
+        if key in last and one.step != last[key] + 1:
+            yield (
+                f"{one.worker} applies step {one.step} after {last[key]} in generation {one.generation}"
+            )
+        last[key] = one.step
+
+
+def states_have_an_origin(history: History) -> Iterator[str]:
+    """Check that each step begins with a state that the step before has made, or a complete checkpoint."""
+    made = {(one.step, one.after) for one in history.applied}
+    made |= {(state.step, state.digest) for state in history.saved.values()}
+    for one in history.applied:
+        if one.step > 1 and (one.step - 1, one.before) not in made:
+            yield (
+                f"{one.worker} applies step {one.step} of generation {one.generation} to a state "
+                f"that no step made: {one.before}"
+            )
+
+
+def restored_states_are_complete(history: History) -> Iterator[str]:
+    """Check that a restored checkpoint is complete, and that training continues from its content."""
+    firsts = {(one.generation, one.step): one.before for one in history.applied}
+    for start in history.starts:
+        if start.restored is None:
+            continue
+        state = history.saved.get(start.restored)
+        before = firsts.get((start.generation, start.restored + 1))
+        if state is None:
+            yield f"{start.worker} restored step {start.restored}, which is not a complete checkpoint"
+        elif before is not None and start.step == start.restored and before != state.digest:
+            yield f"{start.worker} restored step {start.restored} and continued from another state"
+
+
+def final_chain(history: History) -> dict[int, str]:
+    """Return the digests of the final history by step, as far as journals have them."""
+    origin = {(one.step, one.after): one.before for one in history.applied}
+    chain: dict[int, str] = {}
+    for committed in sorted((int(v["step"]) for _, v in history.of("committed")), reverse=True):
+        if committed >= min(chain, default=committed + 1) or committed not in history.saved:
+            continue
+        digest: str | None = history.saved[committed].digest
+        step = committed
+        while digest is not None and step >= 0:
+            chain[step] = digest
+            digest, step = origin.get((step, digest)), step - 1
+    return chain
+
+
+def commits_are_one_history(history: History) -> Iterator[str]:
+    """Check that every committed state is part of the final history."""
+    chain = final_chain(history)
+    for _, value in history.of("committed"):
+        step = int(value["step"])
+        state = history.saved.get(step)
+        if state and step in chain and chain[step] != state.digest:
+            yield f"the committed state of step {step} is not in the final history"
+
+
+def training_continues(history: History) -> Iterator[str]:
+    """Check that after the faults of each round all nodes train together within the bound."""
+    waiting: Entry | None = None
+    for entry in history.faults:
+        if entry["event"] == "faults_end":
+            waiting = entry
+        elif entry["event"] == "calm" and waiting:
+            seconds = float(entry["at"]) - float(waiting["at"])
+            if seconds > float(waiting["bound"]):
+                yield f"all nodes train together only after {seconds:.0f} s"
+            waiting = None
+    if waiting:
+        yield f"not all nodes train together after the faults that ended at {waiting['at']}"
+
+
+def no_fault_ends_the_run(history: History) -> Iterator[str]:
+    """Check that no fault ends the run, and that a drain of all nodes saves the last step."""
+    for _, value in history.of("ended"):
+        yield f"the run was ended: {value}"
+    left: list[Entry] = []
+    for entry in history.faults:
+        left = [] if entry["event"] == "drain_all" else left
+        left += [entry] if entry["event"] == "left" else []
+    for entry in left:
+        if entry["code"] not in DRAINED:
+            yield f"{entry['target']} ended with {entry['code']} when it was drained"
+    if not any(entry["event"] == "drain_all" for entry in history.faults):
+        return  # it was stopped because it made no progress
+    commits = history.of("committed")
+    last = max((one.generation for one in history.applied), default=0)
+    step = max((one.step for one in history.applied if one.generation == last), default=0)
+    if not commits or int(commits[-1][1]["step"]) < step:
+        yield f"step {step} was applied last, and is not committed"
+
+
+def the_record_is_complete(history: History) -> Iterator[str]:
+    """Check that the recorder has recorded all revisions."""
+    for entry in history.etcd:
+        if entry["key"] == "gap":
+            yield f"revisions before {entry['revision']} were not recorded"
+
+
+INVARIANTS: dict[str, Callable[[History], Iterator[str]]] = {
+    "samples": samples_exactly_once,
+    "ledger": ledgers_count_all_samples,
+    "commits advance": commits_only_advance,
+    "commits fenced": commits_are_fenced,
+    "generations grow": generations_only_grow,
+    "commits stay": commits_stay,
+    "one history": commits_are_one_history,
+    "one start": generations_begin_with_one_state,
+    "equal states": steps_have_one_state,
+    "consecutive steps": steps_are_consecutive,
+    "known origin": states_have_an_origin,
+    "complete restores": restored_states_are_complete,
+    "progress": training_continues,
+    "run continues": no_fault_ends_the_run,
+    "record": the_record_is_complete,
+}
+
+
+def check(folder: Path) -> list[Violation]:
+    """Return all violations in a run's files."""
+    history = History(folder)
+    return [
+        Violation(kind, detail)
+        for kind, invariant in INVARIANTS.items()
+        for detail in invariant(history)
+    ]
+
+
+def summary(folder: Path) -> dict[str, int]:
+    """Return how much the checks have covered."""
+    history = History(folder)
+    chain = final_chain(history)
+    newest = max(chain, default=0)
+    return {
+        "commits": len(history.of("committed")),
+        "generations": len(history.of("generation")),
+        "applied": len(history.applied),
+        "restores": sum(start.restored is not None for start in history.starts),
+        "steps": newest,
+        "steps_in_chain": sum(step > 0 for step in chain),
+    }
+
+
+def recoveries(folder: Path) -> list[tuple[list[str], float]]:
+    """Return the kinds of faults of each round, and the seconds from their end until all nodes train."""
+    found, kinds, ended = [], list[str](), 0.0
+    for entry in _lines(folder / "faults.jsonl"):
+        if entry["event"] == "begin":
+            kinds.append(entry["type"])
+        elif entry["event"] == "faults_end":
+            ended = float(entry["at"])
+        elif entry["event"] == "calm" and kinds:
+            found.append((kinds, round(float(entry["at"]) - ended, 1)))
+            kinds = []
+    return found
+
+
+def main() -> None:
+    """Print the violations of a run; exit with 1 if there are any."""
+    folder = Path(sys.argv[1])
+    found = check(folder)
+    for violation in found:
+        print(f"{violation.kind}: {violation.detail}")
+    print(f"{summary(folder)}, {len(found)} violations")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""All processes of one simulated machine: frozen, killed and limited in memory together.
+
+Version 2 of the kernel's control groups freezes and kills a group at once, so that no process escapes
+by forking. On a system with version 1 it is mounted next to it, without controllers; the memory limit is then
+version 1's.
+"""
+
+import contextlib
+import time
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+POLL_SECONDS = 0.02
+END_SECONDS = 20.0
+
+
+class ControlGroup:
+    """The processes of one machine.
+
+    Args:
+        name: of the group, unique on this system.
+    """
+
+    def __init__(self, name: str) -> None:
+        old = (ROOT / "unified").is_dir()
+        self.folder = (ROOT / "unified" if old else ROOT) / name
+        self._memory = ROOT / "memory" / name if old else self.folder
+        self._limit = self._memory / ("memory.limit_in_bytes" if old else "memory.max")
+        self._usage = self._memory / ("memory.usage_in_bytes" if old else "memory.current")
+        self._unlimited = "-1" if old else "max"
+        for folder in {self.folder, self._memory}:
+            folder.mkdir()
+
+    @property
+    def enter(self) -> tuple[str, ...]:
+        """The command that runs another one inside."""
+        script = 'echo $$ > "$0"; echo $$ > "$1"; shift; exec "$@"'
+        files = [str(folder / "cgroup.procs") for folder in (self.folder, self._memory)]
+        return ("sh", "-c", script, *files)
+
+    def processes(self) -> list[int]:
+        """Return the IDs of all processes."""
+        with contextlib.suppress(OSError):
+            return [int(line) for line in (self.folder / "cgroup.procs").read_text().split()]
+        return []
+
+    def freeze(self) -> None:
+        """Stop all processes at once, including those that are being forked."""
+        (self.folder / "cgroup.freeze").write_text("1")
+
+    def thaw(self) -> None:
+        """Continue all processes."""
+        (self.folder / "cgroup.freeze").write_text("0")
+
+    def kill(self) -> None:
+        """Kill all processes at once, and wait until they have ended."""
+        (self.folder / "cgroup.kill").write_text("1")
+        deadline = time.monotonic() + END_SECONDS
+        while self.processes():
+            assert time.monotonic() < deadline, f"processes of {self.folder} survive SIGKILL"
+            time.sleep(POLL_SECONDS)
+
+    def leave_bytes(self, count: int) -> None:
+        """Limit the memory to what is used now and `count` bytes more."""
+        self._limit.write_text(str(int(self._usage.read_text()) + count))
+
+    def unlimit(self) -> None:
+        """Remove the limit."""
+        self._limit.write_text(self._unlimited)
+
+    def close(self) -> None:
+        """Kill all processes and remove the group."""
+        self.thaw()
+        self.kill()
+        for folder in {self.folder, self._memory}:
+            with contextlib.suppress(OSError):
+                folder.rmdir()

@@ -1,0 +1,136 @@
+"""The etcd of a chaos test: one or three members, each on a machine of its own."""
+
+import base64
+import http.client
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cloudtwin.images.confine import KILLED_WITH_PARENT
+from cloudtwin.toolchain import ensure_tools
+
+from everstep.progress import Silent
+from tests.chaos.network import Network
+
+CLIENT_PORT, PEER_PORT = 2379, 2380
+START_SECONDS = 60.0
+REQUEST_SECONDS = 2.0
+
+
+class EtcdMembers:
+    """The processes of one etcd.
+
+    Args:
+        network: with a machine for each member.
+        names: of the members, which are those of their machines.
+        folder: for their data and logs.
+    """
+
+    def __init__(self, network: Network, names: Sequence[str], folder: Path) -> None:
+        self._network, self.names, self._folder = network, tuple(names), folder
+        self._program = ensure_tools(["etcd"], Silent())["etcd"]
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def endpoints(self) -> str:
+        """The endpoints of all members, separated by commas."""
+        return ",".join(f"{self._network.addresses[name]}:{CLIENT_PORT}" for name in self.names)
+
+    def start(self, name: str) -> None:
+        """Start a member; it continues with its data if it has any."""
+        address = self._network.addresses[name]
+        peers = [f"{n}=http://{self._network.addresses[n]}:{PEER_PORT}" for n in self.names]
+        options = {
+            "name": name,
+            "data-dir": str(self._folder / name),
+            "listen-client-urls": f"http://{address}:{CLIENT_PORT}",
+            "advertise-client-urls": f"http://{address}:{CLIENT_PORT}",
+            "listen-peer-urls": f"http://{address}:{PEER_PORT}",
+            "initial-advertise-peer-urls": f"http://{address}:{PEER_PORT}",
+            "initial-cluster": ",".join(peers),
+        }
+        words = [f"--{option}={value}" for option, value in options.items()]
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [
+                    *KILLED_WITH_PARENT,
+                    *self._network.machines[name].enter,
+                    str(self._program),
+                    *words,
+                ],
+                stdout=log,
+                stderr=log,
+            )
+
+    def wait_until_ready(self) -> None:
+        """Wait until a majority of the members answers."""
+        deadline = time.monotonic() + START_SECONDS
+        while not any(self.revision(name) for name in self.names):
+            assert time.monotonic() < deadline, "etcd does not respond"
+            time.sleep(0.1)
+
+    def kill(self, name: str) -> None:
+        """Kill a member."""
+        self._processes[name].kill()
+        self._processes[name].wait()
+
+    def freeze(self, name: str) -> None:
+        """Stop a member's process."""
+        self._processes[name].send_signal(signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        """Continue a member's process."""
+        self._processes[name].send_signal(signal.SIGCONT)
+
+    def revision(self, name: str) -> int:
+        """Return the store's revision according to a member; 0 if it does not respond."""
+        try:
+            answer = self._request(name, "kv/range", {"key": encoded("/")})
+            return int(answer["header"]["revision"])
+        except (OSError, KeyError, ValueError, http.client.HTTPException):
+            return 0
+
+    def compact(self, revision: int) -> None:
+        """Remove the history before a revision: a watch cannot continue from it."""
+        for name in self.names:
+            try:
+                self._request(name, "kv/compaction", {"revision": str(revision), "physical": True})
+            except (OSError, ValueError, http.client.HTTPException):
+                continue
+            return
+
+    def _request(self, name: str, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        def send() -> dict[str, Any]:
+            address = self._network.addresses[name]
+            connection = http.client.HTTPConnection(address, CLIENT_PORT, timeout=REQUEST_SECONDS)
+            try:
+                connection.request("POST", f"/v3/{path}", json.dumps(body))
+                return dict(json.loads(connection.getresponse().read()))
+            finally:
+                connection.close()
+
+        return self._network.switch.call(send)
+
+    def close(self) -> None:
+        """Kill all members."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+
+def encoded(text: str) -> str:
+    """Return a key as etcd's JSON gateway takes it."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def log_tail(path: Path, characters: int = 1500) -> str:
+    """Return the end of a log."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - characters))
+        return file.read().decode(errors="replace")

@@ -1,0 +1,352 @@
+"""Carries out a schedule of faults on a cluster, and writes what it did to `faults.jsonl`.
+
+A round: wait until all nodes train together, begin and end the faults at their times, start the nodes
+that have ended. Times in the file are of this process's monotonic clock, which no fault changes.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cloudtwin.images.confine import KILLED_WITH_PARENT
+
+from tests.chaos.cluster import Cluster, wait_until
+from tests.chaos.schedule import Round, ScheduledFault
+
+CALM_SECONDS = 300.0
+"""Bound of the time in which all nodes train together again; a loaded machine starts a node in a minute."""
+POLL_SECONDS = 0.05
+CALM_STEPS = 2  # steps that every node applies in the full group
+START_GROUP_SECONDS = 300.0
+MEMORY_MARGIN_BYTES = 48 << 20
+HOG = "import time; kept = [bytearray(1 << 20) for _ in range(160)]; time.sleep(60)"
+"""Allocates more than is left to the node, and less than a worker that was killed leaves."""
+TORN_STEPS_AHEAD = 1_000
+
+
+class NotCalmError(AssertionError):
+    """The nodes did not train together again in time."""
+
+
+class Nemesis:
+    """Acts on a cluster.
+
+    Args:
+        cluster: to act on.
+        on_fault: called with each fault when it begins.
+    """
+
+    def __init__(
+        self, cluster: Cluster, on_fault: Callable[[ScheduledFault], None] = lambda _: None
+    ) -> None:
+        self._cluster, self._on_fault = cluster, on_fault
+        self._path = cluster.folder / "faults.jsonl"
+        self._stopped: dict[str, int] = {}
+        self._hogs: dict[str, subprocess.Popen[bytes]] = {}
+        self._torn = 0
+        self.counts: Counter[str] = Counter()
+        self._act = self._actions()
+
+    def start_all(self) -> None:
+        """Start all nodes and wait until they train together."""
+        for name in self._cluster.nodes:
+            self._cluster.start(name)
+        self._wait_until_calm(START_GROUP_SECONDS)
+
+    def play(self, rounds: tuple[Round, ...]) -> None:
+        """Carry out all rounds.
+
+        Raises:
+            NotCalmError: after a round not all nodes train together in time.
+        """
+        for number, one in enumerate(rounds):
+            time.sleep(one.pause)
+            self._note("round", number=number)
+            self._play_round(number, one)
+            self._note("faults_end", bound=CALM_SECONDS)
+            self._wait_until_calm(CALM_SECONDS)
+
+    def finish(self) -> None:
+        """Drain all nodes: the last one saves the last step."""
+        self._note("drain_all")
+        for name in self._cluster.nodes:
+            self._cluster.drain(name)
+        for name in self._cluster.nodes:
+            self._note("left", target=name, code=self._cluster.wait_left(name))
+        newest = max(map(self._cluster.etcd.revision, self._cluster.etcd.names))
+        self._note("revision", newest=newest)
+        self._cluster.recorder.wait_for(newest, seconds=5)
+
+    # --- one round ---
+
+    def _play_round(self, number: int, one: Round) -> None:
+        began = time.monotonic()
+        pending = [(began + f.at, False, f"{number}-{n}", f) for n, f in enumerate(one.faults)]
+        while pending:
+            pending.sort(key=lambda action: action[:3])
+            at, ends, name, fault = pending.pop(0)
+            wait_until(at)
+            if ends:
+                self._end(name, fault)
+            else:
+                self._begin(name, fault)
+                pending.append((time.monotonic() + fault.seconds, True, name, fault))
+        self._start_missing()
+
+    def _begin(self, name: str, fault: ScheduledFault) -> None:
+        self._on_fault(fault)
+        begin, _ = self._act[fault.kind]
+        details = begin(name, fault) or {}
+        self.counts[fault.kind] += 1
+        self._note(
+            "begin",
+            fault=name,
+            type=fault.kind,
+            targets=fault.targets,
+            amount=fault.amount,
+            **details,
+        )
+
+    def _end(self, name: str, fault: ScheduledFault) -> None:
+        _, end = self._act[fault.kind]
+        end(name, fault)
+        self._note("end", fault=name, type=fault.kind)
+
+    def _start_missing(self) -> None:
+        """Start the nodes that have ended, as a controller replaces pods."""
+        for name in self._cluster.nodes:
+            if not self._cluster.runs(name):
+                code = self._cluster.exit_code(name)
+                self._cluster.kill_node(name)
+                self._note("start", target=name, code=code)
+                self._cluster.start(name)
+
+    def _wait_until_calm(self, seconds: float) -> None:
+        """Wait until every node has applied steps in a group of all nodes."""
+        cluster, deadline = self._cluster, time.monotonic() + seconds
+        began = cluster.applied()
+        while time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            now = cluster.applied()
+            for name, count in now.items():
+                if count < 0 or began[name] < 0:
+                    began[name] = count
+            if all(now[n] >= 0 and now[n] >= began[n] + CALM_STEPS for n in cluster.nodes):
+                self._note("calm", nodes=len(cluster.nodes))
+                return
+            self._start_missing()
+        self._note("not_calm")
+        raise NotCalmError(f"not all nodes train together after {seconds} s\n{cluster.logs()}")
+
+    def _note(self, event: str, **fields: object) -> None:
+        line = {"at": round(time.monotonic(), 3), "event": event, **fields}
+        with self._path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    # --- faults: how each begins and ends ---
+
+    def _actions(self) -> Mapping[str, tuple["_Begin", "_End"]]:
+        network = self._cluster.network
+        return {
+            "kill-worker": (self._kill_worker, _nothing),
+            "kill-agent": (lambda _, f: self._cluster.kill_agent(*f.targets), self._return),
+            "kill-node": (lambda _, f: self._cluster.kill_node(*f.targets), self._return),
+            "kill-all": (self._kill_all, self._return),
+            "freeze-node": (
+                lambda _, f: self._cluster.groups[f.targets[0]].freeze(),
+                lambda _, f: self._cluster.groups[f.targets[0]].thaw(),
+            ),
+            "freeze-worker": (self._freeze_worker, self._thaw_worker),
+            "drain": (lambda _, f: self._cluster.drain(*f.targets), self._return_drained),
+            "out-of-memory": (self._exhaust_memory, self._free_memory),
+            "clock-step": (
+                lambda _, f: self._cluster.shift_clock(f.targets[0], f.amount),
+                lambda _, f: self._cluster.shift_clock(f.targets[0], 0),
+            ),
+            **dict.fromkeys(_CUTS, (self._cut, self._heal)),
+            "loss": (lambda n, f: network.lose(n, f.targets[0], f.amount), self._heal),
+            "slow-link": (
+                lambda _, f: network.slow(f.targets[0], f.amount),
+                lambda _, f: network.unslow(f.targets[0]),
+            ),
+            "latency": (
+                lambda _, f: network.delay(f.targets[0], f.amount),
+                lambda _, f: network.undelay(f.targets[0]),
+            ),
+            "etcd-kill": (
+                lambda _, f: self._cluster.etcd.kill(*f.targets),
+                lambda _, f: self._cluster.etcd.start(*f.targets),
+            ),
+            "etcd-freeze": (
+                lambda _, f: self._cluster.etcd.freeze(*f.targets),
+                lambda _, f: self._cluster.etcd.thaw(*f.targets),
+            ),
+            "etcd-compact": (self._compact, _nothing),
+            "disk-full": (self._fill_disk, self._free_disk),
+            "torn-checkpoint": (self._tear_and_kill_all, self._return),
+        }
+
+    def _kill_worker(self, name: str, fault: ScheduledFault) -> "_Details":
+        del name
+        return {"process": self._cluster.signal_worker(fault.targets[0], signal.SIGKILL)}
+
+    def _kill_all(self, name: str, fault: ScheduledFault) -> None:
+        del name
+        for node in fault.targets:
+            self._cluster.kill_node(node)
+
+    def _return(self, name: str, fault: ScheduledFault) -> None:
+        """Start nodes again; processes that outlived their agent are killed, as with the pod's sandbox."""
+        del name, fault
+        self._start_missing()
+
+    def _return_drained(self, name: str, fault: ScheduledFault) -> None:
+        del name
+        (node,) = fault.targets
+        self._note("left", target=node, code=self._cluster.wait_left(node))
+        self._start_missing()
+
+    def _freeze_worker(self, name: str, fault: ScheduledFault) -> "_Details":
+        process = self._cluster.signal_worker(fault.targets[0], signal.SIGSTOP)
+        self._stopped[name] = process or 0
+        return {"process": process}
+
+    def _thaw_worker(self, name: str, fault: ScheduledFault) -> None:
+        process = self._stopped.pop(name)
+        if process in self._cluster.groups[fault.targets[0]].processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+
+    def _exhaust_memory(self, name: str, fault: ScheduledFault) -> "_Details":
+        """Have the kernel kill the worker because its group is out of memory."""
+        (node,) = fault.targets
+        group, worker = self._cluster.groups[node], self._cluster.worker(node)
+        if worker:
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{worker}/oom_score_adj").write_text("1000")
+        group.leave_bytes(MEMORY_MARGIN_BYTES)
+        command = [*KILLED_WITH_PARENT, *group.enter, sys.executable, "-I", "-S", "-c", HOG]
+        self._hogs[name] = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        return {"process": worker}
+
+    def _free_memory(self, name: str, fault: ScheduledFault) -> None:
+        hog = self._hogs.pop(name)
+        hog.kill()
+        hog.wait()
+        self._cluster.groups[fault.targets[0]].unlimit()
+
+    def _cut(self, name: str, fault: ScheduledFault) -> None:
+        etcd = () if fault.kind == "split" and fault.amount else self._cluster.etcd.names
+        pairs = _CUTS[fault.kind](fault.targets, self._cluster.nodes, etcd)
+        self._cluster.network.cut(name, list(pairs))
+
+    def _heal(self, name: str, fault: ScheduledFault) -> None:
+        del fault
+        self._cluster.network.heal(name)
+
+    def _compact(self, name: str, fault: ScheduledFault) -> "_Details":
+        del name, fault
+        revision = self._cluster.recorder.revision
+        self._cluster.etcd.compact(revision)
+        return {"revision": revision}
+
+    def _fill_disk(self, name: str, fault: ScheduledFault) -> None:
+        del name, fault
+        with (self._cluster.disk / ".ballast").open("wb") as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 20))
+                file.flush()
+
+    def _free_disk(self, name: str, fault: ScheduledFault) -> None:
+        del name, fault
+        (self._cluster.disk / ".ballast").unlink()
+
+    def _tear_and_kill_all(self, name: str, fault: ScheduledFault) -> "_Details":
+        """Kill all nodes, and leave a newer checkpoint whose state is cut off: its writer's disk lost the rest."""
+        self._kill_all(name, fault)
+        folders = sorted(self._cluster.disk.glob("step-*"))
+        if not folders:
+            return {}
+        newest, self._torn = folders[-1], self._torn + 1
+        step = int(newest.name.removeprefix("step-")) + TORN_STEPS_AHEAD * self._torn
+        torn = self._cluster.disk / f"step-{step:08d}"
+        torn.mkdir()
+        manifest = json.loads((newest / "manifest.json").read_text())
+        (torn / "manifest.json").write_text(json.dumps(_renumbered(manifest, step), indent=1))
+        state = (newest / "state.safetensors").read_bytes()
+        (torn / "state.safetensors").write_bytes(state[: len(state) // 2])
+        return {"folder": torn.name}
+
+
+def _renumbered(manifest: dict[str, Any], step: int) -> dict[str, Any]:
+    """Return a manifest of another step, with the right seal: only the state file shows what is torn."""
+    described = {name: v for name, v in manifest.items() if name not in ("format", "seal")}
+    described["step"] = step
+    seal = zlib.crc32(json.dumps(described, sort_keys=True).encode())
+    return {"format": manifest["format"], "seal": seal, **described}
+
+
+_Details = dict[str, Any]
+_Begin = Callable[[str, ScheduledFault], _Details | None]
+_End = Callable[[str, ScheduledFault], None]
+_Names = tuple[str, ...]
+_Pairs = Iterator[tuple[str, str]]
+
+
+def _nothing(name: str, fault: ScheduledFault) -> None:
+    """Do nothing: the fault ends by itself."""
+    del name, fault
+
+
+def _both(first: _Names, second: _Names) -> _Pairs:
+    for a in first:
+        for b in second:
+            if a != b:
+                yield from ((a, b), (b, a))
+
+
+def _isolate(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
+    return _both(targets[:1], (*nodes, *etcd))
+
+
+def _one_direction(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
+    del nodes, etcd
+    yield (targets[0], targets[1])
+
+
+def _cut_workers(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
+    del etcd
+    return _both(targets[:1], nodes)
+
+
+def _cut_etcd(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
+    del nodes
+    return _both(targets, etcd)
+
+
+def _split(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
+    """Yield the pairs between the two halves, and between the first half and etcd."""
+    return _both(targets, (*(n for n in nodes if n not in targets), *etcd))
+
+
+def _etcd_isolate(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
+    return _both(targets, (*nodes, *etcd))
+
+
+_CUTS: dict[str, Callable[[_Names, _Names, _Names], _Pairs]] = {
+    "isolate": _isolate,
+    "one-direction": _one_direction,
+    "cut-workers": _cut_workers,
+    "cut-etcd": _cut_etcd,
+    "split": _split,
+    "etcd-isolate": _etcd_isolate,
+}

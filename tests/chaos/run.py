@@ -1,0 +1,170 @@
+"""Run seeded schedules of faults on a real local cluster, and check what is left: `make test-chaos`.
+
+    python -m tests.chaos.run --seeds 10              # seeds 0 to 9
+    python -m tests.chaos.run --seed 7                # the schedule of seed 7 again
+    python -m tests.chaos.run --seeds 10 --json
+
+Needs root. Each seed is a run of its own: four nodes, one etcd member for even seeds and three for odd
+ones. Exits with 1 if an invariant is broken; the files of such a run stay in --keep.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.chaos.checker import Violation, check, recoveries, summary
+from tests.chaos.cluster import Cluster
+from tests.chaos.nemesis import Nemesis, NotCalmError
+from tests.chaos.schedule import KINDS, NODES, Round, members, schedule
+
+PROGRAMS = ("ip", "nft", "tc", "nsenter", "unshare", "setpriv", "mount")
+FIX = "Run as root: sudo make test-chaos. On Debian: apt-get install iproute2 nftables util-linux"
+FAULTS_OF_A_SEED = len(KINDS)  # each kind once
+
+
+@dataclass(frozen=True)
+class ChaosOutcome:
+    """Result of one seed.
+
+    Attributes:
+        seed: of the schedule.
+        faults: number of each kind that was injected.
+        covered: amount of history that was checked.
+        recoveries: kinds of faults of each round, and the seconds until all nodes trained again.
+        violations: broken invariants.
+        seconds: duration.
+        error: of the run itself, if it could not be carried out.
+    """
+
+    seed: int
+    faults: dict[str, int]
+    covered: dict[str, int]
+    recoveries: list[tuple[list[str], float]]
+    violations: list[Violation]
+    seconds: float
+    error: str = ""
+
+
+def play(
+    folder: Path,
+    seed: int,
+    rounds: Sequence[Round],
+    nodes: Sequence[str] = NODES,
+    etcd: Sequence[str] | None = None,
+    *,
+    keep: Path | None = None,
+) -> ChaosOutcome:
+    """Run a schedule and check its history; copy it to `keep` if an invariant is broken."""
+    began, error = time.monotonic(), ""
+    cluster = Cluster(folder, nodes, etcd or members(seed), _options(seed))
+    total = sum(len(one.faults) for one in rounds)
+    nemesis = Nemesis(cluster, lambda fault: _show(seed, nemesis.counts, total, fault.kind))
+    with contextlib.closing(cluster):
+        try:
+            nemesis.start_all()
+            nemesis.play(tuple(rounds))
+            nemesis.finish()
+        except NotCalmError as late:
+            error = str(late)
+        finally:
+            cluster.close_processes()
+        found, covered, recovered = check(folder), summary(folder), recoveries(folder)
+        if keep and (found or error):
+            unneeded = shutil.ignore_patterns("*.tmp", *cluster.etcd.names)
+            shutil.copytree(folder, keep / str(seed), ignore=unneeded, dirs_exist_ok=True)
+    seconds = round(time.monotonic() - began, 1)
+    return ChaosOutcome(seed, dict(nemesis.counts), covered, recovered, found, seconds, error)
+
+
+def _options(seed: int) -> list[str]:
+    """Return the program's options: every third seed trains in mode `exact`."""
+    return ["--mode", "exact"] if seed % 3 == 2 else []
+
+
+def _show(seed: int, counts: Counter[str], total: int, kind: str) -> None:
+    print(f"seed {seed}: fault {counts.total() + 1} of {total}, {kind}", file=sys.stderr)
+
+
+def main() -> None:
+    """Run all seeds and print a table of faults and invariants."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the first run")
+    parser.add_argument("--seeds", type=int, default=1, help="number of runs")
+    parser.add_argument("--faults", type=int, default=FAULTS_OF_A_SEED, help="of each run")
+    parser.add_argument("--keep", type=Path, help="folder for the files of runs with a violation")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if missing := _missing():
+        sys.exit(f"error: chaos tests need {', '.join(missing)}\n  {FIX}")
+    outcomes = []
+    for seed in range(options.seed, options.seed + options.seeds):
+        outcomes.append(_run_seed(seed, options.faults, options.keep))
+        if not options.json:
+            _print_outcome(outcomes[-1])
+    if options.json:
+        print(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
+    else:
+        _print_table(outcomes)
+    sys.exit(1 if any(one.violations or one.error for one in outcomes) else 0)
+
+
+def _missing() -> list[str]:
+    """Return what this machine lacks."""
+    programs = [program for program in PROGRAMS if not shutil.which(program)]
+    return [*(["root"] if os.geteuid() else []), *programs]
+
+
+def _run_seed(seed: int, faults: int, keep: Path | None) -> ChaosOutcome:
+    with tempfile.TemporaryDirectory(prefix="everstep-chaos-") as scratch:
+        return play(Path(scratch) / str(seed), seed, schedule(seed, faults), keep=keep)
+
+
+def _print_outcome(one: ChaosOutcome) -> None:
+    covered = ", ".join(f"{count} {name}" for name, count in one.covered.items())
+    faults = sum(one.faults.values())
+    print(
+        f"seed {one.seed}: {faults} faults, {covered}, {len(one.violations)} violations, "
+        f"{one.seconds:.0f} s",
+        flush=True,
+    )
+    for violation in one.violations:
+        print(f"  VIOLATION {violation.kind}: {violation.detail}")
+    if one.error:
+        print(f"  ERROR {one.error}")
+    if one.violations or one.error:
+        print(f"  again: python -m tests.chaos.run --seed {one.seed}", flush=True)
+
+
+def _print_table(outcomes: Sequence[ChaosOutcome]) -> None:
+    counts: Counter[str] = Counter()
+    seconds = defaultdict[str, list[float]](list)
+    for one in outcomes:
+        counts.update(one.faults)
+        for kinds, recovery in one.recoveries:
+            for kind in kinds:
+                seconds[kind].append(recovery)
+    print(f"{'fault':18} {'count':>5} {'seconds until all nodes train: median':>38} {'maximum':>8}")
+    for kind, count in sorted(counts.items()):
+        times = seconds[kind] or [float("nan")]
+        print(f"{kind:18} {count:5} {statistics.median(times):38.1f} {max(times):8.1f}")
+    violations = sum(len(one.violations) for one in outcomes)
+    stuck = sum(bool(one.error) for one in outcomes)
+    print(
+        f"{counts.total()} faults in {len(outcomes)} runs, {violations} violations, {stuck} stuck"
+    )
+
+
+if __name__ == "__main__":
+    main()

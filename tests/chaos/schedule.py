@@ -1,0 +1,149 @@
+"""The faults of one chaos run, as a pure function of its seed.
+
+A schedule is a list of rounds. The faults of a round overlap; the next round begins when all nodes train
+together again. Random numbers decide kinds, targets and durations, and nothing that the cluster does
+changes them: a seed replays the same faults.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NODES = ("w0", "w1", "w2", "w3")
+ONE_MEMBER, THREE_MEMBERS = ("e0",), ("e0", "e1", "e2")
+
+MACHINE_FAULTS = (
+    "kill-worker",
+    "kill-agent",
+    "kill-node",
+    "freeze-node",
+    "freeze-worker",
+    "drain",
+    "out-of-memory",
+    "clock-step",
+)
+"""Faults of one node; of those in a round each has another node."""
+
+NETWORK_FAULTS = (
+    "isolate",
+    "one-direction",
+    "cut-workers",
+    "cut-etcd",
+    "split",
+    "loss",
+    "slow-link",
+    "latency",
+)
+SHARED_FAULTS = (
+    "etcd-kill",
+    "etcd-freeze",
+    "etcd-isolate",
+    "etcd-compact",
+    "disk-full",
+    "torn-checkpoint",
+    "kill-all",
+)
+"""Faults of what all nodes share, or of all nodes; a round has at most one."""
+
+KINDS = (*MACHINE_FAULTS, *NETWORK_FAULTS, *SHARED_FAULTS)
+COUNTS = (1, 2, 2, 3)  # of faults in a round
+SECONDS = (0.4, 1.0, 2.5, 4.0, 6.0, 10.0)
+"""Durations: shorter and longer than a lease (2 s), and than the time until a frozen worker is killed (8 s)."""
+OFFSETS = (0.0, 0.0, 0.3, 1.0, 2.0)
+AMOUNTS = {
+    "loss": (5, 20, 50),  # percent
+    "slow-link": (512, 2048, 8192),  # kilobits per second
+    "latency": (20, 100, 400),  # milliseconds
+    "clock-step": (-48, -1, 1, 48),  # hours
+    "split": (0, 1),  # halves that reach etcd besides the other one
+}
+
+
+@dataclass(frozen=True)
+class ScheduledFault:
+    """One fault.
+
+    Attributes:
+        kind: one of `KINDS`.
+        targets: machines; of a split, those of one side.
+        at: seconds from the beginning of its round.
+        seconds: duration.
+        amount: see `AMOUNTS`; 0 for other kinds.
+    """
+
+    kind: str
+    targets: tuple[str, ...]
+    at: float
+    seconds: float
+    amount: int = 0
+
+
+@dataclass(frozen=True)
+class Round:
+    """Faults that overlap, and the pause before them.
+
+    Attributes:
+        pause: seconds between the moment when all nodes train and the first fault.
+        faults: in the order of their beginnings.
+    """
+
+    pause: float
+    faults: tuple[ScheduledFault, ...]
+
+
+def members(seed: int) -> tuple[str, ...]:
+    """Return the members of the etcd of a seed: one or three, in turn."""
+    return THREE_MEMBERS if seed % 2 else ONE_MEMBER
+
+
+def schedule(seed: int, faults: int, *, nodes: Sequence[str] = NODES) -> tuple[Round, ...]:
+    """Return rounds with this number of faults in all."""
+    numbers = random.Random(seed)
+    deck: list[str] = []
+    rounds: list[Round] = []
+    while (left := faults - sum(len(one.faults) for one in rounds)) > 0:
+        if not deck:  # every kind once, in random order, before any of them again
+            deck = numbers.sample(KINDS, len(KINDS))
+        kinds = _take(deck, min(left, numbers.choice(COUNTS)))
+        rounds.append(_round(numbers, kinds, nodes, members(seed)))
+    return tuple(rounds)
+
+
+def _take(deck: list[str], count: int) -> list[str]:
+    """Take kinds that can overlap from the deck: at most one of a shared part."""
+    taken: list[str] = []
+    for kind in list(deck):
+        if len(taken) < count and not (kind in SHARED_FAULTS and set(taken) & set(SHARED_FAULTS)):
+            taken.append(kind)
+            deck.remove(kind)
+    return taken
+
+
+def _round(
+    numbers: random.Random, kinds: Sequence[str], nodes: Sequence[str], etcd: Sequence[str]
+) -> Round:
+    free = numbers.sample(list(nodes), len(nodes))  # of the faults of one node each
+    faults = []
+    for kind in kinds:
+        if kind in MACHINE_FAULTS:
+            targets: tuple[str, ...] = (free.pop(),)
+        else:
+            targets = tuple(_targets(numbers, kind, nodes, etcd))
+        at, seconds = numbers.choice(OFFSETS), numbers.choice(SECONDS)
+        amount = numbers.choice(AMOUNTS[kind]) if kind in AMOUNTS else 0
+        faults.append(ScheduledFault(kind, targets, at, seconds, amount))
+    pause = round(numbers.uniform(0.2, 1.5), 2)
+    return Round(pause, tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
+def _targets(
+    numbers: random.Random, kind: str, nodes: Sequence[str], etcd: Sequence[str]
+) -> list[str]:
+    """Return the machines of a fault that is not one of a single node."""
+    if kind == "split":
+        return numbers.sample(list(nodes), len(nodes) // 2)
+    if kind == "one-direction":
+        return numbers.sample(list(nodes), 2)
+    if kind in NETWORK_FAULTS:
+        return [numbers.choice(list(nodes))]
+    return [numbers.choice(list(etcd))] if kind.startswith("etcd") else list(nodes)

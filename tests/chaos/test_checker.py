@@ -1,0 +1,271 @@
+"""The checker finds each class of violation in a history that was falsified, and none in a correct one."""
+
+import ast
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.chaos import checker
+from tests.chaos.doctored import Entry, counts, edit, weights, write_checkpoint, write_history
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Write a correct history."""
+    write_history(tmp_path)
+    return tmp_path
+
+
+def journal(run: Path, worker: str = "w0") -> Path:
+    return run / "run" / "journal" / f"{worker}.jsonl"
+
+
+def change_entry(
+    path: Path, change: Entry, last: int = 0, match: Callable[[Entry], bool] = lambda _: True
+) -> None:
+    """Change fields of the entry that matches, the last but `last` of them."""
+
+    def changed(lines: list[Entry]) -> list[Entry]:
+        matches = [place for place, line in enumerate(lines) if match(line)]
+        place = matches[-1 - last]
+        return [{**line, **change} if n == place else line for n, line in enumerate(lines)]
+
+    edit(path, changed)
+
+
+def is_kind(kind: str) -> Callable[[Entry], bool]:
+    return lambda line: line.get("kind") == kind
+
+
+def kinds(run: Path) -> set[str]:
+    return {violation.kind for violation in checker.check(run)}
+
+
+def test_a_correct_history_has_no_violation(run: Path) -> None:
+    assert checker.check(run) == []
+    assert checker.summary(run) == {
+        "commits": 4,
+        "generations": 2,
+        "applied": 22,
+        "restores": 1,
+        "steps": 10,
+        "steps_in_chain": 10,
+    }
+    assert checker.recoveries(run) == [(["kill-all"], 8.0)]
+
+
+def test_a_sample_that_was_applied_twice_is_found(run: Path) -> None:
+    wrong = counts(9)
+    wrong[5] += 1
+    write_checkpoint(run, 9, 2, counts=wrong)
+
+    assert "samples" in kinds(run)
+
+
+def test_a_sample_that_was_left_out_is_found(run: Path) -> None:
+    wrong = counts(10)
+    wrong[0] -= 1
+    write_checkpoint(run, 10, 2, counts=wrong)
+
+    assert "samples" in kinds(run)
+
+
+def test_a_share_that_was_left_out_of_a_step_is_found(run: Path) -> None:
+    wrong = counts(10)
+    wrong[40:50] -= 1  # all of the part of an epoch, so that each count alone is possible
+    write_checkpoint(run, 10, 2, counts=wrong)
+
+    assert "samples" in kinds(run)
+
+
+def test_a_ledger_with_another_number_of_samples_is_found(run: Path) -> None:
+    change_entry(run / "run" / "ledger.jsonl", {"samples": 1})
+
+    assert kinds(run) == {"ledger"}
+
+
+@pytest.mark.parametrize("change", [{"step": 8}, {"agreed_generation": 1}])
+def test_a_commit_that_goes_backwards_is_found(run: Path, change: Entry) -> None:
+    def changed(lines: list[Entry]) -> list[Entry]:
+        return [*lines[:-1], {**lines[-1], "value": {**lines[-1]["value"], **change}}]
+
+    edit(run / "etcd.jsonl", changed)
+
+    assert "commits advance" in kinds(run)
+
+
+def test_a_commit_of_a_generation_that_is_over_is_found(run: Path) -> None:
+    def changed(lines: list[Entry]) -> list[Entry]:
+        return [*lines[:-1], {**lines[-1], "value": {**lines[-1]["value"], "generation": 1}}]
+
+    edit(run / "etcd.jsonl", changed)
+
+    assert kinds(run) == {"commits fenced"}
+
+
+def test_a_generation_whose_number_does_not_grow_is_found(run: Path) -> None:
+    change_entry(run / "etcd.jsonl", {"value": {"number": 3}}, last=5)
+
+    assert "generations grow" in kinds(run)
+
+
+def test_a_generation_that_is_replaced_by_another_of_its_number_is_found(run: Path) -> None:
+    def changed(lines: list[Entry]) -> list[Entry]:
+        return [
+            lines[0],
+            {**lines[0], "value": {**lines[0]["value"], "members": ["x"]}},
+            *lines[1:],
+        ]
+
+    edit(run / "etcd.jsonl", changed)
+
+    assert kinds(run) == {"generations grow"}
+
+
+def test_a_generation_that_is_changed_to_fence_a_member_is_correct(run: Path) -> None:
+    def changed(lines: list[Entry]) -> list[Entry]:
+        fenced = {**lines[0]["value"], "fenced": ["w1-1"]}
+        return [*lines[:2], {**lines[0], "value": fenced}, *lines[2:]]
+
+    edit(run / "etcd.jsonl", changed)
+
+    assert kinds(run) == set()
+
+
+def test_a_generation_that_begins_before_the_last_commit_is_found(run: Path) -> None:
+    for worker in ("w0", "w1"):
+        change_entry(journal(run, worker), {"step": 5}, match=is_kind("generation"))
+
+    assert "commits stay" in kinds(run)
+
+
+@pytest.mark.parametrize("damage", ["removed", "torn", "changed", "older generation"])
+def test_a_committed_checkpoint_that_is_not_there_is_found(run: Path, damage: str) -> None:
+    folder = run / "run" / "checkpoints" / "step-00000009"
+    state = folder / "state.safetensors"
+    if damage == "removed":
+        shutil.rmtree(folder)
+    elif damage == "torn":
+        state.write_bytes(state.read_bytes()[:-4])
+    elif damage == "changed":
+        state.write_bytes(state.read_bytes()[:-1] + b"\x01")
+    else:
+        write_checkpoint(run, 9, generation=1)
+
+    assert kinds(run) == {"commits stay"}
+
+
+def test_a_committed_state_that_the_final_history_does_not_contain_is_found(run: Path) -> None:
+    write_checkpoint(run, 6, 1, weights=weights(7))
+
+    assert "one history" in kinds(run)
+
+
+def test_workers_that_begin_a_generation_at_different_steps_are_found(run: Path) -> None:
+    change_entry(journal(run, "w1"), {"step": 7}, match=is_kind("generation"))
+
+    assert kinds(run) == {"one start"}
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_step_over_unequal_states_is_found(run: Path, moment: str) -> None:
+    change_entry(journal(run, "w1"), {moment: "0"}, last=1, match=is_kind("applied"))
+
+    assert "equal states" in kinds(run)
+
+
+def test_a_step_that_was_applied_twice_is_found(run: Path) -> None:
+    edit(journal(run), lambda lines: [*lines, lines[-1]])
+
+    assert kinds(run) == {"consecutive steps"}
+
+
+def test_a_step_that_was_left_out_is_found(run: Path) -> None:
+    edit(journal(run), lambda lines: [*lines[:-2], lines[-1]])
+
+    assert kinds(run) == {"consecutive steps"}
+
+
+def test_a_state_that_no_step_has_made_is_found(run: Path) -> None:
+    for worker in ("w0", "w1"):
+        change_entry(journal(run, worker), {"before": "0"}, last=3, match=is_kind("applied"))
+
+    assert "known origin" in kinds(run)
+
+
+def test_a_torn_checkpoint_that_was_restored_is_found(run: Path) -> None:
+    state = run / "run" / "checkpoints" / "step-00000006" / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:-4])
+
+    assert "complete restores" in kinds(run)
+
+
+def test_a_restored_checkpoint_with_other_content_is_found(run: Path) -> None:
+    write_checkpoint(run, 6, 1, weights=np.ones(8, np.float32))
+
+    assert "complete restores" in kinds(run)
+
+
+def test_a_group_that_does_not_form_again_within_the_bound_is_found(run: Path) -> None:
+    change_entry(run / "faults.jsonl", {"at": 99.0}, match=lambda line: line["event"] == "calm")
+
+    assert kinds(run) == {"progress"}
+
+
+def test_a_group_that_never_forms_again_is_found(run: Path) -> None:
+    edit(run / "faults.jsonl", lambda lines: [e for e in lines if e["event"] != "calm"])
+
+    assert kinds(run) == {"progress"}
+
+
+def test_a_run_that_was_ended_by_a_fault_is_found(run: Path) -> None:
+    ended = {"key": "ended", "revision": 20, "value": {"finished": False, "reason": "-"}}
+    edit(run / "etcd.jsonl", lambda lines: [*lines, ended])
+
+    assert kinds(run) == {"run continues"}
+
+
+def test_a_drained_node_with_an_error_is_found(run: Path) -> None:
+    change_entry(run / "faults.jsonl", {"code": 1})
+
+    assert kinds(run) == {"run continues"}
+
+
+def test_a_last_step_that_a_drain_of_all_nodes_did_not_save_is_found(run: Path) -> None:
+    edit(run / "etcd.jsonl", lambda lines: lines[:-1])
+
+    assert "run continues" in kinds(run)
+
+
+def test_a_record_with_a_gap_is_found(run: Path) -> None:
+    gap = {"key": "gap", "revision": 20, "value": None}
+    edit(run / "etcd.jsonl", lambda lines: [*lines, gap])
+
+    assert kinds(run) == {"record"}
+
+
+def test_a_torn_last_line_of_a_journal_is_skipped(run: Path) -> None:
+    with journal(run).open("a") as file:
+        file.write('{"kind": "applied", "st')
+
+    assert checker.check(run) == []
+
+
+def test_the_checker_imports_nothing_of_the_project() -> None:
+    tree = ast.parse(Path(checker.__file__).read_text())
+    modules = [
+        name
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    ]
+    ours = ("everstep", "trainer", "tests", "cloudtwin", "torch", "safetensors")
+    assert not [name for name in modules if name.split(".")[0] in ours]

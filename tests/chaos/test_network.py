@@ -1,0 +1,127 @@
+"""The faults of the network and of machines are real: what the chaos tests inject does happen."""
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from os import getpid
+from pathlib import Path
+
+import pytest
+from cloudtwin.images.confine import KILLED_WITH_PARENT
+
+from tests.chaos.control_group import ControlGroup
+from tests.chaos.network import Network
+
+pytestmark = pytest.mark.twin
+
+PORT, DATAGRAMS = 7000, 200  # fewer than a socket buffers
+COUNTER = 'i=0; while true; do i=$((i+1)); echo $i > "$0"; sleep 0.01; done'
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    network = Network({"a": "10.77.0.20", "b": "10.77.0.21"})
+    yield network
+    network.close()
+
+
+def received(
+    network: Network, sender: str, receiver: str, count: int = 1, seconds: float = 0.5
+) -> int:
+    """Return how many of `count` datagrams arrive, at most `seconds` one after the other."""
+    with contextlib.ExitStack() as stack:
+        ends = {
+            name: stack.enter_context(network.machines[name].call(_datagram_socket))
+            for name in (sender, receiver)
+        }
+        ends[receiver].bind((network.addresses[receiver], PORT))
+        ends[receiver].settimeout(seconds)
+        for _ in range(count):
+            with contextlib.suppress(PermissionError):  # dropped by the sender's own rules
+                ends[sender].sendto(b"x", (network.addresses[receiver], PORT))
+        found = 0
+        with contextlib.suppress(TimeoutError):
+            while found < count:
+                ends[receiver].recv(16)
+                found += 1
+    return found
+
+
+def _datagram_socket() -> socket.socket:
+    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+
+def test_a_cut_has_a_direction_and_overlapping_cuts_heal_one_by_one(network: Network) -> None:
+    network.cut("first", [("a", "b")])
+    assert received(network, "a", "b") == 0
+    assert received(network, "b", "a", seconds=20) == 1, "the other direction is not cut"
+
+    network.cut("second", [("a", "b"), ("b", "a")])
+    network.heal("first")
+    assert received(network, "a", "b") == received(network, "b", "a") == 0
+
+    network.heal("second")
+    assert received(network, "a", "b", seconds=20) == 1
+    assert received(network, "b", "a", seconds=20) == 1
+
+
+def test_a_lossy_link_loses_a_share_of_the_packets(network: Network) -> None:
+    network.lose("fault", "a", 50)
+    assert 0.25 * DATAGRAMS < received(network, "a", "b", DATAGRAMS) < 0.75 * DATAGRAMS
+
+    network.heal("fault")
+    assert received(network, "a", "b", DATAGRAMS, seconds=20) == DATAGRAMS
+
+
+def test_packets_are_delayed_until_the_delay_is_removed(network: Network) -> None:
+    received(network, "a", "b")  # the addresses are resolved
+    network.delay("a", 300)
+    began = time.monotonic()
+    assert received(network, "a", "b", seconds=20) == 1
+    assert time.monotonic() - began >= 0.3
+
+    network.undelay("a")
+    assert received(network, "a", "b", DATAGRAMS, seconds=20) == DATAGRAMS
+
+
+def test_a_slow_link_delivers_at_its_rate(network: Network) -> None:
+    network.slow("a", 512)
+    listener = network.machines["b"].call(
+        lambda: socket.create_server((network.addresses["b"], PORT))
+    )
+    client = network.machines["a"].call(
+        lambda: socket.create_connection((network.addresses["b"], PORT), 10)
+    )
+    with listener, client, listener.accept()[0] as server:
+        began = time.monotonic()
+        client.sendall(bytes(64 << 10))
+        client.shutdown(socket.SHUT_WR)
+        while server.recv(1 << 16):
+            pass
+        seconds = time.monotonic() - began
+    network.unslow("a")
+
+    assert seconds > 0.5, "64 KiB need a second at 512 kbit/s, less a burst of 16 KiB"
+
+
+def test_a_frozen_group_stands_still_and_a_killed_one_is_empty(tmp_path: Path) -> None:
+    group, file = ControlGroup(f"everstep-chaos-test-{getpid()}"), tmp_path / "count"
+    command = [*KILLED_WITH_PARENT, *group.enter, "sh", "-c", COUNTER, str(file)]
+    with subprocess.Popen(command) as process:
+        try:
+            while not file.exists():
+                time.sleep(0.01)
+            group.freeze()
+            while "frozen 1" not in (group.folder / "cgroup.events").read_text():
+                time.sleep(0.01)
+            count = file.read_text()
+            time.sleep(0.3)
+            assert file.read_text() == count
+
+            group.kill()
+            assert group.processes() == []
+        finally:
+            group.close()
+    assert process.returncode == -9

@@ -1,0 +1,51 @@
+"""Schedules are functions of their seed, and contain every kind of fault."""
+
+from collections import Counter
+
+import pytest
+
+from tests.chaos.schedule import (
+    KINDS,
+    MACHINE_FAULTS,
+    NODES,
+    SHARED_FAULTS,
+    members,
+    schedule,
+)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_seed_replays_the_same_faults(seed: int) -> None:
+    assert schedule(seed, 20) == schedule(seed, 20)
+    assert schedule(seed, 20) != schedule(seed + 1, 20)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_schedule_has_the_given_number_of_faults(seed: int) -> None:
+    faults = [fault for one in schedule(seed, 20) for fault in one.faults]
+
+    assert len(faults) == 20
+    assert {fault.kind for fault in faults} <= set(KINDS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_schedule_contains_every_kind_equally_often(seed: int) -> None:
+    counts = Counter(f.kind for one in schedule(seed, 2 * len(KINDS)) for f in one.faults)
+
+    assert counts == dict.fromkeys(KINDS, 2)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_faults_that_overlap_have_nodes_of_their_own_and_one_shared_part(seed: int) -> None:
+    for one in schedule(seed, 20):
+        nodes = [f.targets[0] for f in one.faults if f.kind in MACHINE_FAULTS]
+        shared = [fault for fault in one.faults if fault.kind in SHARED_FAULTS]
+        assert len(nodes) == len(set(nodes)), "a node would be killed while it is drained"
+        assert len(shared) <= 1, "two faults of etcd could take its majority"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_targets_are_machines_of_the_cluster(seed: int) -> None:
+    machines = {*NODES, *members(seed)}
+
+    assert all(set(f.targets) <= machines for one in schedule(seed, 40) for f in one.faults)

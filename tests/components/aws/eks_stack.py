@@ -1,0 +1,130 @@
+"""Stacks on AWS for tests: from sections of a stack file to the recorded graph."""
+
+import json
+from functools import cache
+from typing import Any
+
+from components.aws.environment import EksEnvironment, EksEnvironmentArgs
+from components.config import EksConfig, FsxConfig, StackConfig, as_kind, from_mapping
+from components.stack import TrainingStack, TrainingStackArgs
+from tests.components.recorder import Graph, Recorded, record
+
+STACK = "eks-test"
+ADMINISTRATOR = "arn:aws:iam::123456789012:role/platform/engineers"
+TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
+CLUSTER = {
+    "kind": "eks",
+    "publicAccess": ["203.0.113.0/24"],
+    "administrators": [ADMINISTRATOR],
+}
+MEMORY = {"persistence": "memory"}
+PRODUCTION: dict[str, Any] = {"tags": {**TAGS, "environment": "prod"}, "protect": True}
+
+
+def eks_config(**sections: Any) -> StackConfig:
+    """Return a configuration; `cluster` is merged into a complete cluster section."""
+    cluster = {**CLUSTER, **sections.pop("cluster", {})}
+    return from_mapping({"tags": TAGS, "etcd": MEMORY, "cluster": cluster, **sections})
+
+
+def cluster_of(**cluster: Any) -> EksConfig:
+    """Return a cluster's section."""
+    return as_kind(eks_config(cluster=cluster).cluster, EksConfig)
+
+
+def fsx_of(**storage: Any) -> FsxConfig:
+    """Return a storage section."""
+    return as_kind(eks_config(storage={"kind": "fsx", **storage}).storage, FsxConfig)
+
+
+def declared_eks(**sections: Any) -> Graph:
+    """Declare all AWS resources of a stack."""
+    config = eks_config(**sections)
+
+    def program() -> dict[str, Any]:
+        environment = EksEnvironment(
+            "eks", EksEnvironmentArgs(config=config, stack=STACK)
+        ).environment
+        return {
+            "where": environment.volume.location,
+            "kubeconfig": environment.cluster.kubeconfig,
+            "endpoint": environment.cluster.endpoint,
+            "registry": environment.registry,
+            "efaInterfaces": environment.cluster.efa_interfaces,
+            **environment.outputs,
+        }
+
+    return record(program)
+
+
+@cache
+def plain() -> Graph:
+    """Declare a stack with required keys only."""
+    return declared_eks()
+
+
+@cache
+def full() -> Graph:
+    """Declare a production stack with all optional features."""
+    return declared_eks(
+        **PRODUCTION,
+        cluster={
+            "zones": ["us-east-1a", "us-east-1b", "us-east-1c"],
+            "network": {"natPerZone": True},
+            "gpuPool": {
+                "zone": "us-east-1b",
+                "instanceTypes": ["p4d.24xlarge"],
+                "fallbackNodes": 2,
+                "efa": True,
+            },
+        },
+        storage={"kind": "fsx", "deploymentType": "PERSISTENT_2", "sizeGib": 2400},
+        registry={"kind": "ecr", "name": "vision", "keepImages": 5},
+        cost={"budget": {"monthlyUsd": 500, "email": "owner@example.org"}},
+    )
+
+
+@cache
+def own() -> Graph:
+    """Declare a stack in the user's VPC with the user's file system, a private API and no autoscaler."""
+    zones = {"us-east-1a": "subnet-0aaaaaaa", "us-east-1b": "subnet-0bbbbbbb"}
+    system = {
+        "fileSystemId": "fs-0123456789abcdef0",
+        "dnsName": "fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com",
+        "mountName": "abcdefgh",
+        "zone": "us-east-1a",
+    }
+    return declared_eks(
+        cluster={
+            "network": {"vpcId": "vpc-0123456789abcdef0", "privateSubnetIds": zones},
+            "autoscaling": {"enabled": False},
+            "gpuPool": {"nodes": 3},
+            "publicAccess": [],
+            "administrators": [],
+            "addonVersions": {"coredns": "v1.13.2-eksbuild.9"},
+        },
+        storage={"kind": "fsx", "existing": system},
+    )
+
+
+@cache
+def whole() -> Graph:
+    """Declare a complete stack on AWS, with the training."""
+    config = eks_config(job={"name": "fashion"})
+
+    def program() -> dict[str, Any]:
+        environment = EksEnvironment(
+            "eks", EksEnvironmentArgs(config=config, stack=STACK)
+        ).environment
+        args = TrainingStackArgs(
+            config=config, cluster=environment.cluster, volume=environment.volume
+        )
+        return dict(TrainingStack("training", args).outputs)
+
+    return record(program)
+
+
+def document(resource: Recorded, key: str = "policy") -> list[dict[str, Any]]:
+    """Return the statements of a resource's policy document."""
+    statements: list[dict[str, Any]] = json.loads(resource.inputs[key])["Statement"]
+    return statements

@@ -1,0 +1,130 @@
+"""The cluster autoscaler on EKS: priorities and permissions."""
+
+from fnmatch import fnmatch
+from typing import Any
+
+import yaml
+
+from components.aws.autoscaler import flags
+from tests.components.aws.eks_stack import cluster_of, document, full, own, plain
+from tests.components.recorder import Graph
+
+PERMISSIONS = "eks-autoscaler-role-cluster-autoscaler"
+
+
+def flags_of(**cluster: Any) -> list[str]:
+    config = cluster_of(**cluster)
+    return flags(config.name, config.autoscaling)
+
+
+def pod(graph: Graph) -> dict[str, Any]:
+    spec: dict[str, Any] = graph["eks-autoscaler-deployment"].inputs["spec"]["template"]["spec"]
+    return spec
+
+
+def test_spot_is_tried_first_and_on_demand_after_it() -> None:
+    inputs = full()["eks-autoscaler-preference"].inputs
+    ranks: dict[int, list[str]] = yaml.safe_load(inputs["data"]["priorities"])
+
+    def rank(name: str) -> int:
+        import re
+
+        return max(number for number, [one] in ranks.items() if re.fullmatch(one, name))
+
+    assert inputs["metadata"]["name"] == "cluster-autoscaler-priority-expander"
+    assert inputs["metadata"]["namespace"] == "kube-system", (
+        "the autoscaler reads only this ConfigMap"
+    )
+    assert rank("eks-everstep-gpu-spot-0a1b") > rank("eks-everstep-gpu-on-demand-0a1b")
+    assert rank("eks-everstep-gpu-on-demand-0a1b") > rank("eks-everstep-system-0a1b")
+    assert "--expander=priority,least-waste" in flags_of()
+
+
+def test_groups_are_discovered_by_the_tags_of_eks() -> None:
+    (found,) = (one for one in flags_of(name="vision") if "auto-discovery" in one)
+
+    assert found.endswith(
+        "=asg:tag=k8s.io/cluster-autoscaler/enabled,k8s.io/cluster-autoscaler/vision"
+    )
+
+
+def test_the_startup_taint_is_ignored_when_scaling_from_zero() -> None:
+    assert "--startup-taint=fsx.csi.aws.com/agent-not-ready" in flags_of(), (
+        "no pod tolerates it: nothing would ever be scaled from zero"
+    )
+
+
+def test_idle_nodes_are_removed_after_the_configured_minutes() -> None:
+    actual = flags_of(autoscaling={"scaleDownMinutes": 25})
+
+    assert "--scale-down-unneeded-time=25m" in actual
+
+
+def test_the_autoscaler_runs_on_system_nodes_without_privileges() -> None:
+    actual = pod(plain())
+    (container,) = actual["containers"]
+
+    assert actual["nodeSelector"] == {"everstep.dev/pool": "system"}
+    assert not actual.get("tolerations")
+    assert actual["serviceAccountName"] == "cluster-autoscaler"
+    assert actual["automountServiceAccountToken"] is True
+    assert actual["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["env"] == [{"name": "AWS_REGION", "value": "us-east-1"}], (
+        "pods there cannot reach the metadata service"
+    )
+    assert container["image"].startswith("registry.k8s.io/autoscaling/cluster-autoscaler:v1.36")
+
+
+def test_the_autoscalers_role_is_bound_to_its_service_account() -> None:
+    inputs = plain()["eks-autoscaler-identity"].inputs
+
+    assert (inputs["namespace"], inputs["serviceAccount"]) == ("kube-system", "cluster-autoscaler")
+    assert inputs["roleArn"].endswith(":role/everstep-autoscaler")
+
+
+def test_the_autoscaler_may_resize_only_groups_of_its_cluster() -> None:
+    changing = [
+        one
+        for one in document(full()[PERMISSIONS])
+        if any(action.startswith("autoscaling:Set") for action in one["Action"])
+    ]
+    (statement,) = changing
+
+    (pattern,) = {one.rpartition("/")[2] for one in statement["Resource"]}
+    for group in full().of("NodeGroup"):
+        name = group.inputs.get("nodeGroupName") or group.inputs["nodeGroupNamePrefix"]
+        assert fnmatch(f"eks-{name}-0a1b2c3d", pattern)
+    assert not fnmatch("eks-other-gpu-spot-0a1b2c3d", pattern)
+    assert statement["Condition"]["StringEquals"] == {
+        "aws:ResourceTag/k8s.io/cluster-autoscaler/everstep": "owned"
+    }
+
+
+def test_the_autoscalers_permissions_on_all_resources_are_read_only() -> None:
+    for one in document(plain()[PERMISSIONS]):
+        if one["Resource"] == ["*"]:
+            verbs = {action.partition(":")[2] for action in one["Action"]}
+            assert all(verb.startswith(("Describe", "Get")) for verb in verbs)
+            assert one["Condition"] == {"StringEquals": {"aws:RequestedRegion": "us-east-1"}}
+
+
+def test_the_autoscaler_has_no_access_to_secrets_and_no_wildcards() -> None:
+    for kind in ("ClusterRole", "Role"):
+        for role in plain().of(kind):
+            if not role.type.startswith("kubernetes:"):
+                continue
+            for rule in role.inputs["rules"]:
+                for field in ("apiGroups", "resources", "verbs"):
+                    assert "*" not in rule[field]
+                assert "secrets" not in rule["resources"]
+
+
+def test_the_autoscaler_may_change_only_named_objects_of_its_namespace() -> None:
+    for rule in plain()["eks-autoscaler-here"].inputs["rules"]:
+        if {"update", "delete"} & set(rule["verbs"]):
+            assert rule["resourceNames"], "it could change any ConfigMap of the system"
+
+
+def test_a_stack_without_autoscaling_declares_no_autoscaler() -> None:
+    assert not [name for name in own().resources if "autoscaler" in name]

@@ -1,0 +1,92 @@
+"""The control plane of an EKS cluster: access, encryption, logs and protection."""
+
+from typing import Any
+
+from components.aws.cluster import short_name
+from tests.components.aws.eks_stack import (
+    ADMINISTRATOR,
+    full,
+    own,
+    plain,
+)
+from tests.components.recorder import Graph
+
+
+def control_plane(graph: Graph) -> dict[str, Any]:
+    return dict(graph["eks-cluster-control-plane"].inputs)
+
+
+def test_users_get_access_by_access_entries_only() -> None:
+    access = control_plane(plain())["accessConfig"]
+    entry = plain().one("AccessEntry").inputs
+    association = plain().one("AccessPolicyAssociation").inputs
+
+    assert access["authenticationMode"] == "API"
+    assert entry["principalArn"] == association["principalArn"] == ADMINISTRATOR
+    assert entry["type"] == "STANDARD"
+    assert association["policyArn"].endswith(":cluster-access-policy/AmazonEKSClusterAdminPolicy")
+    assert association["accessScope"] == {"type": "cluster"}
+
+
+def test_the_creator_becomes_administrator_only_if_the_list_is_empty() -> None:
+    key = "bootstrapClusterCreatorAdminPermissions"
+
+    assert control_plane(plain())["accessConfig"][key] is False, "two entries of one role clash"
+    assert control_plane(own())["accessConfig"][key] is True, (
+        "without an administrator, the creator must have access"
+    )
+    assert f"accessConfig.{key}" in plain()["eks-cluster-control-plane"].ignore_changes, (
+        "naming an administrator later would make a new cluster"
+    )
+
+
+def test_administrators_with_one_name_in_two_accounts_are_distinct() -> None:
+    one, other = (f"arn:aws:iam::{account}:role/admin" for account in ("1" * 12, "2" * 12))
+
+    assert short_name(one) != short_name(other)
+    assert short_name(one).startswith("admin-")
+
+
+def test_the_api_is_reachable_from_the_vpc_and_listed_networks() -> None:
+    actual = control_plane(plain())["vpcConfig"]
+
+    assert actual["endpointPrivateAccess"] is True
+    assert actual["endpointPublicAccess"] is True
+    assert actual["publicAccessCidrs"] == ["203.0.113.0/24"]
+
+
+def test_without_a_list_the_api_is_private() -> None:
+    actual = control_plane(own())["vpcConfig"]
+
+    assert actual["endpointPublicAccess"] is False
+    assert "publicAccessCidrs" not in actual
+
+
+def test_secrets_are_encrypted_by_a_key_that_is_rotated() -> None:
+    actual = control_plane(plain())["encryptionConfig"]
+    key = plain()["eks-cluster-key"]
+
+    assert actual["resources"] == ["secrets"]
+    assert actual["provider"]["keyArn"].endswith(key.name)
+    assert key.inputs["enableKeyRotation"] is True
+    assert key.inputs["deletionWindowInDays"] == 7
+    assert full()["eks-cluster-key"].inputs["deletionWindowInDays"] == 30
+
+
+def test_all_logs_go_to_a_group_with_a_retention() -> None:
+    logs = plain().one("LogGroup").inputs
+
+    assert set(control_plane(plain())["enabledClusterLogTypes"]) == {
+        *("api", "audit", "authenticator", "controllerManager", "scheduler"),
+    }
+    assert logs["name"] == "/aws/eks/everstep/cluster", "EKS writes to no other"
+    assert logs["retentionInDays"] == 30
+
+
+def test_the_cluster_never_enters_extended_support() -> None:
+    assert control_plane(plain())["upgradePolicy"] == {"supportType": "STANDARD"}
+
+
+def test_only_production_cannot_be_deleted() -> None:
+    assert control_plane(plain())["deletionProtection"] is False
+    assert control_plane(full())["deletionProtection"] is True

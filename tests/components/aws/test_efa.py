@@ -1,0 +1,84 @@
+"""The Elastic Fabric Adapter of GPU nodes."""
+
+import pytest
+
+from components.aws.efa import cards
+from tests.components.aws.eks_stack import (
+    full,
+    plain,
+)
+
+SPOT, SYSTEM, FALLBACK = "eks-nodes-gpu-spot", "eks-nodes-system", "eks-nodes-gpu-on-demand"
+
+
+def test_efa_has_an_interface_on_every_card() -> None:
+    inputs = full()[f"{SPOT}-template"].inputs
+    interfaces = inputs["networkInterfaces"]
+
+    assert [one["networkCardIndex"] for one in interfaces] == [0, 1, 2, 3]
+    assert [one["deviceIndex"] for one in interfaces] == [0, 1, 1, 1]
+    assert [one["interfaceType"] for one in interfaces] == ["efa", *["efa-only"] * 3]
+    for one in interfaces:
+        assert one["securityGroups"] == ["sg-everstep-cluster", "eks-nodes-efa-group-id"], (
+            "an interface that names groups does not get the cluster's"
+        )
+    assert "vpcSecurityGroupIds" not in inputs
+    assert inputs["placement"] == {"groupName": "everstep-gpu"}
+    assert full().one("PlacementGroup").inputs["strategy"] == "cluster"
+
+
+def test_efa_members_allow_all_traffic_of_each_other() -> None:
+    for direction in ("in", "out"):
+        rule = full()[f"eks-nodes-efa-{direction}"].inputs
+        assert rule["securityGroupId"] == rule["referencedSecurityGroupId"]
+        assert rule["ipProtocol"] == "-1"
+
+
+def test_efa_nodes_reserve_huge_pages() -> None:
+    from base64 import b64decode
+
+    inputs = b64decode(full()[f"{SPOT}-template"].inputs["userData"]).decode()
+
+    assert inputs.startswith("MIME-Version: 1.0\n"), (
+        "managed node groups support no other interface type"
+    )
+    assert "vm.nr_hugepages=5128" in inputs
+
+
+def test_system_nodes_have_no_efa() -> None:
+    assert "networkInterfaces" not in full()[f"{SYSTEM}-template"].inputs
+    assert "userData" not in full()[f"{SYSTEM}-template"].inputs
+
+
+def test_a_stack_without_efa_declares_nothing_for_it() -> None:
+    assert not plain().of("PlacementGroup")
+    assert "networkInterfaces" not in plain()[f"{SPOT}-template"].inputs
+
+
+@pytest.mark.parametrize(
+    ("machine", "interfaces", "first"),
+    [
+        ("g5.8xlarge", 1, "efa"),
+        ("p4d.24xlarge", 4, "efa"),
+        ("p5.48xlarge", 32, "efa"),
+        ("p6-b300.48xlarge", 17, "interface"),
+    ],
+)
+def test_interfaces_follow_the_cards_of_the_instance_type(
+    machine: str, interfaces: int, first: str
+) -> None:
+    found = cards(machine)
+
+    assert [card.index for card in found] == list(range(interfaces))
+    assert found[0].type == first, "the first needs an address"
+    assert {card.type for card in found[1:]} <= {"efa-only"}
+
+
+def test_an_instance_type_without_efa_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"g5\.xlarge has no EFA"):
+        cards("g5.xlarge")
+
+
+def test_workers_request_all_adapters_of_their_node() -> None:
+    assert full().outputs["efaInterfaces"] == 4, "without a request, a worker gets no adapter"
+    assert plain().outputs["efaInterfaces"] == 0

@@ -1,0 +1,284 @@
+"""The resource graph of a stack on AWS: parents, providers, tags and order."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from policy.pack import RULES
+from policy.rule import Level, Resource
+from tests.components.aws.eks_stack import STACK, TAGS, full, own, plain, whole
+from tests.components.recorder import Graph
+
+IN_THE_CLUSTER = "eks-kubernetes"  # the provider of all Kubernetes objects
+CONTROL_PLANE = "eks-cluster-control-plane"
+GPU, SYSTEM = "eks-nodes-gpu-spot", "eks-nodes-system"
+
+
+@pytest.fixture(params=[plain, full, own], ids=["plain", "full", "own"])
+def graph(request: pytest.FixtureRequest) -> Graph:
+    found: Graph = request.param()
+    return found
+
+
+def names(graph: Graph, *kinds: str) -> set[str]:
+    return {one.name for kind in kinds for one in graph.of(kind)}
+
+
+def nodes(graph: Graph) -> set[str]:
+    return names(graph, "NodeGroup")
+
+
+def test_every_child_has_the_name_of_its_component_as_prefix(graph: Graph) -> None:
+    by_urn = {one.urn: one for one in graph.resources.values()}
+    for one in graph.resources.values():
+        parent = by_urn.get(one.parent)
+        if one.name == "eks":
+            assert parent is None
+        else:
+            assert parent is not None, f"{one.name} has no parent"
+            assert one.name.startswith(f"{parent.name}-")
+
+
+def test_every_aws_resource_uses_the_provider_of_the_stack(graph: Graph) -> None:
+    provider = graph["eks-aws"]
+
+    assert provider.inputs["region"] == "us-east-1"
+    assert len(graph.custom("aws")) > 20
+    for one in graph.custom("aws"):
+        assert one.provider.startswith(f"{provider.urn}::"), (
+            f"{one.name} may be created in another account or region"
+        )
+
+
+def test_every_kubernetes_object_uses_the_provider_of_the_cluster() -> None:
+    graph = whole()
+
+    assert len(graph.custom("kubernetes")) > 10
+    for one in graph.custom("kubernetes"):
+        assert IN_THE_CLUSTER in one.provider, f"{one.name} would go to another cluster"
+
+
+def test_every_taggable_resource_has_owner_and_stack_tags(graph: Graph) -> None:
+    actual = {**TAGS, "managed-by": "everstep", "stack": STACK}
+    keys = graph["eks-aws"].inputs["defaultTags"]
+
+    for key in actual:
+        assert f'"{key}"' in keys
+    for one in graph.custom("aws"):
+        assert not set(one.inputs.get("tags", {})) & set(actual), f"{one.name} has duplicate tags"
+
+
+def test_machines_and_disks_have_owner_tags(graph: Graph) -> None:
+    for template in graph.of("LaunchTemplate"):
+        kinds = set()
+        for one in template.inputs["tagSpecifications"]:
+            kinds.add(one["resourceType"])
+            assert one["tags"]["stack"] == STACK, "default tags of a provider do not apply to these"
+            assert one["tags"]["owner"] == TAGS["owner"]
+        assert kinds == {"instance", "volume", "network-interface"}
+
+
+def test_names_are_within_the_limits_of_aws(graph: Graph) -> None:
+    longest = {"Role": 64, "NodeGroup": 63, "LaunchTemplate": 128, "SecurityGroup": 255}
+    for kind, limit in longest.items():
+        for one in graph.of(kind):
+            named = one.inputs.get("name") or one.inputs.get("nodeGroupName")
+            if named is not None:
+                assert len(named) + 30 - len("everstep") <= limit, "names may have 30 characters"
+
+
+def test_the_stack_violates_no_policy(graph: Graph) -> None:
+    tags = {**TAGS, "environment": "prod"} if graph is full() else TAGS
+    for one in graph.custom("aws") + graph.custom("kubernetes"):
+        resource = Resource(
+            type=one.type,
+            properties=one.inputs,
+            stack=STACK,
+            protect=one.protect,
+            default_tags=tags,
+        )
+        for rule in RULES:
+            if rule.level is Level.MANDATORY:
+                assert not list(rule.violations(resource)), one.name
+
+
+def test_egress_routes_exist_before_the_nodes(graph: Graph) -> None:
+    egress_routes = names(graph, "NatGateway", "Route", "RouteTableAssociation", "VpcEndpoint")
+
+    assert egress_routes or graph is own()
+    for group in nodes(graph):
+        assert egress_routes <= graph.ancestors(group), (
+            "a node that cannot pull images never becomes Ready"
+        )
+
+
+def test_the_log_group_is_created_before_the_cluster(graph: Graph) -> None:
+    assert names(graph, "LogGroup") <= graph.ancestors(CONTROL_PLANE), (
+        "EKS would create one without retention, which outlives the stack"
+    )
+
+
+def test_roles_keep_their_policies_as_long_as_they_are_used(graph: Graph) -> None:
+    assert "eks-cluster-role-AmazonEKSClusterPolicy" in graph.ancestors(CONTROL_PLANE), (
+        "EKS could not delete its security group and network interfaces"
+    )
+    policies = {name for name in names(graph, "RolePolicyAttachment") if "eks-nodes-role" in name}
+    assert len(policies) == 2
+    for group in nodes(graph):
+        assert policies <= graph.ancestors(group)
+
+
+def test_the_network_plugin_outlives_the_nodes(graph: Graph) -> None:
+    for group in nodes(graph):
+        before = graph.ancestors(group)
+        assert "eks-early-vpc-cni" in before, "its network interfaces would be left behind"
+        assert "eks-early-vpc-cni-role-AmazonEKS_CNI_Policy" in before
+        assert {"eks-early-kube-proxy", "eks-early-eks-pod-identity-agent"} <= before
+
+
+def test_addons_that_run_as_pods_are_created_after_the_system_nodes(graph: Graph) -> None:
+    for addon in ("coredns", "aws-fsx-csi-driver", "eks-node-monitoring-agent"):
+        assert "eks-nodes-system" in graph.ancestors(f"eks-late-{addon}")
+
+
+def test_objects_in_the_cluster_depend_on_all_that_their_deletion_needs(graph: Graph) -> None:
+    before = graph.ancestors(IN_THE_CLUSTER)
+
+    assert {SYSTEM} | names(graph, "Addon") <= before, "pods would hang in Terminating"
+    assert names(graph, "NatGateway", "Route", "RouteTableAssociation") <= before
+    assert names(graph, "AccessEntry", "AccessPolicyAssociation") <= before, (
+        "no administrator would have access"
+    )
+
+
+def test_no_object_in_the_cluster_waits_for_gpu_nodes() -> None:
+    graph = whole()
+    gpu = {name for name in graph.resources if "gpu" in name and name.startswith("eks-nodes")}
+
+    assert GPU in gpu
+    for one in [*graph.custom("kubernetes"), *graph.of("Addon")]:
+        waits_for = gpu & graph.ancestors(one.name)
+        assert not waits_for, f"without GPU capacity there would be no {one.name}"
+
+
+def test_the_volume_outlives_all_pods_that_mount_it() -> None:
+    graph = whole()
+    job = graph.ancestors("training-job-fashion")
+
+    assert "training-storage-volume" in job
+    volume = graph.ancestors("training-storage-volume")
+    assert {
+        "eks-storage-system",
+        "eks-storage-association",
+        "eks-late-aws-fsx-csi-driver",
+    } <= volume
+    assert {
+        name for name in names(graph, "SecurityGroupIngressRule") if "storage" in name
+    } <= volume
+
+
+def test_the_file_system_is_created_after_its_security_group_rules() -> None:
+    before = plain().ancestors("eks-storage-system")
+
+    for direction in ("in", "out"):
+        for port in (988, 1018):
+            assert f"eks-storage-servers-{direction}-{port}" in before, (
+                "FSx checks the rules and refuses without them"
+            )
+
+
+def test_the_file_system_does_not_wait_for_the_cluster() -> None:
+    assert CONTROL_PLANE not in plain().ancestors("eks-storage-system"), (
+        "the ten minutes of both would add up"
+    )
+
+
+def test_the_bucket_is_secured_before_anything_is_written() -> None:
+    before = plain().ancestors("eks-storage-association")
+
+    for guard in ("private", "versions", "encryption", "transport", "data", "runs"):
+        assert f"eks-storage-bucket-{guard}" in before
+
+
+def test_the_gateway_address_is_allocated_after_the_internet_gateway(graph: Graph) -> None:
+    for address in names(graph, "Eip"):
+        assert "eks-network-public-route" in graph.ancestors(address)
+    for gateway in names(graph, "NatGateway"):
+        assert names(graph, "InternetGateway") <= graph.ancestors(gateway)
+
+
+def test_the_autoscaler_has_its_permissions_before_it_starts(graph: Graph) -> None:
+    if graph is own():
+        assert not graph.of("Deployment"), "a stack with fixed pools has no autoscaler"
+        return
+    before = graph.ancestors("eks-autoscaler-deployment")
+
+    assert "eks-autoscaler-identity" in before, "its pod would never get credentials"
+    assert "eks-autoscaler-role-cluster-autoscaler" in before
+    assert {"eks-autoscaler-everywhere-binding", "eks-autoscaler-here-binding"} <= before
+
+
+def test_fast_interconnects_are_ready_before_the_nodes_that_use_them() -> None:
+    rules = {"eks-nodes-efa-in", "eks-nodes-efa-out"}
+
+    assert rules <= full().ancestors(GPU)
+
+
+def test_protection_follows_the_stack() -> None:
+    protected = {one.name for one in full().resources.values() if one.protect}
+
+    assert protected >= {
+        CONTROL_PLANE,
+        "eks-cluster-key",
+        "eks-storage-system",
+        "eks-storage-key",
+        "eks-storage-bucket-bucket",
+        "eks-registry-trainer",
+    }
+    assert not any(one.protect for one in plain().resources.values()), "dev can be destroyed"
+
+
+def test_only_production_keeps_its_bucket_with_all_its_settings() -> None:
+    kept = {one.name for one in full().resources.values() if one.retain_on_delete}
+
+    assert kept == {
+        f"eks-storage-bucket-{part}"
+        for part in (
+            *("bucket", "private", "versions", "encryption", "lifecycle", "transport"),
+            *("data", "runs"),
+        )
+    }
+    assert not any(one.retain_on_delete for one in plain().resources.values())
+
+
+def test_existing_resources_of_the_user_are_not_changed() -> None:
+    kinds = {one.type.rsplit(":", 1)[-1] for one in own().custom("aws")}
+
+    assert not kinds & {"Vpc", "Subnet", "NatGateway", "Route", "InternetGateway", "VpcEndpoint"}
+    assert not kinds & {"LustreFileSystem", "Bucket", "DataRepositoryAssociation"}
+
+
+def test_the_kubeconfig_is_secret_and_contains_no_credential() -> None:
+    actual = plain().outputs["kubeconfig"]
+    (user,) = json.loads(actual)["users"]
+
+    assert "kubeconfig" in plain()[IN_THE_CLUSTER].secrets
+    assert set(user["user"]) == {"exec"}
+    assert user["user"]["exec"]["command"] == "aws"
+    assert user["user"]["exec"]["args"] == [
+        *("eks", "get-token"),
+        *("--cluster-name", "everstep"),
+        *("--region", "us-east-1"),
+    ]
+
+
+def test_a_stack_on_aws_never_imports_the_sdk_of_azure() -> None:
+    program = (
+        "import sys; from unittest.mock import MagicMock; "
+        "sys.modules |= {'pulumi_aws': MagicMock(), 'pulumi_kubernetes': MagicMock()}; "  # seconds
+        "import components.aws.environment; assert 'pulumi_azure_native' not in sys.modules"
+    )
+
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

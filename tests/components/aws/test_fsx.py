@@ -1,0 +1,194 @@
+"""FSx for Lustre over S3: sizes, zones, ports, the bucket, and the volume of the pods."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.aws.fsx import bucket_prefix
+from tests.components.aws.eks_stack import declared_eks, document, full, own, plain, whole
+from tests.components.recorder import Graph, Recorded
+
+
+def system(graph: Graph) -> dict[str, object]:
+    return dict(graph.one("LustreFileSystem").inputs)
+
+
+def rules(graph: Graph) -> list[Recorded]:
+    kinds = ("SecurityGroupIngressRule", "SecurityGroupEgressRule")
+    return [one for kind in kinds for one in graph.of(kind) if "storage" in one.name]
+
+
+def test_a_scratch_file_system_sets_no_option_of_a_persistent_one() -> None:
+    actual = system(plain())
+
+    assert actual["deploymentType"] == "SCRATCH_2"
+    assert actual["storageCapacity"] == 1200
+    assert actual["dataCompressionType"] == "LZ4"
+    assert actual["fileSystemTypeVersion"] == "2.15"
+    assert not set(actual) & {
+        *("perUnitStorageThroughput", "kmsKeyId", "automaticBackupRetentionDays"),
+        *("importPath", "exportPath"),
+    }
+
+
+def test_a_persistent_file_system_has_a_key_a_throughput_and_a_final_backup() -> None:
+    actual = system(full())
+
+    assert actual["perUnitStorageThroughput"] == 125
+    assert str(actual["kmsKeyId"]).endswith("eks-storage-key")
+    assert actual["automaticBackupRetentionDays"] == 0
+    assert actual["skipFinalBackup"] is False, (
+        "the data of production would be deleted without a backup"
+    )
+    assert full()["eks-storage-key"].inputs["enableKeyRotation"] is True
+
+
+def test_only_the_ports_of_lustre_are_open_in_both_directions() -> None:
+    for one in rules(plain()):
+        inputs = one.inputs
+        assert inputs["ipProtocol"] == "tcp"
+        assert (inputs["fromPort"], inputs["toPort"]) in {(988, 988), (1018, 1023)}
+        assert inputs["referencedSecurityGroupId"], "an address range would admit other machines"
+
+
+@pytest.mark.parametrize("port", [988, 1018])
+def test_nodes_and_servers_can_connect_to_each_other(port: int) -> None:
+    ours, nodes = "eks-storage-group-id", "sg-everstep-cluster"
+    pairs = {
+        (one.type.rsplit(":", 1)[-1][13:-4], one.inputs["securityGroupId"],
+         one.inputs["referencedSecurityGroupId"])
+        for one in rules(plain())
+        if one.inputs["fromPort"] == port
+    }  # fmt: skip
+
+    assert pairs == {
+        ("Ingress", ours, ours),
+        ("Egress", ours, ours),
+        ("Ingress", ours, nodes),
+        ("Egress", ours, nodes),
+        ("Ingress", nodes, ours),
+    }
+
+
+def test_a_security_group_can_be_deleted_while_rules_point_at_it() -> None:
+    assert plain()["eks-storage-group"].inputs["revokeRulesOnDelete"] is True
+
+
+def test_the_whole_file_system_is_synchronised_with_the_bucket_in_both_directions() -> None:
+    inputs = plain().one("DataRepositoryAssociation").inputs
+
+    assert inputs["fileSystemPath"] == "/"
+    assert inputs["dataRepositoryPath"] == "s3://everstep-eks-test-0a1b2c3"
+    assert inputs["batchImportMetaDataOnCreate"] is True
+    assert inputs["deleteDataInFilesystem"] is False
+    for policy in ("autoImportPolicy", "autoExportPolicy"):
+        assert set(inputs["s3"][policy]["events"]) == {"NEW", "CHANGED", "DELETED"}
+
+
+def test_the_bucket_blocks_all_public_access() -> None:
+    inputs = plain().one("BucketPublicAccessBlock").inputs
+
+    assert {key: value for key, value in inputs.items() if key != "bucket"} == dict.fromkeys(
+        ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"),
+        True,
+    )
+
+
+def test_the_bucket_is_encrypted_versioned_and_expires_old_versions() -> None:
+    (rule,) = plain().one("BucketServerSideEncryptionConfiguration").inputs["rules"]
+    (life,) = plain().one("BucketLifecycleConfiguration").inputs["rules"]
+
+    assert rule["applyServerSideEncryptionByDefault"] == {"sseAlgorithm": "AES256"}
+    assert plain().one("BucketVersioning").inputs["versioningConfiguration"] == {
+        "status": "Enabled"
+    }
+    assert life["noncurrentVersionExpiration"] == {"noncurrentDays": 30}
+    assert life["status"] == "Enabled"
+
+
+def test_the_bucket_refuses_requests_without_tls() -> None:
+    (statement,) = document(plain().one("BucketPolicy"))
+
+    assert statement["Effect"] == "Deny"
+    assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert [one.rpartition(":::")[2] for one in statement["Resource"]] == [
+        "everstep-eks-test-0a1b2c3",
+        "everstep-eks-test-0a1b2c3/*",
+    ]
+
+
+def test_a_retained_bucket_is_never_emptied() -> None:
+    assert plain().one("Bucket").inputs["forceDestroy"] is True
+    assert full().one("Bucket").inputs["forceDestroy"] is False
+
+
+@pytest.mark.parametrize("folder", ["data", "runs"])
+def test_workers_own_the_folders_that_they_write_to(folder: str) -> None:
+    marker = plain()[f"eks-storage-bucket-{folder}"]
+
+    assert marker.inputs["key"] == f"{folder}/"
+    assert marker.inputs["metadata"]["file-owner"] == "10001", "the root folder belongs to root"
+    assert marker.inputs["metadata"]["file-group"] == "10001"
+    assert marker.inputs["metadata"]["file-permissions"] == "0040770"
+    assert set(marker.ignore_changes) == {"metadata", "contentType"}, "FSx rewrites them"
+
+
+def test_an_existing_bucket_is_not_changed() -> None:
+    graph = declared_eks(storage={"kind": "fsx", "bucket": "the-teams-data"})
+    kinds = {one.type.rsplit(":", 1)[-1] for one in graph.custom("aws") if "s3/" in one.type}
+
+    assert kinds == {"BucketObjectv2"}
+    inputs = graph.one("DataRepositoryAssociation").inputs
+    assert inputs["dataRepositoryPath"] == "s3://the-teams-data"
+    assert graph.outputs["where"] == "s3://the-teams-data"
+
+
+def volume(graph: Graph) -> dict[str, object]:
+    return dict(graph["training-storage-volume"].inputs["spec"])
+
+
+def test_pods_mount_the_file_system_by_dns_and_mount_name() -> None:
+    actual = volume(whole())
+
+    assert actual["csi"] == {
+        "driver": "fsx.csi.aws.com",
+        "volumeHandle": "eks-storage-system-id",
+        "volumeAttributes": {
+            "dnsname": "eks-storage-system-id.fsx.us-east-1.amazonaws.com",
+            "mountname": "fsmount1",
+        },
+    }
+    assert actual["mountOptions"] == ["flock"], "without flock, a lock applies on one node only"
+    assert actual["capacity"] == {"storage": "1200Gi"}
+    assert actual["persistentVolumeReclaimPolicy"] == "Retain"
+
+
+def test_an_existing_file_system_is_only_mounted() -> None:
+    assert own().outputs["where"] == "fsx://fs-0123456789abcdef0"
+    assert own().outputs["fileSystem"] == "fs-0123456789abcdef0"
+    assert not rules(own())
+
+
+@given(cluster=st.from_regex(r"[a-z]([-a-z0-9]{0,28}[a-z0-9])?", fullmatch=True), stack=st.text())
+def test_every_stack_name_gives_a_valid_bucket_prefix(cluster: str, stack: str) -> None:
+    actual = bucket_prefix(cluster, stack)
+
+    assert re.fullmatch(r"[a-z0-9][a-z0-9-]*-", actual)
+    assert len(actual) <= 37, "Pulumi adds 26 characters, and 63 is the maximum"
+    assert "--" not in actual or "--" in cluster
+
+
+@pytest.mark.parametrize("folder", ["data", "runs"])
+def test_folders_of_the_bucket_get_no_default_tags(folder: str) -> None:
+    inputs = plain()[f"eks-storage-bucket-{folder}"].inputs
+
+    assert inputs["overrideProvider"] == {"defaultTags": {"tags": {}}}, (
+        "S3 allows ten tags per object; a stack may have more"
+    )
+
+
+def test_the_timeout_covers_the_import_of_a_large_bucket() -> None:
+    assert plain()["eks-storage-association"].timeouts == ("30m", "30m", "30m")
+    assert plain()["eks-storage-system"].timeouts == ("60m", "60m", "60m")

@@ -1,0 +1,100 @@
+"""The VPC of an EKS cluster: created in two or three zones, or the user's."""
+
+from collections.abc import Mapping
+from ipaddress import IPv4Network
+from itertools import combinations
+
+import pytest
+
+from components.cidr import subnets
+from tests.components.aws.eks_stack import full, own, plain
+from tests.components.recorder import Graph, Recorded
+
+
+def by_zone(graph: Graph, side: str) -> Mapping[str, Recorded]:
+    return {
+        one.inputs["availabilityZone"]: one
+        for one in graph.of("Subnet")
+        if one.name.startswith(f"eks-network-{side}-")
+    }
+
+
+def test_every_zone_has_a_private_subnet_with_a_disjoint_block() -> None:
+    found = by_zone(plain(), "private")
+    blocks = [IPv4Network(one.inputs["cidrBlock"]) for one in plain().of("Subnet")]
+
+    assert set(found) == {"us-east-1a", "us-east-1b"}
+    assert all(block.subnet_of(IPv4Network("10.0.0.0/16")) for block in blocks)
+    assert not any(one.overlaps(other) for one, other in combinations(blocks, 2))
+
+
+def test_a_zone_keeps_its_block_when_another_zone_is_inserted_before_it() -> None:
+    before, after = (
+        subnets("10.0.0.0/16", zones)
+        for zones in (["us-east-1b", "us-east-1c"], ["us-east-1a", "us-east-1b", "us-east-1c"])
+    )
+
+    assert before["us-east-1b"] == after["us-east-1b"], (
+        "the subnet and all its resources would be replaced"
+    )
+
+
+def test_no_subnet_gives_machines_a_public_address() -> None:
+    for one in plain().of("Subnet"):
+        assert not one.inputs.get("mapPublicIpOnLaunch")
+
+
+def test_one_gateway_in_the_zone_of_the_gpus_serves_all_zones() -> None:
+    (gateway,) = plain().of("NatGateway")
+    routes = [one for one in plain().of("Route") if "natGatewayId" in one.inputs]
+
+    assert gateway.inputs["subnetId"] == "eks-network-public-us-east-1a-id"
+    assert {one.inputs["natGatewayId"] for one in routes} == {f"{gateway.name}-id"}
+    assert {one.inputs["routeTableId"] for one in routes} == {
+        "eks-network-private-us-east-1a-table-id",
+        "eks-network-private-us-east-1b-table-id",
+    }
+
+
+def test_with_a_gateway_per_zone_each_serves_its_own_zone() -> None:
+    routes = {one.name: one.inputs for one in full().of("Route") if "natGatewayId" in one.inputs}
+
+    assert len(full().of("NatGateway")) == 3
+    for zone in ("us-east-1a", "us-east-1b", "us-east-1c"):
+        actual = routes[f"eks-network-private-{zone}-route"]
+        assert actual["natGatewayId"] == f"eks-network-nat-{zone}-id"
+
+
+@pytest.mark.parametrize("side", ["private", "public"])
+def test_every_subnet_has_a_route_table(side: str) -> None:
+    tied = {one.inputs["subnetId"] for one in plain().of("RouteTableAssociation")}
+
+    assert {f"{one.name}-id" for one in by_zone(plain(), side).values()} <= tied
+
+
+def test_every_private_subnet_reaches_s3_without_the_nat_gateway() -> None:
+    endpoint = plain().one("VpcEndpoint").inputs
+
+    assert (endpoint["vpcEndpointType"], endpoint["serviceName"]) == (
+        "Gateway",
+        "com.amazonaws.us-east-1.s3",
+    )
+    assert set(endpoint["routeTableIds"]) == {
+        "eks-network-private-us-east-1a-table-id",
+        "eks-network-private-us-east-1b-table-id",
+    }
+
+
+def test_dns_is_enabled_in_the_vpc() -> None:
+    vpc = plain().one("Vpc").inputs
+
+    assert vpc["enableDnsHostnames"] is True, "FSx and the private API are addressed by DNS name"
+    assert vpc["enableDnsSupport"] is True
+
+
+def test_nodes_and_control_plane_use_the_users_subnets() -> None:
+    theirs = {"subnet-0aaaaaaa", "subnet-0bbbbbbb"}
+
+    assert set(own().one("Cluster").inputs["vpcConfig"]["subnetIds"]) == theirs
+    assert set(own()["eks-nodes-system"].inputs["subnetIds"]) == theirs
+    assert own()["eks-nodes-gpu-spot"].inputs["subnetIds"] == ["subnet-0aaaaaaa"]

@@ -1,0 +1,175 @@
+"""The node groups of an EKS cluster: capacity, placement, templates and scaling."""
+
+import pytest
+
+from components.aws.node_groups import gpu_pools
+from tests.components.aws.eks_stack import (
+    cluster_of,
+    full,
+    own,
+    plain,
+)
+from tests.components.recorder import Graph
+
+SPOT, SYSTEM, FALLBACK = "eks-nodes-gpu-spot", "eks-nodes-system", "eks-nodes-gpu-on-demand"
+
+
+def taints(graph: Graph, group: str) -> set[tuple[str, str | None, str]]:
+    return {
+        (one["key"], one.get("value"), one["effect"])
+        for one in graph[group].inputs.get("taints", [])
+    }
+
+
+def test_nodes_may_only_join_the_cluster_and_pull_images() -> None:
+    attached = {
+        one.inputs["policyArn"].rpartition("/")[2]
+        for one in plain().of("RolePolicyAttachment")
+        if one.inputs["role"] == "everstep-nodes"
+    }
+
+    assert attached == {"AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly"}
+
+
+def test_system_nodes_are_on_demand_in_all_zones_without_taints() -> None:
+    inputs = plain()[SYSTEM].inputs
+
+    assert inputs["capacityType"] == "ON_DEMAND"
+    assert inputs["amiType"] == "AL2023_x86_64_STANDARD"
+    assert inputs["labels"] == {"everstep.dev/pool": "system"}
+    assert inputs["scalingConfig"] == {"minSize": 2, "desiredSize": 2, "maxSize": 3}
+    assert len(inputs["subnetIds"]) == 2
+    assert taints(plain(), SYSTEM) == set(), "coredns would have no node"
+
+
+def test_gpu_nodes_are_spot_of_several_types_in_the_zone_of_the_file_system() -> None:
+    inputs = plain()[SPOT].inputs
+
+    assert inputs["capacityType"] == "SPOT"
+    assert inputs["amiType"] == "AL2023_x86_64_NVIDIA"
+    assert inputs["instanceTypes"] == ["g5.xlarge", "g6.xlarge", "g6e.xlarge", "g6.8xlarge"]
+    assert inputs["labels"]["everstep.dev/pool"] == "gpu-spot"
+    assert inputs["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 6}
+    assert inputs["subnetIds"] == [plain().one("LustreFileSystem").inputs["subnetIds"]]
+
+
+def test_gpu_nodes_follow_the_zone_that_the_stack_names() -> None:
+    assert full()[SPOT].inputs["subnetIds"] == ["eks-network-private-us-east-1b-id"]
+    assert full().one("LustreFileSystem").inputs["subnetIds"] == "eks-network-private-us-east-1b-id"
+
+
+@pytest.mark.parametrize("group", [SPOT, FALLBACK])
+def test_gpu_nodes_repel_other_pods_and_wait_for_the_driver(group: str) -> None:
+    assert taints(full(), group) == {
+        ("everstep.dev/spot", "true", "NO_SCHEDULE"),
+        ("fsx.csi.aws.com/agent-not-ready", None, "NO_EXECUTE"),
+    }
+
+
+def test_workers_tolerate_all_permanent_taints() -> None:
+    from components.aws.node_groups import CSI_STARTUP_TAINT, GPU_PLACEMENT
+
+    tolerated = {(one.key, one.value, one.effect) for one in GPU_PLACEMENT.tolerations}
+    kept = {
+        (taint.key, taint.value, str(taint.effect).title().replace("_", ""))
+        for pool in gpu_pools(cluster_of(gpuPool={"fallbackNodes": 1}))
+        for taint in pool.taints
+        if taint.key != CSI_STARTUP_TAINT
+    }
+
+    assert kept == tolerated
+    assert GPU_PLACEMENT.selector.items() <= plain()[SPOT].inputs["labels"].items()
+
+
+def test_a_fallback_group_differs_only_in_being_on_demand_and_empty() -> None:
+    spot, other = full()[SPOT].inputs, full()[FALLBACK].inputs
+
+    assert other["capacityType"] == "ON_DEMAND"
+    assert other["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 2}
+    assert other["labels"] == {**spot["labels"], "everstep.dev/capacity": "on-demand"}
+    for key in ("instanceTypes", "subnetIds", "amiType", "taints", "nodeRoleArn"):
+        assert other[key] == spot[key]
+
+
+def test_there_is_no_fallback_by_default() -> None:
+    assert {one.name for one in plain().of("NodeGroup")} == {SYSTEM, SPOT}
+
+
+def test_on_demand_gpu_nodes_have_a_label() -> None:
+    (pool,) = gpu_pools(cluster_of(gpuPool={"capacity": "onDemand"}))
+
+    assert pool.capacity == "ON_DEMAND"
+    assert pool.labels["everstep.dev/capacity"] == "on-demand"
+    assert pool.labels["everstep.dev/pool"] == "gpu-spot"
+
+
+def test_the_desired_size_is_ignored_only_with_an_autoscaler() -> None:
+    for group in (SYSTEM, SPOT):
+        assert plain()[group].ignore_changes == ("scalingConfig.desiredSize",)
+        assert own()[group].ignore_changes == (), "a changed number of nodes would have no effect"
+
+
+def test_gpu_groups_are_deleted_before_they_are_replaced_and_system_groups_are_not() -> None:
+    assert plain()[SPOT].delete_before_replace
+    assert plain()[SPOT].inputs["nodeGroupName"] == "everstep-gpu-spot"
+    assert not plain()[SYSTEM].delete_before_replace, "etcd would lose all its members at once"
+    assert plain()[SYSTEM].inputs["nodeGroupNamePrefix"] == "everstep-system-", (
+        "two groups cannot have one name"
+    )
+
+
+@pytest.mark.parametrize("group", [SYSTEM, SPOT])
+def test_nodes_follow_their_template_and_the_control_planes_version(group: str) -> None:
+    inputs = plain()[group].inputs
+    read = plain()[group].property_dependencies["version"]
+
+    assert inputs["launchTemplate"] == {"id": f"{group}-template-id", "version": "1"}
+    assert inputs["version"] == "1.36"
+    assert plain()["eks-cluster-control-plane"].urn in read, (
+        "the node group would not upgrade after the control plane"
+    )
+    assert "diskSize" not in inputs, "EKS refuses it together with a launch template"
+
+
+@pytest.mark.parametrize("group", [SYSTEM, SPOT])
+def test_broken_nodes_are_repaired(group: str) -> None:
+    assert plain()[group].inputs["nodeRepairConfig"] == {"enabled": True}
+
+
+@pytest.mark.parametrize("group", [SYSTEM, SPOT])
+def test_the_metadata_service_requires_a_token_and_only_the_node_reaches_it(group: str) -> None:
+    options = plain()[f"{group}-template"].inputs["metadataOptions"]
+
+    assert options == {
+        "httpEndpoint": "enabled",
+        "httpTokens": "required",
+        "httpPutResponseHopLimit": 1,
+    }, "a pod could get the credentials of the node"
+
+
+def test_the_autoscaler_gets_the_adapters_of_an_empty_group_from_its_tags() -> None:
+    tags = {one.name: one.inputs["tag"] for one in full().of("Tag")}
+
+    prefix = "k8s.io/cluster-autoscaler/node-template/resources/"
+    for group in ("eks-nodes-gpu-spot", "eks-nodes-gpu-on-demand"):
+        assert tags[f"{group}-efa"] == {
+            "key": f"{prefix}vpc.amazonaws.com/efa",
+            "value": "4",
+            "propagateAtLaunch": False,
+        }, "a worker requests them, so the group would never be scaled up"
+        assert tags[f"{group}-huge-pages"]["key"] == f"{prefix}hugepages-2Mi"
+        assert tags[f"{group}-huge-pages"]["value"] == "10256Mi"
+    assert not plain().of("Tag")
+
+
+@pytest.mark.parametrize(("group", "gib"), [(SYSTEM, 50), (SPOT, 100)])
+def test_disks_are_encrypted_and_deleted_with_the_node(group: str, gib: int) -> None:
+    (disk,) = plain()[f"{group}-template"].inputs["blockDeviceMappings"]
+
+    assert disk["deviceName"] == "/dev/xvda"
+    assert disk["ebs"] == {
+        "volumeSize": gib,
+        "volumeType": "gp3",
+        "encrypted": "true",
+        "deleteOnTermination": "true",
+    }

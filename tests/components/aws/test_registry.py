@@ -1,0 +1,49 @@
+"""The image repositories in ECR."""
+
+import json
+
+from tests.components.aws.eks_stack import document, full, plain
+
+
+def test_each_image_has_a_repository_with_immutable_tags() -> None:
+    repositories = {one.inputs["name"]: one.inputs for one in full().of("Repository")}
+
+    assert set(repositories) == {
+        "vision/trainer",
+        "vision/controller",
+        "vision/spot",
+        "vision/etcd-rejoin",
+    }
+    for actual in repositories.values():
+        assert actual["imageTagMutability"] == "IMMUTABLE"
+        assert actual["imageScanningConfiguration"] == {"scanOnPush": True}
+        assert actual["forceDelete"] is False, (
+            "the images of production would be deleted with the stack"
+        )
+
+
+def test_old_images_expire() -> None:
+    for one in full().of("LifecyclePolicy"):
+        (rule,) = json.loads(one.inputs["policy"])["rules"]
+        assert rule["selection"]["countNumber"] == 5
+        assert rule["action"] == {"type": "expire"}
+
+
+def test_nodes_may_pull_and_no_role_may_push() -> None:
+    policies = full().of("RepositoryPolicy")
+
+    assert len(policies) == 4
+    for one in policies:
+        (statement,) = document(one)
+        assert statement["Principal"] == {"AWS": "arn:aws:iam::123456789012:role/everstep-nodes"}
+        assert set(statement["Action"]) == {
+            "ecr:BatchCheckLayerAvailability",
+            "ecr:BatchGetImage",
+            "ecr:GetDownloadUrlForLayer",
+        }
+
+
+def test_the_registry_address_is_an_output() -> None:
+    assert full().outputs["registry"] == "123456789012.dkr.ecr.us-east-1.amazonaws.com/vision"
+    assert plain().outputs["registry"] is None
+    assert not plain().of("Repository")

@@ -1,0 +1,73 @@
+"""Stacks on Azure for tests: from sections of a stack file to the recorded graph."""
+
+from functools import cache
+from typing import Any
+
+from components.azure.environment import AksEnvironment, AksEnvironmentArgs
+from components.config import AksConfig, BlobConfig, StackConfig, as_kind, from_mapping
+from tests.components.recorder import Graph, record
+
+STACK = "aks-test"
+ADMINISTRATORS = "11111111-2222-3333-4444-555555555555"
+TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
+CLUSTER = {
+    "kind": "aks",
+    "authorizedRanges": ["203.0.113.0/24", "198.51.100.9/32"],
+    "administrators": [ADMINISTRATORS],
+}
+
+
+def aks_config(**sections: Any) -> StackConfig:
+    """Return a configuration; `cluster` is merged into a complete cluster section."""
+    cluster = {**CLUSTER, **sections.pop("cluster", {})}
+    return from_mapping({"tags": TAGS, "cluster": cluster, **sections})
+
+
+def cluster_of(**sections: Any) -> AksConfig:
+    """Return the cluster's section of `aks_config`."""
+    return as_kind(aks_config(**sections).cluster, AksConfig)
+
+
+def blob_of(**storage: Any) -> BlobConfig:
+    """Return a storage section."""
+    return as_kind(aks_config(storage={"kind": "blob", **storage}).storage, BlobConfig)
+
+
+def declared_aks(**sections: Any) -> Graph:
+    """Declare all Azure resources of a stack."""
+    config = aks_config(**sections)
+
+    def program() -> dict[str, Any]:
+        environment = AksEnvironment(
+            "aks", AksEnvironmentArgs(config=config, stack=STACK)
+        ).environment
+        return {
+            "where": environment.volume.location,
+            "kubeconfig": environment.cluster.kubeconfig,
+            "endpoint": environment.cluster.endpoint,
+            "registry": environment.registry,
+            **environment.outputs,
+        }
+
+    return record(program)
+
+
+@cache
+def plain() -> Graph:
+    """Declare a stack with required keys only."""
+    return declared_aks()
+
+
+@cache
+def full() -> Graph:
+    """Declare a production stack with all optional features."""
+    return declared_aks(
+        tags={**TAGS, "environment": "prod"},
+        protect=True,
+        cluster={
+            "gpuPool": {"fallbackNodes": 2},
+            "monitoring": {"containerInsights": True, "managedPrometheus": True},
+        },
+        registry={"kind": "acr", "name": "visionimages", "keepImages": 5},
+        cost={"budget": {"monthlyUsd": 500, "email": "owner@example.org"}},
+    )

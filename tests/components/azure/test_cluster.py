@@ -1,0 +1,296 @@
+"""An AKS cluster: access, identities, network, upgrades, monitoring and kubeconfig."""
+
+import base64
+from typing import Any
+
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.azure import kubeconfig, profiles
+from components.azure.roles import BuiltInRole
+from components.config import AksConfig
+from tests.components.azure.aks_stack import ADMINISTRATORS, cluster_of, full, plain
+from tests.components.recorder import Recorded
+
+KUBELET = "everstep-kubelet"
+
+
+def cluster() -> Recorded:
+    return plain().one("ManagedCluster")
+
+
+def config_of(**cluster: Any) -> AksConfig:
+    return cluster_of(cluster=cluster)
+
+
+def roles_of(principal: str) -> dict[str, str]:
+    """Return a principal's roles by name, with their scopes."""
+    return {
+        BuiltInRole(one.inputs["roleDefinitionId"].rpartition("/")[2]).name: one.inputs["scope"]
+        for one in full().of("RoleAssignment")
+        if one.inputs["principalId"] == principal
+    }
+
+
+def test_the_cluster_has_an_uptime_sla() -> None:
+    assert cluster().inputs["sku"] == {"name": "Base", "tier": "Standard"}
+
+
+def test_pods_use_an_overlay_network_that_enforces_policies() -> None:
+    inputs = cluster().inputs["networkProfile"]
+
+    assert (inputs["networkPlugin"], inputs["networkPluginMode"]) == ("azure", "overlay")
+    assert (inputs["networkDataplane"], inputs["networkPolicy"]) == ("cilium", "cilium")
+    assert inputs["outboundType"] == "userAssignedNATGateway"
+    assert (inputs["serviceCidr"], inputs["dnsServiceIP"]) == ("10.2.0.0/16", "10.2.0.10")
+
+
+def test_only_named_networks_and_its_own_nodes_reach_the_api() -> None:
+    inputs = cluster().inputs["apiServerAccessProfile"]
+
+    assert (
+        inputs["authorizedIPRanges"]
+        == [
+            "203.0.113.0/24",
+            "198.51.100.9/32",
+            "198.51.100.7/32",  # the gateway's address: AKS does not add it, and nodes could not join without it
+        ]
+    )
+    assert inputs["disableRunCommand"] is True
+
+
+def test_a_private_api_has_no_authorized_ranges() -> None:
+    actual = profiles.api_access_profile(
+        config_of(privateApi=True, authorizedRanges=[]), egress=None
+    )
+
+    assert actual.enable_private_cluster is True
+    assert actual.private_dns_zone == "system"
+    assert actual.authorized_ip_ranges is None
+
+
+def test_an_existing_subnet_adds_no_authorized_range() -> None:
+    actual = profiles.api_access_profile(config_of(), egress=None)
+
+    assert actual.authorized_ip_ranges == ["203.0.113.0/24", "198.51.100.9/32"]
+
+
+def test_there_are_no_local_accounts() -> None:
+    inputs = cluster().inputs
+
+    assert inputs["disableLocalAccounts"] is True
+    assert inputs["aadProfile"] == {
+        "managed": True,
+        "enableAzureRBAC": True,
+        "adminGroupObjectIDs": [ADMINISTRATORS],
+    }
+
+
+def test_administrators_may_fetch_a_kubeconfig_and_use_it() -> None:
+    id_of_cluster = "/subscriptions/00000000-0000-4000-8000-000000000000/resourceGroups/"
+
+    actual = roles_of(ADMINISTRATORS)
+
+    assert set(actual) == {"AKS_CLUSTER_USER", "AKS_RBAC_CLUSTER_ADMIN"}
+    assert all(scope.startswith(id_of_cluster) for scope in actual.values())
+    assert all(scope.endswith("/ManagedCluster/everstep") for scope in actual.values())
+
+
+def test_only_administrators_are_groups() -> None:
+    for one in full().of("RoleAssignment"):
+        group = one.inputs["principalId"] == ADMINISTRATORS
+        assert one.inputs["principalType"] == ("Group" if group else "ServicePrincipal"), (
+            "without a type, Azure looks up an identity that may not be replicated yet"
+        )
+
+
+def test_the_control_plane_has_exactly_two_roles() -> None:
+    actual = roles_of("everstep-control-plane-principal")
+
+    assert set(actual) == {"NETWORK_CONTRIBUTOR", "MANAGED_IDENTITY_OPERATOR"}
+    assert actual["NETWORK_CONTRIBUTOR"].endswith("/Subnet/nodes"), "not on the whole network"
+    assert actual["MANAGED_IDENTITY_OPERATOR"].endswith(f"/{KUBELET}")
+
+
+def test_nodes_may_only_pull_images() -> None:
+    actual = roles_of(f"{KUBELET}-principal")
+
+    assert set(actual) == {"ACR_PULL"}
+    assert actual["ACR_PULL"].endswith("/visionimages")
+
+
+def test_control_plane_and_nodes_use_the_identities_with_the_roles() -> None:
+    inputs = cluster().inputs
+
+    assert inputs["identity"]["type"] == "UserAssigned"
+    (control_plane,) = inputs["identity"]["userAssignedIdentities"]
+    assert control_plane.endswith("/everstep-control-plane")
+    kubelet = inputs["identityProfile"]["kubeletidentity"]
+    assert kubelet["resourceId"].endswith(f"/{KUBELET}")
+    assert kubelet["clientId"] == f"{KUBELET}-client"
+    assert kubelet["objectId"] == f"{KUBELET}-principal"
+
+
+def test_pods_can_use_workload_identities() -> None:
+    inputs = cluster().inputs
+
+    assert inputs["oidcIssuerProfile"] == {"enabled": True}
+    assert inputs["securityProfile"]["workloadIdentity"] == {"enabled": True}
+
+
+def test_unused_images_are_removed_from_nodes() -> None:
+    inputs = cluster().inputs["securityProfile"]["imageCleaner"]
+
+    assert inputs == {"enabled": True, "intervalHours": 168}
+
+
+def test_blobs_and_disks_can_be_mounted() -> None:
+    inputs = cluster().inputs["storageProfile"]
+
+    assert inputs["blobCSIDriver"] == {"enabled": True}
+    assert inputs["diskCSIDriver"] == {"enabled": True}
+
+
+def test_upgrades_happen_in_the_maintenance_window() -> None:
+    inputs = cluster().inputs["autoUpgradeProfile"]
+    calendars = {
+        one.inputs["configName"]: one.inputs["maintenanceWindow"]
+        for one in plain().of("MaintenanceConfiguration")
+    }
+
+    assert inputs == {"upgradeChannel": "patch", "nodeOSUpgradeChannel": "NodeImage"}
+    assert set(calendars) == {"aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule"}
+    for window in calendars.values():
+        assert window["schedule"] == {"weekly": {"dayOfWeek": "Sunday", "intervalWeeks": 1}}
+        assert (window["startTime"], window["durationHours"]) == ("02:00", 4)
+
+
+def test_control_plane_and_all_pools_have_one_version() -> None:
+    inputs = cluster().inputs
+    (system,) = inputs["agentPoolProfiles"]
+    versions = [system["orchestratorVersion"]]
+    versions += [one.inputs["orchestratorVersion"] for one in plain().of("AgentPool")]
+
+    assert {inputs["kubernetesVersion"], *versions} == {"1.36"}
+
+
+def test_system_nodes_are_in_the_same_subnet_as_gpu_nodes() -> None:
+    (system,) = cluster().inputs["agentPoolProfiles"]
+
+    assert {one.inputs["vnetSubnetID"] for one in plain().of("AgentPool")} == {
+        system["vnetSubnetID"]
+    }, "the storage account allows only one subnet"
+
+
+def test_only_fields_that_aks_changes_are_ignored() -> None:
+    assert cluster().ignore_changes == ("agentPoolProfiles[0].count",), (
+        "AKS refuses an update that lacks the pool"
+    )
+    fixed = config_of(systemPool={"nodes": 3, "maxNodes": 3})
+    assert profiles.managed_by_aks(fixed) == []
+    rapid = config_of(systemPool={"nodes": 3, "maxNodes": 3}, upgrades={"channel": "rapid"})
+    assert profiles.managed_by_aks(rapid) == [
+        "kubernetesVersion",
+        "agentPoolProfiles[0].orchestratorVersion",
+    ]
+
+
+def test_the_autoscaler_prefers_the_first_pool_and_survives_the_loss_of_all_nodes() -> None:
+    inputs = cluster().inputs["autoScalerProfile"]
+
+    assert inputs["expander"] == "priority"
+    assert inputs["maxTotalUnreadyPercentage"] == "100"
+    assert inputs["scaleDownUnneededTime"] == "10m"
+    assert inputs["skipNodesWithLocalStorage"] == "false", "a worker's /dev/shm would keep its node"
+    assert all(isinstance(value, str) for value in inputs.values()), "the API requires strings"
+
+
+def test_a_single_pool_needs_no_priorities() -> None:
+    one_size = config_of(gpuPool={"vmSizes": {"t4": "Standard_NC4as_T4_v3"}})
+    actual = profiles.autoscaler(one_size)
+
+    assert actual is not None
+    assert actual.expander == "least-waste", "without its ConfigMap, `priority` chooses at random"
+
+
+def test_without_autoscaling_there_is_no_autoscaler_profile() -> None:
+    assert (
+        profiles.autoscaler(config_of(autoscaling={"enabled": False}, gpuPool={"nodes": 3})) is None
+    )
+
+
+def test_monitoring_is_off_by_default() -> None:
+    assert "addonProfiles" not in cluster().inputs
+    assert "azureMonitorProfile" not in cluster().inputs
+    assert not plain().of("DataCollectionRule")
+    assert not plain().of("Workspace")
+
+
+def test_logs_and_metrics_have_an_addon_a_workspace_a_rule_and_an_association() -> None:
+    inputs = full().one("ManagedCluster").inputs
+    agent = inputs["addonProfiles"]["omsagent"]
+    rules = {
+        one.inputs["dataCollectionRuleName"]: one.inputs for one in full().of("DataCollectionRule")
+    }
+    associations = {
+        one.inputs["dataCollectionRuleId"].rpartition("/")[2]: one.inputs["resourceUri"]
+        for one in full().of("DataCollectionRuleAssociation")
+    }
+
+    assert agent["config"]["useAADAuth"] == "true", "otherwise the agent uses an access key"
+    assert agent["config"]["logAnalyticsWorkspaceResourceID"].endswith("/Workspace/everstep-logs")
+    assert inputs["azureMonitorProfile"]["metrics"]["enabled"] is True
+    assert set(rules) == set(associations) == {"everstep-logs", "everstep-metrics"}
+    assert all(uri.endswith("/ManagedCluster/everstep") for uri in associations.values())
+    metrics = rules["everstep-metrics"]
+    assert metrics["dataFlows"] == [
+        {"streams": ["Microsoft-PrometheusMetrics"], "destinations": ["metrics"]}
+    ]
+    assert metrics["dataCollectionEndpointId"].endswith("/everstep-metrics")
+
+
+def encoded_kubeconfig(arguments: list[str]) -> str:
+    user = {"name": "u", "user": {"exec": {"command": "kubelogin", "args": arguments}}}
+    content = {"apiVersion": "v1", "users": [user], "clusters": []}
+    return base64.b64encode(yaml.safe_dump(content).encode()).decode()
+
+
+def test_the_kubeconfig_needs_no_interactive_login() -> None:
+    arguments = ["get-token", "--login", "devicecode", "--server-id", "6dae42f8"]
+
+    (user,) = yaml.safe_load(kubeconfig.without_interaction(encoded_kubeconfig(arguments)))["users"]
+
+    assert user["user"]["exec"]["args"] == [
+        "get-token",
+        "--login",
+        "azurecli",
+        "--server-id",
+        "6dae42f8",
+    ]
+
+
+@settings(deadline=None)  # a busy machine must not fail the test
+@given(st.lists(st.sampled_from(["get-token", "--login", "-l", "spn", "--server-id"]), max_size=6))
+def test_the_rest_of_the_kubeconfig_is_unchanged(arguments: list[str]) -> None:
+    converted = yaml.safe_load(kubeconfig.without_interaction(encoded_kubeconfig(arguments)))
+    (user,) = converted["users"]
+
+    assert converted["apiVersion"] == "v1"
+    actual = user["user"]["exec"]["args"]
+    assert len(actual) == len(arguments)
+    for index, (before, after) in enumerate(zip(arguments, actual, strict=True)):
+        after_switch = index > 0 and arguments[index - 1] in {"--login", "-l"}
+        assert after == ("azurecli" if after_switch else before)
+
+
+def test_the_conversion_is_deterministic() -> None:
+    encoded = encoded_kubeconfig(["get-token", "-l", "devicecode"])
+
+    assert kubeconfig.without_interaction(encoded) == kubeconfig.without_interaction(encoded)
+
+
+def test_a_new_kubeconfig_does_not_replace_the_objects_in_the_cluster() -> None:
+    inputs = plain()["aks-cluster-kubernetes"].inputs
+
+    assert inputs["clusterIdentifier"].endswith("/ManagedCluster/everstep")

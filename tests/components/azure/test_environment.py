@@ -1,0 +1,187 @@
+"""The resource graph of a stack on Azure: parents, providers, tags and order."""
+
+import subprocess
+import sys
+
+import pytest
+
+from policy.pack import RULES
+from policy.rule import Resource
+from tests.components.azure.aks_stack import STACK, TAGS, full, plain
+from tests.components.provider_outputs import AZURE_NAMES
+from tests.components.recorder import Graph
+from tests.components.sdk_schema import arguments_class, input_types
+
+IN_THE_CLUSTER = "aks-cluster-kubernetes"  # the provider of all Kubernetes objects
+
+
+@pytest.fixture(params=[plain, full], ids=["plain", "full"])
+def graph(request: pytest.FixtureRequest) -> Graph:
+    found: Graph = request.param()
+    return found
+
+
+def accepts(token: str, key: str) -> bool:
+    arguments = arguments_class(token)
+    return arguments is not None and key in input_types(arguments)
+
+
+def test_every_child_has_the_name_of_its_component_as_prefix(graph: Graph) -> None:
+    by_urn = {one.urn: one for one in graph.resources.values()}
+    for one in graph.resources.values():
+        parent = by_urn.get(one.parent)
+        if one.name == "aks":
+            assert parent is None
+        else:
+            assert parent is not None, f"{one.name} has no parent"
+            assert one.name.startswith(f"{parent.name}-")
+
+
+def test_every_azure_resource_uses_the_provider_of_the_stack(graph: Graph) -> None:
+    (provider,) = graph.of("azure-native")
+
+    assert provider.inputs["location"] == "eastus"
+    for one in graph.custom("azure-native"):
+        assert one.provider.startswith(f"{provider.urn}::"), (
+            f"{one.name} may be created in another subscription or location"
+        )
+
+
+def test_every_taggable_resource_has_owner_and_stack_tags(graph: Graph) -> None:
+    expected = {"owner": TAGS["owner"], "managed-by": "everstep", "stack": STACK}
+    tagged = [one for one in graph.custom("azure-native") if accepts(one.type, "tags")]
+
+    assert len(tagged) >= 10
+    for one in tagged:
+        assert expected.items() <= one.inputs["tags"].items(), one.name
+    (pool,) = graph.one("ManagedCluster").inputs["agentPoolProfiles"]
+    assert expected.items() <= pool["tags"].items(), "its machines would have no owner tag"
+
+
+def test_every_resource_with_a_location_uses_that_of_the_stack(graph: Graph) -> None:
+    for one in graph.custom("azure-native"):
+        if accepts(one.type, "location"):
+            assert one.inputs["location"] == "eastus", one.name
+
+
+def test_every_resource_has_an_explicit_name_and_is_deleted_before_replacement(
+    graph: Graph,
+) -> None:
+    for one in graph.custom("azure-native"):
+        names = AZURE_NAMES[one.type.rsplit(":", 1)[-1]]
+        assert any(key in one.inputs for key in names), f"{one.name} would get a random name"
+        assert one.delete_before_replace, f"two {one.name} with one name cannot exist at once"
+
+
+# Order of creation; deletion is in reverse order.
+ORDER = {
+    "the gateway exists before the nodes": ("aks-network-gateway", "aks-network-subnet"),
+    "the subnet outlives the nodes": ("aks-network-subnet", "aks-cluster-cluster"),
+    "the group outlives all": ("aks-network-group", "aks-blob-container"),
+    "the control plane may join the subnet before it is created": (
+        "aks-cluster-identities-network-contributor",
+        "aks-cluster-cluster",
+    ),
+    "the control plane may assign the nodes' identity before it is created": (
+        "aks-cluster-identities-identity-operator",
+        "aks-cluster-cluster",
+    ),
+    "pools join a cluster": ("aks-cluster-cluster", "aks-cluster-pools-t4"),
+    "administrators keep their access until the objects are deleted": (
+        "aks-cluster-administrator-11111111-2222-3333-4444-555555555555",
+        IN_THE_CLUSTER,
+    ),
+    "tokens are trusted once their issuer exists": (
+        "aks-cluster-cluster",
+        "aks-blob-trust-trainer",
+    ),
+    "a role is assigned on an existing resource": ("aks-blob-account", "aks-blob-data-contributor"),
+    "the identity outlives its role": ("aks-blob-identity", "aks-blob-data-contributor"),
+    "priorities are written to an existing cluster": (IN_THE_CLUSTER, "aks-cluster-priorities"),
+}
+
+
+@pytest.mark.parametrize(("earlier", "later"), ORDER.values(), ids=ORDER.keys())
+def test_the_order_of_creation(earlier: str, later: str) -> None:
+    assert earlier in plain().ancestors(later)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("aks-cluster-monitoring-logs", "aks-cluster-cluster"),
+        ("aks-cluster-cluster", "aks-cluster-monitoring-logs-association"),
+        ("aks-cluster-monitoring-metrics-rule", "aks-cluster-monitoring-metrics-association"),
+        ("aks-cluster-identities-kubelet", "aks-registry-pull"),
+        ("aks-registry-registry", "aks-registry-pull"),
+    ],
+)
+def test_the_order_of_creation_of_optional_resources(earlier: str, later: str) -> None:
+    assert earlier in full().ancestors(later)
+
+
+def test_no_resource_depends_on_itself(graph: Graph) -> None:
+    for name in graph.resources:
+        assert name not in graph.ancestors(name)
+
+
+def test_the_storage_account_is_created_in_parallel_with_the_cluster() -> None:
+    ancestors = plain().ancestors("aks-blob-container")
+
+    assert "aks-cluster-cluster" not in ancestors, "the minutes of both would add up"
+
+
+def test_production_keeps_group_cluster_and_data() -> None:
+    kept = {one.name for one in full().resources.values() if one.protect}
+    left = {one.name for one in full().resources.values() if one.retain_on_delete}
+    data = {"aks-blob-account", "aks-blob-container"}
+
+    assert kept == {"aks-network-group", "aks-cluster-cluster", *data}
+    assert left == data, "deleting the stack must not delete the checkpoints"
+
+
+def test_a_development_stack_can_be_deleted_completely() -> None:
+    for one in plain().resources.values():
+        assert not one.protect, one.name
+        assert not one.retain_on_delete, one.name
+
+
+def test_the_stack_violates_no_policy(graph: Graph) -> None:
+    resources = [
+        (one.name, Resource(type=one.type, properties=one.inputs, stack=STACK, protect=one.protect))
+        for one in graph.resources.values()
+    ]
+    applicable = [
+        rule for rule in RULES for _, resource in resources if resource.type in rule.types
+    ]
+
+    assert len(applicable) >= 20, "the policies must apply to these resources at all"
+    for name, resource in resources:
+        for rule in RULES:
+            assert not list(rule.violations(resource)), f"{name} breaks {rule.name}"
+
+
+def test_the_kubeconfig_is_a_secret() -> None:
+    assert "kubeconfig" in plain()[IN_THE_CLUSTER].secrets
+
+
+def test_outputs_locate_data_checkpoints_and_cluster() -> None:
+    actual = full().outputs
+
+    assert actual["where"] == f"https://{actual['storageAccount']}.blob.core.windows.net/training"
+    assert actual["resourceGroup"] == "everstep-aks-test"
+    assert actual["nodeResourceGroup"] == "everstep-aks-test-nodes"
+    assert actual["endpoint"] == "https://everstep-0a1b2c3.hcp.eastus.azmk8s.io:443"
+    assert actual["registry"] == "visionimages.azurecr.io"
+    assert plain().outputs["registry"] is None
+
+
+def test_a_stack_on_azure_never_imports_the_sdk_of_aws() -> None:
+    script = (
+        "import sys; from unittest.mock import MagicMock; "
+        "both = ('pulumi_azure_native', 'pulumi_kubernetes'); "
+        "sys.modules |= dict.fromkeys(both, MagicMock()); "  # they take seconds
+        "import components.azure.environment; assert 'pulumi_aws' not in sys.modules"
+    )
+
+    subprocess.run([sys.executable, "-c", script], check=True)

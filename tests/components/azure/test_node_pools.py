@@ -1,0 +1,210 @@
+"""The pools of an AKS cluster: capacity, labels, taints and scaling."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+from pulumi_azure_native import containerservice
+
+from components.azure.node_pools import (
+    GPU_PLACEMENT,
+    SYSTEM_PLACEMENT,
+    NodePool,
+    gpu_pools,
+    priorities,
+    system_pool,
+)
+from components.config import AksConfig, TolerationConfig
+from tests.components.azure.aks_stack import cluster_of, full, plain
+from tests.components.recorder import Recorded
+
+SPOT = "kubernetes.azure.com/scalesetpriority"
+
+
+def config_of(gpu: dict[str, Any] | None = None, **cluster: Any) -> AksConfig:
+    """Return a configuration whose job has one worker, so that it fits pools of any size."""
+    job = {"replicas": 1, "minReplicas": 1, "maxReplicas": 1}
+    return cluster_of(cluster={"gpuPool": gpu or {}, **cluster}, job=job)
+
+
+def spot_pools() -> list[Recorded]:
+    found = [one for one in full().of("AgentPool") if one.inputs["scaleSetPriority"] == "Spot"]
+    assert len(found) == 2
+    return found
+
+
+def fallback() -> Recorded:
+    return full()["aks-cluster-pools-ondemand"]
+
+
+def test_a_spot_pool_declares_the_label_and_the_taint_that_azure_adds() -> None:
+    for pool in spot_pools():
+        assert pool.inputs["nodeLabels"] == {"everstep.dev/pool": "gpu-spot", SPOT: "spot"}
+        assert pool.inputs["nodeTaints"] == [f"{SPOT}=spot:NoSchedule"], (
+            "undeclared it is reported as drift, and a later update is refused"
+        )
+
+
+def test_a_spot_pool_has_no_upgrade_settings() -> None:
+    for pool in spot_pools():
+        assert "upgradeSettings" not in pool.inputs, (
+            "AKS refuses upgrade settings of spot pools, even a surge of 0"
+        )
+
+
+def test_evicted_machines_are_deleted_and_the_price_is_capped_at_on_demand() -> None:
+    for pool in spot_pools():
+        assert pool.inputs["scaleSetEvictionPolicy"] == "Delete", "deallocated machines use quota"
+        assert pool.inputs["spotMaxPrice"] == -1
+
+
+def test_every_gpu_pool_is_a_scale_set_of_user_nodes_in_the_stacks_subnet() -> None:
+    for pool in full().of("AgentPool"):
+        inputs = pool.inputs
+        assert (inputs["type"], inputs["mode"]) == ("VirtualMachineScaleSets", "User")
+        assert inputs["vnetSubnetID"].endswith("/nodes")
+        assert inputs["enableNodePublicIP"] is False
+        assert inputs["gpuProfile"] == {"driver": "Install"}
+        assert inputs["scaleDownMode"] == "Delete"
+        assert inputs["orchestratorVersion"] == "1.36"
+
+
+def test_the_fallback_is_on_demand_and_has_the_labels_that_workers_select() -> None:
+    inputs = fallback().inputs
+
+    assert inputs["scaleSetPriority"] == "Regular"
+    assert "scaleSetEvictionPolicy" not in inputs
+    assert "spotMaxPrice" not in inputs
+    assert inputs["nodeLabels"] == {
+        "everstep.dev/pool": "gpu-spot",
+        "everstep.dev/capacity": "on-demand",
+    }
+    assert inputs["nodeTaints"] == ["everstep.dev/spot=true:NoSchedule"]
+    assert (inputs["count"], inputs["minCount"], inputs["maxCount"]) == (0, 0, 2), (
+        "nothing beforehand"
+    )
+    assert inputs["upgradeSettings"] == {"maxSurge": "0", "maxUnavailable": "1"}, (
+        "a surge needs spare GPU quota, which is rare"
+    )
+
+
+def test_workers_tolerate_the_taints_of_every_pool() -> None:
+    tolerated = {(one.key, one.value, one.effect) for one in GPU_PLACEMENT.tolerations}
+
+    for pool in full().of("AgentPool"):
+        for taint in pool.inputs["nodeTaints"]:
+            key, value, effect = re.split("[=:]", taint)
+            assert (key, value, effect) in tolerated
+        assert GPU_PLACEMENT.selector.items() <= pool.inputs["nodeLabels"].items()
+
+
+def test_a_fallback_does_not_change_the_placement_of_workers() -> None:
+    # The placement is a constant: a running job is replaced when its template changes.
+    assert GPU_PLACEMENT.selector == {"everstep.dev/pool": "gpu-spot"}
+    assert [one.key for one in GPU_PLACEMENT.tolerations] == [SPOT, "everstep.dev/spot"]
+
+
+def test_the_autoscaler_changes_only_the_count() -> None:
+    for pool in full().of("AgentPool"):
+        assert pool.ignore_changes == ("count",)
+        assert pool.inputs["enableAutoScaling"] is True
+
+
+def test_the_first_pool_starts_with_nodes_and_the_others_from_zero() -> None:
+    pools = {one.name: one for one in gpu_pools(config_of({"nodes": 4, "maxNodes": 8}))}
+
+    assert {
+        name: (one.desired_size, one.min_size, one.max_size) for name, one in pools.items()
+    } == {
+        "t4": (4, 0, 8),
+        "a100": (0, 0, 8),
+    }
+
+
+def test_a_pool_starts_between_its_minimum_and_maximum() -> None:
+    for pool in gpu_pools(config_of({"minNodes": 2, "nodes": 3, "maxNodes": 4})):
+        assert pool.min_size <= pool.desired_size <= pool.max_size
+
+
+def test_on_demand_capacity_has_no_spot_pool_and_no_fallback() -> None:
+    pools = gpu_pools(config_of({"capacity": "onDemand"}))
+
+    assert [one.name for one in pools] == ["t4", "a100"]
+    for pool in pools:
+        assert not pool.spot
+        assert pool.taint == TolerationConfig(key="everstep.dev/spot", value="true")
+        assert pool.labels["everstep.dev/capacity"] == "on-demand"
+
+
+def test_the_fallback_has_the_first_vm_size() -> None:
+    sizes = {"b": "Standard_NV36ads_A10_v5", "a": "Standard_NC4as_T4_v3"}
+
+    *_, last = gpu_pools(config_of({"vmSizes": sizes, "fallbackNodes": 3}))
+
+    assert (last.name, last.vm_size, last.max_size) == ("ondemand", "Standard_NV36ads_A10_v5", 3)
+
+
+def pool(name: str) -> NodePool:
+    return NodePool(name=name, vm_size="x", spot=True, min_size=0, desired_size=0, max_size=1)
+
+
+def test_the_autoscaler_tries_the_pools_in_configured_order() -> None:
+    table = yaml.safe_load(priorities([pool("t4"), pool("a10"), pool("ondemand")]))
+    best_first = [patterns for _, patterns in sorted(table.items(), reverse=True)]
+
+    assert best_first == [["^aks-t4-"], ["^aks-a10-"], ["^aks-ondemand-"]]
+    assert all(isinstance(number, int) and number > 0 for number in table)
+
+
+def test_a_pattern_matches_only_the_scale_set_of_its_pool() -> None:
+    table = yaml.safe_load(priorities([pool("t4"), pool("t4a")]))
+    for number, (pattern,) in table.items():
+        matched = [
+            name for name in ("t4", "t4a", "at4") if re.search(pattern, f"aks-{name}-31-vmss")
+        ]
+        assert matched == [{20: "t4", 10: "t4a"}[number]]
+
+
+def test_the_priorities_are_in_the_config_map_that_the_autoscaler_reads() -> None:
+    inputs = plain()["aks-cluster-priorities"].inputs
+
+    assert inputs["metadata"] == {
+        "name": "cluster-autoscaler-priority-expander",
+        "namespace": "kube-system",
+    }
+    assert "^aks-t4-" in inputs["data"]["priorities"]
+
+
+def system(config: AksConfig) -> containerservice.ManagedClusterAgentPoolProfileArgs:
+    return system_pool(config, "subnet", {"owner": "vision"})
+
+
+def test_the_system_pool_is_on_demand_and_tainted() -> None:
+    (actual,) = plain().one("ManagedCluster").inputs["agentPoolProfiles"]
+
+    assert (actual["name"], actual["mode"]) == ("system", "System")
+    assert "scaleSetPriority" not in actual, "AKS allows no spot capacity in system pools"
+    assert actual["nodeTaints"] == ["CriticalAddonsOnly=true:NoSchedule"]
+    assert actual["nodeLabels"] == {"everstep.dev/pool": "system"}
+    assert actual["enableNodePublicIP"] is False
+
+
+def test_pods_of_the_system_pool_tolerate_its_taint() -> None:
+    (taint,) = SYSTEM_PLACEMENT.tolerations
+
+    assert (taint.key, taint.value, taint.effect) == ("CriticalAddonsOnly", "true", "NoSchedule")
+    assert SYSTEM_PLACEMENT.selector == {"everstep.dev/pool": "system"}
+
+
+def test_the_system_pool_scales_only_if_configured() -> None:
+    fixed = system(config_of(systemPool={"nodes": 3, "maxNodes": 3}))
+    growing = system(config_of(systemPool={"nodes": 2, "maxNodes": 5}))
+
+    assert (fixed.enable_auto_scaling, fixed.min_count, fixed.max_count) == (False, None, None)
+    assert (growing.enable_auto_scaling, growing.min_count, growing.max_count) == (True, 2, 5)
+
+
+@pytest.mark.parametrize(("zones", "expected"), [([], None), (["1", "3"], ["1", "3"])])
+def test_zones_are_those_of_the_configuration(zones: list[str], expected: list[str] | None) -> None:
+    assert system(config_of(systemPool={"zones": zones})).availability_zones == expected

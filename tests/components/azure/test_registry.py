@@ -1,0 +1,32 @@
+"""The image registry on Azure."""
+
+import base64
+
+import yaml
+
+from components.azure.registry import purge_task
+from tests.components.azure.aks_stack import full
+
+
+def test_the_registry_has_no_shared_password() -> None:
+    inputs = full().one("Registry").inputs
+
+    assert inputs["adminUserEnabled"] is False
+    assert inputs["anonymousPullEnabled"] is False
+    assert inputs["registryName"] == "visionimages"
+
+
+def test_old_images_are_removed_weekly_and_the_newest_are_kept() -> None:
+    inputs = full().one("Task").inputs
+    (timer,) = inputs["trigger"]["timerTriggers"]
+    task = yaml.safe_load(base64.b64decode(inputs["step"]["encodedTaskContent"]))
+    (step,) = task["steps"]
+
+    assert (timer["schedule"], timer["status"]) == ("0 3 * * Sun", "Enabled")
+    assert "--keep 5" in step["cmd"]
+    assert "--filter '.*:.*'" in step["cmd"]
+    assert step["disableWorkingDirectoryOverride"] is True
+
+
+def test_another_number_of_images_replaces_the_task() -> None:
+    assert purge_task(5) != purge_task(6)

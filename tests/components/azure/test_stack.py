@@ -1,0 +1,140 @@
+"""A complete stack on Azure, from the resource group to the job: dependencies and placement."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from components.azure.environment import AksEnvironment, AksEnvironmentArgs
+from components.stack import TrainingStack, TrainingStackArgs
+from tests.components.azure.aks_stack import STACK, aks_config
+from tests.components.existing.existing_stack import pod_of
+from tests.components.recorder import Graph, Recorded, record
+
+WORKLOADS = ("StatefulSet", "Deployment", "DaemonSet", "Job", "ElasticJob")
+
+
+@cache
+def whole() -> Graph:
+    config = aks_config(cluster={"gpuPool": {"fallbackNodes": 2}})
+
+    def program() -> Mapping[str, Any]:
+        environment = AksEnvironment(
+            "aks", AksEnvironmentArgs(config=config, stack=STACK)
+        ).environment
+        args = TrainingStackArgs(
+            config=config, cluster=environment.cluster, volume=environment.volume
+        )
+        return TrainingStack("training", args).outputs
+
+    return record(program)
+
+
+def workloads() -> Iterator[tuple[Recorded, dict[str, Any]]]:
+    for kind in WORKLOADS:
+        for one in whole().of(kind):
+            yield one, pod_of(one)
+
+
+def pools() -> dict[str, tuple[dict[str, str], set[tuple[str, ...]]]]:
+    """Return the labels and taints of each pool's nodes."""
+    (system,) = whole().one("ManagedCluster").inputs["agentPoolProfiles"]
+    inputs = [system, *(one.inputs for one in whole().of("AgentPool"))]
+    return {
+        one.get("name", one.get("agentPoolName")): (
+            one["nodeLabels"],
+            {tuple(taint.replace("=", ":").split(":")) for taint in one["nodeTaints"]},
+        )
+        for one in inputs
+    }
+
+
+def fits(pod: Mapping[str, Any], labels: Mapping[str, str], taints: set[tuple[str, ...]]) -> bool:
+    """Return True if a pod could be scheduled on a node."""
+    if not (pod.get("nodeSelector") or {}).items() <= labels.items():
+        return False
+    return all(
+        any(_tolerates(one, taint) for one in pod.get("tolerations") or []) for taint in taints
+    )
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: tuple[str, ...]) -> bool:
+    key, value, effect = taint
+    if toleration.get("effect") not in {None, effect}:
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in {None, key}
+    return (toleration.get("key"), toleration.get("value")) == (key, value)
+
+
+def test_workers_fit_every_gpu_pool_and_no_other() -> None:
+    (job,) = [pod for one, pod in workloads() if one.type.endswith(":ElasticJob")]
+
+    fitting = {name for name, (labels, taints) in pools().items() if fits(job, labels, taints)}
+
+    assert fitting == {"t4", "a100", "ondemand"}
+
+
+def test_all_other_pods_except_daemons_run_on_the_system_pool() -> None:
+    for one, pod in workloads():
+        if one.type.rsplit(":", 1)[-1] in {"ElasticJob", "DaemonSet"}:
+            continue
+        fitting = {name for name, (labels, taints) in pools().items() if fits(pod, labels, taints)}
+        assert fitting == {"system"}, one.name
+
+
+def test_daemons_reach_every_gpu_node() -> None:
+    daemons = [(one, pod) for one, pod in workloads() if one.type.endswith(":DaemonSet")]
+
+    assert daemons
+    for one, pod in daemons:
+        for name in ("t4", "a100", "ondemand"):
+            labels, taints = pools()[name]
+            assert fits(pod, labels, taints), f"{one.name} is missing on {name}: no GPU, no notice"
+
+
+def test_nodes_and_roles_outlive_all_objects_in_the_cluster() -> None:
+    outlive = {
+        one.name for kind in ("ManagedCluster", "Subnet", "NatGateway") for one in whole().of(kind)
+    }
+    for one in whole().custom("kubernetes"):
+        missing = outlive - whole().ancestors(one.name)
+        assert not missing, f"{one.name} would lose {missing} while it is being removed"
+
+
+def test_no_object_in_the_cluster_waits_for_gpu_pools() -> None:
+    pools = {one.name for one in whole().of("AgentPool")}
+
+    assert pools
+    for one in whole().custom("kubernetes"):
+        waits_for = pools & whole().ancestors(one.name)
+        assert not waits_for, f"without GPU capacity there would be no {one.name}"
+
+
+def test_no_azure_resource_depends_on_an_object_in_the_cluster() -> None:
+    inside = {one.name for one in whole().custom("kubernetes")}
+    for one in whole().custom("azure-native"):
+        assert not inside & whole().ancestors(one.name), f"{one.name} could never be created"
+
+
+def test_the_job_starts_once_its_volume_can_be_mounted() -> None:
+    (job,) = whole().of("ElasticJob")
+    needed = {
+        "aks-blob-container",
+        "aks-blob-data-contributor",
+        "aks-blob-trust-trainer",
+        "training-storage-volume",
+    }
+
+    assert needed <= whole().ancestors(job.name)
+
+
+def test_pods_that_mount_the_volume_use_the_authorised_service_account() -> None:
+    for one, pod in workloads():
+        if any("persistentVolumeClaim" in volume for volume in pod.get("volumes") or []):
+            assert pod["serviceAccountName"] == "trainer", f"{one.name} could not mount it"
+
+
+def test_workers_stop_within_the_notice_of_azure() -> None:
+    (job,) = [pod for one, pod in workloads() if one.type.endswith(":ElasticJob")]
+
+    assert job["terminationGracePeriodSeconds"] <= 30, "Azure stops the machine after 30 s"

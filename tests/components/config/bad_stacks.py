@@ -1,0 +1,997 @@
+"""Mistakes in stack files, each with the key and the fix that its message must name.
+
+This module contains only tables; `test_bad_stacks.py` uses them. Each case changes one value of a
+valid stack, so exactly one fault must be reported. EDGES are changes up to the limits, which are valid.
+"""
+
+import copy
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
+EKS: dict[str, Any] = {"tags": TAGS, "cluster": {"kind": "eks"}}
+AKS: dict[str, Any] = {
+    "tags": TAGS,
+    "cluster": {"kind": "aks", "authorizedRanges": ["203.0.113.0/24"]},
+}
+LOCAL: dict[str, Any] = {}
+
+SIX_POOLS = {
+    "t4": "Standard_NC4as_T4_v3",
+    "a10": "Standard_NV36ads_A10_v5",
+    "a100": "Standard_NC24ads_A100_v4",
+    "h100": "Standard_NC40ads_H100_v5",
+    "t4big": "Standard_NC8as_T4_v3",
+    "a10m": "Standard_NV36adms_A10_v5",
+}
+FILE_SYSTEM = {
+    "fileSystemId": "fs-0123456789abcdef0",
+    "dnsName": "fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com",
+    "mountName": "fsx",
+    "zone": "us-east-1b",
+}
+AWS_KEY = "AKIA" + "IOSFODNN7EXAMPLE"  # in two parts, so that secret scanners ignore this file
+
+
+@dataclass(frozen=True)
+class Case:
+    """One mistake.
+
+    Attributes:
+        base: a valid stack.
+        change: dotted key -> new value; None removes the key.
+        path: the key of the expected fault.
+        message: expected parts of the message: the rule and the fix.
+    """
+
+    base: dict[str, Any]
+    change: dict[str, Any]
+    path: str
+    message: tuple[str, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        """The id of the test case."""
+        kind = self.base.get("cluster", {}).get("kind", "existing")
+        return f"{kind}: " + ", ".join(f"{key}={value}" for key, value in self.change.items())
+
+
+def changed(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of the base with the change made."""
+    data = copy.deepcopy(base)
+    for path, value in change.items():
+        *sections, key = path.split(".")
+        inside = data
+        for section in sections:
+            inside = inside.setdefault(section, {})
+        if value is None:
+            del inside[key]
+        else:
+            inside[key] = value
+    return data
+
+
+def one(base: dict[str, Any], path: str, value: Any, *message: str) -> Case:
+    """Return a case with a mistake in one key, whose message names that key."""
+    return Case(base, {path: value}, path, message)
+
+
+CASES = [
+    # --- AWS: regions and zones
+    one(EKS, "cluster.region", "us-esat-1", "not a known AWS region", "us-east-1"),
+    one(EKS, "cluster.region", "moon-1", "not a known AWS region", "there are: af-south-1"),
+    Case(
+        EKS,
+        {"cluster.zones": ["us-east-1a", "us-east-1g"]},
+        "cluster.zones[1]",
+        ("us-east-1g", "not a zone of us-east-1", "did you mean us-east-1"),
+    ),
+    Case(
+        EKS,
+        {"cluster.zones": ["us-east-1a", "us-west-2b"]},
+        "cluster.zones[1]",
+        ("not a zone of us-east-1",),
+    ),
+    one(EKS, "cluster.zones", ["us-east-1a", "us-east-1a"], "twice", "list different zones"),
+    one(EKS, "cluster.zones", ["us-east-1a"], "at least 2"),
+    one(EKS, "cluster.gpuPool.zone", "us-east-1c", "not in cluster.zones", "use us-east-1a"),
+    # --- versions
+    one(EKS, "cluster.kubernetesVersion", "1.34", "no longer supported", "did you mean 1.3"),
+    one(AKS, "cluster.kubernetesVersion", "1.38", "not a supported version", "1.37"),
+    one(EKS, "cluster.kubernetesVersion", 1.4, "not a supported version", "1.3"),
+    # --- AWS: network
+    one(EKS, "cluster.network.cidr", "10.0.0.0/22", "too small", "use /21 or larger"),
+    one(EKS, "cluster.network.cidr", "10.0.0.0/8", "larger than AWS allows", "use /16"),
+    one(EKS, "cluster.network.cidr", "10.0.0.1/16", "not a block", "did you mean 10.0.0.0/16?"),
+    one(EKS, "cluster.network.cidr", "ten", "not a block", "write it as an IPv4 block"),
+    one(
+        EKS,
+        "cluster.network.cidr",
+        "52.94.0.0/16",
+        "contains public addresses",
+        "use a private block",
+    ),
+    one(EKS, "cluster.network.serviceCidr", "10.0.128.0/20", "overlaps", "cluster.network.cidr"),
+    one(EKS, "cluster.network.serviceCidr", "172.20.0.0/28", "must be /12 to /24"),
+    one(EKS, "cluster.network.serviceCidr", "172.20.0.0/25", "must be /12 to /24"),
+    one(EKS, "cluster.network.vpcId", "my-vpc", "not an id of a VPC", "write it as vpc-"),
+    Case(
+        EKS,
+        {"cluster.network.vpcId": "vpc-0123456789abcdef0"},
+        "cluster.network.privateSubnetIds",
+        ("no subnet for us-east-1a, us-east-1b", "add zone: subnet-id"),
+    ),
+    one(
+        EKS,
+        "cluster.network.privateSubnetIds",
+        {"us-east-1a": "subnet-0123456789abcdef0"},
+        "without a VPC",
+        "add cluster.network.vpcId",
+    ),
+    Case(
+        EKS,
+        {
+            "cluster.network.vpcId": "vpc-0123456789abcdef0",
+            "cluster.network.privateSubnetIds": {
+                "us-east-1a": "subnet-0123456789abcdef0",
+                "us-east-1b": "subnet-0123456789abcdef0",
+            },
+        },
+        "cluster.network.privateSubnetIds",
+        ("one subnet for two zones", "use one subnet for each zone"),
+    ),
+    Case(
+        EKS,
+        {"cluster.publicAccess": ["0.0.0.0/0"]},
+        "cluster.publicAccess[0]",
+        ("whole internet", "list the addresses of your office"),
+    ),
+    Case(
+        EKS,
+        {"cluster.publicAccess": ["203.0.113.0/24", "128.0.0.0/1"]},
+        "cluster.publicAccess[1]",
+        ("wider than a /8", "list the addresses"),
+    ),
+    Case(
+        EKS,
+        {"cluster.publicAccess": ["192.168.1.0/24"]},
+        "cluster.publicAccess[0]",
+        ("not routable on the internet", "use your public address"),
+    ),
+    Case(
+        EKS,
+        {"cluster.administrators": ["alice"]},
+        "cluster.administrators[0]",
+        ("not an ARN", "write it as arn:aws:iam::"),
+    ),
+    Case(
+        EKS,
+        {"cluster.administrators": ["arn:aws:iam::123456789012:role/platform"] * 2},
+        "cluster.administrators[1]",
+        ("listed twice", "remove one"),
+    ),
+    one(EKS, "cluster.logRetentionDays", 31, "not a retention period", "use one of 1, 3, 5"),
+    one(
+        EKS, "cluster.name", "Everstep_Prod", "not a name of a cluster", "write it as everstep-dev"
+    ),
+    one(EKS, "cluster.name", "e" * 30, "30 characters; the maximum is 29", "shorten it to 29"),
+    # --- AWS: pools
+    Case(
+        EKS,
+        {"cluster.gpuPool.instanceTypes": ["g5.xlrage"]},
+        "cluster.gpuPool.instanceTypes[0]",
+        ("not a known instance type with GPUs", "did you mean g5.xlarge"),
+    ),
+    Case(
+        EKS,
+        {"cluster.gpuPool.instanceTypes": ["m6i.xlarge"]},
+        "cluster.gpuPool.instanceTypes[0]",
+        ("not a known instance type with GPUs",),
+    ),
+    Case(
+        EKS,
+        {"cluster.gpuPool.instanceTypes": ["p3.8xlarge"]},
+        "cluster.gpuPool.instanceTypes[0]",
+        ("was retired", "use g5 or g6"),
+    ),
+    Case(
+        EKS,
+        {"cluster.gpuPool.instanceTypes": ["g4ad.xlarge"]},
+        "cluster.gpuPool.instanceTypes[0]",
+        ("AMD", "use g4dn"),
+    ),
+    one(
+        EKS,
+        "cluster.gpuPool.instanceTypes",
+        ["g5.xlarge", "g5.12xlarge"],
+        "mixes numbers of GPUs",
+        "keep types with the same number",
+    ),
+    one(EKS, "cluster.gpuPool.instanceTypes", ["g5.xlarge"] * 2, "twice", "remove one"),
+    one(EKS, "cluster.gpuPool.instanceTypes", [], "at least 1"),
+    Case(
+        EKS,
+        {
+            "cluster.gpuPool.efa": True,
+            "cluster.gpuPool.instanceTypes": ["g5.8xlarge", "g6.8xlarge"],
+        },
+        "cluster.gpuPool.efa",
+        ("needs one instance type", "such as g5.8xlarge"),
+    ),
+    Case(
+        EKS,
+        {"cluster.gpuPool.efa": True, "cluster.gpuPool.instanceTypes": ["g5.xlarge"]},
+        "cluster.gpuPool.efa",
+        ("g5.xlarge does not support EFA", "or efa: false"),
+    ),
+    one(EKS, "cluster.gpuPool.minNodes", 7, "more than maxNodes (6)", "raise maxNodes to 7"),
+    one(EKS, "cluster.gpuPool.nodes", 9, "more than maxNodes (6)", "lower it to 6"),
+    Case(
+        EKS,
+        {"cluster.gpuPool.minNodes": 4},
+        "cluster.gpuPool.nodes",
+        ("less than 4", "raise it to 4"),
+    ),
+    one(EKS, "cluster.gpuPool.capacity", "spott", "must be 'spot' or 'onDemand'"),
+    Case(
+        EKS,
+        {"cluster.gpuPool.capacity": "onDemand", "cluster.gpuPool.fallbackNodes": 2},
+        "cluster.gpuPool.fallbackNodes",
+        ("applies only to spot pools", "set it to 0"),
+    ),
+    Case(
+        EKS,
+        {
+            "cluster.autoscaling.enabled": False,
+            "cluster.gpuPool.nodes": 3,
+            "cluster.gpuPool.fallbackNodes": 2,
+        },
+        "cluster.gpuPool.fallbackNodes",
+        ("never created", "enable autoscaling"),
+    ),
+    one(EKS, "cluster.gpuPool.fallbackNodes", -1, "greater than or equal to 0"),
+    one(EKS, "cluster.systemPool.nodes", 0, "less than 1", "etcd and the controller run there"),
+    one(EKS, "cluster.systemPool.nodes", 4, "more than maxNodes (3)", "raise maxNodes to 4"),
+    Case(
+        EKS,
+        {"cluster.systemPool.instanceTypes": ["g5.xlarge"]},
+        "cluster.systemPool.instanceTypes[0]",
+        ("has GPUs", "use one such as m6i.xlarge"),
+    ),
+    Case(
+        EKS,
+        {"cluster.systemPool.instanceTypes": ["m7g.xlarge"]},
+        "cluster.systemPool.instanceTypes[0]",
+        ("ARM", "m6i.xlarge"),
+    ),
+    one(EKS, "cluster.systemPool.diskGib", 10, "greater than or equal to 30"),
+    Case(
+        EKS,
+        {"cluster.addonVersions": {"vpc-cmi": "v1.21.1-eksbuild.1"}},
+        "cluster.addonVersions.vpc-cmi",
+        ("not a known add-on", "did you mean vpc-cni"),
+    ),
+    Case(
+        EKS,
+        {"cluster.addonVersions": {"coredns": "latest"}},
+        "cluster.addonVersions.coredns",
+        ("not a version of an add-on", "write it as v1.9.0-eksbuild.1"),
+    ),
+    Case(
+        EKS,
+        {"cluster.addonVersions": {"kube-proxy": "v1.37.0-eksbuild.1"}},
+        "cluster.addonVersions.kube-proxy",
+        ("not compatible with Kubernetes 1.36", "use v1.36.x"),
+    ),
+    Case(
+        EKS,
+        {"cluster.addonVersions": {"kube-proxy": "v1.32.0-eksbuild.1"}},
+        "cluster.addonVersions.kube-proxy",
+        ("not compatible with Kubernetes 1.36",),
+    ),
+    # --- FSx
+    one(EKS, "storage.sizeGib", 1000, "greater than or equal to 1200"),
+    one(EKS, "storage.sizeGib", 1201, "multiple of 2400", "use 1200 or 2400"),
+    one(EKS, "storage.sizeGib", 3000, "multiple of 2400", "use 2400 or 4800"),
+    one(EKS, "storage.throughput", 250, "applies only to PERSISTENT_2", "set deploymentType"),
+    one(EKS, "storage.backupDays", 7, "applies only to PERSISTENT_2", "remove it"),
+    Case(
+        EKS,
+        {"storage.deploymentType": "PERSISTENT_2", "storage.throughput": 300},
+        "storage.throughput",
+        ("125, 250, 500 or 1000",),
+    ),
+    Case(
+        EKS,
+        {"storage.deploymentType": "PERSISTENT_2", "storage.backupDays": 7},
+        "storage.backupDays",
+        ("linked S3 bucket", "remove it"),
+    ),
+    one(EKS, "storage.sizeGib", 2400 * 10**6, "less than or equal to 2147482800"),
+    one(EKS, "storage.bucket", "my..bucket", "single dots", "my-training-data"),
+    one(EKS, "storage.bucket", "192.168.1.1", "not in the form of an IP address"),
+    one(EKS, "storage.bucket", "s3://data", "not a name of an S3 bucket", "without s3://"),
+    Case(
+        EKS,
+        {"storage.existing": FILE_SYSTEM},
+        "storage.existing.zone",
+        ("not the zone of the GPU nodes (us-east-1a)", "set cluster.gpuPool.zone to us-east-1b"),
+    ),
+    Case(
+        EKS,
+        {"storage.existing": FILE_SYSTEM | {"zone": "us-east-1a"}, "storage.bucket": "my-data"},
+        "storage.bucket",
+        ("cannot be linked", "remove this"),
+    ),
+    Case(
+        EKS,
+        {"storage.existing": {k: v for k, v in FILE_SYSTEM.items() if k != "zone"}},
+        "storage.existing.zone",
+        ("is missing", "add it"),
+    ),
+    one(EKS, "storage.kind", "blob", "cannot be mounted by a cluster of kind eks", "use fsx"),
+    one(AKS, "storage.kind", "fsx", "cannot be mounted by a cluster of kind aks", "use blob"),
+    one(LOCAL, "storage.kind", "fsx", "cannot be mounted", "use hostpath"),
+    one(LOCAL, "storage.kind", "nfs", "not a known kind of storage", "did you mean fsx?"),
+    # --- Azure: locations and network
+    one(AKS, "cluster.location", "easteurope", "not a known Azure location", "did you mean"),
+    Case(
+        AKS,
+        {"cluster.location": "westus"},
+        "cluster.systemPool.zones",
+        ("westus has no availability zones", "set it to []"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.zones": ["us-east-1a"]},
+        "cluster.gpuPool.zones[0]",
+        ("must be '1', '2' or '3'",),
+    ),
+    one(AKS, "cluster.network.podCidr", "10.0.0.0/18", "overlaps"),
+    one(AKS, "cluster.network.cidr", "10.0.0.0/28", "must be /8 to /25", "such as 10.0.0.0/16"),
+    one(AKS, "cluster.network.cidr", "10.0.0.0/26", "must be /8 to /25"),
+    one(AKS, "cluster.network.serviceCidr", "10.2.0.0/29", "must be /12 to /28"),
+    one(AKS, "cluster.network.podCidr", "10.244.0.0/22", "fits 4 nodes", "use a /19 or larger"),
+    Case(
+        AKS,
+        {
+            "cluster.network.podCidr": "10.244.0.0/20",
+            "cluster.gpuPool.maxNodes": 5,
+            "cluster.gpuPool.fallbackNodes": 2,
+        },
+        "cluster.network.podCidr",
+        ("fits 16 nodes", "the pools allow 17", "use a /19"),
+    ),
+    one(AKS, "cluster.network.subnetId", "default", "not an id of a subnet", "write it as /subscr"),
+    one(AKS, "cluster.authorizedRanges", [], "opens the API", "cluster.privateApi"),
+    Case(
+        AKS,
+        {"cluster.authorizedRanges": ["0.0.0.0/0"]},
+        "cluster.authorizedRanges[0]",
+        ("whole internet", "list the addresses"),
+    ),
+    Case(
+        AKS,
+        {"cluster.privateApi": True},
+        "cluster.authorizedRanges",
+        ("have no effect", "set privateApi to false"),
+    ),
+    Case(
+        AKS,
+        {"cluster.administrators": ["platform-team"]},
+        "cluster.administrators[0]",
+        ("not an object id", "write it as"),
+    ),
+    # --- Azure: pools
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"t4": "Standard_NC4as_T4_v4"}},
+        "cluster.gpuPool.vmSizes.t4",
+        ("not a known VM size with GPUs", "did you mean Standard_NC4as_T4_v3"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"v100": "Standard_NC6s_v3"}},
+        "cluster.gpuPool.vmSizes.v100",
+        ("was retired in September 2025", "use Standard_NC4as_T4_v3"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"t4spotpreferred": "Standard_NC4as_T4_v3"}},
+        "cluster.gpuPool.vmSizes.t4spotpreferred",
+        ("15 characters; the maximum is 12", "shorten"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"gpu-t4": "Standard_NC4as_T4_v3"}},
+        "cluster.gpuPool.vmSizes.gpu-t4",
+        ("not a name of an agent pool", "write it as t4"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"system": "Standard_NC4as_T4_v3"}},
+        "cluster.gpuPool.vmSizes.system",
+        ("name of the system pool", "rename it"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"ondemand": "Standard_NC4as_T4_v3"}},
+        "cluster.gpuPool.vmSizes.ondemand",
+        ("name of the pool of fallbackNodes", "rename it"),
+    ),
+    Case(
+        AKS,
+        {"cluster.gpuPool.vmSizes": {"a": "Standard_NC4as_T4_v3", "b": "Standard_NC4as_T4_v3"}},
+        "cluster.gpuPool.vmSizes.b",
+        ("is also that of a", "choose another size"),
+    ),
+    one(
+        AKS,
+        "cluster.gpuPool.vmSizes",
+        {"one": "Standard_NC4as_T4_v3", "four": "Standard_NC64as_T4_v3"},
+        "mixes numbers of GPUs",
+        "keep types with the same number",
+    ),
+    one(AKS, "cluster.gpuPool.vmSizes", {}, "at least 1"),
+    one(AKS, "cluster.gpuPool.maxPrice", 0.123456, "more than 5 decimals", "round it to 0.12346"),
+    one(AKS, "cluster.gpuPool.maxPrice", 0, "must be above 0, or -1", "use -1"),
+    Case(
+        AKS,
+        {"cluster.gpuPool.maxPrice": 0.5, "cluster.gpuPool.capacity": "onDemand"},
+        "cluster.gpuPool.maxPrice",
+        ("applies only to spot nodes", "remove it"),
+    ),
+    one(AKS, "cluster.gpuPool.minNodes", 8, "more than maxNodes (6)", "lower it to 6"),
+    one(AKS, "cluster.systemPool.nodes", 0, "less than 1", "use 1 or more"),
+    one(AKS, "cluster.systemPool.vmSize", "Standard_NC4as_T4_v3", "has GPUs", "D4s_v5"),
+    one(AKS, "cluster.systemPool.vmSize", "Standard_B4ms", "burstable", "D4s_v5"),
+    one(AKS, "cluster.upgrades.day", "Caturday", "must be 'Monday'"),
+    one(AKS, "cluster.upgrades.hours", 2, "greater than or equal to 4"),
+    Case(
+        AKS,
+        {"cluster.upgrades.channel": "node-image", "cluster.upgrades.nodeImage": "None"},
+        "cluster.upgrades.channel",
+        ("requires nodeImage: NodeImage", "use channel: patch"),
+    ),
+    # --- Blob
+    one(AKS, "storage.account", "My-Account", "not a name of a storage account", "everstepdata"),
+    one(AKS, "storage.container", "a--b", "not a name of a container", "training"),
+    one(AKS, "storage.redundancy", "Premium_GRS", "must be 'Standard_LRS'"),
+    Case(
+        AKS,
+        {
+            "cluster.location": "westus",
+            "cluster.systemPool.zones": [],
+            "storage.redundancy": "Standard_ZRS",
+        },
+        "storage.redundancy",
+        ("westus has none", "Standard_LRS"),
+    ),
+    one(AKS, "storage.accountResourceGroup", "rg", "only to an existing account", "remove this"),
+    # --- etcd
+    one(EKS, "etcd.persistence", "volume", "every write would wait", "use disk or memory"),
+    Case(
+        EKS,
+        {"etcd.persistence": "disk"},
+        "etcd.storageClass",
+        ("EKS has no working default StorageClass", "set etcd.persistence to memory"),
+    ),
+    one(EKS, "etcd.storageClass", "gp3", "applies only to disk", "use disk"),
+    one(AKS, "etcd.members", 2, "is even", "use 1 or 3"),
+    # --- tags and protection
+    Case(EKS, {"tags.owner": None}, "tags.owner", ("is missing", "add it")),
+    Case(
+        EKS,
+        {"tags.costCenter": None, "tags.costcenter": "4711"},
+        "tags.costCenter",
+        ("is missing", "rename costcenter"),
+    ),
+    Case(AKS, {"tags.environment": "staging"}, "tags.environment", ("neither dev nor prod",)),
+    one(AKS, "tags.owner", "x" * 129, "the maximum is 128", "shorten"),
+    one(AKS, "tags.owner", "vision <team>", "not a value of a tag", "write it as vision-team"),
+    one(EKS, "tags.aws:owner", "me", "prefix that a cloud reserves", "choose another name"),
+    one(EKS, "tags.managed-by", "me", "Everstep sets itself", "choose another name"),
+    one(AKS, "tags.who?", "me", "one of the clouds does not allow", "choose another name"),
+    one(EKS, "tags.team/vision", "me", "one of the clouds does not allow", "choose another name"),
+    Case(
+        EKS,
+        {"tags.environment": "prod"},
+        "protect",
+        ("open to destruction", "set everstep:protect to true"),
+    ),
+    one(EKS, "tags", TAGS | {f"t{n}": "x" for n in range(38)}, "41 tags, and 40 is the maximum"),
+    one(AKS, "tags." + "n" * 129, "x", "more than 128 characters", "choose another name"),
+    # --- registry and images
+    one(EKS, "registry.kind", "acr", "with a cluster of kind eks", "use ecr or none"),
+    one(LOCAL, "registry.kind", "ecr", "with a cluster of kind existing", "use none"),
+    Case(
+        AKS,
+        {"registry.kind": "acr", "registry.name": "ever-step"},
+        "registry.name",
+        ("not a name of an ACR", "everstepdev"),
+    ),
+    one(EKS, "registry.name", "a//b", "not a name of a registry", "everstep"),
+    one(EKS, "registry.name", "a._b", "not a name of a registry"),
+    one(EKS, "registry.name", "a" * 201, "201 characters; the maximum is 200"),
+    one(LOCAL, "job.envFromSecrets", "wandb", "must be a list", "write it as [wandb]"),
+    one(LOCAL, "job.resources.memory", "0", "not a valid Kubernetes quantity above 0"),
+    one(EKS, "job.image", "localhost/everstep/trainer:local", "on this machine", "push it"),
+    one(AKS, "job.image", "ghcr.io/everstep/trainer", "no tag", "use a version or a digest"),
+    one(
+        AKS, "platform.spot.image", "ghcr.io/everstep/spot:latest", "tag that can move", "a digest"
+    ),
+    one(
+        AKS,
+        "etcd.rejoinImage",
+        "ghcr.io/everstep/etcd-rejoin:latest",
+        "tag that can move",
+        "a digest",
+    ),
+    *(
+        one(EKS, key, image, "use a version or a digest")
+        for key, image in {
+            "data.image": "ghcr.io/everstep/trainer",
+            "controller.image": "ghcr.io/everstep/controller:latest",
+            "etcd.image": "quay.io/coreos/etcd",
+            "platform.gpuPlugin.image": "nvcr.io/nvidia/k8s-device-plugin",
+            "platform.metrics.image": "nvcr.io/nvidia/k8s/dcgm-exporter:latest",
+            "cluster.autoscaling.image": "registry.k8s.io:443/autoscaling/cluster-autoscaler",
+        }.items()
+    ),
+    one(AKS, "controller.kind", "upstram", "must be 'maintained' or 'upstream'"),
+    Case(
+        AKS,
+        {"controller.kind": "upstream"},
+        "controller.image",
+        ("`upstream` needs one", "torchelastic/kubernetes:0.1.0"),
+    ),
+    # --- requirements of the job
+    Case(
+        LOCAL,
+        {
+            "job.scaling": "capacity",
+            "controller.kind": "upstream",
+            "controller.image": "torchelastic/kubernetes:0.1.0",
+        },
+        "job.scaling",
+        (
+            "not supported by controller.kind upstream",
+            "use controller.kind maintained, or scaling fixed",
+        ),
+    ),
+    # --- a program of the user
+    one(LOCAL, "job.command", [], "is empty", "such as [python3, train.py]"),
+    one(LOCAL, "job.command", ["", "train.py"], "an empty word", "name a program"),
+    one(LOCAL, "job.command", "python3 train.py", "no shell splits it", "write a list"),
+    one(LOCAL, "job.command", ["python3 train.py"], "several words in one", "write a list"),
+    one(LOCAL, "job.command", ["-m", "train"], "starts with an option", "name a program"),
+    one(LOCAL, "job.command", ["torchrun", "train.py"], "names a launcher", "only the training"),
+    one(
+        LOCAL,
+        "job.command",
+        ["python3", "-m", "everstep.elastic.launch", "train.py"],
+        "names a launcher",
+        "only the training program",
+    ),
+    one(LOCAL, "job.args", ["--lr", "0.1"], "job.command, which is missing", "add it, such as"),
+    Case(
+        LOCAL,
+        {"job.command": ["python3", "train.py"], "job.args": "--lr 0.1"},
+        "job.args",
+        ("no shell splits it", "write a list"),
+    ),
+    Case(
+        LOCAL,
+        {"job.command": ["python3", "train.py"], "job.args": ["--verbose", True]},
+        "job.args[1]",
+        ("not a word of a command line", "write it as a text"),
+    ),
+    Case(
+        LOCAL,
+        {"job.command": ["python3", "train.py"], "job.args": ["--lr", {"start": 0.1}]},
+        "job.args[1]",
+        ("not a word of a command line", "write it as a text"),
+    ),
+    Case(
+        LOCAL,
+        {"job.command": ["python3", "train.py"], "job.model": "resnet50"},
+        "job.model",
+        ("a key of Everstep's trainer", "pass the value to the program in job.args"),
+    ),
+    Case(
+        LOCAL,
+        {"job.command": ["python3", "train.py"], "job.globalBatch": 384},
+        "job.globalBatch",
+        ("a key of Everstep's trainer", "remove it"),
+    ),
+    Case(
+        LOCAL,
+        {"job.command": ["python3", "train.py"], "data.dataset": "imagefolder"},
+        "data.dataset",
+        ("is for Everstep's trainer", "remove it"),
+    ),
+    Case(
+        LOCAL,
+        {"job.command": ["python3", "train.py"], "job.args": ["--hf-token", "abcdef"]},
+        "job.args[1]",
+        ("looks like a secret by its name", "name it in job.envFrom"),
+    ),
+    Case(
+        LOCAL,
+        {"job.command": ["python3", "train.py"], "job.args": ["--api-key=abcdef"]},
+        "job.args[0]",
+        ("looks like a secret by its name", "name it in job.envFrom"),
+    ),
+    Case(
+        LOCAL,
+        {"job.command": ["sh", "-c", "AWS=" + AWS_KEY + " python3 train.py"]},
+        "job.command[2]",
+        ("an access key of AWS", "name it in job.envFrom"),
+    ),
+    one(LOCAL, "job.mode", "restart", "must be 'live' or 'exact'"),
+    one(LOCAL, "job.scaling", "auto", "must be 'fixed' or 'capacity'"),
+    Case(
+        EKS,
+        {"job.minReplicas": 3, "job.replicas": 2},
+        "job.minReplicas",
+        ("more than replicas (2)", "lower minReplicas to 2"),
+    ),
+    Case(
+        EKS,
+        {"job.mode": "exact", "job.compress": "bf16"},
+        "job.compress",
+        ("rounds the sums that `mode: exact` keeps", "use compress none, or mode live"),
+    ),
+    one(AKS, "job.globalBatch", 2, "less than the 3 processes", "raise globalBatch to 3"),
+    one(EKS, "job.name", "prepare-fashion-mnist", "data preparation", "choose another"),
+    Case(
+        EKS,
+        {"job.gpusPerWorker": 4},
+        "job.gpusPerWorker",
+        ("more than a node has", "lower it to 1"),
+    ),
+    Case(
+        AKS,
+        {"job.replicas": 13, "job.maxReplicas": 13},
+        "job.replicas",
+        ("more than the 12 nodes", "lower replicas to 12"),
+    ),
+    Case(
+        EKS,
+        {"cluster.autoscaling.enabled": False},
+        "job.replicas",
+        ("more than the 0 nodes that gpuPool.nodes gives", "set gpuPool.nodes to 3"),
+    ),
+    Case(
+        EKS,
+        {
+            "job.replicas": 4,
+            "job.maxReplicas": 4,
+            "cluster.gpuPool.nodes": 3,
+            "cluster.autoscaling.enabled": False,
+        },
+        "job.replicas",
+        ("more than the 3 nodes that gpuPool.nodes gives", "lower replicas to 3"),
+    ),
+    Case(
+        AKS,
+        {"job.replicas": 16, "job.maxReplicas": 16, "cluster.gpuPool.fallbackNodes": 3},
+        "job.replicas",
+        ("more than the 15 nodes",),
+    ),
+    Case(
+        EKS,
+        {"job.replicas": 9, "job.maxReplicas": 9, "cluster.gpuPool.fallbackNodes": 2},
+        "job.replicas",
+        ("more than the 8 nodes", "lower replicas to 8"),
+    ),
+    one(AKS, "job.graceSeconds", 110, "more than the 30 seconds", "use 30 or less"),
+    one(EKS, "job.graceSeconds", 300, "more than the 120 seconds", "use 120 or less"),
+    one(LOCAL, "job.resources.sharedMemory", "2Gi", "takes all of", "use less than 2Gi"),
+    one(LOCAL, "job.resources.sharedMemory", "2148M", "takes all of", "use less than 2Gi"),
+    one(LOCAL, "job.resources.sharedMemory", "0.002Ti", "takes all of", "use less than 2Gi"),
+    one(LOCAL, "job.resources.sharedMemory", "3G", "takes all of", "use less than 2Gi"),
+    one(LOCAL, "job.resources.sharedMemory", "2097152Ki", "takes all of", "use less than 2Gi"),
+    one(EKS, "platform.quota.pods", 2, "less than job.maxReplicas (3)", "use 23 or more"),
+    one(EKS, "platform.quota.gpus", 2, "less than the 3 GPUs", "raise it"),
+    Case(
+        EKS,
+        {
+            "cluster.gpuPool.instanceTypes": ["g5.12xlarge"],
+            "job.gpusPerWorker": 4,
+            "platform.quota.gpus": 11,
+        },
+        "platform.quota.gpus",
+        ("less than the 12 GPUs", "raise it"),
+    ),
+    # --- cost
+    Case(
+        EKS,
+        {"cost.budget": {"monthlyUsd": 100, "email": "me"}},
+        "cost.budget.email",
+        ("not an e-mail address", "write it as"),
+    ),
+    Case(
+        EKS,
+        {"cost.budget": {"monthlyUsd": 0, "email": "a@b.org"}},
+        "cost.budget.monthlyUsd",
+        ("greater than 0",),
+    ),
+    Case(
+        EKS,
+        {"cost.prices": {"g5.xlarge": {"onDemand": 1, "spot": 2}}},
+        "cost.prices.g5.xlarge.spot",
+        ("more than onDemand (1.0)", "swap the two prices"),
+    ),
+    # --- plaintext secrets
+    Case(
+        LOCAL,
+        {"job.env": {"WANDB_API_KEY": "0123456789"}},
+        "job.env.WANDB_API_KEY",
+        ("looks like a secret by its name", "job.envFromSecrets"),
+    ),
+    Case(
+        EKS,
+        {"job.env": {"AWS": AWS_KEY}},
+        "job.env.AWS",
+        ("an access key of AWS", "renew the secret"),
+    ),
+    one(LOCAL, "job.fresh", "hf_" + "a" * 34, "a token of Hugging Face", "create a Secret"),
+    one(AKS, "tags.password", "hunter2", "looks like a secret by its name", "create a Secret"),
+    Case(
+        LOCAL,
+        {"job.image": "https://me:hunter2@registry.example.org/trainer:1"},
+        "job.image",
+        ("an address with a password",),
+    ),
+    Case(
+        LOCAL, {"job.env": {"KAGGLE_KEY": "abc"}}, "job.env.KAGGLE_KEY", ("a secret by its name",)
+    ),
+    Case(LOCAL, {"job.env": {"DB_PASS": "abc"}}, "job.env.DB_PASS", ("a secret by its name",)),
+    Case(LOCAL, {"job.env": {"MYSQL_PWD": "abc"}}, "job.env.MYSQL_PWD", ("a secret by its name",)),
+    # --- folders of the operating system
+    *(
+        one(LOCAL, "storage.path", path, "of the operating system", "/mnt/everstep")
+        for path in ("/", "/etc", "/proc/1", "/var/lib/kubelet/pods", "/var")
+    ),
+    one(LOCAL, "storage.path", "/srv/../etc", "has .. in it"),
+    # --- environment variables
+    *(
+        Case(
+            LOCAL, {"job.env": {name: "x"}}, f"job.env.{name}", ("is set by Everstep", "remove it")
+        )
+        for name in ("POD_NAME", "POD_IP", "NODE_NAME", "EVERSTEP_GRACE_SECONDS")
+    ),
+    *(
+        Case(LOCAL, {"job.env": {name: "x"}}, f"job.env.{name}", ("not a name of an environment",))
+        for name in ("a b", "1A", "")
+    ),
+    Case(LOCAL, {"job.env": {"A": "x\0y"}}, "job.env.A", ("a control character",)),
+    # --- non-finite numbers, booleans, and numbers out of range
+    *(
+        one(LOCAL, f"job.{key}", math.inf, "must be a finite number")
+        for key in ("learningRate", "checkpointSeconds", "weightDecay")
+    ),
+    one(AKS, "cluster.gpuPool.maxPrice", math.nan, "must be a finite number"),
+    Case(
+        EKS,
+        {"cost.budget": {"monthlyUsd": math.inf, "email": "a@example.org"}},
+        "cost.budget.monthlyUsd",
+        ("must be a finite number",),
+    ),
+    one(LOCAL, "job.replicas", True, "is true, and a number is required"),
+    one(LOCAL, "job.keepCheckpoints", True, "is true, and a number is required"),
+    one(EKS, "cluster.gpuPool.maxNodes", True, "is true, and a number is required"),
+    one(LOCAL, "job.seed", 2**70, "is more than 9223372036854775807"),
+    one(LOCAL, "job.fresh", "-x", "begins with a dash"),
+    # --- images
+    *(
+        one(LOCAL, "job.image", image, "is not an image", "sha256:64 hexadecimal digits")
+        for image in (
+            "ghcr.io/a/b@sha256:zz",
+            "ghcr.io/Everstep/trainer:1",
+            "ghcr.io/a/../b:1",
+            "ghcr.io/a:1:2",
+            "ghcr.io//b:1",
+            ":1",
+        )
+    ),
+    *(
+        one(stack, key, image, "is not an image", reason)
+        for stack, key, image, reason in (
+            (LOCAL, "data.image", "ghcr.io/everstep/Trainer:1", "upper-case letters"),
+            (LOCAL, "controller.image", "ghcr.io/everstep/controller:", "not a tag"),
+            (LOCAL, "etcd.image", "quay.io/coreos/etcd@v3.5.35", "not a digest"),
+            (LOCAL, "etcd.rejoinImage", "ghcr.io/a b/etcd-rejoin:1", "not a repository"),
+            (LOCAL, "platform.spot.image", f"ghcr.io/everstep/spot:{'1' * 129}", "not a tag"),
+            (EKS, "platform.gpuPlugin.image", "https://nvcr.io/nvidia/plugin:1", "not the host"),
+            (EKS, "platform.metrics.image", "a" * 64, "an image id, not a reference"),
+            (
+                EKS,
+                "cluster.autoscaling.image",
+                "registry.k8s.io/Auto/scaler:1",
+                "upper-case letters",
+            ),
+            (AKS, "job.image", "-host.io/everstep/trainer:1", "not the host of a registry"),
+        )
+    ),
+    one(EKS, "etcd.image", "quay.io/coreos/etcd:v3.6.1", "has no v2 API", "use a version 3.5"),
+    # --- names of objects, labels and groups
+    one(LOCAL, "job.priorityClass", "Bad_Name", "not a name of a Kubernetes object"),
+    Case(
+        LOCAL,
+        {"job.envFromSecrets": ["Bad Name"]},
+        "job.envFromSecrets[0]",
+        ("not a name of a Kubernetes object",),
+    ),
+    Case(LOCAL, {"job.envFromSecrets": ["a", "a"]}, "job.envFromSecrets[1]", ("listed twice",)),
+    Case(
+        EKS,
+        {"etcd.persistence": "disk", "etcd.storageClass": "GP 3"},
+        "etcd.storageClass",
+        ("not a name of a Kubernetes object",),
+    ),
+    Case(
+        LOCAL,
+        {"cluster.gpuPool.selector": {"pool": "b c"}},
+        "cluster.gpuPool.selector.pool",
+        ("not a value of a Kubernetes label",),
+    ),
+    Case(
+        LOCAL,
+        {"cluster.gpuPool.tolerations": [{"key": "a b", "value": "x"}]},
+        "cluster.gpuPool.tolerations[0].key",
+        ("not a key of a Kubernetes label",),
+    ),
+    one(AKS, "cluster.resourceGroup", "a/b", "not a name of a resource group"),
+    one(AKS, "cluster.resourceGroup", "group.", "without a dot at its end"),
+    one(AKS, "cluster.resourceGroup", "g" * 91, "91 characters; the maximum is 90"),
+    Case(EKS, {"tags.Owner": "me"}, "tags.Owner", ("differs from owner in case only",)),
+    one(EKS, "cluster.account", "123", "not an id of an AWS account", "twelve digits"),
+    # --- listed twice
+    Case(
+        EKS,
+        {"cluster.publicAccess": ["203.0.113.0/24"] * 2},
+        "cluster.publicAccess[1]",
+        ("listed twice",),
+    ),
+    Case(
+        AKS,
+        {"cluster.authorizedRanges": ["203.0.113.0/24"] * 2},
+        "cluster.authorizedRanges[1]",
+        ("listed twice",),
+    ),
+    Case(
+        AKS,
+        {"cluster.administrators": ["11111111-2222-3333-4444-555555555555"] * 2},
+        "cluster.administrators[1]",
+        ("listed twice",),
+    ),
+    Case(AKS, {"cluster.systemPool.zones": ["1", "1"]}, "cluster.systemPool.zones[1]", ("twice",)),
+    # --- machines
+    Case(
+        EKS,
+        {"cluster.systemPool.instanceTypes": ["m6i.xlarg"]},
+        "cluster.systemPool.instanceTypes[0]",
+        ("not a known instance type", "did you mean m6i.xlarge"),
+    ),
+    Case(
+        EKS,
+        {"cluster.systemPool.instanceTypes": ["m6i.xlarge"] * 2},
+        "cluster.systemPool.instanceTypes[1]",
+        ("listed twice",),
+    ),
+    Case(
+        EKS,
+        {"cluster.gpuPool.instanceTypes": ["g7.2xlarge"]},
+        "cluster.gpuPool.instanceTypes[0]",
+        ("does not enumerate", "use g6 or g6e"),
+    ),
+    one(
+        AKS,
+        "cluster.gpuPool.vmSizes",
+        {"t4": "Standard_NC4as_T4_v3", "a10": "Standard_NV6ads_A10_v5"},
+        "mixes whole GPUs and parts",
+        "Standard_NV6ads_A10_v5 has 1/6 of a GPU",
+    ),
+    Case(
+        EKS,
+        {"storage.existing": FILE_SYSTEM | {"zone": "us-east-1a", "dnsName": "not a name"}},
+        "storage.existing.dnsName",
+        ("not a DNS name of a file system",),
+    ),
+    # --- unknown keys, at any depth and inside the chosen kind
+    one(EKS, "cluster.gpuPol", {}, "not a known key", "did you mean gpuPool?"),
+    one(EKS, "cluster.gpuPool.instanceType", "g5.xlarge", "did you mean instanceTypes?"),
+    one(EKS, "cluster.gpuPool.vmSizes", {}, "not a known key"),
+    one(AKS, "cluster.gpuPool.spotMaxPrice", 1, "not a known key", "maxPrice"),
+    one(AKS, "cluster.region", "eastus", "not a known key"),
+    one(EKS, "storage.deployment", "x", "not a known key", "did you mean deploymentType?"),
+    one(AKS, "platform.gpuPlugin.imgae", "x", "not a known key", "did you mean image?"),
+    one(LOCAL, "cluster.kind", "ekss", "not a known kind of cluster", "did you mean eks?"),
+    one(LOCAL, "cluster.name", "x", "not a known key"),
+    one(EKS, "cluster.network", "10.0.0.0/16", "must be a mapping"),
+]
+
+EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (EKS, {"cluster.network.cidr": "10.0.0.0/21"}),
+    (EKS, {"cluster.network.serviceCidr": "172.16.0.0/12"}),
+    (EKS, {"cluster.network.serviceCidr": "172.20.0.0/24"}),
+    (EKS, {"cluster.publicAccess": ["17.0.0.0/8"]}),
+    (
+        EKS,
+        {
+            "cluster.network.vpcId": "vpc-0123456789abcdef0",
+            "cluster.network.privateSubnetIds": {
+                "us-east-1a": "subnet-0123456789abcdef0",
+                "us-east-1b": "subnet-0123456789abcdef1",
+            },
+        },
+    ),
+    (EKS, {"cluster.addonVersions": {"kube-proxy": "v1.33.0-eksbuild.1"}}),
+    (EKS, {"cluster.addonVersions": {"kube-proxy": "v1.36.2-eksbuild.1"}}),
+    (EKS, {"cluster.gpuPool.minNodes": 6, "cluster.gpuPool.nodes": 6}),
+    (
+        EKS,
+        {"cluster.gpuPool.nodes": 1, "cluster.gpuPool.maxNodes": 1, "job.replicas": 1},
+    ),
+    (EKS, {"cluster.gpuPool.efa": True, "cluster.gpuPool.instanceTypes": ["p4d.24xlarge"]}),
+    (EKS, {"cluster.gpuPool.fallbackNodes": 2, "job.replicas": 8, "job.maxReplicas": 8}),
+    (EKS, {"cluster.autoscaling.enabled": False, "cluster.gpuPool.nodes": 3}),
+    (EKS, {"job.graceSeconds": 120}),
+    (EKS, {"cluster.gpuPool.capacity": "onDemand", "job.graceSeconds": 600}),
+    (EKS, {"storage.sizeGib": 2400}),
+    (EKS, {"storage.sizeGib": 7200}),
+    (
+        EKS,
+        {
+            "storage.deploymentType": "PERSISTENT_2",
+            "storage.throughput": 1000,
+        },
+    ),
+    (EKS, {"storage.existing": FILE_SYSTEM, "cluster.gpuPool.zone": "us-east-1b"}),
+    (EKS, {"etcd.persistence": "disk", "etcd.storageClass": "gp3"}),
+    (EKS, {"tags": TAGS | {f"t{n}": "x" for n in range(37)}}),
+    (EKS, {"tags." + "n" * 128: "x"}),
+    (EKS, {"tags.environment": "prod", "protect": True}),
+    (EKS, {"registry.kind": "ecr", "registry.name": "team/everstep"}),
+    (EKS, {"job.image": "ghcr.io/everstep/trainer@sha256:" + "0" * 64}),
+    (EKS, {"platform.quota.pods": 3, "platform.quota.gpus": 3}),
+    (EKS, {"cost.prices": {"g5.xlarge": {"onDemand": 1, "spot": 1}, "g6.xlarge": {"onDemand": 1}}}),
+    (AKS, {"cluster.network.cidr": "172.16.0.0/12"}),
+    (AKS, {"cluster.network.cidr": "10.0.0.0/25"}),
+    (AKS, {"cluster.network.serviceCidr": "10.2.0.0/28"}),
+    (AKS, {"cluster.network.serviceCidr": "172.16.0.0/12"}),
+    (AKS, {"cluster.network.podCidr": "100.64.0.0/10"}),
+    (
+        AKS,
+        {
+            "cluster.network.podCidr": "10.244.0.0/20",
+            "cluster.gpuPool.maxNodes": 5,
+            "cluster.gpuPool.fallbackNodes": 1,
+        },
+    ),
+    (AKS, {"cluster.authorizedRanges": [], "cluster.privateApi": True}),
+    (AKS, {"cluster.gpuPool.vmSizes": {"abcdefghijkl": "Standard_NC4as_T4_v3"}}),
+    (AKS, {"cluster.gpuPool.maxPrice": 0.12345}),
+    (AKS, {"cluster.gpuPool.maxPrice": 10}),
+    (AKS, {"cluster.gpuPool.fallbackNodes": 3, "job.replicas": 15, "job.maxReplicas": 15}),
+    (AKS, {"cluster.upgrades.channel": "node-image"}),
+    (AKS, {"cluster.upgrades.nodeImage": "SecurityPatch"}),
+    (AKS, {"cluster.location": "westus", "cluster.systemPool.zones": []}),
+    (AKS, {"storage.redundancy": "Premium_ZRS", "storage.protocol": "nfs"}),
+    (AKS, {"storage.account": "mydata", "storage.accountResourceGroup": "data"}),
+    (AKS, {"registry.kind": "acr", "registry.name": "abcde"}),
+    (AKS, {"job.graceSeconds": 30}),
+    (LOCAL, {"job.minReplicas": 3, "job.globalBatch": 3}),
+    (LOCAL, {"job.scaling": "capacity"}),
+    (LOCAL, {"job.command": ["python3", "train.py"], "job.args": ["--epochs", 3, "--lr", 0.1]}),
+    (LOCAL, {"job.command": ["python3"], "job.args": ["-m", "train", "--token-file", "/run/x"]}),
+    (LOCAL, {"job.command": ["./train"], "job.args": ["--api-key=$(API_KEY)", "--max-tokens=9"]}),
+    (LOCAL, {"job.command": ["./train"], "job.maxReplicas": 50, "job.gpusPerWorker": 8}),
+    (LOCAL, {"job.resources.sharedMemory": "2147M"}),
+    (LOCAL, {"job.resources.sharedMemory": "2097151Ki"}),
+    (LOCAL, {"job.resources.memory": "2G", "job.resources.sharedMemory": "1.8Gi"}),
+]
+"""Valid stacks with values at the limits."""

@@ -1,0 +1,277 @@
+"""The configuration of a stack: accepted values, defaults and error messages."""
+
+import contextlib
+import copy
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from components import config
+from components.config import StackConfig, from_mapping
+from components.config.faults import ConfigurationError
+from components.docs import option_table
+
+ROOT = Path(__file__).resolve().parents[3]
+STACKS = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))
+
+
+def of_stack_file(path: Path) -> dict[str, Any]:
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))["config"]
+    return {key.removeprefix("everstep:"): value for key, value in values.items()}
+
+
+def error_message(data: dict[str, Any]) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        from_mapping(data)
+    return str(caught.value)
+
+
+def test_an_empty_stack_file_is_a_complete_configuration() -> None:
+    config = from_mapping({})
+
+    assert config.job.model == "resnet18"
+    assert config.etcd.members == 3
+    assert config.controller.kind == "maintained"
+
+
+@pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
+def test_every_stack_file_in_the_repository_is_accepted(path: Path) -> None:
+    from_mapping(of_stack_file(path))
+
+
+def test_a_validated_configuration_is_immutable() -> None:
+    config = from_mapping({})
+
+    with pytest.raises(ValidationError, match="frozen"):
+        config.job.replicas = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"jbo": {}}, ["everstep:jbo", "is not a known key", "did you mean job?"]),
+        ({"job": {"modle": "x"}}, ["everstep:job.modle: x", "is not a known key", "model"]),
+        ({"job": {"min_replicas": 1}}, ["everstep:job.min_replicas: 1", "mean minReplicas"]),
+        (
+            {"cluster": {"gpuPool": {"tolerations": [{"key": "a", "efect": "x"}]}}},
+            ["everstep:cluster.gpuPool.tolerations[0].efect: x", "did you mean effect?"],
+        ),
+        (
+            {"job": {"model": "resnet19"}},
+            ["everstep:job.model: resnet19", "not a known model", "resnet18"],
+        ),
+        ({"job": {"model": "EfficientNet-B3"}}, ["efficientnet_b3"]),
+        ({"job": {"model": "llama"}}, ["not a known model", "there are: resnet18, resnet34"]),
+        (
+            {"data": {"dataset": "fashionmnist"}},
+            ["everstep:data.dataset: fashionmnist", "mean fashion-mnist?"],
+        ),
+        (
+            {"job": {"minReplicas": 3, "replicas": 2}},
+            ["everstep:job.minReplicas: 3", "more than replicas (2)", "lower minReplicas to 2"],
+        ),
+        (
+            {"job": {"replicas": 4}},
+            ["everstep:job.replicas: 4", "more than maxReplicas (3)", "raise maxReplicas to 4"],
+        ),
+        (
+            {"job": {"minReplicas": 4, "replicas": 4}},
+            ["everstep:job.minReplicas: 4", "more than maxReplicas (3)"],
+        ),
+        (
+            {"job": {"globalBatch": 2}},
+            ["everstep:job.globalBatch: 2", "less than the 3 processes", "raise globalBatch to 3"],
+        ),
+        (
+            {"job": {"globalBatch": 5, "gpusPerWorker": 2}},
+            ["everstep:job.globalBatch: 5", "6 processes"],
+        ),
+        ({"etcd": {"members": 4}}, ["everstep:etcd.members: 4", "is even", "use 3 or 5"]),
+        ({"controller": {"kind": "upstream"}}, ["everstep:controller.image", "needs one"]),
+        ({"job": {"name": "prepare-fashion-mnist"}}, ["everstep:job.name", "choose another"]),
+        ({"job": {"name": "My Job"}}, ["everstep:job.name: My Job"]),
+        ({"job": {"name": "x" * 51}}, ["everstep:job.name", "50"]),
+        ({"job": {"epochs": 0}}, ["everstep:job.epochs: 0", "must be greater than or equal to 1"]),
+        ({"job": {"learningRate": "fast"}}, ["everstep:job.learningRate: fast", "number"]),
+        ({"job": {"resources": {"memory": "2GB"}}}, ["everstep:job.resources.memory: 2GB"]),
+        ({"job": "fashion"}, ["everstep:job: fashion", "must be a mapping"]),
+        ({"storage": {"path": "data"}}, ["everstep:storage.path: data"]),
+        (
+            {"cluster": {"systemPool": {"tolerations": [{}]}}},
+            ["everstep:cluster.systemPool.tolerations[0].key", "is missing"],
+        ),
+    ],
+)
+def test_a_fault_names_the_key_as_written_and_a_fix(
+    data: dict[str, Any], expected: list[str]
+) -> None:
+    message = error_message(data)
+
+    for part in expected:
+        assert part in message, "the message must lead from the fault to its fix"
+    assert "pydantic" not in message
+
+
+def test_all_faults_are_reported_at_once() -> None:
+    message = error_message(
+        {
+            "jbo": {},
+            "job": {"minReplicas": 4, "model": "resnet19"},
+            "etcd": {"members": 2},
+            "controller": {"kind": "upstream"},
+        }
+    )
+
+    assert "has 6 faults" in message
+    for key in ("jbo", "job.minReplicas", "job.model", "etcd.members", "controller.image"):
+        assert f"everstep:{key}" in message
+
+
+def test_rules_ignore_values_that_are_individually_invalid() -> None:
+    message = error_message({"job": {"replicas": "three", "minReplicas": 9}})
+
+    assert "everstep:job.replicas: three" in message
+    assert "minReplicas" not in message, "the stack file does not contain that number"
+
+
+def test_numbers_are_accepted_as_text() -> None:
+    config = from_mapping({"job": {"replicas": "2", "minReplicas": "2"}, "etcd": {"members": "1"}})
+
+    assert (config.job.replicas, config.etcd.members) == (2, 1)
+
+
+@settings(deadline=None)
+@given(
+    min_replicas=st.integers(1, 64),
+    replicas=st.integers(1, 64),
+    max_replicas=st.integers(1, 64),
+    batch=st.integers(1, 256),
+)
+def test_exactly_the_trainable_numbers_are_accepted(
+    min_replicas: int, replicas: int, max_replicas: int, batch: int
+) -> None:
+    job = {
+        "minReplicas": min_replicas,
+        "replicas": replicas,
+        "maxReplicas": max_replicas,
+        "globalBatch": batch,
+    }
+
+    if min_replicas <= replicas <= max_replicas <= batch:
+        assert from_mapping({"job": job}).job.replicas == replicas
+        return
+    with pytest.raises(ConfigurationError) as caught:
+        from_mapping({"job": job})
+    assert all(fault.fix for fault in caught.value.faults), "each of these faults has a fix"
+
+
+def all_keys(
+    model: type[BaseModel] = StackConfig, prefix: tuple[str, ...] = ()
+) -> list[tuple[str, ...]]:
+    found = []
+    for field in model.model_fields.values():
+        path = (*prefix, str(field.alias))
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found += all_keys(inner, path)
+        else:
+            found.append(path)
+    return found
+
+
+@settings(max_examples=50, deadline=None)
+@given(key=st.sampled_from(all_keys()), data=st.data())
+def test_a_key_with_a_missing_letter_is_corrected(
+    key: tuple[str, ...], data: st.DataObject
+) -> None:
+    *sections, name = key
+    position = data.draw(st.integers(0, len(name) - 1))
+    misspelt = name[:position] + name[position + 1 :]
+    assume((*sections, misspelt) not in all_keys())  # job.mode is one letter from job.model
+    nested: dict[str, Any] = {misspelt: "x"}
+    for section in reversed(sections):
+        nested = {section: nested}
+
+    message = error_message(nested)
+
+    assert ".".join([*sections, misspelt]) in message
+    assert name in message, "the right key must be among the nearest"
+
+
+@settings(deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["job", "etcd", "replicas", "members", "cluster", "kind", "gpuPool", "x"]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+    )
+)
+def test_any_file_yields_a_configuration_or_faults(junk: Any) -> None:
+    data = junk if isinstance(junk, dict) else {"job": junk}
+
+    with contextlib.suppress(ConfigurationError):
+        assert from_mapping(data).job.replicas
+
+
+def test_validation_does_not_change_the_input() -> None:
+    data = {"job": {"replicas": "2", "resources": {"cpu": 1}}}
+    before = copy.deepcopy(data)
+
+    from_mapping(data)
+
+    assert data == before
+
+
+def test_the_loader_reads_unknown_keys_too() -> None:
+    pulumi.runtime.set_all_config(
+        {"everstep:job": '{"replicas": 2}', "everstep:storge": "{}", "aws:region": "us-east-1"}
+    )
+
+    with pytest.raises(ConfigurationError, match=r"everstep:storge.*\n.*did you mean storage\?"):
+        config.load(pulumi.Config("everstep"))
+
+
+def test_the_loader_decodes_nested_values_from_json() -> None:
+    pulumi.runtime.set_all_config({"everstep:job": '{"replicas": 2, "env": {"A": "1"}}'})
+
+    loaded = config.load(pulumi.Config("everstep"))
+
+    assert loaded.job.replicas == 2
+    assert loaded.job.env == {"A": "1"}
+
+
+def test_every_key_is_described() -> None:
+    def undescribed(model: type[BaseModel]) -> list[str]:
+        return [name for name, field in model.model_fields.items() if not field.description]
+
+    sections = [value for value in vars(config).values() if isinstance(value, type)]
+    models = [value for value in sections if issubclass(value, config.Section)]
+    assert [name for model in models for name in undescribed(model)] == []
+
+
+def test_the_page_of_options_is_current() -> None:
+    assert option_table.PAGE.read_text(encoding="utf-8") == option_table.page(), (
+        "run `python -m components.docs.option_table`"
+    )
+
+
+def test_a_recursive_yaml_alias_is_reported_as_a_fault() -> None:
+    cyclic: dict[str, object] = {}
+    cyclic["job"] = {"env": cyclic}
+
+    with pytest.raises(ConfigurationError, match="YAML alias"):
+        config.from_mapping(cyclic)

@@ -1,0 +1,10 @@
+"""The record of messages is current and no mistake is accepted."""
+
+from tests.components.config import messages
+
+
+def test_the_record_of_messages_is_current() -> None:
+    written = messages.RECORD.read_text(encoding="utf-8")
+
+    assert written == messages.record(), "run `make docs` and review the difference"
+    assert "ACCEPTED" not in written

@@ -1,0 +1,106 @@
+"""The stack files of the repository: complete, valid, protected in production, documented."""
+
+import re
+
+import pytest
+import yaml
+
+from components.config import AksConfig, EksConfig, StackConfig
+from components.config.schema import fields, models_in
+from components.cost import estimate
+from components.docs import stack_table
+
+NAMES = stack_table.names()
+ON_CLOUDS = [name for name in NAMES if name != "local"]
+
+
+def text_of(name: str) -> str:
+    return (stack_table.STACKS / f"Pulumi.{name}.yaml").read_text(encoding="utf-8")
+
+
+def test_there_is_a_stack_for_each_cloud_and_each_environment() -> None:
+    assert NAMES == ["local", "aks-dev", "aks-prod", "eks-dev", "eks-prod"]
+
+
+@pytest.mark.parametrize("name", ON_CLOUDS)
+def test_a_stack_matches_the_cloud_and_environment_in_its_name(name: str) -> None:
+    cloud, environment = name.split("-")
+
+    config = stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml")
+
+    assert config.cluster.kind == cloud
+    assert config.tags["environment"] == environment
+    assert config.protect == (environment == "prod")
+
+
+@pytest.mark.parametrize("name", ON_CLOUDS)
+def test_a_stack_file_for_a_cloud_contains_every_section(name: str) -> None:
+    sections = set(yaml.safe_load(text_of(name))["config"])
+    optional = {"everstep:cost"}  # prices and a budget are a choice
+
+    missing = {f"everstep:{key}" for key, _ in fields(StackConfig)} - sections
+
+    assert missing <= optional, "a new user edits the file without searching for missing sections"
+
+
+@pytest.mark.parametrize("name", ON_CLOUDS)
+def test_dev_runs_the_published_controller_and_prod_the_one_that_follows_capacity(
+    name: str,
+) -> None:
+    config = stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml")
+
+    if name.endswith("-dev"):
+        assert config.controller.kind == "upstream"
+        assert (config.controller.image or "").startswith("torchelastic/kubernetes")
+    else:
+        assert config.controller.kind == "maintained"
+        assert config.job.scaling == "capacity", "the reason for the maintained controller"
+
+
+@pytest.mark.parametrize("name", ON_CLOUDS)
+def test_gpu_nodes_are_spot_and_scale_from_zero(name: str) -> None:
+    cluster = stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml").cluster
+
+    assert isinstance(cluster, EksConfig | AksConfig)
+    assert (cluster.gpu_pool.capacity, cluster.gpu_pool.min_nodes) == ("spot", 0)
+
+
+@pytest.mark.parametrize("name", ON_CLOUDS)
+def test_placeholders_are_marked(name: str) -> None:
+    marked = [line for line in text_of(name).splitlines() if "# CHANGE" in line]
+
+    placeholder = re.compile(r"123456789012|203\.0\.113\.|11111111-2222|vision-team$|example\.org")
+    written = [line for line in text_of(name).splitlines() if not line.lstrip().startswith("#")]
+    left = [line for line in written if placeholder.search(line) and line not in marked]
+    assert left == [], "an unmarked placeholder would be deployed"
+
+
+@pytest.mark.parametrize("cloud", ["eks", "aks"])
+def test_production_costs_more_than_development(cloud: str) -> None:
+    dev, prod = (
+        estimate(stack_table.read(stack_table.STACKS / f"Pulumi.{cloud}-{environment}.yaml"))
+        for environment in ("dev", "prod")
+    )
+
+    assert dev.total(spot=False).usd < prod.total(spot=False).usd
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_comments_name_only_existing_keys(name: str) -> None:
+    known = set(all_keys(StackConfig))
+    named = re.findall(r"^ *#   *([a-z]\w+): ", text_of(name), flags=re.MULTILINE)
+
+    assert [key for key in named if key not in known] == []
+
+
+def all_keys(model: type) -> list[str]:
+    found = []
+    for key, field in fields(model):
+        found += [key, *(inner for each in models_in(field.annotation) for inner in all_keys(each))]
+    return found
+
+
+def test_the_page_of_stacks_is_current() -> None:
+    assert stack_table.PAGE.read_text(encoding="utf-8") == stack_table.page(), (
+        "run `python -m components.docs.stack_table`"
+    )

@@ -1,0 +1,41 @@
+"""Stacks on an existing cluster for tests: from sections of a stack file to the recorded graph."""
+
+from typing import Any
+
+from components.config import ExistingClusterConfig, HostPathConfig, as_kind, from_mapping
+from components.existing.cluster import ExistingCluster, ExistingClusterArgs
+from components.existing.hostpath import host_path
+from components.stack import TrainingStack, TrainingStackArgs
+from tests.components.recorder import Graph, Recorded, record
+
+SPOT = {
+    "selector": {"everstep.dev/pool": "gpu-spot"},
+    "tolerations": [{"key": "everstep.dev/spot", "value": "true"}],
+}
+SYSTEM = {"selector": {"everstep.dev/pool": "system"}}
+
+
+def declared(**sections: Any) -> Graph:
+    """Declare a stack on an existing cluster with a GPU pool and a system pool."""
+    pools = {"gpuPool": SPOT, "systemPool": SYSTEM}
+    config = from_mapping({"cluster": pools, **sections})
+
+    def program() -> dict[str, Any]:
+        cluster_config = as_kind(config.cluster, ExistingClusterConfig)
+        args = ExistingClusterArgs(config=cluster_config, kubeconfig="contexts: []")
+        cluster = ExistingCluster("cluster", args).cluster
+        storage = as_kind(config.storage, HostPathConfig)
+        volume = host_path(storage.path, storage.size)
+        training = TrainingStackArgs(config=config, cluster=cluster, volume=volume)
+        return dict(TrainingStack("training", training).outputs)
+
+    return record(program)
+
+
+def pod_of(resource: Recorded) -> dict[str, Any]:
+    """Return the pod spec of a workload; that of a worker for an ElasticJob."""
+    spec = resource.inputs["spec"]
+    if resource.type.endswith(":ElasticJob"):
+        spec = spec["replicaSpecs"]["Worker"]
+    pod: dict[str, Any] = spec["template"]["spec"]
+    return pod

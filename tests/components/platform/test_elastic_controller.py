@@ -1,0 +1,143 @@
+"""The ElasticJob controllers: permissions, definition and options."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from components.platform import elastic_controller
+from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.recorder import Graph
+
+UPSTREAM = {"kind": "upstream", "image": "torchelastic/kubernetes:0.1.0"}
+
+
+@cache
+def maintained() -> Graph:
+    return declared(job={"name": "fashion"})
+
+
+@cache
+def upstream() -> Graph:
+    return declared(job={"name": "fashion"}, controller=UPSTREAM)
+
+
+@pytest.fixture(params=[maintained, upstream], ids=["maintained", "upstream"])
+def graph(request: pytest.FixtureRequest) -> Graph:
+    found: Graph = request.param()
+    return found
+
+
+def pods(graph: Graph) -> dict[str, dict[str, Any]]:
+    kinds = ("StatefulSet", "Deployment", "Job", "ElasticJob")
+    return {one.name: pod_of(one) for kind in kinds for one in graph.of(kind)}
+
+
+def test_the_maintained_controller_has_only_the_permissions_it_needs() -> None:
+    graph = maintained()
+    (of_cluster,) = graph.of("ClusterRole")
+    rules = {
+        resource: set(rule["verbs"])
+        for role in graph.of("Role")
+        if role.name.startswith("training-controller")
+        for rule in role.inputs["rules"]
+        for resource in rule["resources"]
+        if resource != "leases"
+    }
+
+    (nodes,) = of_cluster.inputs["rules"]
+    assert (nodes["resources"], set(nodes["verbs"])) == (["nodes"], {"get", "list", "watch"})
+    assert rules["elasticjobs"] == {"get", "list", "watch", "delete"}, "the spec is the user's"
+    assert rules["elasticjobs/status"] == {"update"}
+    assert rules["pods"] == {"get", "list", "watch", "create", "delete", "patch"}
+    assert rules["services"] == {"list", "create", "delete"}
+    assert set(rules) == {
+        "elasticjobs", "elasticjobs/status", "elasticjobs/finalizers", "pods", "services", "events",
+    }  # fmt: skip
+
+
+def test_the_upstream_controller_reads_all_namespaces_and_writes_in_that_of_the_job() -> None:
+    graph = upstream()
+    bindings = [
+        one
+        for one in graph.of("RoleBinding")
+        if one.inputs["subjects"][0]["name"] == "elastic-job-controller"
+    ]
+
+    (of_cluster,) = graph.of("ClusterRole")
+    assert {verb for rule in of_cluster.inputs["rules"] for verb in rule["verbs"]} == {
+        "get", "list", "watch",
+    }, "a controller that creates pods anywhere can take any service account"  # fmt: skip
+    assert sorted(one.inputs["metadata"]["namespace"] for one in bindings) == [
+        "elastic-job",
+        "everstep-system",
+    ]
+    leader = graph["training-controller-role-elastic-job-controller-leader"].inputs["rules"]
+    assert {resource for rule in leader for resource in rule["resources"]} == {
+        "configmaps",
+        "events",
+    }, "it writes no pods in the system namespace"
+
+
+def test_the_upstream_controller_runs_apart_from_the_jobs() -> None:
+    graph = upstream()
+
+    for kind, name in (
+        ("Deployment", "training-controller-deployment"),
+        ("ServiceAccount", "training-controller-service-account-elastic-job-controller"),
+    ):
+        assert graph[name] in graph.of(kind)
+        assert graph[name].inputs["metadata"]["namespace"] == "everstep-system", (
+            "a pod may name any service account of its own namespace"
+        )
+
+
+def test_a_controllers_account_is_guarded_before_the_controller_runs(graph: Graph) -> None:
+    assert "training-controller-account-binding" in graph.ancestors(
+        "training-controller-deployment"
+    )
+
+
+def test_only_the_maintained_controller_has_the_status_subresource() -> None:
+    def subresources(graph: Graph) -> set[str]:
+        (version,) = graph["training-controller-definition"].inputs["spec"]["versions"]
+        return set(version["subresources"])
+
+    assert subresources(maintained()) == {"status", "scale"}
+    assert subresources(upstream()) == {"scale"}, "its status updates would be lost"
+
+
+def test_both_definitions_are_otherwise_equal() -> None:
+    with_status = elastic_controller.definition(status_subresource=True)
+    without = elastic_controller.definition(status_subresource=False)
+
+    for version in with_status["spec"]["versions"]:
+        del version["subresources"]["status"]
+    assert with_status == without
+
+
+def test_upstream_gets_its_image_and_flags() -> None:
+    (container,) = pod_of(upstream()["training-controller-deployment"])["containers"]
+
+    assert container["image"] == "torchelastic/kubernetes:0.1.0"
+    assert container["command"] == [
+        "/manager",
+        "--enable-leader-election",
+        "--metrics-addr=:8080",
+    ]
+
+
+def test_the_maintained_controller_watches_one_namespace() -> None:
+    (container,) = pod_of(maintained()["training-controller-deployment"])["containers"]
+
+    assert "--namespace=elastic-job" in container["command"]
+    assert container["image"] == "localhost/everstep/controller:local"
+
+
+def test_no_controller_has_wildcard_permissions(graph: Graph) -> None:
+    for kind in ("Role", "ClusterRole"):
+        for role in graph.of(kind):
+            for rule in role.inputs["rules"]:
+                for field in ("apiGroups", "resources", "verbs"):
+                    assert "*" not in rule.get(field, []), f"{role.name} has wildcard {field}"
+                assert "secrets" not in rule.get("resources", []), role.name

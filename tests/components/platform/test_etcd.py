@@ -1,0 +1,79 @@
+"""etcd: its members, their data and the options of the servers."""
+
+from functools import cache
+
+from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.recorder import Graph
+
+
+@cache
+def maintained() -> Graph:
+    return declared(job={"name": "fashion"})
+
+
+def flags(graph: Graph) -> list[str]:
+    (container,) = pod_of(graph["training-etcd-members"])["containers"]
+    found: list[str] = container["args"]
+    return found
+
+
+def test_each_etcd_member_advertises_itself() -> None:
+    actual = flags(maintained())
+    host = "http://$(POD_NAME).etcd.elastic-job.svc.cluster.local"
+
+    assert f"--advertise-client-urls={host}:2379" in actual, "clients could not fail over"
+    assert f"--initial-advertise-peer-urls={host}:2380" in actual
+    assert "--enable-v2" in actual, "torch's etcd backends support no newer API"
+
+
+def test_an_etcd_member_keeps_its_data_on_another_node() -> None:
+    members = maintained()["training-etcd-members"]
+    (container,) = pod_of(members)["containers"]
+    (mount,) = container["volumeMounts"]
+
+    assert mount["subPathExpr"] == "etcd/of-3/$(POD_NAME)", (
+        "a member with an empty folder and a known name refuses to start"
+    )
+    assert members.inputs["spec"]["podManagementPolicy"] == "Parallel", (
+        "with OrderedReady, the first member would wait endlessly for a quorum"
+    )
+
+
+def test_etcd_grants_the_short_leases_that_workers_request() -> None:
+    actual = dict(flag.split("=", 1) for flag in flags(maintained()) if "=" in flag)
+    heartbeat, election = (
+        int(actual[key]) for key in ("--heartbeat-interval", "--election-timeout")
+    )
+    shortest = 3 * (election // heartbeat) // 2 * heartbeat
+
+    assert shortest <= 2000, "etcd would stretch a lease of 2 s, and losses would go unnoticed"
+
+
+def test_another_number_of_members_replaces_the_cluster() -> None:
+    graph = declared(etcd={"members": 5})
+    members = graph["training-etcd-members"]
+
+    assert members.inputs["spec"]["replicas"] == 5
+    assert sum(flag.count("etcd-4=http://etcd-4.") for flag in flags(graph)) == 1
+    assert "spec.replicas" in members.replace_on_changes
+    (container,) = pod_of(members)["containers"]
+    assert container["volumeMounts"][0]["subPathExpr"].startswith("etcd/of-5/"), (
+        "existing members would refuse new ones"
+    )
+
+
+def test_drains_evict_one_etcd_member_at_a_time() -> None:
+    graph = maintained()
+
+    assert graph["training-etcd-budget"].inputs["spec"]["maxUnavailable"] == 1
+    selected = graph["training-etcd-budget"].inputs["spec"]["selector"]["matchLabels"]
+    labels = graph["training-etcd-members"].inputs["spec"]["template"]["metadata"]["labels"]
+    assert selected.items() <= labels.items()
+
+
+def test_members_find_each_other_before_they_are_ready() -> None:
+    peers = maintained()["training-etcd-peers"].inputs
+
+    assert peers["spec"]["clusterIP"] == "None"
+    assert peers["spec"]["publishNotReadyAddresses"] is True
+    assert peers["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}

@@ -1,0 +1,272 @@
+"""Connections that the network policies of a stack allow, and no others."""
+
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.components.existing.existing_stack import pod_of
+from tests.components.fake_cloud import default_graph, fake_cloud_graph
+from tests.components.network_policy_model import Endpoint, Network, selects
+from tests.components.recorder import Graph, Recorded
+
+JOB, SYSTEM = "elastic-job", "everstep-system"
+METADATA = Endpoint(name="metadata", address="169.254.169.254")
+API = Endpoint(name="api", address="10.100.0.1")
+INTERNET = Endpoint(name="internet", address="203.0.113.9")
+DNS = Endpoint(
+    name="dns", address="10.0.0.53", namespace="kube-system", labels={"k8s-app": "kube-dns"}
+)
+PROMETHEUS = Endpoint(name="prometheus", address="10.0.0.54", namespace="monitoring")
+STRANGER = Endpoint(name="stranger", address="10.0.0.55", namespace=JOB, labels={"app": "other"})
+OUTSIDERS = (METADATA, API, INTERNET, DNS, PROMETHEUS, STRANGER)
+
+WORKLOADS = {
+    "training-job-fashion": "worker",
+    "training-etcd-members": "etcd",
+    "training-controller-deployment": "controller",
+    "training-data-fashion-mnist": "data",
+    "training-nodes-devices-gpu": "gpu-plugin",
+    "training-nodes-metrics-exporter": "exporter",
+    "training-nodes-spot-watcher": "spot",
+}
+PORTS = {
+    "TCP": (22, 53, 80, 443, 2379, 2380, 6443, 8080, 9400, 9464, 29500, 40001),
+    "UDP": (53, 123, 40001),  # the last one as for heartbeats, whose port each agent chooses
+}
+
+
+def template_of(one: Recorded) -> dict[str, Any]:
+    spec = one.inputs["spec"]
+    found: dict[str, Any] = (spec.get("replicaSpecs", {}).get("Worker") or spec)["template"]
+    return found
+
+
+def endpoints(graph: Graph) -> list[Endpoint]:
+    """Return two pods of each workload, and all other endpoints."""
+    ours = [
+        Endpoint(
+            name=f"{role}-{index}",
+            address=f"10.1.{at}.{index}",
+            namespace=graph[name].inputs["metadata"]["namespace"],
+            labels=template_of(graph[name])["metadata"]["labels"],
+            host_network=bool(pod_of(graph[name]).get("hostNetwork")),
+        )
+        for at, (name, role) in enumerate(WORKLOADS.items())
+        for index in range(2)
+    ]
+    return [*OUTSIDERS, *ours]
+
+
+def network(graph: Graph) -> Network:
+    return Network(policies=[one.inputs for one in graph.of("NetworkPolicy")])
+
+
+def role(end: Endpoint) -> str:
+    return end.name.removesuffix("-0").removesuffix("-1")
+
+
+@cache
+def connections() -> frozenset[tuple[str, str, str]]:
+    """Return all allowed (source, target, port) between different endpoints in a stack with every service."""
+    graph = default_graph()
+    policies, all_endpoints = network(graph), endpoints(graph)
+    return frozenset(
+        (role(source), role(target), f"{protocol}/{port}")
+        for source, target in product(all_endpoints, repeat=2)
+        for protocol, ports in PORTS.items()
+        for port in ports
+        if source != target and policies.allows(source, target, port, protocol)
+    )
+
+
+def sources_of(target: str, port: int) -> set[str]:
+    return {line[0] for line in connections() if line[1:] == (target, f"TCP/{port}")}
+
+
+# Endpoints that no policy of a namespace applies to: outside the cluster, or with host networking.
+UNBOUND = {"metadata", "api", "internet", "dns", "prometheus", "spot"}
+
+
+def test_only_workers_controller_and_members_reach_etcd() -> None:
+    assert sources_of("etcd", 2379) == {"worker", "controller", "etcd"}
+    assert sources_of("etcd", 2380) == {"etcd"}
+    others = {line for line in connections() if line[1] == "etcd"} - {
+        (source, "etcd", f"TCP/{port}")
+        for port in (2379, 2380)
+        for source in ("worker", "controller", "etcd")
+    }
+    assert not others
+
+
+def test_only_workers_reach_each_other_on_any_port() -> None:
+    others = {line for line in connections() if line[1] == "worker" and line[0] != "worker"}
+    assert {port for _, _, port in others} == {"TCP/9464"}, (
+        "only the metrics port is open to others"
+    )
+    for protocol, ports in PORTS.items():
+        for port in ports:
+            assert ("worker", "worker", f"{protocol}/{port}") in connections()
+
+
+def test_workloads_reach_only_the_endpoints_that_they_need() -> None:
+    dns = {("dns", "UDP/53"), ("dns", "TCP/53")}
+    etcd = {("etcd", "TCP/2379")}
+    # The address of an API server depends on the cloud: any address is allowed, on two ports.
+    api = {(target, f"TCP/{port}") for target in UNBOUND - {"metadata"} for port in (443, 6443)}
+    among_workers = {
+        ("worker", f"{protocol}/{port}") for protocol, ports in PORTS.items() for port in ports
+    }
+    allowed = {
+        "worker": dns | etcd | among_workers,
+        "controller": dns | etcd | api,
+        "etcd": dns | etcd | {("etcd", "TCP/2380")},
+        "data": dns,
+        "stranger": set(),
+        "gpu-plugin": set(),
+        "exporter": set(),
+    }
+    for source, targets in allowed.items():
+        found = {(target, port) for one, target, port in connections() if one == source}
+        assert found == targets, source
+
+
+def test_only_pods_with_host_networking_reach_the_metadata_service() -> None:
+    reach = {source for source, target, _ in connections() if target == "metadata"}
+
+    assert reach & set(WORKLOADS.values()) == {"spot"}, "the service returns the node's credentials"
+    assert "stranger" not in reach
+
+
+def test_only_the_controller_reaches_the_api_server() -> None:
+    reach = {source for source, target, _ in connections() if target == "api"}
+
+    assert reach - UNBOUND == {"controller"}
+
+
+def test_prometheus_reaches_every_metrics_port() -> None:
+    assert "prometheus" in sources_of("exporter", 9400)
+    assert "prometheus" in sources_of("controller", 8080)
+    assert "prometheus" in sources_of("worker", 9464)
+    assert {(target, port) for source, target, port in connections() if source == "prometheus"} - {
+        ("exporter", "TCP/9400"),
+        ("controller", "TCP/8080"),
+        ("worker", "TCP/9464"),
+    } <= {(target, port) for _, target, port in connections() if target in UNBOUND}
+
+
+def test_network_policies_can_be_disabled() -> None:
+    graph = fake_cloud_graph(platform={"networkPolicies": False, "gpuPlugin": {"enabled": True}})
+
+    assert not graph.of("NetworkPolicy")
+
+
+def test_default_deny_precedes_the_first_pod() -> None:
+    for name in WORKLOADS:
+        guard = "training-nodes-network" if "-nodes-" in name else "training-network"
+        assert f"{guard}-default-deny" in default_graph().ancestors(name)
+
+
+# The model itself, checked against the definition of the API.
+
+ANY = {"metadata": {"namespace": JOB}, "spec": {"podSelector": {}}}
+CLOSED = {**ANY, "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}
+A = Endpoint(name="a", address="10.0.1.1", namespace=JOB, labels={"app": "a"})
+B = Endpoint(name="b", address="10.0.1.2", namespace=JOB, labels={"app": "b"})
+
+
+def policy(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"namespace": JOB}, "spec": {"podSelector": {}, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("policies", "passes"),
+    [
+        ([], True),
+        ([ANY], False),  # without types and egress, a policy applies to ingress
+        ([CLOSED], False),
+        ([policy(policyTypes=["Egress"])], False),
+        ([CLOSED, policy(ingress=[{}], egress=[{}])], True),
+        ([CLOSED, policy(ingress=[{}], policyTypes=["Ingress"])], False),
+        ([policy(ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "a"}}}]}])], True),
+        ([policy(ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "c"}}}]}])], False),
+        ([policy(ingress=[{"from": [{"namespaceSelector": {}}]}])], True),
+        ([policy(ingress=[{"ports": [{"port": 79, "endPort": 81}]}])], True),
+        ([policy(ingress=[{"ports": [{"port": 81}]}])], False),
+        ([policy(ingress=[{"ports": [{"port": 80, "protocol": "UDP"}]}])], False),
+        ([policy(ingress=[{"from": [{"ipBlock": {"cidr": "10.0.1.0/24"}}]}])], True),
+        (
+            [
+                policy(
+                    ingress=[
+                        {"from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.0.1.0/24"]}}]}
+                    ]
+                )
+            ],
+            False,
+        ),
+    ],
+)
+def test_the_model_follows_the_definition_of_kubernetes(
+    policies: list[dict[str, Any]], passes: bool
+) -> None:
+    assert Network(policies=policies).allows(A, B, 80) is passes
+
+
+def test_a_pod_with_host_networking_is_subject_to_no_policy_and_matched_by_no_selector() -> None:
+    host = Endpoint(
+        name="h", address="10.9.0.1", namespace=JOB, labels={"app": "a"}, host_network=True
+    )
+
+    assert Network(policies=[policy(policyTypes=["Egress"])]).allows(host, B, 80)
+    assert not Network(policies=[policy(ingress=[{"from": [{"podSelector": {}}]}])]).allows(
+        host, B, 80
+    )
+
+
+def test_a_named_port_is_refused() -> None:
+    with pytest.raises(ValueError, match="named port"):
+        Network(policies=[policy(ingress=[{"ports": [{"port": "http"}]}])]).allows(A, B, 80)
+
+
+@given(
+    keys=st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy")),
+    key=st.sampled_from("abc"),
+    values=st.sets(st.sampled_from("xy")),
+)
+def test_opposite_expressions_select_opposite_pods(
+    keys: dict[str, str], key: str, values: set[str]
+) -> None:
+    def found(operator: str) -> bool:
+        expression = {"key": key, "operator": operator, "values": sorted(values)}
+        return selects({"matchExpressions": [expression]}, keys)
+
+    assert found("In") is not found("NotIn")
+    assert found("Exists") is not found("DoesNotExist")
+    assert selects({}, keys)
+
+
+rules = st.fixed_dictionaries(
+    {},
+    optional={
+        "from": st.lists(
+            st.sampled_from([{"podSelector": {}}, {"ipBlock": {"cidr": "10.0.1.0/30"}}]), max_size=2
+        ),
+        "ports": st.lists(st.sampled_from([{"port": 80}, {"port": 443}]), max_size=2),
+    },
+)
+
+
+@given(
+    first=st.lists(rules, max_size=3), more=st.lists(rules, max_size=2), port=st.integers(79, 81)
+)
+def test_policies_are_additive(
+    first: list[dict[str, Any]], more: list[dict[str, Any]], port: int
+) -> None:
+    some = [policy(ingress=first)]
+
+    if Network(policies=some).allows(A, B, port):
+        assert Network(policies=[*some, policy(ingress=more)]).allows(A, B, port)

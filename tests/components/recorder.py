@@ -1,0 +1,265 @@
+"""A strict fake of Pulumi's engine that records all requests and validates their inputs.
+
+Pulumi's own mocks accept duplicate names and misspelt properties and expose neither dependencies
+nor options. This monitor records the requests that the real engine would receive.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+from google.protobuf import json_format
+from pulumi.runtime import mocks
+
+from tests.components.provider_outputs import ProviderOutputs
+from tests.components.sdk_schema import schema_errors
+
+SECRET = "4dabf18193072939515e22adb298388d"  # Pulumi's marker of a secret in serialised values
+STACK = "pulumi:pulumi:Stack"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One resource as it was registered.
+
+    Attributes:
+        parent: URN of the parent; that of the stack for top-level resources.
+        inputs: inputs as sent to the engine, with secrets unwrapped.
+        secrets: dotted paths of the inputs that are secret.
+        dependencies: URNs of all explicit and implicit dependencies.
+        property_dependencies: input -> URNs of its implicit dependencies.
+        provider: reference to the provider's resource, `URN::id`; empty for components.
+        providers: package -> provider reference that children inherit.
+    """
+
+    urn: str
+    type: str
+    name: str
+    parent: str
+    custom: bool
+    inputs: Mapping[str, Any]
+    secrets: frozenset[str]
+    dependencies: frozenset[str]
+    property_dependencies: Mapping[str, frozenset[str]]
+    provider: str
+    providers: Mapping[str, str]
+    protect: bool
+    retain_on_delete: bool
+    delete_before_replace: bool
+    deleted_with: str
+    ignore_changes: tuple[str, ...]
+    replace_on_changes: tuple[str, ...]
+    aliases: tuple[Any, ...]
+    timeouts: tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """One call of a provider's function.
+
+    Attributes:
+        token: token of the function.
+        arguments: arguments as sent to the engine.
+        provider: reference to the provider's resource, `URN::id`; empty for the default provider.
+    """
+
+    token: str
+    arguments: Mapping[str, Any]
+    provider: str
+
+
+@dataclass
+class Graph:
+    """The resources and outputs that a program declared, by name, and the functions that it called."""
+
+    resources: dict[str, Recorded] = field(default_factory=dict)
+    calls: list[RecordedCall] = field(default_factory=list)
+    outputs: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Recorded:
+        return self.resources[name]
+
+    def of(self, kind: str) -> list[Recorded]:
+        """Return the resources whose type ends in `kind`."""
+        return [one for one in self.resources.values() if one.type.rsplit(":", 1)[-1] == kind]
+
+    def calls_of(self, token: str) -> list[RecordedCall]:
+        """Return the calls of a provider's function."""
+        return [call for call in self.calls if call.token == token]
+
+    def one(self, kind: str) -> Recorded:
+        """Return the only resource, except components, whose type ends in `kind`."""
+        found = [one for one in self.of(kind) if one.custom]
+        assert len(found) == 1, f"{kind}: {sorted(one.name for one in found)}"
+        return found[0]
+
+    def custom(self, package: str) -> list[Recorded]:
+        """Return all resources of providers of `package`."""
+        return [
+            one
+            for one in self.resources.values()
+            if one.custom and one.type.startswith(f"{package}:")
+        ]
+
+    def objects(self) -> list[dict[str, Any]]:
+        """Return the Kubernetes objects, as they would be sent."""
+        return [dict(one.inputs) for one in self.custom("kubernetes")]
+
+    def ancestors(self, name: str) -> set[str]:
+        """Return the names of all resources that must exist before `name` is created.
+
+        The engine deletes in reverse order, so these all outlive it too: the dependencies of a
+        resource, its provider, and its parent unless that is a component.
+        """
+        by_urn = {one.urn: one for one in self.resources.values()}
+        found: set[str] = set()
+        waiting = [self.resources[name]]
+        while waiting:
+            for urn in _needed(waiting.pop(), by_urn):
+                one = by_urn.get(urn)
+                if one is not None and one.name not in found:
+                    found.add(one.name)
+                    waiting.append(one)
+        return found
+
+
+def _needed(one: Recorded, by_urn: Mapping[str, Recorded]) -> Iterator[str]:
+    """Yield the URNs of the direct dependencies of a resource."""
+    yield from one.dependencies
+    if one.provider:
+        yield one.provider.rpartition("::")[0]
+    if one.parent in by_urn and by_urn[one.parent].custom:
+        yield one.parent
+
+
+class RecordingMonitor(mocks.MockMonitor):
+    """A monitor that records requests and reports duplicates and invalid inputs."""
+
+    def __init__(self, outputs: mocks.Mocks) -> None:
+        super().__init__(outputs)
+        self.graph = Graph()
+        self.faults: list[str] = []  # raised together at the end: Pulumi would wrap each one
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the name of the gRPC method
+        if request.type != STACK:
+            self._record(request)
+        with event_loop():  # Pulumi's mocks open one in each of their threads and leave it open
+            return super().RegisterResource(request)  # type: ignore[no-untyped-call]  # as in the SDK
+
+    def ReadResource(self, request: Any) -> Any:  # noqa: N802 - the name of the gRPC method
+        with event_loop():
+            return super().ReadResource(request)  # type: ignore[no-untyped-call]  # as in the SDK
+
+    def Invoke(self, request: Any) -> Any:  # noqa: N802 - the name of the gRPC method
+        arguments = plain(json_format.MessageToDict(request.args))
+        self.graph.calls.append(RecordedCall(request.tok, arguments, request.provider))
+        with event_loop():
+            return super().Invoke(request)  # type: ignore[no-untyped-call]  # as in the SDK
+
+    def _record(self, request: Any) -> None:
+        if request.name in self.graph.resources:
+            self.faults.append(f"two resources are named {request.name}")
+        if not request.parent:
+            self.faults.append(f"{request.name} has no parent, not even the stack")
+        raw = json_format.MessageToDict(request.object)
+        inputs = plain(raw)
+        if request.custom:
+            self.faults += [f"{request.name}: {one}" for one in schema_errors(request.type, inputs)]
+        times = request.customTimeouts
+        self.graph.resources[request.name] = Recorded(
+            urn=self.make_urn(request.parent, request.type, request.name),
+            type=request.type,
+            name=request.name,
+            parent=request.parent,
+            custom=request.custom,
+            inputs=inputs,
+            secrets=frozenset(secret_paths(raw)),
+            dependencies=frozenset(request.dependencies),
+            property_dependencies={
+                key: frozenset(value.urns) for key, value in request.propertyDependencies.items()
+            },
+            provider=request.provider,
+            providers=dict(request.providers),
+            protect=request.protect,
+            retain_on_delete=request.retainOnDelete,
+            delete_before_replace=request.deleteBeforeReplace,
+            deleted_with=request.deletedWith,
+            ignore_changes=tuple(request.ignoreChanges),
+            replace_on_changes=tuple(request.replaceOnChanges),
+            aliases=tuple(request.aliases),
+            timeouts=(times.create, times.update, times.delete),
+        )
+
+
+@contextmanager
+def event_loop() -> Iterator[None]:
+    """Set an event loop for this thread, and close it at the end."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def record(
+    program: Callable[[], Mapping[str, Any] | None], outputs: mocks.Mocks | None = None
+) -> Graph:
+    """Run a program that declares resources, and return the graph of its resources.
+
+    Args:
+        program: declares resources and returns the outputs of a stack.
+        outputs: provider of ids and outputs; default: fake ones.
+
+    Raises:
+        AssertionError: a resource is declared twice or has invalid inputs.
+    """
+    monitor = RecordingMonitor(outputs or ProviderOutputs())
+    with event_loop():
+        mocks.set_mocks(
+            monitor.mocks, project="everstep", stack="test", preview=False, monitor=monitor
+        )
+
+        @pulumi.runtime.test  # type: ignore[untyped-decorator]  # as in the SDK
+        def run() -> pulumi.Output[Any]:
+            outputs = program() or {}
+
+            def keep(values: Mapping[str, Any]) -> None:
+                monitor.graph.outputs.update(values)
+
+            return pulumi.Output.all(**outputs).apply(keep)
+
+        run()
+    if monitor.faults:
+        raise AssertionError("\n".join(monitor.faults))
+    return monitor.graph
+
+
+def plain(value: Any) -> Any:
+    """Undo the serialisation: unwrap secrets and restore whole numbers."""
+    if isinstance(value, dict):
+        if SECRET in value:
+            return plain(value.get("value"))
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def secret_paths(value: Any, path: str = "") -> Iterable[str]:
+    """Yield the dotted paths of the values that are marked as secret."""
+    if isinstance(value, dict):
+        if SECRET in value:
+            yield path.removeprefix(".")
+            return
+        for key, inner in value.items():
+            yield from secret_paths(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from secret_paths(inner, f"{path}[{index}]")

@@ -1,0 +1,230 @@
+"""Validation of resource inputs against the argument classes of the SDKs, at any depth.
+
+The wheels contain no schema, but the classes define one: property names, types, required
+properties, enumeration values. Pulumi's mocks check none of it.
+"""
+
+import enum
+import importlib
+import inspect
+import json
+import types
+import typing
+from collections.abc import Awaitable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import pulumi
+from pulumi import _types
+
+UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"  # Pulumi's marker of an unknown value
+# Kubernetes defines a meaning of empty values under these keys.
+MEANINGFUL_IF_EMPTY = {
+    "podSelector", "namespaceSelector", "emptyDir", "nodeSelector", "selector", "status",
+    "matchLabels", "labels", "annotations",
+}  # fmt: skip
+# An empty prefix of S3 matches all objects; an object without default tags overrides the provider.
+EMPTY_IN_CLOUD_SDKS = (".prefix", ".overrideProvider.defaultTags.tags")
+PACKAGES = {"aws": "pulumi_aws", "azure-native": "pulumi_azure_native"}
+
+
+def schema_errors(token: str, inputs: Mapping[str, Any]) -> list[str]:
+    """Return the inputs that the SDK would refuse or that a cloud would misinterpret."""
+    if token.startswith("pulumi:providers:"):
+        return list(_of_provider(token, inputs))
+    arguments = arguments_class(token)
+    strict = not token.startswith("kubernetes:")
+    found = [one for key in inputs for one in _empty(inputs[key], f"{token}.{key}", strict=strict)]
+    if arguments is not None:
+        found += _inside(arguments, inputs, token)
+    return found
+
+
+@cache
+def arguments_class(token: str) -> type | None:
+    """Return the SDK's class of a token's inputs; None for custom resources, whose schema is a CRD.
+
+    Raises:
+        AssertionError: the SDK has no such resource.
+    """
+    package, module, kind = token.split(":", 2)
+    if package == "kubernetes":
+        group, _, version = module.partition("/")
+        if "." in group and not group.endswith(".k8s.io"):
+            return None
+        fqn = f"pulumi_kubernetes.{group.split('.')[0]}.{version}"
+    elif package in PACKAGES:
+        fqn = f"{PACKAGES[package]}.{module.split('/')[0]}".replace("-", "_")
+        if module.startswith("index/"):
+            fqn = PACKAGES[package]
+    else:
+        raise AssertionError(f"no SDK of {package} is used here: {token}")
+    try:
+        found = importlib.import_module(fqn)
+    except ModuleNotFoundError as error:
+        raise AssertionError(f"the SDK has no module {fqn} for {token}") from error
+    for name in (f"{kind}InitArgs", f"{kind}Args"):
+        if hasattr(found, name):
+            arguments: type = getattr(found, name)
+            return arguments
+    raise AssertionError(f"the SDK has no arguments of {token} in {fqn}")
+
+
+def type_errors(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names, types and values that the SDK refuses, and missing properties."""
+    arguments = arguments_class(token)
+    if arguments is not None:
+        yield from _inside(arguments, inputs, token)
+
+
+def classes_at(annotation: Any) -> list[type]:
+    """Return the classes of objects that an annotation allows, also in lists and maps."""
+    found: list[type] = []
+    for one in alternatives(annotation):
+        if typing.get_origin(one) not in {None, typing.Literal}:
+            found += classes_at(typing.get_args(one)[-1])
+        elif isinstance(one, type) and _types.is_input_type(one):
+            found.append(one)
+    return found
+
+
+def _of_provider(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield errors in a provider's arguments; the SDK sends all but strings as JSON."""
+    package = token.rsplit(":", 1)[-1]
+    if package == "kubernetes":
+        import pulumi_kubernetes as module
+    else:
+        module = importlib.import_module(PACKAGES[package])
+    known = input_types(module.ProviderArgs)
+    decoded = {}
+    for key, value in inputs.items():
+        if key != "version" and key not in known:
+            yield f"{token}.{key} is not known"
+        elif key != "version":
+            text = str in alternatives(known[key])
+            decoded[key] = value if text or not isinstance(value, str) else json.loads(value)
+    yield from _inside(module.ProviderArgs, decoded, token)
+
+
+def _empty(value: Any, path: str, *, strict: bool) -> Iterator[str]:
+    """Yield unknown values, and empty values that result from a lost one."""
+    if isinstance(value, str) and UNKNOWN in value:
+        yield f"{path} is unknown"
+    elif value is None or (isinstance(value, dict | list | str) and not value):
+        key = path.rsplit(".", 1)[-1].partition("[")[0]
+        intended = path.endswith(EMPTY_IN_CLOUD_SDKS) if strict else not _is_lost(key, value)
+        if not intended:
+            yield f"{path} is empty"
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _empty(inner, f"{path}.{key}", strict=strict)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _empty(inner, f"{path}[{index}]", strict=strict)
+
+
+def _is_lost(key: str, value: Any) -> bool:
+    """Return True if an empty value has no meaning in a Kubernetes object."""
+    return key not in MEANINGFUL_IF_EMPTY and not isinstance(value, str | list)
+
+
+@cache
+def input_types(arguments: type) -> dict[str, Any]:
+    """Return the types by property name."""
+    return dict(_types.input_type_types(arguments))
+
+
+@cache
+def required(arguments: type) -> frozenset[str]:
+    """Return the names of the required properties."""
+    names = _types.input_type_py_to_pulumi_names(arguments)
+    parameters = list(inspect.signature(arguments.__init__).parameters.values())[1:]  # type: ignore[misc]  # a class of the SDK's
+    return frozenset(names[one.name] for one in parameters if one.default is one.empty)
+
+
+def _inside(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yield errors in an object of a class."""
+    known = input_types(arguments)
+    for key in required(arguments) - set(value):
+        yield f"{path}.{key} is missing"
+    for key, inner in value.items():
+        if key.startswith("x-kubernetes-") or key == "__defaults":
+            continue  # the SDK spells it differently; the engine accepts this spelling
+        if key not in known:
+            yield f"{path}.{key} is not known"
+        else:
+            yield from _of_type(known[key], inner, f"{path}.{key}")
+
+
+def alternatives(annotation: Any) -> list[Any]:
+    """Return the plain types that an annotation allows: no Optional, Awaitable, Output, TypedDict."""
+    if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
+        return [one for part in typing.get_args(annotation) for one in alternatives(part)]
+    origin = typing.get_origin(annotation) or annotation
+    if origin in {type(None), Awaitable, pulumi.Output} or typing.is_typeddict(origin):
+        return []
+    return [annotation]
+
+
+def _of_type(annotation: Any, value: Any, path: str) -> Iterator[str]:
+    """Yield errors in a value of a type."""
+    if value is None:
+        return
+    allowed = alternatives(annotation)
+    if not allowed or any(one in {Any, typing.Any, object} for one in allowed):
+        return
+    findings = [list(_of_one(one, value, path)) for one in _without_loose_text(allowed)]
+    if all(findings):
+        yield from min(findings, key=len)
+
+
+def _without_loose_text(allowed: list[Any]) -> list[Any]:
+    """Return only the enumerations of a union with text, as the service does.
+
+    Azure names an enumeration `Known...` if the service accepts other values too.
+    """
+    enumerations = [
+        one
+        for one in allowed
+        if isinstance(one, type)
+        and issubclass(one, enum.Enum)
+        and not one.__name__.startswith("Known")
+    ]
+    return enumerations or allowed
+
+
+def _of_one(kind: Any, value: Any, path: str) -> Iterator[str]:
+    """Yield errors in a value of one alternative."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        if value not in arguments:
+            yield f"{path} is none of {list(arguments)}: {value!r}"
+    elif origin is not None:
+        yield from _container(issubclass(origin, Mapping), arguments[-1], value, path)
+    elif not _types.is_input_type(kind):
+        yield from _scalar(kind, value, path)
+    elif isinstance(value, dict):
+        yield from _inside(kind, value, path)
+    else:
+        yield f"{path} must be an object: {value!r}"
+
+
+def _container(mapping: bool, kind: Any, value: Any, path: str) -> Iterator[str]:
+    """Yield errors in the elements of a mapping or a list."""
+    if mapping != isinstance(value, dict) or mapping == isinstance(value, list):
+        yield f"{path} must be a {'mapping' if mapping else 'list'}: {value!r}"
+        return
+    elements = value.items() if mapping else enumerate(value)
+    for key, inner in elements:
+        yield from _of_type(kind, inner, f"{path}.{key}" if mapping else f"{path}[{key}]")
+
+
+def _scalar(kind: Any, value: Any, path: str) -> Iterator[str]:
+    """Yield errors in plain values; the SDK checks assets and archives."""
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        if value not in [member.value for member in kind]:
+            yield f"{path} is none of {[member.value for member in kind]}: {value!r}"
+    elif kind in {str, int, float, bool}:
+        fits = {str: str, bool: bool, int: int, float: int | float}[kind]
+        if not isinstance(value, fits) or (isinstance(value, bool) and kind is not bool):
+            yield f"{path} must be {kind.__name__}: {value!r}"

@@ -1,0 +1,133 @@
+"""The command lines in the stack's pods are valid for the programs that they start."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.config import DATASETS
+from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.fake_cloud import default_graph
+
+
+def trainer_arguments(**job: Any) -> list[str]:
+    (container,) = pod_of(declared(job={"name": "fashion", **job})["training-job-fashion"])[
+        "containers"
+    ]
+    arguments: list[str] = container["args"]
+    return arguments[arguments.index("trainer.train") + 1 :]
+
+
+def test_the_trainer_accepts_the_arguments_of_a_worker() -> None:
+    from trainer.settings import parse
+
+    actual = parse(
+        trainer_arguments(
+            model="efficientnet_b1", epochs=2, learningRate=0.1, fresh="again", seed=7
+        )
+    )
+
+    assert (actual.model, actual.dataset, actual.epochs) == ("efficientnet_b1", "fashion-mnist", 2)
+    assert actual.run == Path("/everstep/runs/fashion")
+    assert actual.data == Path("/everstep/data/fashion-mnist")
+    assert (actual.learning_rate, actual.fresh, actual.seed) == (0.1, "again", 7)
+
+
+def test_defaults_of_the_stack_are_those_of_the_trainer() -> None:
+    from trainer.settings import parse
+
+    actual = parse(trainer_arguments())
+    named = ("model", "dataset", "data", "run")
+    own = parse(
+        [argument for name in named for argument in (f"--{name}", str(getattr(actual, name)))]
+    )
+
+    for name in ("weight_decay", "label_smoothing", "warmup_fraction", "image_size"):
+        assert getattr(actual, name) == getattr(own, name), name
+
+
+def test_optional_settings_reach_the_trainer() -> None:
+    from trainer.settings import parse
+
+    exact = parse(trainer_arguments(mode="exact", shardSize=16))
+    live = parse(trainer_arguments(compress="bf16", nonfiniteLoss="skip", loaderWorkers=2))
+
+    assert (exact.mode, exact.shard_size) == ("exact", 16)
+    assert (live.compress, live.nonfinite_loss, live.loader_workers) == ("bf16", "skip", 2)
+
+
+def test_a_worker_serves_metrics_on_the_annotated_port() -> None:
+    from everstep.catalog.names import METRICS_PORT_VARIABLE
+
+    template = default_graph()["training-job-fashion"].inputs["spec"]["replicaSpecs"]["Worker"][
+        "template"
+    ]
+    (container,) = template["spec"]["containers"]
+    actual = {one["name"]: one.get("value") for one in container["env"]}
+
+    assert (
+        actual[METRICS_PORT_VARIABLE] == template["metadata"]["annotations"]["prometheus.io/port"]
+    )
+    assert int(actual[METRICS_PORT_VARIABLE]) in [
+        port["containerPort"] for port in container["ports"]
+    ]
+
+
+def test_the_controller_accepts_its_flags() -> None:
+    from controller.__main__ import parse
+
+    (container,) = pod_of(declared()["training-controller-deployment"])["containers"]
+
+    actual = parse(container["command"][3:])
+
+    assert container["command"][:3] == ["python3", "-m", "controller"]
+    assert (actual.namespace, actual.metrics_port, actual.leader_elect) == (
+        "elastic-job",
+        8080,
+        True,
+    )
+
+
+def test_the_watcher_accepts_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    from spot.__main__ import parse
+
+    (container,) = pod_of(default_graph()["training-nodes-spot-watcher"])["containers"]
+    for variable in container["env"]:
+        monkeypatch.setenv(variable["name"], "gpu-0")
+
+    actual = parse([*container["args"], "--api", "https://api"])
+
+    assert container["command"] == ["python3", "-m", "spot"]
+    assert (actual.node, actual.cloud) == ("gpu-0", "auto")
+
+
+def test_the_rejoin_container_accepts_the_flags_of_etcd(tmp_path: Path) -> None:
+    from etcd.__main__ import main
+
+    (container,) = pod_of(default_graph()["training-etcd-members"])["initContainers"]
+    written = tmp_path / "etcd.json"
+    (tmp_path / "member" / "member").mkdir(
+        parents=True
+    )  # the member has its data, so it sends no request
+    arguments = [
+        argument.replace("$(POD_NAME)", "etcd-0").replace("/var/lib/etcd", str(tmp_path))
+        for argument in container["command"][3:]
+    ]
+
+    main(arguments)
+
+    actual = json.loads(written.read_text(encoding="utf-8"))
+    assert (actual["name"], actual["enable-v2"], actual["heartbeat-interval"]) == (
+        "etcd-0",
+        True,
+        200,
+    )
+    assert actual["initial-cluster"].count("=http://etcd-") == 3
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_the_trainer_supports_every_data_set(dataset: str) -> None:
+    from trainer.data import check_name
+
+    check_name(dataset)

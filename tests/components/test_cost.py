@@ -1,0 +1,171 @@
+"""The cost of a stack: sums, unknown prices, and a price table with sources."""
+
+import json
+from typing import Any
+
+import pytest
+from cloudfacts.data import FOLDER
+from cloudfacts.prices import HOURS_PER_MONTH
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.config import catalog, from_mapping
+from components.cost import Cost, as_json, as_text, estimate
+from components.docs import stack_table
+from tests.components.config.bad_stacks import AKS, EKS
+from tests.components.docs.test_stack_table import ON_CLOUDS
+
+TABLE = json.loads((FOLDER / "prices.json").read_text(encoding="utf-8"))
+
+
+def cost_of(base: dict[str, Any], **sections: Any) -> Cost:
+    cluster = base["cluster"] | sections.pop("cluster", {})
+    return estimate(from_mapping(base | {"cluster": cluster} | sections))
+
+
+def test_a_stack_on_azure_costs_the_sum_of_listed_prices() -> None:
+    cost = cost_of(AKS)
+
+    disks = (3 * 128 + 2 * 64) * 0.075 / HOURS_PER_MONTH
+    services = 2 * 0.192 + 0.1 + 0.045 + 0.005 + disks
+    assert cost.total(spot=True).usd == pytest.approx(3 * 0.149174 + services, abs=1e-4)
+    assert cost.total(spot=False).usd == pytest.approx(3 * 0.526 + services, abs=1e-4)
+    assert cost.total(spot=True).unknown == ()
+
+
+def test_a_stack_on_aws_costs_the_highest_price_of_its_types() -> None:
+    cost = cost_of(EKS)
+
+    disks = (3 * 100 + 2 * 50) * 0.08 / HOURS_PER_MONTH
+    rest = 2 * 0.192 + 0.1 + 0.045 + 0.005 + 1200 * 0.14 / HOURS_PER_MONTH + disks
+    assert cost.total(spot=False).usd == pytest.approx(3 * 2.0144 + rest, abs=1e-4)
+
+
+def test_a_spot_price_without_a_source_is_unknown_and_not_guessed() -> None:
+    cost = cost_of(EKS, cluster={"gpuPool": {"instanceTypes": ["g5.2xlarge"]}})
+
+    total = cost.total(spot=True)
+    assert total.unknown == ("g5.2xlarge",)
+    assert str(total) == f"at least {total.usd:.2f} without g5.2xlarge", "the actual sum is higher"
+    assert "No price is known for g5.2xlarge" in as_text(cost)
+
+
+@pytest.mark.parametrize("name", ON_CLOUDS)
+def test_every_stack_in_the_repository_has_a_price_on_each_line(name: str) -> None:
+    cost = estimate(stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml"))
+
+    assert cost.total(spot=True, maximum=True).unknown == ()
+    assert cost.total(spot=False, maximum=True).unknown == ()
+
+
+def test_a_configured_price_replaces_the_listed_price() -> None:
+    prices = {"g5.xlarge": {"onDemand": 1, "spot": 0.4}, "g6.xlarge": {"onDemand": 1, "spot": 0.3}}
+    two = {"gpuPool": {"instanceTypes": ["g5.xlarge", "g6.xlarge"]}}
+
+    with_own, without = (
+        cost_of(EKS, cluster=two, cost={"prices": prices}),
+        cost_of(EKS, cluster=two),
+    )
+
+    difference = with_own.total(spot=True).usd - without.total(spot=True).usd
+    assert difference == pytest.approx(3 * (0.4 - 0.507), abs=1e-4), (
+        "any of the types may be allocated, so the highest price counts"
+    )
+    assert with_own.total(spot=True).unknown == ()
+
+
+def test_an_on_demand_pool_has_no_spot_discount() -> None:
+    cost = cost_of(AKS, cluster={"gpuPool": {"capacity": "onDemand"}})
+
+    assert cost.total(spot=True) == cost.total(spot=False)
+
+
+def test_prices_of_one_region_do_not_apply_to_another() -> None:
+    elsewhere = {"region": "us-west-2", "zones": ["us-west-2a", "us-west-2b"]}
+
+    cost = cost_of(EKS, cluster=elsewhere)
+
+    assert cost.total(spot=False).unknown == (
+        "g5.xlarge or g6.xlarge or g6e.xlarge or g6.8xlarge",
+        "m6i.xlarge",
+    )
+    assert "us-west-2 may differ" in as_text(cost)
+
+
+def test_an_existing_cluster_costs_nothing() -> None:
+    cost = estimate(from_mapping({}))
+
+    assert cost.total(spot=False).usd == 0
+    assert "existing ones" in as_text(cost)
+
+
+def test_existing_resources_are_not_counted() -> None:
+    subnets = {"us-east-1a": "subnet-0123456789abcdef0", "us-east-1b": "subnet-0123456789abcdef1"}
+    own = {"vpcId": "vpc-0123456789abcdef0", "privateSubnetIds": subnets}
+    file_system = {
+        "fileSystemId": "fs-0123456789abcdef0",
+        "dnsName": "fs.example",
+        "mountName": "fsx",
+        "zone": "us-east-1a",
+    }
+
+    cost = cost_of(EKS, cluster={"network": own}, storage={"existing": file_system})
+
+    assert {item.component for item in cost.items if item.maximum} == {
+        "GPU pool",
+        "system pool",
+        "control plane",
+    }
+
+
+def test_a_gateway_in_every_zone_is_counted_in_every_zone() -> None:
+    zones = ["us-east-1a", "us-east-1b", "us-east-1c"]
+
+    cost = cost_of(EKS, cluster={"zones": zones, "network": {"natPerZone": True}})
+
+    assert [item.count for item in cost.items if item.name == "NAT gateway"] == [3]
+
+
+@settings(max_examples=40, deadline=None)
+@given(nodes=st.integers(0, 20), more=st.integers(0, 20), fallback=st.integers(0, 5))
+def test_the_initial_cost_does_not_exceed_the_maximum_cost(
+    nodes: int, more: int, fallback: int
+) -> None:
+    max_nodes = max(1, nodes + more)
+    pool = {"nodes": nodes, "maxNodes": max_nodes, "fallbackNodes": fallback}
+    workers = {"minReplicas": 1, "replicas": 1, "maxReplicas": 1}
+
+    cost = cost_of(AKS, cluster={"gpuPool": pool}, job=workers)
+
+    for spot in (True, False):
+        assert cost.total(spot=spot).usd <= cost.total(spot=spot, maximum=True).usd
+    assert cost.total(spot=True).usd <= cost.total(spot=False).usd
+
+
+def test_json_and_text_have_the_same_numbers() -> None:
+    cost = cost_of(AKS)
+
+    data = json.loads(json.dumps(as_json(cost)))
+
+    assert data["total"]["while_training"]["spot"]["usd"] == cost.total(spot=True).usd
+    assert f"{data['total']['while_training']['on_demand']['usd']:.2f} on demand" in as_text(cost)
+    assert [(item["component"], item["item"]) for item in data["items"]] == [
+        (item.component, item.name) for item in cost.items
+    ]
+
+
+def test_every_price_has_a_source_and_a_known_region() -> None:
+    entries = [
+        *(price for region in TABLE["machines"].values() for price in region.values()),
+        *TABLE["services"].values(),
+        *TABLE["storage"].values(),
+    ]
+
+    assert {entry["source"] for entry in entries} <= set(TABLE["sources"])
+    assert set(TABLE["machines"]) <= set(catalog.AWS_REGIONS) | set(catalog.AZURE_LOCATIONS)
+
+
+def test_no_listed_spot_price_exceeds_the_on_demand_price() -> None:
+    for region in TABLE["machines"].values():
+        for machine, price in region.items():
+            assert price["spot"] is None or price["spot"] < price["onDemand"], machine

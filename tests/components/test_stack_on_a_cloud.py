@@ -1,0 +1,260 @@
+"""A complete stack on a cloud: order of creation and deletion, and services of GPU nodes."""
+
+from typing import Any
+
+import pytest
+
+from tests.components.existing.existing_stack import pod_of
+from tests.components.fake_cloud import default_graph, fake_cloud_graph
+from tests.components.recorder import Graph
+
+# Order of deletion: resource -> resources that are deleted after it.
+DESTRUCTION = [
+    "training-job-fashion",
+    "training-data-fashion-mnist",
+    "training-controller-deployment",
+    "training-etcd-members",
+    "training-storage-claim",
+    "training-storage-volume",
+    "training-nodes-devices-gpu",
+    "training-network-default-deny",
+    "training-namespace",
+    "cloud-kubernetes",
+    "cloud-nodes",
+    "cloud-cluster",
+    "cloud-network",
+]
+
+
+def test_no_resource_is_deleted_before_its_dependents() -> None:
+    for at, resource in enumerate(DESTRUCTION):
+        before = default_graph().ancestors(resource)
+        missing = set(DESTRUCTION[at + 1 :]) - before
+        assert not missing, f"{missing} could be deleted while {resource} still exists"
+
+
+def test_the_volume_is_deleted_before_its_driver_and_its_file_system() -> None:
+    before = default_graph().ancestors("training-storage-volume")
+
+    assert {"cloud-driver", "cloud-files"} <= before
+
+
+def test_pods_start_after_the_identity_that_mounts_the_volume_exists() -> None:
+    for name in ("training-job-fashion", "training-data-fashion-mnist"):
+        assert "training-storage-account" in default_graph().ancestors(name)
+    assert "cloud-driver" in default_graph().ancestors("training-storage-account"), (
+        "the prerequisites of the volume may include the permissions of the identity"
+    )
+
+
+@pytest.mark.parametrize("name", ["training-job-fashion", "training-data-fashion-mnist"])
+def test_pods_that_mount_the_volume_use_the_account_of_the_storage(name: str) -> None:
+    resource = default_graph()[name]
+    pod = pod_of(resource)
+    spec = resource.inputs["spec"]
+    template = (spec.get("replicaSpecs", {}).get("Worker") or spec)["template"]
+
+    assert pod["serviceAccountName"] == "trainer"
+    assert pod["automountServiceAccountToken"] is False, "the CSI driver requests the token itself"
+    assert template["metadata"]["labels"]["access"] == "granted"
+
+
+def test_the_volume_has_all_fields_of_its_source() -> None:
+    graph = default_graph()
+    volume = graph["training-storage-volume"]
+    account = graph["training-storage-account"].inputs
+
+    assert volume.inputs["spec"]["csi"] == {"driver": "d", "volumeHandle": "v"}
+    assert volume.inputs["spec"]["mountOptions"] == ["flock"]
+    assert volume.inputs["spec"]["capacity"] == {"storage": "1200Gi"}
+    assert volume.inputs["metadata"]["annotations"] == {"pv.kubernetes.io/provisioned-by": "d"}
+    assert volume.replace_on_changes == ("spec.csi",), "the source of a volume is immutable"
+    assert account["metadata"]["annotations"] == {"client-id": "c"}
+    assert account["metadata"]["labels"] == {"use": "true"}
+    assert account["automountServiceAccountToken"] is False
+
+
+def daemons(graph: Graph) -> dict[str, dict[str, Any]]:
+    return {one.name: pod_of(one) for one in graph.of("DaemonSet")}
+
+
+def test_daemons_tolerate_all_taints_of_gpu_nodes() -> None:
+    found = daemons(default_graph())
+
+    assert set(found) == {
+        "training-nodes-devices-gpu",
+        "training-nodes-metrics-exporter",
+        "training-nodes-spot-watcher",
+    }
+    for name, pod in found.items():
+        assert pod["tolerations"] == [{"operator": "Exists"}], (
+            f"{name} would not run on spot nodes, or would be evicted with the first taint"
+        )
+        assert pod["nodeSelector"] == {"everstep.dev/pool": "gpu-spot"}, name
+        assert pod["priorityClassName"] == "system-node-critical", name
+
+
+def test_privileged_daemons_are_outside_of_the_namespace_of_the_job() -> None:
+    graph = default_graph()
+    namespace = graph["training-nodes-namespace"].inputs["metadata"]
+
+    for one in graph.of("DaemonSet"):
+        assert one.inputs["metadata"]["namespace"] == namespace["name"] == "everstep-system"
+    assert namespace["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert (
+        graph["training-namespace"].inputs["metadata"]["labels"][
+            "pod-security.kubernetes.io/enforce"
+        ]
+        == "restricted"
+    )
+
+
+def test_daemons_have_only_the_host_access_that_they_need() -> None:
+    needs = {
+        "training-nodes-devices-gpu": (None, {"/var/lib/kubelet/device-plugins"}, None),
+        "training-nodes-metrics-exporter": (
+            None,
+            {"/var/lib/kubelet/pod-resources"},
+            ["SYS_ADMIN"],
+        ),
+        "training-nodes-spot-watcher": (True, set(), None),
+    }
+    for name, pod in daemons(default_graph()).items():
+        volumes: list[dict[str, dict[str, str]]] = pod.get("volumes") or []
+        (container,) = pod["containers"]
+        capabilities = container["securityContext"]["capabilities"]
+        found = (
+            pod.get("hostNetwork"),
+            {volume["hostPath"]["path"] for volume in volumes},
+            capabilities.get("add"),
+        )
+        assert found == needs[name], name
+        assert capabilities["drop"] == ["ALL"], name
+        assert "privileged" not in container["securityContext"], name
+
+
+def test_only_the_watcher_has_a_service_account_token() -> None:
+    for name, pod in daemons(default_graph()).items():
+        watcher = name == "training-nodes-spot-watcher"
+        assert pod["automountServiceAccountToken"] is watcher, name
+        assert pod.get("serviceAccountName") == ("spot" if watcher else None), name
+
+
+def test_the_watcher_has_only_the_permissions_it_needs() -> None:
+    rules = default_graph()["training-nodes-spot-cluster-role-everstep-spot"].inputs["rules"]
+
+    assert {(*rule["resources"], *sorted(rule["verbs"])) for rule in rules} == {
+        ("nodes", "get", "patch"),
+    }
+    job_rules = default_graph()["training-nodes-spot-role-everstep-spot"].inputs["rules"]
+    assert [(rule["resources"], rule["verbs"]) for rule in job_rules] == [
+        (["pods"], ["list", "patch"]),
+        (["pods/eviction"], ["create"]),
+    ], "in the namespace of the job only"
+    policies = [
+        one.inputs["metadata"]["name"]
+        for one in default_graph().of("ValidatingAdmissionPolicy")
+        if one.name.startswith("training-nodes-spot")
+    ]
+    assert sorted(policies) == ["everstep-spot", "everstep-spot-pods"], "for its own node only"
+
+
+def test_pulumi_waits_for_no_daemon() -> None:
+    for one in default_graph().of("DaemonSet"):
+        assert one.inputs["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}, (
+            "a spot node that is lost during `up` would block it"
+        )
+
+
+def test_services_that_the_cloud_provides_are_not_installed() -> None:
+    graph = fake_cloud_graph(platform={"spot": {"enabled": True}})
+
+    assert set(daemons(graph)) == {"training-nodes-spot-watcher"}
+
+
+def test_without_services_there_is_no_namespace_for_them() -> None:
+    graph = fake_cloud_graph(platform={})
+
+    assert "training-nodes-namespace" not in graph.resources
+
+
+def test_workers_with_fast_adapters_get_all_of_their_node() -> None:
+    graph = fake_cloud_graph(efa_interfaces=4, job={"name": "fashion", "gpusPerWorker": 8})
+    (container,) = pod_of(graph["training-job-fashion"])["containers"]
+    (plugin,) = daemons(graph)["training-nodes-devices-efa"]["containers"]
+
+    limits = container["resources"]["limits"]
+    assert limits["vpc.amazonaws.com/efa"] == "4"
+    assert limits["nvidia.com/gpu"] == "8"
+    assert limits["hugepages-2Mi"] == "5120Mi"
+    assert container["resources"]["requests"]["vpc.amazonaws.com/efa"] == "4"
+    assert ".mars-north-1." in plugin["image"], "each region has its own registry"
+
+
+def test_workers_preempt_no_pods_but_their_services_do() -> None:
+    graph = default_graph()
+    classes = {one.inputs["metadata"]["name"]: one.inputs for one in graph.of("PriorityClass")}
+
+    assert classes["everstep-workers"]["preemptionPolicy"] == "Never"
+    assert classes["everstep-platform"]["value"] > classes["everstep-workers"]["value"] == 0
+    assert pod_of(graph["training-job-fashion"])["priorityClassName"] == "everstep-workers"
+    for name in (
+        "training-data-fashion-mnist",
+        "training-controller-deployment",
+        "training-etcd-members",
+    ):
+        assert pod_of(graph[name])["priorityClassName"] == "everstep-platform"
+        assert "training-governance-platform" in graph.ancestors(name), (
+            "otherwise no pod would be created"
+        )
+
+
+def test_the_quota_has_the_configured_limits() -> None:
+    graph = fake_cloud_graph(platform={"quota": {"pods": 7, "gpus": 3}})
+
+    assert graph.one("ResourceQuota").inputs["spec"] == {
+        "hard": {"pods": "7", "requests.nvidia.com/gpu": "3"}
+    }
+
+
+def test_members_of_etcd_in_memory_run_on_different_nodes() -> None:
+    pod = pod_of(default_graph()["training-etcd-members"])
+    (volume,) = pod["volumes"]
+    (spread,) = pod["topologySpreadConstraints"]
+
+    assert volume["emptyDir"]["medium"] == "Memory"
+    assert spread["whenUnsatisfiable"] == "DoNotSchedule"
+
+
+def test_a_member_without_its_data_rejoins_before_etcd_starts() -> None:
+    pod = pod_of(default_graph()["training-etcd-members"])
+    (rejoin,), (member,) = pod["initContainers"], pod["containers"]
+
+    assert rejoin["command"][:4] == ["python3", "-m", "etcd", "--config=/var/lib/etcd/etcd.json"]
+    assert "--data-dir=/var/lib/etcd/member" in rejoin["command"]
+    assert member["args"] == ["--config-file=/var/lib/etcd/etcd.json"]
+    assert rejoin["volumeMounts"] == member["volumeMounts"]
+
+
+def test_a_single_member_needs_no_rejoin_container() -> None:
+    pod = pod_of(
+        fake_cloud_graph(etcd={"persistence": "memory", "members": 1})["training-etcd-members"]
+    )
+
+    assert "initContainers" not in pod
+    assert "--name=$(POD_NAME)" in pod["containers"][0]["args"]
+
+
+def test_etcd_has_a_disk_for_each_member_and_deletes_them_with_it() -> None:
+    graph = fake_cloud_graph(etcd={"persistence": "disk", "storageClass": "fast"})
+    spec = graph["training-etcd-members"].inputs["spec"]
+    (claim,) = spec["volumeClaimTemplates"]
+    (container,) = pod_of(graph["training-etcd-members"])["containers"]
+
+    assert claim["spec"]["storageClassName"] == "fast"
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert claim["metadata"]["name"] == container["volumeMounts"][0]["name"]
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {
+        "whenDeleted": "Delete",
+        "whenScaled": "Delete",
+    }, "an unused disk would cause costs"

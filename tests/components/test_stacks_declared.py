@@ -1,0 +1,77 @@
+"""The complete production stacks: valid for the SDKs, and compliant with the policies.
+
+Development stacks are a subset of them; tests on the twin create those.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+
+from components import environment
+from components.docs import stack_table
+from components.stack import TrainingStack, TrainingStackArgs
+from policy.pack import RULES
+from policy.rule import Level, Resource
+from tests.components.docs.test_stack_table import ON_CLOUDS
+from tests.components.recorder import Graph, Recorded, record
+
+PRODUCTION = [name for name in ON_CLOUDS if name.endswith("-prod")]
+
+
+@cache
+def graph_of(name: str) -> Graph:
+    config = stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml")
+
+    def program() -> Mapping[str, Any]:
+        declared = environment.declare(config, name)
+        args = TrainingStackArgs(config=config, cluster=declared.cluster, volume=declared.volume)
+        return {**declared.outputs, **TrainingStack("training", args).outputs}
+
+    return record(program)
+
+
+def default_tags(graph: Graph, resource: Recorded) -> Mapping[str, str]:
+    provider = next(
+        (one for one in graph.resources.values() if resource.provider.startswith(one.urn)), None
+    )
+    inputs = provider.inputs.get("defaultTags") if provider else None
+    parsed = (
+        json.loads(inputs) if isinstance(inputs, str) else inputs
+    )  # arguments of a provider are sent as JSON
+    return dict((parsed or {}).get("tags") or {})
+
+
+def violations(name: str, level: Level) -> Iterator[tuple[str, str]]:
+    graph = graph_of(name)
+    for one in graph.resources.values():
+        policy_resource = Resource(
+            type=one.type,
+            properties=one.inputs,
+            stack=name,
+            protect=one.protect,
+            default_tags=default_tags(graph, one),
+        )
+        for rule in RULES:
+            if rule.level is level:
+                yield from (
+                    (rule.name, f"{one.name} {message}")
+                    for message in rule.violations(policy_resource)
+                )
+
+
+@pytest.mark.parametrize("name", PRODUCTION)
+def test_a_stack_violates_no_mandatory_policy(name: str) -> None:
+    assert any(
+        one.type in rule.types for one in graph_of(name).resources.values() for rule in RULES
+    )
+    assert list(violations(name, Level.MANDATORY)) == []
+
+
+@pytest.mark.parametrize("name", PRODUCTION)
+def test_the_only_advice_for_a_stack_is_to_use_image_digests(name: str) -> None:
+    advised = {rule for rule, _ in violations(name, Level.ADVISORY)}
+
+    assert advised <= {"production-images-by-digest"}

@@ -1,0 +1,142 @@
+"""The number of additional workers that fit on the nodes, by the rules of the scheduler."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from controller.capacity import count_schedulable
+from controller.objects import Node, Taint
+
+SPOT = {"everstep.dev/pool": "gpu-spot"}
+TAINT = Taint("spot", "yes", "NoSchedule")
+GPU = "nvidia.com/gpu"
+
+
+def node(name: str = "n0", **more: Any) -> Node:
+    allocatable = {"cpu": "4", "memory": "16Gi", "pods": "110", GPU: "1"}
+    return Node(**{"name": name, "labels": SPOT, "allocatable": allocatable} | more)
+
+
+def worker(
+    node_name: str | None = None, *, phase: str = "Running", job: str = "job", **more: Any
+) -> dict[str, Any]:
+    amounts = more.pop("amounts", {"cpu": "500m", "memory": "2Gi", GPU: "1"})
+    spec = {"containers": [{"resources": {"limits": amounts}}], "nodeSelector": SPOT, **more}
+    if node_name:
+        spec["nodeName"] = node_name
+    return {"metadata": {"labels": {"job-name": job}}, "spec": spec, "status": {"phase": phase}}
+
+
+def anti_affinity(job: str = "job") -> dict[str, Any]:
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"job-name": job}},
+    }
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def test_one_worker_fits_on_each_free_gpu() -> None:
+    assert count_schedulable(worker(), [node("a"), node("b")], [worker("a")]) == 1
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        node(labels={}),
+        node(cordoned=True),
+        node(unready_since=datetime(2026, 1, 1, tzinfo=UTC)),
+        node(out_of_service=True),
+        node(taints=(TAINT,)),
+        node(allocatable={"cpu": "4", "memory": "16Gi", "pods": "110"}),
+        node(allocatable={"cpu": "400m", "memory": "16Gi", "pods": "110", GPU: "1"}),
+        node(allocatable={"cpu": "4", "memory": "1Gi", "pods": "110", GPU: "1"}),
+    ],
+)
+def test_a_node_that_the_worker_cannot_use_has_no_capacity(unfit: Node) -> None:
+    assert count_schedulable(worker(), [unfit], []) == 0
+
+
+@pytest.mark.parametrize(
+    "toleration",
+    [
+        {"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+        {"key": "spot", "value": "yes"},
+        {"key": "spot", "operator": "Exists"},
+        {"operator": "Exists"},
+    ],
+)
+def test_a_taint_that_the_worker_tolerates_does_not_exclude_the_node(
+    toleration: dict[str, Any],
+) -> None:
+    assert count_schedulable(worker(tolerations=[toleration]), [node(taints=(TAINT,))], []) == 1
+
+
+@pytest.mark.parametrize(
+    "toleration",
+    [
+        {"key": "spot", "value": "no"},
+        {"key": "other", "operator": "Exists"},
+        {"key": "spot", "operator": "Exists", "effect": "NoExecute"},
+    ],
+)
+def test_another_toleration_does_not_help(toleration: dict[str, Any]) -> None:
+    assert count_schedulable(worker(tolerations=[toleration]), [node(taints=(TAINT,))], []) == 0
+
+
+def test_a_prefer_no_schedule_taint_does_not_exclude_the_node() -> None:
+    assert (
+        count_schedulable(worker(), [node(taints=(Taint("slow", "", "PreferNoSchedule"),))], [])
+        == 1
+    )
+
+
+def test_workers_with_anti_affinity_fit_once_on_each_node() -> None:
+    small = {"cpu": "100m"}
+
+    assert count_schedulable(worker(amounts=small), [node("a")], []) == 40
+    assert (
+        count_schedulable(
+            worker(amounts=small, affinity=anti_affinity()), [node("a"), node("b")], []
+        )
+        == 2
+    )
+    existing = worker("a", amounts=small)
+    assert (
+        count_schedulable(
+            worker(amounts=small, affinity=anti_affinity()), [node("a"), node("b")], [existing]
+        )
+        == 1
+    )
+    other = worker("a", amounts=small, job="other")
+    assert (
+        count_schedulable(worker(amounts=small, affinity=anti_affinity()), [node("a")], [other])
+        == 1
+    )
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_finished_pod_takes_no_capacity(phase: str) -> None:
+    assert count_schedulable(worker(), [node("a")], [worker("a", phase=phase)]) == 1
+
+
+def test_a_pending_pod_takes_no_capacity() -> None:
+    assert count_schedulable(worker(), [node("a")], [worker(None, phase="Pending")]) == 1
+
+
+def test_the_largest_init_container_and_the_overhead_count() -> None:
+    pending = worker(
+        amounts={"cpu": "1"},
+        initContainers=[{"resources": {"requests": {"cpu": "3"}}}, {}],
+        overhead={"cpu": "500m"},
+    )
+
+    assert count_schedulable(pending, [node(allocatable={"cpu": "3500m", "pods": "9"})], []) == 1
+    assert count_schedulable(pending, [node(allocatable={"cpu": "3400m", "pods": "9"})], []) == 0
+
+
+def test_the_pod_limit_of_a_node_limits_its_capacity() -> None:
+    assert (
+        count_schedulable(worker(amounts={}), [node("a", allocatable={"pods": "2"})], [worker("a")])
+        == 1
+    )

@@ -1,0 +1,153 @@
+"""Parsing of specs, pods and nodes."""
+
+from typing import Any
+
+import pytest
+
+from controller.api import read_spec
+from controller.exit_history import Cause, cause_of, delay_seconds
+from controller.objects import Pod, read_node, read_pod
+from controller.pods import render_pod
+from tests.controller.builders import failed, job, spec
+
+CREATED = "2026-01-01T12:00:00Z"
+
+
+def pod_json(
+    phase: str,
+    ended: dict[str, Any] | None = None,
+    status: dict[str, Any] | None = None,
+    **metadata: Any,
+) -> dict[str, Any]:
+    named = {
+        "name": "job-worker-0",
+        "uid": "u",
+        "creationTimestamp": CREATED,
+        "labels": {"replica-index": "0"},
+    }
+    container = {"name": "elasticjob-worker", "state": {"terminated": ended} if ended else {}}
+    return {
+        "metadata": {**named, **metadata},
+        "spec": {},
+        "status": {"phase": phase, "containerStatuses": [container], **(status or {})},
+    }
+
+
+def test_missing_bounds_default_to_the_number_of_replicas() -> None:
+    read, faults = read_spec(spec(2, min_replicas=None, max_replicas=None), "job")
+
+    assert faults == ()
+    assert read is not None
+    assert (read.min_replicas, read.max_replicas) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (spec(None), "replicas is None"),
+        (spec(True), "replicas is True"),
+        (spec(-1), "replicas is -1"),
+        (spec(6), "maxReplicas (5)"),
+        (spec(1, min_replicas=2), "minReplicas (2)"),
+        (
+            spec(1, min_replicas=3, max_replicas=2),
+            "spec.minReplicas (3) is more than spec.maxReplicas (2)",
+        ),
+        (spec(policy="Sometimes"), "'Sometimes'; use one of"),
+        (spec(backoffLimit=-1), "backoffLimit is -1"),
+        (spec(cleanPodPolicy="Some"), "cleanPodPolicy is 'Some'"),
+        ({**spec(), "rdzvEndpoint": ""}, "rdzvEndpoint is empty"),
+        (
+            {"rdzvEndpoint": "e", "replicaSpecs": {"Worker": {"replicas": 1}}},
+            "no container named elasticjob-worker",
+        ),
+        ({}, "replicas is None"),
+    ],
+)
+def test_a_fault_is_reported_with_its_value(body: Any, named: str) -> None:
+    read, faults = read_spec(body, "job")
+
+    assert read is None
+    assert any(named in fault for fault in faults), faults
+
+
+def test_all_faults_are_reported_at_once() -> None:
+    assert len(read_spec(spec(-1, policy="x", backoffLimit=-1), "job")[1]) == 3
+
+
+@pytest.mark.parametrize("name", ["1job", "a.b", "j" * 60])
+def test_a_name_that_is_not_valid_for_a_service_is_refused(name: str) -> None:
+    assert "metadata.name" in read_spec(spec(), name)[1][0]
+
+
+def test_zero_replicas_are_valid_with_a_lower_bound() -> None:
+    assert read_spec(spec(0, min_replicas=2), "job")[1] == ()
+
+
+def test_the_template_of_the_user_is_not_changed() -> None:
+    elastic_job = job()
+
+    assert elastic_job.spec is not None
+    assert (
+        render_pod(elastic_job, elastic_job.spec, 0)["spec"]["containers"][0]["args"][-1]
+        == "train.py"
+    )
+    assert elastic_job.spec.template["spec"]["containers"][0]["args"] == ["train.py"]
+
+
+def test_restart_policy_always_becomes_on_failure() -> None:
+    elastic_job = job(spec(policy="Always"))
+
+    assert elastic_job.spec is not None
+    assert render_pod(elastic_job, elastic_job.spec, 0)["spec"]["restartPolicy"] == "OnFailure"
+
+
+def test_a_pod_that_finished_before_its_deletion_counts_as_finished() -> None:
+    ended = {"exitCode": 0, "finishedAt": "2026-01-01T12:00:09Z"}
+    deleted_at_10: dict[str, Any] = {
+        "deletionTimestamp": "2026-01-01T12:00:40Z",
+        "deletionGracePeriodSeconds": 30,
+    }
+
+    assert read_pod(pod_json("Succeeded", ended, **deleted_at_10)).phase == "Succeeded"
+    late = {**ended, "finishedAt": "2026-01-01T12:00:11Z"}
+    assert read_pod(pod_json("Succeeded", late, **deleted_at_10)).phase == "Failed"
+
+
+def test_a_failed_sidecar_does_not_fail_a_finished_worker() -> None:
+    assert read_pod(pod_json("Failed", {"exitCode": 0})).phase == "Succeeded"
+    assert read_pod(pod_json("Failed", {"exitCode": 0}, {"reason": "Evicted"})).phase == "Failed"
+
+
+@pytest.mark.parametrize(
+    ("pod", "cause"),
+    [
+        (failed(0, 1), Cause.FAILED),
+        (failed(0, 139), Cause.FAILED),
+        (failed(0, 143), Cause.SIGNALLED),
+        (failed(0, 138), Cause.SIGNALLED),
+        (failed(0, 137, out_of_memory=True), Cause.FAILED),
+        (failed(0, 137, disrupted=True), Cause.DISRUPTED),
+        (failed(0, None), Cause.DISRUPTED),
+        (failed(0, 1, terminating=True), Cause.DELETED),
+    ],
+)
+def test_only_an_exit_of_the_trainer_itself_is_a_failure(pod: Pod, cause: Cause) -> None:
+    assert cause_of(pod) is cause
+
+
+def test_back_off_delays_double_up_to_five_minutes() -> None:
+    assert [delay_seconds(ends) for ends in (0, 1, 2, 3, 8, 9, 99)] == [0, 2, 4, 8, 256, 300, 300]
+
+
+def test_the_health_of_a_node_follows_from_its_condition_and_taints() -> None:
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": CREATED}
+    taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+    node = {
+        "metadata": {"name": "n"},
+        "spec": {"taints": [taint]},
+        "status": {"conditions": [ready]},
+    }
+
+    assert read_node(node).unready_since is not None
+    assert read_node(node).out_of_service

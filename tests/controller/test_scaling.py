@@ -1,0 +1,332 @@
+"""The number of workers follows the machines: delays, requests for machines, and invariants."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.scaling import (
+    RaiseBasis,
+    ReplicaRange,
+    ScalingState,
+    Timeouts,
+    WorkerCapacity,
+    desired_replicas,
+)
+from tests.controller.builders import NOW
+
+TIMEOUTS = Timeouts(down_seconds=120, up_seconds=10, request_seconds=300)
+RANGE = ReplicaRange(replicas=3, min_replicas=1, max_replicas=4)
+
+
+def at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def capacity(scheduled: int, *pending: float, schedulable: int = 0) -> WorkerCapacity:
+    """Return a capacity; `pending` are the creation times of pods without a machine, in seconds."""
+    return WorkerCapacity(
+        scheduled=scheduled,
+        pending_since=tuple(at(moment) for moment in pending),
+        schedulable=schedulable,
+    )
+
+
+def state(desired: int, **more: Any) -> ScalingState:
+    values: dict[str, Any] = {"desired": desired, "since": NOW, "replicas": RANGE.replicas}
+    return ScalingState(**(values | more))
+
+
+def decide(
+    capacity: WorkerCapacity,
+    scaling: ScalingState | None,
+    seconds: float,
+    replica_range: ReplicaRange = RANGE,
+) -> tuple[ScalingState, datetime | None]:
+    return desired_replicas(replica_range, capacity, scaling, at(seconds), TIMEOUTS)
+
+
+def test_a_new_job_starts_with_the_replicas_of_its_spec() -> None:
+    scaling, wake = decide(capacity(0), None, 0)
+
+    assert (scaling.desired, scaling.reason) == (3, "the spec requests 3")
+    assert wake == at(300), "below its maximum it later requests more"
+
+
+def test_a_pending_worker_is_given_up_only_after_the_timeout() -> None:
+    early, wake = decide(capacity(2, 0), state(3), 119)
+    late, _ = decide(capacity(2, 0), early, 120)
+
+    assert (early.desired, wake) == (3, at(120))
+    assert (late.desired, late.reason) == (2, "1 of 3 found no node")
+
+
+def test_with_fewer_machines_than_the_minimum_no_worker_is_desired() -> None:
+    replica_range = replace(RANGE, min_replicas=2)
+
+    scaling, _ = decide(capacity(1, 0, 0), state(3), 120, replica_range)
+
+    assert scaling.desired == 0
+    assert "2 are needed to train" in scaling.reason
+
+
+def test_capacity_must_be_stable_before_the_job_grows() -> None:
+    first, wake = decide(capacity(2, schedulable=1), state(2), 50)
+    gone, _ = decide(capacity(2), first, 55)
+    again, _ = decide(capacity(2, schedulable=1), gone, 58)
+    stable, _ = decide(capacity(2, schedulable=1), again, 68)
+
+    assert wake == at(60)
+    assert [scaling.desired for scaling in (first, gone, again, stable)] == [2, 2, 2, 3]
+    assert stable.basis is RaiseBasis.SCHEDULABLE
+
+
+def test_a_suspended_job_resumes_when_its_minimum_fits() -> None:
+    replica_range = replace(RANGE, min_replicas=2)
+
+    one, _ = decide(capacity(0, schedulable=1), state(0), 100, replica_range)
+    two, wake = decide(capacity(0, schedulable=2), one, 110, replica_range)
+    resumed, _ = decide(capacity(0, schedulable=2), two, 120, replica_range)
+
+    assert (one.capacity_since, wake) == (None, at(120))
+    assert resumed.desired == 2
+
+
+def test_without_capacity_a_job_periodically_adds_a_pending_worker_for_the_autoscaler() -> None:
+    quiet, _ = decide(capacity(2), state(2), 299)
+    requested, _ = decide(capacity(2), quiet, 300)
+    unanswered, _ = decide(capacity(2, 300), requested, 420)
+
+    assert [scaling.desired for scaling in (quiet, requested, unanswered)] == [2, 3, 2]
+    assert unanswered.failed_raises == 0, "a request without a response is not a failed raise"
+
+
+def test_a_suspended_job_requests_its_minimum() -> None:
+    scaling, _ = decide(capacity(0), state(0), 300, replace(RANGE, min_replicas=2))
+
+    assert scaling.desired == 2
+
+
+def test_capacity_that_proved_unusable_is_tried_with_growing_delays() -> None:
+    scaling, now = state(2), 0.0
+    waited = []
+    for _ in range(4):
+        began = now
+        while scaling.desired == 2:
+            scaling, wake = decide(capacity(2, schedulable=1), scaling, now)
+            if scaling.desired == 2:
+                assert wake is not None
+                now = (wake - NOW).total_seconds()
+        waited.append(now - began)
+        scaling, _ = decide(capacity(2, now, schedulable=1), scaling, now + 120)
+        now += 120
+
+    assert waited == [10, 20, 40, 80]
+
+
+def test_a_scheduled_worker_resets_the_delay() -> None:
+    tried = state(3, basis=RaiseBasis.SCHEDULABLE, failed_raises=3)
+
+    scaling, _ = decide(capacity(3), tried, 5)
+
+    assert (scaling.basis, scaling.failed_raises) == (RaiseBasis.NONE, 0)
+
+
+@pytest.mark.parametrize(
+    ("edit", "desired"),
+    [
+        (replace(RANGE, replicas=1), 1),
+        (replace(RANGE, replicas=4), 4),
+        (replace(RANGE, max_replicas=2, replicas=2), 2),
+        (replace(RANGE, max_replicas=2), 2),
+        (replace(RANGE, min_replicas=4), 4),
+    ],
+)
+def test_an_edit_takes_effect_immediately(edit: ReplicaRange, desired: int) -> None:
+    assert decide(capacity(3), state(3), 1, edit)[0].desired == desired
+
+
+def test_a_changed_bound_does_not_resume_a_suspended_job() -> None:
+    assert decide(capacity(0), state(0), 1, replace(RANGE, min_replicas=2))[0].desired == 0
+
+
+def test_scheduled_workers_stay_desired_while_an_edit_removes_pending_ones() -> None:
+    scaling, _ = decide(capacity(3, 0, 0), state(5, replicas=5), 200)
+
+    assert scaling.desired == 3
+
+
+def test_the_scaling_state_survives_serialisation() -> None:
+    scaling = state(
+        2, capacity_since=at(5), basis=RaiseBasis.REQUEST, failed_raises=2, reason="why"
+    )
+
+    assert ScalingState.from_json(scaling.to_json()) == scaling
+    assert ScalingState.from_json(state(0).to_json()) == state(0)
+    assert ScalingState.from_json(None) is None
+    older = {"wanted": 2, "since": "2026-01-01T00:00:00Z", "replicas": 3}
+    assert ScalingState.from_json(older) is None, "an upgraded controller starts from the spec"
+
+
+# --- simulation of machines
+
+
+@dataclass
+class SimulatedJob:
+    """Machines for one worker each, a scheduler, and a job that follows capacity.
+
+    Attributes:
+        hidden: machines that appear free but accept no worker.
+        changes: (time in seconds, new number of desired workers).
+    """
+
+    replica_range: ReplicaRange
+    machines: int
+    hidden: int = 0
+    now: float = 0.0
+    scheduled: int = 0
+    pending: list[float] = field(default_factory=list)
+    scaling: ScalingState | None = None
+    changes: list[tuple[float, int]] = field(default_factory=list)
+    lost_healthy: int = 0
+
+    def run(self, seconds: float, step: float = 10.0) -> None:
+        end = self.now + seconds
+        self.schedule()  # before the controller observes another machine
+        while self.now < end:
+            self.one_pass()
+            self.schedule()
+            self.one_pass()
+            self.now += step
+
+    def one_pass(self) -> None:
+        before = self.scaling
+        capacity = WorkerCapacity(
+            scheduled=self.scheduled,
+            pending_since=tuple(at(moment) for moment in self.pending),
+            schedulable=max(self.machines + self.hidden - self.scheduled, 0),
+        )
+        self.scaling, wake = desired_replicas(
+            self.replica_range, capacity, before, at(self.now), TIMEOUTS
+        )
+        desired = self.scaling.desired
+        assert (
+            desired == 0
+            or self.replica_range.min_replicas <= desired <= self.replica_range.max_replicas
+        )
+        assert wake is None or wake > at(self.now)
+        if before is None or desired != before.desired:
+            self.changes.append((self.now, desired))
+            if before is not None and before.desired < desired:
+                assert self.scheduled <= desired, "growing never removes a running worker"
+        self.create_and_delete(desired)
+
+    def create_and_delete(self, desired: int) -> None:
+        """Create and delete workers as the controller does: pending ones are deleted first."""
+        while self.scheduled + len(self.pending) > desired:
+            if self.pending:
+                self.pending.pop()
+            else:
+                self.scheduled -= 1
+                self.lost_healthy += 1
+        while self.scheduled + len(self.pending) < desired:
+            self.pending.append(self.now)
+
+    def schedule(self) -> None:
+        gone = max(self.scheduled - self.machines, 0)
+        self.scheduled -= gone
+        self.pending += [self.now] * gone
+        while self.pending and self.scheduled < self.machines:
+            self.pending.pop(0)
+            self.scheduled += 1
+
+
+BOUNDS = st.tuples(st.integers(1, 5), st.integers(0, 3), st.integers(0, 5)).map(
+    lambda drawn: ReplicaRange(
+        min_replicas=drawn[0],
+        max_replicas=drawn[0] + drawn[1],
+        replicas=drawn[0] + min(drawn[2], drawn[1]),
+    )
+)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    replica_range=BOUNDS,
+    schedule=st.lists(st.tuples(st.integers(0, 8), st.integers(10, 600)), max_size=8),
+)
+def test_a_job_stays_within_its_bounds_and_removes_no_worker_that_can_train(
+    replica_range: ReplicaRange, schedule: list[tuple[int, int]]
+) -> None:
+    simulated = SimulatedJob(replica_range, machines=replica_range.max_replicas)
+    for machines, seconds in schedule:
+        simulated.machines = machines
+        could_train = machines >= replica_range.min_replicas
+        before = simulated.lost_healthy
+        simulated.run(seconds)
+        assert simulated.lost_healthy == before or not could_train
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    replica_range=BOUNDS,
+    schedule=st.lists(st.tuples(st.integers(0, 8), st.integers(10, 600)), max_size=6),
+)
+def test_with_stable_machines_the_job_uses_as_many_as_it_can(
+    replica_range: ReplicaRange, schedule: list[tuple[int, int]]
+) -> None:
+    simulated = SimulatedJob(replica_range, machines=0)
+    for machines, seconds in schedule:
+        simulated.machines = machines
+        simulated.run(seconds)
+
+    simulated.run(2 * (TIMEOUTS.request_seconds + TIMEOUTS.down_seconds))
+
+    possible = min(simulated.machines, replica_range.max_replicas)
+    if possible >= replica_range.min_replicas:
+        assert simulated.scheduled == possible
+    else:
+        assert simulated.scheduled < replica_range.min_replicas, "it may have requested more"
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    replica_range=BOUNDS,
+    flips=st.lists(st.tuples(st.booleans(), st.sampled_from([5, 10])), max_size=60),
+)
+def test_capacity_that_changes_faster_than_the_timeouts_changes_nothing(
+    replica_range: ReplicaRange, flips: list[tuple[bool, int]]
+) -> None:
+    """Shrinking needs a pod that is pending for 120 s, growing needs capacity that is stable for 10 s."""
+    simulated = SimulatedJob(replica_range, machines=replica_range.max_replicas)
+    simulated.run(400)
+    settled = len(simulated.changes)
+    for present, seconds in flips:
+        simulated.machines = (
+            replica_range.max_replicas if present else replica_range.max_replicas - 1
+        )
+        simulated.run(seconds)
+        if simulated.pending and simulated.now - simulated.pending[0] > TIMEOUTS.down_seconds - 20:
+            simulated.machines = replica_range.max_replicas
+            simulated.run(5)
+
+    assert len(simulated.changes) == settled
+
+
+@settings(deadline=None, max_examples=25)
+@given(hidden=st.integers(1, 4), machines=st.integers(1, 4))
+def test_unusable_capacity_is_tried_rarely(hidden: int, machines: int) -> None:
+    simulated = SimulatedJob(
+        ReplicaRange(replicas=8, min_replicas=1, max_replicas=8), machines=machines, hidden=hidden
+    )
+
+    simulated.run(7200)
+
+    late = [desired for moment, desired in simulated.changes if moment > 3600]
+    cycle_seconds = TIMEOUTS.request_seconds + TIMEOUTS.down_seconds
+    assert len(late) <= 2 * (3600 / cycle_seconds + 1)
+    assert simulated.scheduled == machines
+    assert simulated.lost_healthy == 0

@@ -1,0 +1,154 @@
+"""The queue, the lease, the metrics and the command line."""
+
+import asyncio
+import socket
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from controller.__main__ import parse
+from controller.client import CONFLICT, NOT_FOUND, ApiError, KubernetesClient
+from controller.leader import LEASE_SECONDS, Candidate
+from controller.metrics import Metrics, serve
+from controller.status import Status
+from controller.workqueue import WorkQueue
+from tests.controller.builders import decide, job, pod
+
+
+class FakeLeaseApi(KubernetesClient):
+    """The API server's side of one Lease."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.version = 0
+
+    def request(
+        self, method: str, _path: str, body: Any = None, _query: object = None, _content: str = ""
+    ) -> Any:
+        if method == "GET":
+            if self.lease is None:
+                raise ApiError(NOT_FOUND, "no lease")
+            return self.lease
+        if method == "PUT" and body["metadata"]["resourceVersion"] != str(self.version):
+            raise ApiError(CONFLICT, "modified")
+        self.version += 1
+        self.lease = {
+            **body,
+            "metadata": {**body["metadata"], "resourceVersion": str(self.version)},
+        }
+        return self.lease
+
+
+def test_the_second_candidate_leads_only_after_the_lease_of_the_first_expired() -> None:
+    time, leases = [0.0], FakeLeaseApi()
+    first, second = (Candidate(leases, "ns", name, clock=lambda: time[0]) for name in ("a", "b"))
+    assert first.try_to_lead()
+    assert not second.try_to_lead()
+
+    time[0] += LEASE_SECONDS - 1
+    assert first.try_to_lead()
+    assert not second.try_to_lead()
+
+    time[0] += LEASE_SECONDS + 1
+    assert second.try_to_lead()
+    assert leases.lease is not None
+    assert leases.lease["spec"]["leaseTransitions"] == 2
+    assert not first.try_to_lead(), "a candidate that does not renew loses the lease"
+
+
+def test_a_released_lease_is_free_immediately() -> None:
+    leases = FakeLeaseApi()
+    first, second = (Candidate(leases, "ns", name) for name in ("a", "b"))
+    assert first.try_to_lead()
+
+    first.release()
+
+    assert second.try_to_lead()
+
+
+def test_a_key_is_processed_once_at_a_time_and_queued_again_meanwhile() -> None:
+    async def scenario() -> None:
+        queue = WorkQueue[str]()
+        queue.add("a")
+        queue.add("a")
+        assert await queue.take() == "a"
+        queue.add("a")
+        taking = asyncio.create_task(queue.take())
+        await asyncio.sleep(0)
+        assert not taking.done(), "two concurrent passes over one job would conflict"
+        queue.done("a")
+        assert await taking == "a"
+
+    asyncio.run(scenario())
+
+
+def test_failures_of_a_key_back_off_and_a_success_resets_the_delay() -> None:
+    async def scenario() -> list[float]:
+        queue = WorkQueue[str](clock=lambda: 0.0)
+        waits = [queue.failed("a") for _ in range(12)]
+        queue.done("a")
+        return [*waits, queue.failed("a")]
+
+    waits = asyncio.run(scenario())
+    assert waits[:3] == [0.2, 0.4, 0.8]
+    assert waits[-2:] == [60.0, 0.2]
+
+
+def test_metrics_count_jobs_by_condition_and_the_health_check_detects_a_hang() -> None:
+    metrics, alive = Metrics(), [True]
+    metrics.observe_job(("ns", "job"), decide(job(), pod(0)).status)
+    server = serve(metrics, 0, lambda: alive[0])
+    base = f"http://127.0.0.1:{server.server_port}"
+    try:
+        page = urllib.request.urlopen(f"{base}/metrics").read().decode()
+        assert 'elasticjob_jobs{condition="Running"} 1.0' in page
+        assert 'elasticjob_worker_restarts_total{cause="node_lost"} 0.0' in page
+        assert urllib.request.urlopen(f"{base}/healthz").read() == b"ok\n"
+        alive[0] = False
+        with pytest.raises(urllib.error.HTTPError, match="503") as hung:
+            urllib.request.urlopen(f"{base}/healthz")
+        hung.value.close()
+        metrics.forget(("ns", "job"))
+        assert (
+            'elasticjob_jobs{condition="Running"} 0.0'
+            in urllib.request.urlopen(f"{base}/metrics").read().decode()
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_idle_connections_do_not_delay_the_health_check(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("controller.metrics._SilentHandler.timeout", 0.2)
+    server = serve(Metrics(), 0, lambda: True)
+    address = ("127.0.0.1", server.server_port)
+    try:
+        with socket.create_connection(address) as idle, socket.create_connection(address):
+            response = urllib.request.urlopen(f"http://127.0.0.1:{address[1]}/healthz", timeout=10)
+            assert response.read() == b"ok\n", "the kubelet would restart the controller"
+            idle.settimeout(10)
+            assert idle.recv(1) == b"", "a client that sends nothing is disconnected"
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_status_survives_serialisation() -> None:
+    status = decide(job(), pod(0), pod(1, "Failed", exit_code=1)).status
+
+    assert Status.from_json(status.to_json()) == status
+
+
+def test_the_status_of_the_upstream_controller_can_be_read() -> None:
+    assert Status.from_json({"conditions": None, "replicaStatuses": None}) == Status()
+
+
+def test_one_namespace_is_the_default_and_conflicts_with_all_namespaces() -> None:
+    assert parse([]).namespace == "elastic-job"
+    with pytest.raises(SystemExit):
+        parse(["--namespace", "a", "--all-namespaces"])

@@ -1,0 +1,247 @@
+"""The commands of docs/eks.md from the first to the last, on machines of the twin.
+
+    pytest -m e2e tests/e2e/test_guides.py -k eks-dev
+
+`pulumi` and `everstep` work as in a real account: with a backend of the user's, and with the kubeconfig that the
+guide gets; the twin is the cloud. One walk takes minutes, so all tests of a stack share it; each test checks one
+guarantee. The job trains for longer than in the stack file, so that it outlasts the upgrade.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import yaml
+from cloudtwin.facade import kubeconfig_path, remaining_resources
+from cloudtwin.kubernetes_api import KubernetesClient
+from cloudtwin.nodes import Twin
+from cloudtwin.nodes.bring_up import admin_client
+from cloudtwin.nodes.layout import Layout
+
+from everstep.progress import Silent
+from tests.guides.account import PROVIDERS, UserMachine, user_machine
+from tests.guides.guide import ROOT, GuideCommand, walk_of
+
+STACKS = ("eks-dev",)
+WORKERS, EPOCHS = 3, 50
+COMMAND_SECONDS, TRAIN_SECONDS, REGION_SECONDS = 900, 400, 600
+PODS = "/api/v1/namespaces/elastic-job/pods"
+STEP = re.compile(r"step \d+/")
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(4000)]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A cluster and its training at one moment.
+
+    Attributes:
+        nodes: names of the ready Nodes by pool.
+        steps: trained steps.
+        world_size: workers of the newest step.
+        images: images in the specifications of the job's pods.
+        pulled: images that nodes pulled for them.
+    """
+
+    nodes: dict[str, set[str]]
+    steps: int
+    world_size: int
+    images: set[str]
+    pulled: set[str]
+
+    @property
+    def gpu_nodes(self) -> set[str]:
+        """Names of the GPU nodes."""
+        return self.nodes.get("gpu-spot", set())
+
+
+@dataclass
+class Walk:
+    """The walk of one guide: the output of each command, and observations on the way."""
+
+    stack: str
+    machine: UserMachine
+    outputs: list[tuple[GuideCommand, str]] = field(default_factory=list)
+    observed: dict[str, Observation] = field(default_factory=dict)
+
+    def take(self) -> None:
+        """Run every command of the guide."""
+        for command in walk_of(self.stack.partition("-")[0], self.stack):
+            if not command.on_twin:
+                continue
+            self.outputs.append((command, self.run(command.on_twin)))
+            self.after(command)
+
+    def run(self, command: str) -> str:
+        """Run a command and return its output; the view of `follow` is left at the first step."""
+        if command.startswith("everstep follow"):
+            return self.follow(command)
+        node = min(self.observed["training"].gpu_nodes) if "NODE" in command else ""
+        return self.machine.shell.run(command.replace("NODE", node), COMMAND_SECONDS)
+
+    def follow(self, command: str) -> str:
+        """Follow the training until it shows a step, then press Ctrl-C."""
+        process, lines = self.machine.shell.start(command), []
+        interrupt = threading.Timer(TRAIN_SECONDS, os.killpg, (process.pid, signal.SIGINT))
+        interrupt.start()
+        with process:
+            for line in process.stdout or ():
+                lines.append(line)
+                if STEP.search(line) and interrupt.is_alive():
+                    interrupt.cancel()
+                    os.killpg(process.pid, signal.SIGINT)
+        interrupt.cancel()
+        output = "".join(lines)
+        self.machine.shell.record(command, output)
+        assert STEP.search(output), f"no step within {TRAIN_SECONDS} s\n{output[-4000:]}"
+        return output
+
+    def after(self, command: GuideCommand) -> None:
+        """Prepare the next command, or observe the effect of the last one."""
+        words = command.on_twin
+        if words.startswith("everstep init"):
+            self.train_longer()
+        elif words.startswith("everstep follow"):
+            self.observe("training")
+        elif words.startswith("everstep node reclaim"):
+            self.observe("evicted")
+        elif words.startswith("pulumi up") and command.section == "Upgrade":
+            self.observe("upgraded")
+
+    def train_longer(self) -> None:
+        path = self.machine.project / f"stacks/Pulumi.{self.stack}.yaml"
+        content = path.read_text()
+        path.write_text(re.sub(r"(?m)^(    epochs:) \d+$", rf"\1 {EPOCHS}", content))
+
+    def observe(self, name: str) -> None:
+        """Wait until all workers train, more steps than before, and record what there is."""
+        before = max((each.steps for each in self.observed.values()), default=0)
+        self.observed[name] = self.until(
+            "all workers train again",
+            lambda now: now.world_size == WORKERS and now.steps > before + 1,
+        )
+
+    def until(self, what: str, holds: Callable[[Observation], bool]) -> Observation:
+        """Return the first observation for which a condition holds."""
+        end = time.monotonic() + TRAIN_SECONDS
+        while not holds(now := self.observation()):
+            assert time.monotonic() < end, f"not within {TRAIN_SECONDS} s: {what}\n{now}"
+            time.sleep(2)
+        return now
+
+    def observation(self) -> Observation:
+        """Return what there is now, as the user's own commands and the cluster show it."""
+        shown = self.machine.shell.run(f"everstep status --stack {self.stack} --json", 120)
+        status: dict[str, Any] = json.JSONDecoder().raw_decode(shown[shown.index("{") :])[0]
+        nodes: dict[str, set[str]] = {}
+        for node in status["nodes"]:
+            if node["ready"] and node["schedulable"]:
+                nodes.setdefault(node["pool"], set()).add(node["name"])
+        pods = self.cluster().get(PODS)["items"]
+        containers = [each for pod in pods for each in pod["spec"]["containers"]]
+        started = [each for pod in pods for each in pod["status"].get("containerStatuses", ())]
+        return Observation(
+            nodes=nodes,
+            steps=status["training"]["step"],
+            world_size=status["training"]["world_size"],
+            images={each["image"] for each in containers},
+            pulled={each["imageID"] for each in started if each["imageID"]},
+        )
+
+    def cluster(self) -> KubernetesClient:
+        return admin_client(Layout(self.machine.twin))
+
+    def output_of(self, beginning: str, section: str = "Steps") -> str:
+        """Return the output of the last command of a section that begins so."""
+        found = [
+            output
+            for command, output in self.outputs
+            if command.section == section and command.on_twin.startswith(beginning)
+        ]
+        assert found, f"no command of {section} begins with {beginning}"
+        return found[-1]
+
+
+def start_region(machine: UserMachine, stack: str) -> None:
+    """Start the cloud, and publish what others have published."""
+    code = f"from tests.guides.region import prepare; prepare({stack!r})"
+    environment = {**machine.shell.environment, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=machine.shell.folder, env=environment,
+        capture_output=True, text=True, check=False, timeout=REGION_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.fixture(scope="module", params=STACKS)
+def walk(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Walk]:
+    """Walk the guide once; the twin is always taken down."""
+    stack = request.param
+    with user_machine(tmp_path_factory.mktemp(stack), stack, offline=False) as machine:
+        try:
+            start_region(machine, stack)
+            walk = Walk(stack, machine)
+            walk.take()
+            yield walk
+        finally:
+            Twin(Layout(machine.twin)).down(Silent())
+
+
+def test_the_job_trains_from_the_users_images_pulled_by_digest(walk: Walk) -> None:
+    stack_file = walk.machine.project / f"stacks/Pulumi.{walk.stack}.yaml"
+    image = yaml.safe_load(stack_file.read_text())["config"]["everstep:job"]["image"]
+    training = walk.observed["training"]
+
+    (registry,) = re.findall(r'registry: "([^"]+)"', walk.output_of("EVERSTEP_PART=registry"))
+    assert image.startswith(f"{registry}/trainer@sha256:")
+    assert image in training.images, "pods name the digest that the push wrote"
+    assert image in training.pulled, "nodes pulled that digest"
+
+
+def test_an_eviction_costs_one_node_and_the_training_continues(walk: Walk) -> None:
+    before, after = walk.observed["training"], walk.observed["evicted"]
+
+    assert len(before.gpu_nodes) == WORKERS
+    assert min(before.gpu_nodes) not in after.gpu_nodes, "the machine was reclaimed"
+    assert after.world_size == WORKERS
+    assert walk.output_of("everstep report")
+
+
+def test_the_preview_of_the_upgrade_replaces_no_resource(walk: Walk) -> None:
+    preview = walk.output_of("pulumi preview", "Upgrade")
+
+    assert "1.36" in preview
+    assert "1.37" in preview
+    assert "to update" in preview
+    assert "to replace" not in preview, preview[-3000:]
+
+
+def test_the_upgrade_replaces_every_node_while_the_training_continues(walk: Walk) -> None:
+    before, after = walk.observed["evicted"], walk.observed["upgraded"]
+
+    for pool, names in before.nodes.items():
+        assert not names & after.nodes[pool], f"{pool} has nodes of the old version"
+        assert len(after.nodes[pool]) == len(names), pool
+    assert after.steps > before.steps
+    assert after.world_size == WORKERS
+
+
+def test_the_teardown_leaves_neither_resources_nor_machines(walk: Walk) -> None:
+    cloud = PROVIDERS[walk.stack.partition("-")[0]]
+
+    assert " deleted" in walk.output_of("pulumi destroy", "Teardown")
+    assert remaining_resources(walk.machine.twin, cloud) == []
+    assert Twin(Layout(walk.machine.twin)).status().machines == ()
+    assert kubeconfig_path(walk.machine.twin).exists(), "the twin itself stays until the test ends"

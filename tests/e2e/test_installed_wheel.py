@@ -1,0 +1,143 @@
+"""Installed wheels outside a clone: init, doctor, up and down, as a user without the repository runs them.
+
+All tests share one installation. It builds wheels of the three distributions and installs them into an empty virtual
+environment with the locked dependencies.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+UV = str(Path(sys.executable).parent / "uv")
+TWIN = f"wheel-{os.getpid()}"
+INSTALL_SECONDS, UP_SECONDS, DOWN_SECONDS, LAUNCH_SECONDS = 300, 600, 180, 300
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(UP_SECONDS + 2 * INSTALL_SECONDS)]
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A virtual environment with the wheels, and a folder that is not a clone."""
+
+    program: Path
+    folder: Path
+
+    def run(
+        self, *arguments: str, cwd: Path | None = None, seconds: float = 120, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the installed command with nothing of this repository on its path."""
+        outside = {"PYTHONPATH", "VIRTUAL_ENV", "PULUMI_CONFIG_PASSPHRASE"}
+        environment = {name: value for name, value in os.environ.items() if name not in outside}
+        return subprocess.run(
+            [self.program, *arguments],
+            cwd=cwd or self.folder / "project",
+            env={**environment, "EVERSTEP_TWIN": TWIN, **variables},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+
+def run(*command: str | Path) -> None:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """Install the wheels and write a project; the twin is always taken down."""
+    folder = tmp_path_factory.mktemp("installed")
+    sources = folder / "sources"  # a build leaves files next to the sources
+    ignored = shutil.ignore_patterns(".git", ".venv", "build", "*.egg-info", "__pycache__")
+    shutil.copytree(REPOSITORY, sources, ignore=ignored)
+    for distribution in (".", "facts", "twin"):
+        run(
+            UV, "build", "--wheel", "--no-build-isolation", "--offline",
+            "--python", sys.executable, "--out-dir", folder / "dist", sources / distribution,
+        )  # fmt: skip
+    shutil.rmtree(sources)
+    python = folder / "venv" / "bin" / "python"
+    run(UV, "venv", "--python", sys.executable, folder / "venv")
+    requirements = REPOSITORY / "requirements" / "runtime.txt"
+    run(UV, "pip", "install", "--python", python, "--require-hashes", "-r", requirements)
+    wheels = sorted((folder / "dist").glob("*.whl"))
+    assert len(wheels) == 3, wheels
+    run(UV, "pip", "install", "--python", python, "--no-deps", *wheels)
+    installation = Installation(python.parent / "everstep", folder)
+    initialized = installation.run("init", str(folder / "project"), cwd=folder)
+    assert initialized.returncode == 0, initialized.stderr
+    try:
+        yield installation
+    finally:
+        installation.run("down", "--yes", seconds=DOWN_SECONDS)
+
+
+def test_init_writes_a_project(installation: Installation) -> None:
+    files = {
+        str(path.relative_to(installation.folder / "project"))
+        for path in (installation.folder / "project").rglob("*")
+        if path.is_file()
+    }
+
+    expected = {"Pulumi.yaml", "__main__.py", "README.md", ".gitignore", "stacks/Pulumi.local.yaml"}
+    assert expected <= files
+
+
+def test_init_refuses_to_overwrite(installation: Installation) -> None:
+    done = installation.run("init", str(installation.folder / "project"))
+
+    assert done.returncode == 1
+    assert "--force" in done.stderr
+
+
+def test_doctor_finds_no_bug(installation: Installation) -> None:
+    done = installation.run("doctor")
+
+    assert "bug:" not in done.stderr
+    assert "programs" in done.stdout, done.stderr
+
+
+def test_launch_runs_the_example_of_the_api_reference(installation: Installation) -> None:
+    page = (REPOSITORY / "docs" / "elastic-api.md").read_text(encoding="utf-8")
+    example = page.partition("```python\n")[2].partition("```")[0]
+    script = installation.folder / "train.py"
+    script.write_text(f"{example}print('everstep of', elastic.__file__)\n", encoding="utf-8")
+    # torch alone is taken from this environment: it is not among the dependencies of the wheels.
+    # Files that make a package editable are not read in folders of PYTHONPATH.
+    found = importlib.util.find_spec("torch")
+    assert found is not None
+    assert found.origin is not None
+    torch = str(Path(found.origin).parents[1])
+
+    done = installation.run(
+        *("launch", "--nproc-per-node", "2", "train.py"),
+        cwd=installation.folder,
+        seconds=LAUNCH_SECONDS,
+        PYTHONPATH=torch,
+    )
+
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    assert done.stdout.count(f"everstep of {installation.folder}") == 2, "each worker, of the wheel"
+    checkpoints = list((installation.folder / "runs" / "example" / "checkpoints").iterdir())
+    assert checkpoints, "the example names a folder for them"
+
+
+def test_up_trains_and_down_leaves_nothing(installation: Installation) -> None:
+    up = installation.run("up", seconds=UP_SECONDS)
+    assert up.returncode == 0, f"{up.stdout[-3000:]}{up.stderr[-6000:]}"
+    assert "finished" in up.stdout, "the report of a finished training ends `up`"
+
+    down = installation.run("down", "--yes", seconds=DOWN_SECONDS)
+    assert down.returncode == 0, down.stderr
+    assert "nothing is left" in down.stderr

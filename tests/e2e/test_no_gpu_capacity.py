@@ -1,0 +1,73 @@
+"""A new account, whose quota of GPU machines is 0: the stack is created completely, and its job waits."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cloudtwin.capacity import QuotaStore, daemon
+from cloudtwin.nodes import Twin
+from cloudtwin.nodes.layout import Layout
+
+from everstep.progress import Silent
+from tests.e2e.test_clouds import (
+    DOWN_SECONDS,
+    QUERY_SECONDS,
+    REPOSITORY,
+    SHORT,
+    TRAIN_SECONDS,
+    UP_SECONDS,
+    LifeCycle,
+)
+
+G_AND_VT_SPOT = "L-3819A6DF"
+STACK, POOL = "eks-dev", "everstep-dev-gpu-spot"
+ENOUGH_VCPUS = 64
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(2 * UP_SECONDS + 4 * QUERY_SECONDS + DOWN_SECONDS),
+]
+
+
+@pytest.fixture(scope="module")
+def cycle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LifeCycle]:
+    """Bring the stack up in an account without a GPU quota; the twin is always taken down."""
+    folder = tmp_path_factory.mktemp(STACK)
+    shutil.copytree(REPOSITORY / "stacks", folder / "stacks")
+    shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
+    for name in ("components", "__main__.py", "manifests"):
+        (folder / name).symlink_to(REPOSITORY / name)
+    cycle = LifeCycle(STACK, folder)
+    cycle.change(**SHORT)
+    QuotaStore(state(cycle)).set(G_AND_VT_SPOT, 0)
+    try:
+        cycle.run_checked("up", "up", "--detach", "--stack", STACK, "--twin", seconds=UP_SECONDS)
+        yield cycle
+    finally:
+        cycle.run("down", "--yes", "--stack", STACK, "--twin", seconds=DOWN_SECONDS)
+        if state(cycle).exists():
+            Twin(Layout(state(cycle))).down(Silent())
+
+
+def state(cycle: LifeCycle) -> Path:
+    """Return the folder of the twin."""
+    return cycle.folder / "state" / STACK
+
+
+def test_the_job_waits_with_the_reason_and_starts_when_there_is_capacity(cycle: LifeCycle) -> None:
+    cycle.until(
+        "the autoscaler has requested a machine",
+        lambda: "MaxSpotInstanceCountExceeded" in daemon.last_fault(state(cycle), POOL),
+        TRAIN_SECONDS,
+    )
+    status = cycle.query("status")
+    assert cycle.gpu_nodes() == []
+    waiting = [pod["waiting"] for pod in status["pods"] if pod["waiting"]]
+    assert waiting, "the status must explain why no worker runs"
+    assert all("nodes are available" in reason for reason in waiting)
+    assert status["etcd"]["ready"] == status["etcd"]["members"], "everything else is running"
+
+    QuotaStore(state(cycle)).set(G_AND_VT_SPOT, ENOUGH_VCPUS)
+
+    cycle.until("it trains", lambda: cycle.query("report").get("steps"), TRAIN_SECONDS)

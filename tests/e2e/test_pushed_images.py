@@ -1,0 +1,125 @@
+"""The order of a first `up` in a cloud, on the twin: the registry, the images, then the stack that pulls them.
+
+The stack is eks-dev with a registry of its own and a trainer image that no release publishes.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from cloudtwin.facade import Login, Registry, RegistryError
+from cloudtwin.nodes import Twin
+from cloudtwin.nodes.bring_up import admin_client
+from cloudtwin.nodes.control_plane import registry as registry_process
+from cloudtwin.nodes.layout import Layout
+
+from everstep.progress import Lines
+
+REPOSITORY = Path(__file__).parents[2]
+EVERSTEP = str(Path(sys.executable).parent / "everstep")
+STACK = "eks-dev"
+HOST = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
+COMMAND_SECONDS, UP_SECONDS = 300, 600
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(4 * COMMAND_SECONDS + 2 * UP_SECONDS)]
+
+
+@dataclass(frozen=True)
+class Project:
+    """A clone whose stack file may be changed, with a twin of its own."""
+
+    folder: Path
+
+    @property
+    def stack_file(self) -> Path:
+        return self.folder / "stacks" / f"Pulumi.{STACK}.yaml"
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.folder / "state" / "images")
+
+    def run(
+        self, *arguments: str, seconds: float = COMMAND_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on the stack, on the twin."""
+        state = {"EVERSTEP_STATE": str(self.folder / "state"), "EVERSTEP_TWIN": "images"}
+        return subprocess.run(
+            [EVERSTEP, *arguments, "--stack", STACK, "--twin"],
+            cwd=self.folder, env={**os.environ, **state},
+            capture_output=True, text=True, check=False, timeout=seconds,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "stacks").mkdir()
+    shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
+    for name in ("components", "__main__.py", "manifests"):
+        (folder / name).symlink_to(REPOSITORY / name)
+    project = Project(folder)
+    text = (REPOSITORY / "stacks" / project.stack_file.name).read_text()
+    text = text.replace("    kind: none", "    kind: ecr", 1)
+    text = text.replace("ghcr.io/everstep/trainer:0.1.0", f"{HOST}/everstep/trainer:mine", 1)
+    project.stack_file.write_text(text)
+    yield project
+    project.run("down", seconds=UP_SECONDS)
+    Twin(project.layout).down(Lines())
+
+
+def test_without_a_registry_nothing_is_pushed(project: Project) -> None:
+    done = project.run("images", "push")
+
+    assert done.returncode == 1
+    assert "does not exist yet" in done.stderr
+    assert f"everstep up --stack {STACK} --target registry" in done.stderr
+
+
+def test_the_stack_runs_once_its_registry_and_images_exist(project: Project) -> None:
+    first = project.run("up", "--target", "registry", "--yes")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.strip() == f"{HOST}/everstep"
+    assert "NodeGroup" not in first.stderr, "`--target registry` creates nothing else"
+
+    refused = project.run("up", "--yes", "--detach")
+    assert refused.returncode == 1, "a stack without its images must fail"
+    assert f"no registry has the image {HOST}/everstep/trainer:mine" in refused.stderr
+    assert f"everstep images push --stack {STACK} --twin" in refused.stderr
+
+    pushed = project.run("images", "push", "--json")
+    assert pushed.returncode == 0, pushed.stderr
+    report = json.loads(pushed.stdout)
+    assert report["changed"] == ["job.image", "platform.spot.image"]
+    config = yaml.safe_load(project.stack_file.read_text())["config"]
+    image = config["everstep:job"]["image"]
+    assert image == report["images"]["trainer"]["reference"]
+    assert image.startswith(f"{HOST}/everstep/trainer@sha256:")
+
+    again = json.loads(project.run("images", "push", "--json").stdout)
+    assert again["changed"] == [], "a second push changes nothing"
+    assert all(one["existed"] for one in again["images"].values())
+
+    up = project.run("up", "--yes", "--detach", seconds=UP_SECONDS)
+    assert up.returncode == 0, up.stderr[-4000:]
+    pods = admin_client(project.layout).get("/api/v1/namespaces/elastic-job/pods")["items"]
+    used = {each["image"] for pod in pods for each in pod["spec"]["containers"]}
+    assert image in used, "pods name the digest"
+    ids = {each["imageID"] for pod in pods for each in pod["status"].get("containerStatuses", ())}
+    assert image in ids, "a node pulled that digest from the registry"
+
+
+def test_the_registry_refuses_wrong_passwords_and_unknown_repositories(project: Project) -> None:
+    endpoint = registry_process.endpoint(project.layout, HOST)
+    wrong = Registry(HOST, Login("AWS", "expired"), endpoint)
+
+    with pytest.raises(RegistryError, match="401 UNAUTHORIZED"):
+        wrong.digest("everstep/trainer", "mine")
+    with pytest.raises(RegistryError, match="does not exist in the registry"):
+        registry_process.client(project.layout, HOST).check_push("everstep/other")

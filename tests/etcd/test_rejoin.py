@@ -1,0 +1,211 @@
+"""Rejoining of an etcd member without its data, which never votes twice."""
+
+import contextlib
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from etcd.empty_server import EmptyMemberServer
+from etcd.gateway import EtcdError, Member, Peers, call
+from etcd.rejoin import (
+    AddMember,
+    RemoveMember,
+    StartEtcd,
+    Wait,
+    etcd_configuration,
+    join,
+    next_action,
+)
+
+INITIAL = {f"etcd-{index}": f"http://etcd-{index}:2380" for index in range(3)}
+
+
+def member(index: int, *, started: bool = True, identifier: str = "") -> Member:
+    return Member(
+        identifier=identifier or f"id-{index}",
+        peer_url=INITIAL[f"etcd-{index}"],
+        started=started,
+    )
+
+
+ALL = [member(index) for index in range(3)]
+
+
+def test_a_new_cluster_starts_if_all_peers_answer_that_they_are_empty() -> None:
+    action = next_action("etcd-0", INITIAL, None, has_data=False, empty={"etcd-1", "etcd-2"})
+
+    assert action == StartEtcd(state="new", members=INITIAL)
+
+
+@pytest.mark.parametrize("empty", [[], ["etcd-1"], ["etcd-2"]])
+def test_missing_answers_do_not_prove_a_new_cluster(empty: list[str]) -> None:
+    """A failure of DNS for 2 s once caused a crash loop; a network fault lost acknowledged writes."""
+    action = next_action("etcd-0", INITIAL, None, has_data=False, empty=empty)
+
+    assert isinstance(action, Wait)
+    assert set(action.silent) == {"etcd-1", "etcd-2"} - set(empty)
+
+
+def test_a_cluster_without_started_members_is_new() -> None:
+    not_started = [member(index, started=False) for index in range(3)]
+
+    action = next_action("etcd-2", INITIAL, not_started, has_data=False)
+
+    assert action == StartEtcd(state="new", members=INITIAL)
+
+
+def test_a_member_with_data_starts_unchanged() -> None:
+    assert isinstance(next_action("etcd-0", INITIAL, ALL, has_data=True), StartEtcd)
+
+
+def test_a_member_without_data_is_removed_added_and_started_in_that_order() -> None:
+    assert next_action("etcd-1", INITIAL, ALL, has_data=False) == RemoveMember(identifier="id-1")
+    without = [member(0), member(2)]
+    assert next_action("etcd-1", INITIAL, without, has_data=False) == AddMember()
+    added = [*without, member(1, started=False, identifier="new")]
+    assert next_action("etcd-1", INITIAL, added, has_data=False) == StartEtcd(
+        state="existing", members=INITIAL
+    )
+
+
+def test_a_joining_member_names_only_members_of_the_cluster() -> None:
+    two = [member(0), member(1, started=False)]
+
+    action = next_action("etcd-1", INITIAL, two, has_data=False)
+
+    assert isinstance(action, StartEtcd)
+    assert set(action.members) == {"etcd-0", "etcd-1"}, "etcd compares the list with its peers'"
+
+
+@given(
+    started=st.lists(st.booleans(), min_size=3, max_size=3),
+    present=st.lists(st.booleans(), min_size=3, max_size=3),
+    silent=st.booleans(),
+    empty=st.sets(st.sampled_from(["etcd-1", "etcd-2"])),
+)
+def test_an_empty_member_never_starts_under_an_identity_that_has_voted(
+    started: list[bool], present: list[bool], silent: bool, empty: set[str]
+) -> None:
+    listed = [member(index, started=started[index]) for index in range(3) if present[index]]
+
+    action = next_action("etcd-0", INITIAL, None if silent else listed, has_data=False, empty=empty)
+
+    if isinstance(action, StartEtcd) and silent:
+        assert empty == {"etcd-1", "etcd-2"}, "every member must be empty, by its own answer"
+    elif isinstance(action, StartEtcd):
+        assert present[0]
+        assert not started[0]
+
+
+def test_the_configuration_file_has_the_types_of_etcds_options() -> None:
+    flags = {"name": "etcd-0", "quota-backend-bytes": "268435456", "enable-v2": ""}
+    start = StartEtcd(state="existing", members={"etcd-0": "http://a", "etcd-1": "http://b"})
+
+    assert json.loads(json.dumps(etcd_configuration(flags, start))) == {
+        "name": "etcd-0",
+        "quota-backend-bytes": 268435456,
+        "enable-v2": True,
+        "initial-cluster": "etcd-0=http://a,etcd-1=http://b",
+        "initial-cluster-state": "existing",
+    }
+
+
+class ScriptedPeers(Peers):
+    """Peers with scripted answers: the last one repeats.
+
+    Attributes:
+        changes: successful changes of the membership.
+    """
+
+    def __init__(
+        self,
+        *answers: Sequence[Member] | None,
+        refusals: int = 0,
+        empty: Sequence[set[str]] = (),
+    ) -> None:
+        super().__init__(addresses=["http://etcd-1", "http://etcd-2"])
+        self._script = iter([*answers[:-1]])
+        self._last = answers[-1]
+        self._refusals = iter(range(refusals))
+        self._empty = iter(empty)
+        self.changes: list[str] = []
+
+    def empty(self, own_name: str) -> set[str]:
+        del own_name
+        return next(self._empty, set())
+
+    def members(self) -> list[Member] | None:
+        answer = next(self._script, self._last)
+        return None if answer is None else list(answer)
+
+    def remove(self, identifier: str) -> None:
+        self._record(f"remove {identifier}")
+
+    def add(self, peer_url: str) -> None:
+        self._record(f"add {peer_url}")
+
+    def _record(self, change: str) -> None:
+        if next(self._refusals, None) is not None:
+            raise EtcdError("no leader")
+        self.changes.append(change)
+
+
+def test_a_single_silent_poll_does_not_start_a_new_cluster() -> None:
+    added = [member(0, started=False), *ALL[1:]]
+    peers = ScriptedPeers(*[None] * 100, ALL, ALL[1:], added)
+
+    start = join("etcd-0", INITIAL, peers, has_data=False, sleep=lambda _: None)
+
+    assert start.state == "existing", "DNS may lag behind; a new cluster would split the old one"
+    assert peers.changes == ["remove id-0", "add http://etcd-0:2380"]
+
+
+def test_a_change_of_the_membership_waits_for_a_leader_for_a_limited_time() -> None:
+    added = [member(0, started=False), *ALL[1:]]
+    peers = ScriptedPeers(ALL, ALL, ALL[1:], added, refusals=1)
+    assert join("etcd-0", INITIAL, peers, has_data=False, sleep=lambda _: None)
+
+    without_quorum = ScriptedPeers(ALL, refusals=10_000)
+    with pytest.raises(EtcdError, match="no leader"):
+        join("etcd-0", INITIAL, without_quorum, has_data=False, sleep=lambda _: None)
+
+
+def test_each_peer_needs_to_answer_only_once_that_it_is_empty() -> None:
+    """The first one to have all answers starts etcd, and answers no more until there is a quorum."""
+    peers = ScriptedPeers(None, empty=[{"etcd-2"}, set(), {"etcd-1"}])
+
+    assert join("etcd-0", INITIAL, peers, has_data=False, sleep=lambda _: None).state == "new"
+
+
+def test_three_empty_members_start_one_new_cluster() -> None:
+    """Real servers: none starts before all have read the answers of all."""
+    with contextlib.ExitStack() as stack:
+        servers = {name: EmptyMemberServer(name, "127.0.0.1", 0) for name in INITIAL}
+        addresses = {name: f"http://127.0.0.1:{server.port}" for name, server in servers.items()}
+        pool = stack.enter_context(ThreadPoolExecutor(3))
+        starts = [
+            pool.submit(
+                join,
+                name,
+                INITIAL,
+                Peers(addresses=[url for other, url in addresses.items() if other != name]),
+                has_data=False,
+                sleep=lambda _: time.sleep(0.01),
+                serve=lambda own: servers[own].serve(),
+            )
+            for name in INITIAL
+        ]
+
+        assert [start.result(timeout=30).state for start in starts] == ["new"] * 3
+
+
+def test_an_empty_member_serves_no_client_of_etcd() -> None:
+    server = EmptyMemberServer("etcd-0", "127.0.0.1", 0)
+    with server.serve(), pytest.raises(EtcdError, match="etcd has not started"):
+        call(f"http://127.0.0.1:{server.port}", "kv/range", {})
+    assert server.readers == set()

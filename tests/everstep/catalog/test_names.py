@@ -1,0 +1,78 @@
+"""The manifests use the names of the catalog."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from everstep.catalog import names
+
+MANIFESTS = sorted((Path(__file__).parents[3] / "manifests").rglob("*.yaml"))
+KNOWN = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each]
+
+
+def values_of(key: str, node: object) -> Iterator[Any]:
+    """Yield every value under a key, at any depth."""
+    if isinstance(node, dict):
+        yield from ([node[key]] if key in node else [])
+    for inner in (
+        node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    ):
+        yield from values_of(key, inner)
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_namespaces_in_manifests_are_those_of_the_catalog(path: Path) -> None:
+    namespaces = {each for each in values_of("namespace", documents(path)) if isinstance(each, str)}
+
+    assert namespaces <= {names.JOB_NAMESPACE, names.SYSTEM_NAMESPACE}
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_labels_and_annotations_in_manifests_are_those_of_the_catalog(path: Path) -> None:
+    written = set(re.findall(rf"\b{re.escape(names.DOMAIN)}/[a-z-]+", path.read_text()))
+
+    assert written <= KNOWN, "a name that no program uses would select nothing"
+
+
+def test_service_accounts_in_manifests_are_those_of_the_catalog() -> None:
+    accounts = {
+        each["metadata"]["name"]
+        for path in MANIFESTS
+        for each in documents(path)
+        if each["kind"] == "ServiceAccount"
+    }
+
+    assert accounts == {names.CONTROLLER, names.MAINTAINED_CONTROLLER, names.SPOT_WATCHER}
+
+
+def test_the_custom_resource_is_that_of_the_catalog() -> None:
+    (definition,) = documents(next(path for path in MANIFESTS if path.stem == "elasticjob-crd"))
+
+    assert definition["spec"]["group"] == names.ELASTICJOB_GROUP
+    assert definition["spec"]["names"]["kind"] == names.ELASTICJOB_KIND
+    assert definition["metadata"]["name"] == f"{names.ELASTICJOB_PLURAL}.{names.ELASTICJOB_GROUP}"
+    assert [version["name"] for version in definition["spec"]["versions"]] == [
+        names.ELASTICJOB_VERSION
+    ]
+
+
+def test_the_example_uses_the_names_of_the_catalog() -> None:
+    (job,) = documents(next(path for path in MANIFESTS if path.stem == "elasticjob"))
+    pod = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
+
+    assert job["apiVersion"] == names.ELASTICJOB_API_VERSION
+    assert pod["nodeSelector"] == {names.POOL_LABEL: names.GPU_POOL}
+    assert pod["containers"][0]["name"] == names.WORKER_CONTAINER
+    assert names.SPOT_TAINT in {each["key"] for each in pod["tolerations"]}
+    address = f"{names.ETCD_CLIENT_SERVICE}.{names.JOB_NAMESPACE}.svc.cluster.local"
+    assert job["spec"]["rdzvEndpoint"] == f"{address}:{names.ETCD_CLIENT_PORT}"
+    variables = {each["name"] for each in pod["containers"][0]["env"]}
+    assert variables <= KNOWN

@@ -1,0 +1,259 @@
+"""`everstep doctor --stack` for AWS: boto3 over HTTP against the twin's account."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloudtwin.capacity import QuotaStore
+from cloudtwin.providers.account import Account
+from cloudtwin.providers.api.aws import AccountFacts, AwsApi, serve
+from cloudtwin.providers.aws.eks_rules import CLUSTER
+from cloudtwin.providers.aws.others import LOGS
+from cloudtwin.providers.aws.policies import ROLE
+from cloudtwin.providers.inventory import Resource
+
+from components.config import from_mapping
+from everstep.cli.account.checks import AccountCheck
+from everstep.cli.account.doctor import account_checks
+
+ACCOUNT, STACK = "123456789012", "eks-test"
+SESSION = f"arn:aws:sts::{ACCOUNT}:assumed-role/platform/me"
+TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
+ECR = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/everstep/trainer"
+SPOT, STANDARD = "L-3819A6DF", "L-1216C47A"
+CLUSTER_CONFIG: dict[str, Any] = {
+    "kind": "eks",
+    "account": ACCOUNT,
+    "administrators": [f"arn:aws:iam::{ACCOUNT}:role/team/platform"],
+    "gpuPool": {"instanceTypes": ["g5.xlarge", "g6.xlarge"], "maxNodes": 4},
+}
+
+Doctor = Callable[..., list[AccountCheck]]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Return the folder of an account with enough quota."""
+    QuotaStore(tmp_path).set(SPOT, 64)
+    return tmp_path
+
+
+@pytest.fixture
+def doctor(state: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """Return a function that checks an account with given facts for a stack with given keys."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(state / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(state / "none"))
+
+    def check(
+        *,
+        cluster: Mapping[str, Any] | None = None,
+        sections: Mapping[str, Any] | None = None,
+        **facts: Any,
+    ) -> list[AccountCheck]:
+        config = from_mapping(
+            {"tags": TAGS, "cluster": {**CLUSTER_CONFIG, **(cluster or {})}, **(sections or {})}
+        )
+        account = replace(AccountFacts(caller=SESSION, account=ACCOUNT), **facts)
+        with serve(AwsApi(state, account)) as url:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+            return account_checks(config, STACK)
+
+    return check
+
+
+def put(state: Path, token: str, name: str, **tags: str) -> None:
+    """Add a resource to the account."""
+    with Account(state, "aws").transaction() as transaction:
+        outputs = {"id": name, "name": name, "tagsAll": tags}
+        resource = Resource(token=token, id=name, urn="", inputs={}, outputs=outputs, ready=True)
+        transaction.put(resource)
+
+
+def failing(checks: list[AccountCheck]) -> AccountCheck:
+    """Return the only check that is not good."""
+    (found,) = [check for check in checks if not check.passed]
+    return found
+
+
+def test_an_account_that_has_everything_passes_all_checks(doctor: Doctor) -> None:
+    found = doctor()
+
+    assert [check for check in found if not check.passed] == []
+    assert {check.name for check in found} == {
+        *("identity", "account", "administrators", "permissions", "names", "add-ons", "zones"),
+        *("GPU pool", "system pool", "quota, GPU pool", "quota, system pool"),
+    }
+
+
+def test_expired_credentials_end_the_checks(doctor: Doctor) -> None:
+    (check,) = doctor(expired=True)
+
+    assert "expired" in check.observed
+    assert "aws sso login" in check.fix
+    assert check.fatal
+
+
+def test_no_credentials_are_a_result_and_no_traceback(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    (check,) = doctor()
+
+    assert "NoCredentialsError" in check.observed
+
+
+# fault -> the stack's keys, the account's facts, the field, parts of the message, whether it is fatal
+Case = tuple[dict[str, Any], dict[str, Any], str, tuple[str, ...], bool]
+CASES: dict[str, Case] = {
+    "another account than the stack names": (
+        {"cluster": {"account": "999999999999"}}, {}, "cluster.account",
+        (ACCOUNT, "credentials of 999999999999"), True,
+    ),
+    "no account named": (
+        {"cluster": {"account": None}}, {}, "cluster.account", ("Set cluster.account",), False,
+    ),
+    "the caller is not an administrator": (
+        {"cluster": {"administrators": [f"arn:aws:iam::{ACCOUNT}:role/other"]}}, {},
+        "cluster.administrators", ("assumed-role/platform/me is not listed", "Add the user"), True,
+    ),
+    "an action is denied": (
+        {}, {"denied": frozenset({"fsx:CreateFileSystem", "iam:PassRole"})}, "",
+        ("denied: fsx:CreateFileSystem, iam:PassRole", "docs/eks.md"), True,
+    ),
+    "the simulation is not allowed": (
+        {}, {"denied": frozenset({"iam:SimulatePrincipalPolicy"})}, "",
+        ("not checked: iam:SimulatePrincipalPolicy: AccessDenied", "Allow iam:Sim"), False,
+    ),
+    "quotas cannot be read": (
+        {}, {"denied": frozenset({"servicequotas:GetServiceQuota"})}, "",
+        ("not checked: servicequotas:GetServiceQuota", "check it by hand"), False,
+    ),
+    "an add-on's version does not exist": (
+        {"cluster": {"addonVersions": {"coredns": "v1.13.1-eksbuild.1"}}}, {},
+        "cluster.addonVersions.coredns", ("v1.13.1-eksbuild.1 does not exist", "Use v1.14.2"), True,
+    ),
+    "a zone without a control plane": (
+        {}, {"zone_ids": {"us-east-1b": "use1-az3"}}, "cluster.zones[1]",
+        ("us-east-1b is use1-az3", "no control plane", "us-east-1d"), True,
+    ),
+    "a zone that the account cannot use": (
+        {}, {"unavailable_zones": frozenset({"us-east-1b"})}, "cluster.zones[1]",
+        ("us-east-1b is not available",), True,
+    ),
+    "no GPU type in the zone": (
+        {},
+        {"not_offered": frozenset({("g5.xlarge", "us-east-1a"), ("g6.xlarge", "us-east-1a")})},
+        "cluster.gpuPool.instanceTypes",
+        ("g5.xlarge, g6.xlarge not offered in us-east-1a", "us-east-1b"), True,
+    ),
+    "one of two GPU types in the zone": (
+        {}, {"not_offered": frozenset({("g6.xlarge", "us-east-1a")})},
+        "cluster.gpuPool.instanceTypes", ("g6.xlarge not offered in us-east-1a",), False,
+    ),
+    "no system type in a zone": (
+        {}, {"not_offered": frozenset({("m6i.xlarge", "us-east-1b")})},
+        "cluster.systemPool.instanceTypes", ("m6i.xlarge not offered in us-east-1b",), True,
+    ),
+    "an image that was not pushed": (
+        {"sections": {"job": {"image": f"{ECR}:1.0"}}},
+        {"images": frozenset({"everstep/trainer:0.9"})}, "job.image",
+        (f"{ECR}:1.0 does not exist", "push"), True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_of_the_account_names_its_field_and_fix(doctor: Doctor, name: str) -> None:
+    keys, facts, field, message, fatal = CASES[name]
+
+    found = [check for check in doctor(**keys, **facts) if not check.passed]
+
+    (check,) = [each for each in found if each.field == field]
+    for part in message:
+        assert part in f"{check.observed}\n{check.fix}"
+    assert check.fatal is fatal
+    assert check.fix, "a user needs a fix"
+    others = [each for each in found if each is not check]
+    assert not others or name == "an action is denied", others
+
+
+def test_an_administrator_of_another_account_is_named(doctor: Doctor) -> None:
+    listed = ["arn:aws:iam::111122223333:role/platform", f"arn:aws:iam::{ACCOUNT}:role/platform"]
+    check = failing(doctor(cluster={"administrators": listed}))
+
+    assert check.field == "cluster.administrators[0]"
+    assert "another account" in check.observed
+
+
+@pytest.mark.parametrize(
+    ("vcpus", "fatal", "good"),
+    [(0, True, False), (3, True, False), (8, False, False), (16, False, True)],
+)
+def test_a_quota_stops_the_job_only_if_no_machine_fits(
+    doctor: Doctor, state: Path, vcpus: int, fatal: bool, good: bool
+) -> None:
+    QuotaStore(state).set(SPOT, vcpus)
+    (check,) = [each for each in doctor() if each.name == "quota, GPU pool"]
+
+    assert (check.fatal, check.passed) == (fatal, good)
+    assert f"{vcpus} vCPUs of 16 for 4 nodes: All G and VT Spot" in check.observed
+    assert "--quota-code L-3819A6DF --desired-value 16" in check.fix
+
+
+def test_a_quota_of_the_system_pool_is_checked(doctor: Doctor, state: Path) -> None:
+    QuotaStore(state).set(STANDARD, 0)
+
+    assert failing(doctor()).field == "cluster.systemPool.instanceTypes"
+
+
+def test_a_log_group_that_a_deleted_cluster_left_is_named(doctor: Doctor, state: Path) -> None:
+    put(state, LOGS, "/aws/eks/everstep/cluster")
+    check = failing(doctor())
+
+    assert check.field == "cluster.name"
+    assert "aws logs delete-log-group --log-group-name /aws/eks/everstep/cluster" in check.fix
+
+
+def test_a_cluster_of_others_is_named(doctor: Doctor, state: Path) -> None:
+    put(state, CLUSTER, "everstep", stack="theirs")
+    check = failing(doctor())
+
+    assert "another cluster is named everstep" in check.observed
+
+
+def test_a_role_of_a_cluster_in_another_region_is_named(doctor: Doctor, state: Path) -> None:
+    put(state, ROLE, "everstep-cluster", stack="eks-europe")
+    check = failing(doctor())
+
+    assert "Roles have no region" in check.fix
+
+
+def test_a_stack_that_is_up_collides_with_nothing(doctor: Doctor, state: Path) -> None:
+    put(state, CLUSTER, "everstep", stack=STACK)
+    put(state, LOGS, "/aws/eks/everstep/cluster")
+    put(state, ROLE, "everstep-cluster", stack=STACK)
+
+    assert all(check.passed for check in doctor())
+
+
+def test_an_endpoint_that_does_not_answer_is_reported(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    config = from_mapping({"tags": TAGS, "cluster": CLUSTER_CONFIG})
+
+    (check,) = account_checks(config, STACK)
+    assert "EndpointConnectionError" in check.observed
+
+
+def test_the_results_are_plain_values(doctor: Doctor) -> None:
+    from dataclasses import asdict
+
+    assert json.loads(json.dumps([asdict(check) for check in doctor()]))

@@ -1,0 +1,53 @@
+"""The IAM actions of a stack: for every declared type, and spelled as AWS does."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from cloudfacts.aws_actions import ACTIONS, all_actions
+
+from everstep.cli.account.aws_actions import with_table
+from everstep.resources import PACKAGES
+from tests.components.aws.eks_stack import full, own, plain
+
+SERVICES = {
+    "autoscaling": "autoscaling", "ec2": "ec2", "ecr": "ecr", "eks": "eks", "fsx": "fsx",
+    "iam": "iam", "kms": "kms", "logs": "logs", "sts": "sts",
+}  # fmt: skip
+# Actions that are the permission of another operation, or of none.
+NO_OPERATION = {"iam:PassRole", "ec2:DescribeAddressesAttribute"}
+NAMED_OTHERWISE = {"s3", "budgets"}
+"""Services whose actions have names of their own."""
+
+
+@cache
+def operations(service: str) -> frozenset[str]:
+    """Return the operations of a service, from botocore's model of it."""
+    import botocore
+    from botocore.loaders import Loader
+
+    loader = Loader(extra_search_paths=[str(Path(botocore.__file__).parent / "data")])
+    model = loader.load_service_model(service, "service-2")
+    return frozenset(json.loads(json.dumps(model))["operations"])
+
+
+def test_every_type_that_a_stack_declares_has_actions() -> None:
+    declared = {one.type for graph in (plain(), full(), own()) for one in graph.custom("aws")}
+
+    assert declared == set(ACTIONS), "the guide would list too few permissions, or too many"
+
+
+@pytest.mark.parametrize("action", all_actions())
+def test_an_action_is_an_operation_of_its_service(action: str) -> None:
+    service, _, name = action.partition(":")
+
+    if service in NAMED_OTHERWISE or action in NO_OPERATION:
+        return
+    assert name in operations(SERVICES[service])
+
+
+def test_the_guide_lists_the_actions() -> None:
+    page = (PACKAGES / "docs/eks.md").read_text()
+
+    assert with_table(page) == page, "`make docs` writes the table"

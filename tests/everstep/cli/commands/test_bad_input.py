@@ -1,0 +1,160 @@
+"""User errors with the real command: a clear message, exit code 1, no change."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from everstep.cli.engine.file_lock import exclusive_lock
+from everstep.cli.engine.host_checks import HostCheck, require_fit
+from everstep.errors import EverstepError
+
+REPOSITORY = Path(__file__).parents[4]
+EVERSTEP = str(Path(sys.executable).parent / "everstep")
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{name: far, cluster: {server: "https://192.0.2.1:6443"}}]
+users: [{name: me, user: {token: not-a-secret}}]
+contexts: [{name: far, context: {cluster: far, user: me}}]
+current-context: far
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a copy of the project whose stack file and state a test may change."""
+    home = tmp_path / "clone"
+    (home / "stacks").mkdir(parents=True)
+    for name in ("Pulumi.yaml", "stacks/Pulumi.local.yaml"):
+        shutil.copy(REPOSITORY / name, home / name)
+    for name in ("components", "__main__.py", "manifests"):
+        (home / name).symlink_to(REPOSITORY / name)
+    return home
+
+
+def everstep(
+    project: Path, *arguments: str, prefix: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "KUBECONFIG"},
+        "EVERSTEP_STATE": str(project.parent / "state"),
+        "EVERSTEP_TWIN": "bad-input",
+    }
+    return subprocess.run(
+        [*prefix, EVERSTEP, *arguments],
+        cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def check_failure(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def own_cluster(project: Path, kubeconfig: Path) -> None:
+    file = project / "stacks" / "Pulumi.local.yaml"
+    file.write_text(
+        file.read_text().replace(
+            "kind: existing", f"kind: existing\n    kubeconfig: {kubeconfig}", 1
+        )
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can drop its privileges")
+def test_up_without_root_is_refused_and_suggests_an_existing_cluster(project: Path) -> None:
+    unprivileged = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
+
+    done = everstep(project, "up", prefix=unprivileged)
+
+    check_failure(done, "root", "uid 65534", "kubeconfig")
+    assert not (project.parent / "state").exists(), "a refused command must not create state"
+
+
+def test_a_stack_file_that_is_not_yaml_is_reported_with_its_line(project: Path) -> None:
+    file = project / "stacks" / "Pulumi.local.yaml"
+    file.write_text("config:\n  everstep:job: {name: fashion\n  everstep:data: x}\n")
+
+    check_failure(everstep(project, "up"), "is not YAML", "line 3")
+
+
+def test_an_unknown_stack_is_reported_with_the_nearest_name(project: Path) -> None:
+    check_failure(
+        everstep(project, "up", "--stack", "loca"), "no stack named 'loca'", "Did you mean local?"
+    )
+
+
+def test_a_misspelt_key_is_found_before_anything_is_built(project: Path) -> None:
+    file = project / "stacks" / "Pulumi.local.yaml"
+    file.write_text(file.read_text().replace("minReplicas", "minReplcas"))
+
+    done = everstep(project, "up")
+
+    check_failure(done, "minReplcas", "minReplicas")
+    assert not (project.parent / "state").exists(), "a refused command must not create state"
+
+
+@pytest.mark.parametrize("command", ["status", "up", "follow"])
+def test_a_cluster_that_does_not_answer_is_reported_within_ten_seconds(
+    project: Path, command: str
+) -> None:
+    path = project.parent / "kubeconfig"
+    path.write_text(KUBECONFIG)
+    own_cluster(project, path)
+    began = time.monotonic()
+
+    done = everstep(project, command)
+
+    check_failure(done.__class__(done.args, done.returncode, "", done.stderr[done.stderr.index("error:") :]),
+          "192.0.2.1:6443 does not respond")  # fmt: skip
+    assert time.monotonic() - began < 10 + 5, (
+        "Python may need five seconds to start on a busy machine"
+    )
+
+
+def test_a_drill_on_an_existing_cluster_is_refused_before_any_request(
+    project: Path,
+) -> None:
+    own_cluster(project, project.parent / "kubeconfig")
+
+    check_failure(everstep(project, "up", "--drill"), "--drill", "a cluster of your own")
+
+
+def test_a_missing_kubeconfig_is_reported_with_its_path(project: Path) -> None:
+    own_cluster(project, project / "nowhere")
+
+    check_failure(everstep(project, "status"), "nowhere")
+
+
+def test_without_a_local_cluster_inspection_commands_suggest_up(project: Path) -> None:
+    for command in (("status",), ("report",), ("follow",), ("drain", "gpu-1")):
+        check_failure(everstep(project, *command), "up")
+
+
+def test_a_concurrent_command_is_refused_with_the_process_that_runs(project: Path) -> None:
+    lock = project.parent / "state" / "bad-input" / "up.lock"
+    with exclusive_lock(lock, "`everstep up`", ""):
+        done = everstep(project, "down")
+
+    check_failure(done, "already running", f"process {os.getpid()}")
+
+
+def test_all_missing_prerequisites_are_reported_together() -> None:
+    bad = [
+        HostCheck("root", passed=False, observed="uid 1000", fix="Use sudo."),
+        HostCheck("cgroups", passed=False, observed="none", fix="Mount them."),
+        HostCheck("disk", passed=False, observed="1 GiB free", fix="Free some.", fatal=False),
+    ]
+
+    with pytest.raises(EverstepError, match=r"root \(uid 1000\); cgroups \(none\)") as caught:
+        require_fit(bad)
+    assert caught.value.fix == "Use sudo.\nMount them."
+    assert require_fit(bad[2:]) == bad[2:], "low disk space is a warning, not an error"

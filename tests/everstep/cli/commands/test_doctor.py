@@ -1,0 +1,131 @@
+"""The checks of `everstep doctor`, their presentation and its exit code."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from cloudtwin.facade import Leftover, RunningTwin, program_status
+from cloudtwin.toolchain import packages, tools
+from rich.console import Console
+
+from everstep.cli.commands.doctor import as_value, screen, stops_up
+from everstep.cli.engine import prerequisites
+from everstep.cli.engine.host_checks import HostCheck, may_install
+
+ROOT = HostCheck("root", passed=True, observed="uid 0")
+DISK = HostCheck("disk", passed=False, observed="1 GiB free", fix="Free some.", fatal=False)
+TO_BUILD = HostCheck("etcd", passed=True, observed="not built yet", fix="`up` does.", pending=True)
+NO_RUNC = HostCheck("runc", passed=False, observed="missing", fix="apt-get install runc")
+LEFT = Leftover("process", "123 kubelet", "kill -9 123")
+
+
+def drawn(found: Mapping[str, list[HostCheck]], left: Sequence[Leftover] = ()) -> str:
+    out = io.StringIO()
+    Console(file=out, width=100, color_system=None).print(screen(found, left))
+    return out.getvalue()
+
+
+def test_each_check_has_a_symbol_for_its_status() -> None:
+    shown = drawn({"machine": [ROOT, DISK], "programs": [TO_BUILD, NO_RUNC]})
+
+    marks = {line.split()[1]: line[0] for line in shown.splitlines() if line[0:1] in set("✓○!✗")}
+    assert marks == {"root": "✓", "disk": "!", "etcd": "○", "runc": "✗", "no": "✓"}
+
+
+def test_only_checks_that_need_action_show_their_fix() -> None:
+    shown = drawn(
+        {"machine": [HostCheck("root", passed=True, observed="uid 0", fix="Use sudo."), DISK]}
+    )
+
+    assert "Free some." in shown
+    assert "Use sudo." not in shown
+
+
+def test_leftovers_are_listed_with_the_command_that_removes_them() -> None:
+    assert "kill -9 123" in drawn({}, [LEFT])
+    assert as_value({"machine": [ROOT]}, [LEFT]) == {
+        "checks": [
+            {"part": "machine", "name": "root", "passed": True, "observed": "uid 0", "fix": "",
+             "fatal": True, "pending": False}
+        ],
+        "twins": [],
+        "leftovers": [
+            {"kind": "process", "what": "123 kubelet", "how_to_remove": "kill -9 123"}
+        ],
+    }  # fmt: skip
+
+
+def test_running_twins_are_listed_with_their_age_and_the_command_that_takes_them_down() -> None:
+    twin = RunningTwin("/tmp/test/default", 3725, ("gpu-0",), "everstep down")
+
+    out = io.StringIO()
+    Console(file=out, width=100, color_system=None).print(screen({}, [], [twin]))
+
+    row = next(line for line in out.getvalue().splitlines() if "/tmp/test/default" in line)
+    assert row.split() == ["/tmp/test/default", "1:02:05", "gpu-0", "everstep", "down"]
+    assert as_value({}, [], [twin])["twins"][0]["age_seconds"] == 3725
+
+
+def test_only_a_fatal_check_that_up_cannot_fix_stops_up() -> None:
+    assert [stops_up(one) for one in (ROOT, DISK, TO_BUILD, NO_RUNC)] == [False, False, False, True]
+
+
+def test_a_missing_package_stops_up_only_if_up_may_not_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    missing_package = packages.PACKAGES[:1]
+    monkeypatch.setattr(packages, "missing", lambda: missing_package)
+
+    present, missing = prerequisites.packages(may_install=False)
+    assert (
+        present.observed
+        == f"{len(packages.PACKAGES) - 1} of {len(packages.PACKAGES)} are installed"
+    )
+    assert stops_up(missing)
+    assert missing_package[0].name in missing.fix
+    assert not stops_up(prerequisites.packages(may_install=True)[1])
+    assert not may_install([HostCheck("root", passed=False, observed="uid 1000")])
+
+
+@pytest.fixture
+def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a host without built programs or programs on PATH."""
+    monkeypatch.setenv("CLOUDTWIN_CACHE", str(tmp_path))
+    monkeypatch.setattr(tools, "on_path", lambda name: None)
+    return tmp_path
+
+
+def test_on_a_new_host_all_programs_and_images_are_pending(
+    empty_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [*prerequisites.programs(), *prerequisites.images()]
+
+    assert {one.name for one in found if one.pending} == {*prerequisites.TOOLS, "images"}
+    assert not any(stops_up(one) for one in found if one.name != "go")
+
+
+def test_a_missing_go_stops_up_if_programs_are_pending(
+    empty_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(empty_machine))
+
+    (go,) = [one for one in prerequisites.programs() if one.name == "go"]
+    assert stops_up(go)
+    assert go.fix
+
+
+def test_a_built_program_is_found_by_the_key_of_its_sources(
+    empty_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloudtwin.toolchain.binaries import PROGRAMS
+    from cloudtwin.toolchain.gobuild import find_go
+
+    module = PROGRAMS["pause"]
+    key = tools.module_key(module, find_go().version)
+    folder = empty_machine / "toolchain" / f"{module.name}-{key}"
+    folder.mkdir(parents=True)
+    (folder / "pause").touch()
+
+    assert program_status("pause").built == folder / "pause"
+    assert program_status("etcd").built is None

@@ -1,0 +1,88 @@
+"""`everstep images`: user errors end with a fix, before anything is built."""
+
+import pytest
+from typer.testing import CliRunner
+
+from everstep.cli import image_push
+from everstep.cli.app import app
+from everstep.cli.image_push import fix_of, login_command
+from everstep.errors import EverstepError
+
+ECR = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
+
+
+def error_of(*arguments: str) -> EverstepError:
+    result = CliRunner().invoke(app, ["images", *arguments])
+    assert isinstance(result.exception, EverstepError), result.output
+    return result.exception
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "fix"),
+    [
+        (("push",), "runs on this machine", "--stack"),
+        (("push", "--stack", "eks-de"), "no stack named", "Did you mean eks-dev"),
+        (("push", "--stack", "eks-dev", "--registry", "ghcr.io/Team"), "upper-case", "lower case"),
+        (("push", "--stack", "eks-dev", "--registry", "my-team"), "has no host", "docker.io/my-team"),
+        (("push", "--stack", "eks-dev", "--registry", "ghcr.io/x:1"), "not a registry", "without a tag"),
+        (("push", "--stack", "eks-dev", "--only", "spott"), "no image named", "Did you mean spot"),
+        (("build", "--stack", "eks-dev", "--builder", "kaniko"), "no builder named", "buildah"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_reported_with_its_fix(
+    arguments: tuple[str, ...], what: str, fix: str
+) -> None:
+    error = error_of(*arguments)
+
+    assert what in error.what
+    assert fix in error.fix
+
+
+@pytest.mark.parametrize("option", ["trainer", "trainer=", "trainer=A b", "=x:1"])
+def test_a_base_without_an_image_or_a_valid_reference_is_refused(option: str) -> None:
+    with pytest.raises(EverstepError):
+        image_push.parse_bases([option])
+
+
+def test_bases_are_given_by_image() -> None:
+    assert image_push.parse_bases(["trainer=a/b:1", "spot=c@sha256:" + "0" * 64]) == {
+        "trainer": "a/b:1",
+        "spot": "c@sha256:" + "0" * 64,
+    }
+
+
+@pytest.mark.parametrize(
+    ("host", "command"),
+    [
+        (ECR, f"aws ecr get-login-password --region eu-west-1 | docker login --username AWS --password-stdin {ECR}"),
+        ("everstepprod.azurecr.io", "az acr login --name everstepprod"),
+        ("ghcr.io", "docker login ghcr.io"),
+    ],
+)  # fmt: skip
+def test_the_login_of_each_registry_is_named(host: str, command: str) -> None:
+    assert login_command(host) == command
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "fix"),
+    [
+        (401, "UNAUTHORIZED", "Log in first: az acr login"),
+        (403, "DENIED", "Log in first"),
+        (404, "NAME_UNKNOWN", "--target registry"),
+        (400, "TAG_INVALID", "immutable"),
+        (0, "", "network"),
+        (503, "", "again later"),
+    ],
+)
+def test_every_refusal_of_a_registry_has_a_fix(status: int, code: str, fix: str) -> None:
+    from cloudtwin.facade import RegistryError
+
+    assert fix in fix_of(RegistryError("refused", status, code), "x.azurecr.io")
+
+
+def test_a_tag_depends_on_the_sources_and_the_base_only() -> None:
+    spot = image_push.recipe_named("spot")
+
+    assert image_push.image_tag(spot) == image_push.image_tag(spot)
+    assert image_push.image_tag(spot) != image_push.image_tag(spot, "python:3.14")
+    assert image_push.image_tag(spot) != image_push.image_tag(image_push.recipe_named("trainer"))

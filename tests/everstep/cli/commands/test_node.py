@@ -1,0 +1,12 @@
+"""`everstep node ...`, without machines."""
+
+from typer.testing import CliRunner
+
+from everstep.cli.app import app
+
+
+def test_the_former_name_of_reconnect_is_refused_with_the_new_one() -> None:
+    result = CliRunner().invoke(app, ["node", "mend", "gpu-0"])
+
+    assert result.exit_code == 2
+    assert "reconnect" in result.output

@@ -1,0 +1,33 @@
+"""`everstep preview --policy-pack`, as .github/workflows/pull-request.yaml calls it."""
+
+from pathlib import Path
+
+import pytest
+
+from everstep.cli.engine.context import policy_pack_folder
+from everstep.cli.engine.driver import Engine
+from everstep.cli.engine.workspace import Workspace
+from everstep.errors import EverstepError
+
+REPOSITORY = Path(__file__).parents[4]
+
+
+def test_the_repositorys_policy_pack_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+
+    assert policy_pack_folder("policy") == REPOSITORY / "policy"
+
+
+def test_a_folder_without_a_policy_pack_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EverstepError, match=r"is not a policy pack: .*PulumiPolicy\.yaml"):
+        policy_pack_folder(str(tmp_path))
+
+
+def test_only_commands_that_evaluate_the_program_get_policy_packs(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path, "local", "test", tmp_path / "state")
+    workspace.stack_file.parent.mkdir()
+    workspace.stack_file.write_text("config: {}\n")
+    engine = Engine(workspace, Path("pulumi"), {}, (Path("/pack"),))
+
+    assert engine.command(["preview"])[-2:] == ["--policy-pack", "/pack"]
+    assert "--policy-pack" not in engine.command(["stack", "ls"])

@@ -1,0 +1,53 @@
+"""The event log of the engine, read while it is written."""
+
+import json
+from pathlib import Path
+
+from everstep.cli.engine.events import EventLog, Resource
+from everstep.progress import Silent
+
+URN = "urn:pulumi:local::everstep::everstep:platform:Etcd$kubernetes:apps/v1:StatefulSet::etcd"
+COMPONENT_URN = "urn:pulumi:local::everstep::everstep:platform:Etcd::training-etcd"
+
+
+def event(kind: str, urn: str = URN, op: str = "create") -> str:
+    return json.dumps({kind: {"metadata": {"urn": urn, "op": op}}}) + "\n"
+
+
+def test_a_resource_is_shown_by_kind_and_name() -> None:
+    assert (Resource(URN, "create").kind, Resource(URN, "create").name) == ("StatefulSet", "etcd")
+
+
+def test_finished_resources_are_counted_and_components_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(
+        event("resourcePreEvent") + event("resourcePreEvent", COMPONENT_URN) + event("resOutputsEvent")
+        + event("resOutputsEvent", COMPONENT_URN) + event("resOutputsEvent", URN + "2", "same")
+    )  # fmt: skip
+    log = EventLog(path, Silent())
+    log.advance()
+
+    assert log.counts().describe() == "1 created, 1 unchanged"
+
+
+def test_an_incomplete_event_is_read_when_it_is_complete(tmp_path: Path) -> None:
+    path, whole = tmp_path / "log", event("resourcePreEvent") + event("resOutputsEvent")
+    log = EventLog(path, Silent())
+    for end in range(0, len(whole) + 1, 5):
+        path.write_text(whole[:end])
+        log.advance()
+    path.write_text(whole)
+    log.advance()
+
+    assert log.counts().describe() == "1 created"
+
+
+def test_engine_errors_are_kept_in_full_without_colour_codes(tmp_path: Path) -> None:
+    message = "<{%reset%}>pod etcd-0 cannot be pulled\n  Back-off pulling image<{%reset%}>"
+    diagnostic = {"urn": URN, "severity": "error", "message": message}
+    path = tmp_path / "log"
+    path.write_text(json.dumps({"diagnosticEvent": diagnostic}) + "\n")
+    log = EventLog(path, Silent())
+    log.advance()
+
+    assert log.errors == ["etcd: pod etcd-0 cannot be pulled\n  Back-off pulling image"]

@@ -1,0 +1,20 @@
+"""Exclusive locks on files."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from everstep.cli.engine.file_lock import exclusive_lock
+from everstep.errors import EverstepError
+
+
+def test_a_held_lock_is_refused_with_the_process_that_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / "up.lock"
+    again = exclusive_lock(path, "`everstep up`", "Wait for it.")
+    with exclusive_lock(path, "`everstep up`", "Wait for it."):
+        with pytest.raises(EverstepError, match=f"process {os.getpid()} since") as caught:
+            again.__enter__()
+        assert caught.value.fix == "Wait for it."
+    with exclusive_lock(path, "`everstep up`", "Wait for it."):
+        pass  # a released lock can be acquired again

@@ -1,0 +1,53 @@
+"""A part of a stack is brought up with all that it needs, and nothing else."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep.cli.engine.partial_update import PARTS, check_part, closure
+from everstep.errors import EverstepError
+
+REPOSITORY = PARTS["registry"][0]
+
+
+def test_parents_providers_and_dependencies_are_included() -> None:
+    states: list[dict[str, Any]] = [
+        {"urn": "stack", "type": "pulumi:pulumi:Stack"},
+        {"urn": "eks", "type": "everstep:environment:Eks", "parent": "stack"},
+        {"urn": "a::b::aws", "type": "pulumi:providers:aws", "parent": "eks"},
+        {"urn": "group", "type": "x:Group", "parent": "eks"},
+        {"urn": "repo", "type": REPOSITORY, "parent": "eks", "provider": "a::b::aws::id", "dependencies": ["group"]},
+        {"urn": "vpc", "type": "aws:ec2/vpc:Vpc", "parent": "eks", "dependencies": ["repo"]},
+    ]  # fmt: skip
+
+    assert closure(states, PARTS["registry"]) == ["a::b::aws", "eks", "group", "repo", "stack"]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=3), min_size=1, max_size=10),
+    st.sets(st.integers(0, 9)),
+)
+def test_a_closure_needs_nothing_outside_it(edges: list[list[int]], chosen: set[int]) -> None:
+    states = [
+        {
+            "urn": str(index),
+            "type": REPOSITORY if index in chosen else "other",
+            "dependencies": [str(target) for target in targets if target < len(edges)],
+        }
+        for index, targets in enumerate(edges)
+    ]
+
+    found = set(closure(states, PARTS["registry"]))
+
+    assert {str(index) for index in chosen if index < len(edges)} <= found
+    for state in states:
+        if state["urn"] in found:
+            assert set(state["dependencies"]) <= found
+
+
+def test_an_unknown_part_is_reported_with_the_known_ones() -> None:
+    with pytest.raises(EverstepError, match="registy") as caught:
+        check_part("registy")
+    assert "registry" in caught.value.fix

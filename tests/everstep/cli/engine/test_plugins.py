@@ -1,0 +1,144 @@
+"""Prerequisites of a cloud on this host, and the twin's replacements of its credential programs."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from everstep.cli.engine import plugins
+from everstep.cli.engine.plugins import CLOUDS
+from everstep.cli.engine.token_program import AKS_SERVER, credential, fault
+from everstep.errors import EverstepError
+
+EKS = ["eks", "get-token", "--cluster-name", "everstep", "--region", "us-east-1"]
+AKS = ["get-token", "--login", "workloadidentity", "--server-id", AKS_SERVER]
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
+KEY = "-----BEGIN PRIVATE KEY-----\ndef\n-----END PRIVATE KEY-----\n"
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    """Write an administrator's kubeconfig in the format of the twin."""
+    user = {"client-certificate-data": encoded(CERTIFICATE), "client-key-data": encoded(KEY)}
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump({"users": [{"name": "admin", "user": user}]}))
+    return path
+
+
+def test_a_credential_is_the_administrators_certificate_as_an_exec_credential(
+    kubeconfig: Path,
+) -> None:
+    response = json.loads(credential(kubeconfig.read_text()))
+
+    assert response["apiVersion"] == "client.authentication.k8s.io/v1beta1"
+    assert response["status"] == {"clientCertificateData": CERTIFICATE, "clientKeyData": KEY}
+
+
+@pytest.mark.parametrize(("program", "arguments"), [("aws", EKS), ("kubelogin", AKS)])
+def test_commands_of_the_clouds_kubeconfigs_are_accepted(
+    program: str, arguments: list[str]
+) -> None:
+    assert fault(program, arguments) is None
+    assert fault(program, [word.replace(" ", "=") for word in arguments]) is None
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "expected"),
+    [
+        ("aws", ["s3", "ls"], "eks get-token"),
+        ("aws", ["eks", "get-token"], "--cluster-name"),
+        ("aws", ["eks", "get-token", "--cluster-name"], "--cluster-name"),
+        ("kubelogin", ["get-token", "--login", "azurecli"], "--server-id"),
+        ("kubelogin", ["get-token", "--login=msi", "--server-id=other"], AKS_SERVER),
+        ("kubelogin", ["convert-kubeconfig"], "get-token"),
+    ],
+)
+def test_commands_that_the_real_programs_refuse_are_refused(
+    program: str, arguments: list[str], expected: str
+) -> None:
+    assert expected in (fault(program, arguments) or "")
+
+
+def test_the_token_program_returns_the_key_without_containing_it(
+    tmp_path: Path, kubeconfig: Path
+) -> None:
+    program = tmp_path / "bin" / "aws"
+    plugins._write_token_program(program, kubeconfig)
+
+    done = subprocess.run([program, *EKS], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"]["clientKeyData"] == KEY
+    assert "PRIVATE" not in program.read_text()
+
+
+def test_the_token_program_fails_before_the_cluster_exists(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "aws"
+    plugins._write_token_program(program, tmp_path / "nowhere")
+
+    done = subprocess.run([program, *EKS], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 254
+    assert "does not exist yet" in done.stderr
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Remove cloud programs and credentials from the environment."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "bin").mkdir()
+    for cloud in CLOUDS.values():
+        for source in cloud.credentials:
+            if not source.startswith("~"):
+                monkeypatch.delenv(source, raising=False)
+    return tmp_path
+
+
+def test_all_missing_prerequisites_of_a_real_cloud_are_reported_together(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "has_sdk", lambda cloud: False)
+
+    with pytest.raises(EverstepError, match="AWS cannot be reached") as caught:
+        plugins.real_clouds(["aws"])
+    for word in ("Pulumi", "make aws", "AWS_PROFILE", "aws: not on PATH", "--twin"):
+        assert word in caught.value.fix
+
+
+def test_with_all_prerequisites_the_users_pulumi_runs_with_the_users_backend(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pulumi", "pulumi-language-python", "kubelogin"):
+        program = bare / "bin" / name
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("ARM_USE_OIDC", "true")
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "azblob://state")
+
+    program, variables = plugins.real_clouds(["azure-native"])
+
+    assert str(program) == shutil.which("pulumi")
+    assert variables["PULUMI_BACKEND_URL"] == "azblob://state"
+    assert variables["PULUMI_HOME"] == str(bare / ".pulumi")
+    assert variables["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)  # noqa: PTH120  as found
+
+
+def test_a_missing_sdk_is_reported_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugins, "has_sdk", lambda cloud: False)
+
+    with pytest.raises(EverstepError, match="pulumi_azure_native") as caught:
+        plugins.require_sdk("azure-native")
+    assert "make azure" in caught.value.fix

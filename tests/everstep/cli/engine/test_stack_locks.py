@@ -1,0 +1,48 @@
+"""Locks of the engine's state, and whether their holders are alive."""
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from everstep.cli.engine.stack_locks import stack_locks
+from everstep.cli.engine.workspace import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path, "local", "test", tmp_path / "state")
+
+
+def write_lock(workspace: Workspace, pid: int, host: str = "") -> None:
+    folder = (
+        workspace.engine / "state" / ".pulumi" / "locks" / "organization" / "everstep" / "local"
+    )
+    folder.mkdir(parents=True)
+    content = {"pid": pid, "hostname": host or socket.gethostname()}
+    (folder / "a1b2.json").write_text(json.dumps(content))
+
+
+def test_the_holder_of_a_lock_is_alive_while_its_process_runs(workspace: Workspace) -> None:
+    write_lock(workspace, os.getpid())
+
+    (found,) = stack_locks(workspace)
+    assert found.holder_is_alive
+
+
+def test_the_holder_of_a_lock_is_not_alive_after_its_process_ended(workspace: Workspace) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    write_lock(workspace, gone.pid)
+
+    (found,) = stack_locks(workspace)
+    assert not found.holder_is_alive
+
+
+def test_the_holder_of_a_lock_on_another_host_counts_as_alive(workspace: Workspace) -> None:
+    write_lock(workspace, 1, host="elsewhere")
+
+    assert stack_locks(workspace)[0].holder_is_alive

@@ -1,0 +1,216 @@
+"""Targets of stacks, the location of their state, and stacks whose file is invalid."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from everstep.cli.engine import target as targets
+from everstep.cli.engine.context import open_running_stack, open_stack, open_stack_to_destroy
+from everstep.cli.engine.driver import PASSPHRASE_VARIABLES, state_file
+from everstep.cli.engine.stack_file import copy_stack_file
+from everstep.cli.engine.target import Target
+from everstep.cli.engine.workspace import Workspace, open_workspace
+from everstep.errors import EverstepError
+
+LOCAL = "config:\n  everstep:job: {name: fashion}\n"
+OWN = "config:\n  everstep:cluster: {kind: existing, kubeconfig: /home/me/config}\n"
+EKS = """config:
+  everstep:tags: {owner: me, costCenter: "1", environment: dev}
+  everstep:cluster: {kind: eks, publicAccess: [192.0.2.0/24]}
+  everstep:controller: {kind: upstream, image: "torchelastic/kubernetes:0.1.0"}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a project with a stack of each kind and separate state roots."""
+    folder = tmp_path / "project"
+    (folder / "stacks").mkdir(parents=True)
+    (folder / "Pulumi.yaml").write_text("name: everstep\n")
+    for name, text in (("local", LOCAL), ("mine", OWN), ("eks-dev", EKS)):
+        (folder / "stacks" / f"Pulumi.{name}.yaml").write_text(text)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path / "twins"))
+    monkeypatch.delenv("EVERSTEP_TWIN", raising=False)
+    return folder
+
+
+def declare(workspace: Workspace, *types: str) -> None:
+    """Write a state with resources of these types."""
+    path = state_file(workspace)
+    path.parent.mkdir(parents=True)
+    resources = [{"type": kind} for kind in types]
+    path.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
+
+
+def on(target: Target, stack: str) -> Workspace:
+    return targets.workspace_on(target, open_workspace(stack))
+
+
+@pytest.mark.parametrize(
+    ("stack", "twin", "target"),
+    [
+        ("local", False, Target.TWIN),
+        ("local", True, Target.TWIN),
+        ("mine", False, Target.OWN_CLUSTER),
+        ("eks-dev", False, Target.CLOUD),
+        ("eks-dev", True, Target.TWIN_CLOUD),
+    ],
+)
+def test_stack_file_and_twin_option_decide_the_target(
+    project: Path, stack: str, twin: bool, target: Target
+) -> None:
+    assert open_stack(stack, twin=twin).target is target
+
+
+def test_a_stack_on_an_own_cluster_cannot_run_on_the_twin(project: Path) -> None:
+    with pytest.raises(EverstepError, match="/home/me/config"):
+        open_stack("mine", twin=True)
+
+
+@pytest.mark.parametrize("target", [Target.OWN_CLUSTER, Target.CLOUD])
+def test_state_outside_the_twin_is_not_in_the_folder_of_twins(
+    project: Path, target: Target
+) -> None:
+    state_folder = on(target, "mine")
+
+    assert not state_folder.engine.is_relative_to(state_folder.state), (
+        "taking a twin down removes its folder"
+    )
+    assert not state_folder.engine.is_relative_to(state_folder.state.parent), (
+        "a state in that folder would be a leftover"
+    )
+
+
+def test_each_stack_on_a_cloud_of_the_twin_has_a_separate_twin(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert open_stack("eks-dev", twin=True).workspace.twin == "eks-dev"
+    assert open_stack("local").workspace.twin == "default"
+    monkeypatch.setenv("EVERSTEP_TWIN", "mine")
+
+    assert open_stack("eks-dev", twin=True).workspace.twin == "mine", "unless the user chooses one"
+
+
+def test_inspection_commands_find_a_stack_on_the_twin(project: Path) -> None:
+    assert open_running_stack("eks-dev").target is Target.CLOUD
+    declare(on(Target.TWIN_CLOUD, "eks-dev"))
+
+    assert open_running_stack("eks-dev").target is Target.TWIN_CLOUD
+    assert open_stack("eks-dev").target is Target.CLOUD, "commands that change a stack need --twin"
+
+
+def test_the_twin_uses_the_maintained_controller_and_a_real_cloud_the_published_one(
+    project: Path,
+) -> None:
+    twin, cloud = open_stack("eks-dev", twin=True), open_stack("eks-dev")
+
+    assert twin.config.controller.kind == "maintained"
+    assert "kind: maintained" in copy_stack_file(twin.workspace, None).read_text()
+    assert cloud.config.controller.kind == "upstream"
+    assert copy_stack_file(cloud.workspace, None).read_text() == EKS
+
+
+@pytest.mark.parametrize("damage", ["not YAML", "gone", "misspelt"])
+@pytest.mark.parametrize(
+    ("stack", "target", "types"),
+    [
+        ("local", Target.TWIN, ["kubernetes:core/v1:Pod"]),
+        ("mine", Target.OWN_CLUSTER, ["kubernetes:core/v1:Pod"]),
+        ("eks-dev", Target.TWIN_CLOUD, ["pulumi:providers:aws"]),
+        ("eks-dev", Target.CLOUD, ["pulumi:providers:aws"]),
+    ],
+)
+def test_a_stack_to_destroy_is_found_by_its_state_if_its_file_is_unusable(
+    project: Path, stack: str, target: Target, types: list[str], damage: str
+) -> None:
+    declare(on(target, stack), *types)
+    file = project / "stacks" / f"Pulumi.{stack}.yaml"
+    faults = {"not YAML": "config: {", "misspelt": "config: {'everstep:jbo': {}}"}
+    file.write_text(faults[damage]) if damage in faults else file.unlink()
+
+    context = open_stack_to_destroy(stack)
+
+    assert context.target is target
+    assert context.workspace == on(target, stack)
+    assert str(file) in str(context.config_error) or f"no stack named {stack!r}" in str(
+        context.config_error
+    )
+
+
+def test_a_twin_without_a_stack_is_found_to_destroy(project: Path) -> None:
+    on(Target.TWIN, "local").state.mkdir(parents=True)
+    (project / "stacks" / "Pulumi.local.yaml").unlink()
+
+    assert open_stack_to_destroy("local").target is Target.TWIN
+
+
+def test_without_state_an_invalid_stack_file_is_an_error(project: Path) -> None:
+    (project / "stacks" / "Pulumi.local.yaml").write_text("config: {")
+
+    with pytest.raises(EverstepError, match="is not YAML"):
+        open_stack_to_destroy("local")
+    with pytest.raises(EverstepError, match="no stack named 'locla'"):
+        open_stack_to_destroy("locla")
+
+
+def test_with_the_twin_option_a_real_cloud_is_never_destroyed(project: Path) -> None:
+    declare(on(Target.CLOUD, "eks-dev"), "pulumi:providers:aws")
+    (project / "stacks" / "Pulumi.eks-dev.yaml").unlink()
+
+    with pytest.raises(EverstepError, match="no stack named"):
+        open_stack_to_destroy("eks-dev", twin=True)
+
+
+def test_inspecting_a_real_cloud_names_the_command_that_gets_a_kubeconfig(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+    with pytest.raises(EverstepError, match=r"\$KUBECONFIG names no cluster") as caught:
+        open_stack("eks-dev").connect()
+    assert "aws eks update-kubeconfig --name everstep --region us-east-1" in caught.value.fix
+    assert "--twin" in caught.value.fix
+
+
+@pytest.fixture
+def set_passphrase(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None]:
+    """Use a separate cache without a passphrase; return a function that sets one."""
+    monkeypatch.setenv("CLOUDTWIN_CACHE", str(tmp_path / "cache"))
+    for name in PASSPHRASE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    return lambda: monkeypatch.setenv(PASSPHRASE_VARIABLES[0], "mine")
+
+
+def test_a_preview_of_a_new_stack_leaves_nothing_in_the_folder_of_twins(
+    project: Path, set_passphrase: Callable[[], None], tmp_path: Path
+) -> None:
+    found = targets.preview_workspace(on(Target.TWIN_CLOUD, "eks-dev"))
+
+    assert found.engine.is_relative_to(tmp_path / "cache")
+    assert found == targets.preview_workspace(on(Target.TWIN_CLOUD, "eks-dev")), (
+        "nor may the next preview leave anything"
+    )
+    assert found.engine != targets.preview_workspace(on(Target.TWIN_CLOUD, "mine")).engine
+
+
+def test_a_preview_of_an_existing_stack_reads_its_state(
+    project: Path, set_passphrase: Callable[[], None]
+) -> None:
+    existing = on(Target.TWIN_CLOUD, "eks-dev")
+    declare(existing, "pulumi:providers:aws")
+
+    assert targets.preview_workspace(existing) == existing
+
+
+def test_state_with_a_users_passphrase_is_not_kept_in_the_cache(
+    project: Path, set_passphrase: Callable[[], None]
+) -> None:
+    set_passphrase()
+    context = on(Target.TWIN_CLOUD, "eks-dev")
+
+    assert targets.preview_workspace(context) == context, (
+        "the next preview may come with another one"
+    )

@@ -1,0 +1,137 @@
+"""Stack files, mistyped names, and the engine's copy of the configuration."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from everstep.cli.engine import workspace as workspaces
+from everstep.cli.engine.stack_file import copy_stack_file, read_config
+from everstep.cli.engine.workspace import (
+    Workspace,
+    find_project,
+)
+from everstep.errors import EverstepError
+
+GOOD = "config:\n  everstep:job:\n    name: fashion # kept\n"
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Workspace:
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "Pulumi.yaml").write_text("name: everstep\n")
+    workspace = Workspace(tmp_path, "local", "test", tmp_path / "state")
+    workspace.stack_file.write_text(GOOD)
+    return workspace
+
+
+def test_a_stack_file_that_is_not_yaml_is_reported_with_line_and_column(local: Workspace) -> None:
+    local.stack_file.write_text("config:\n  everstep:job: {name: fashion\n")
+
+    with pytest.raises(EverstepError, match=r"Pulumi.local.yaml is not YAML: line 3, column 1"):
+        read_config(local)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "line"),
+    [
+        ("config:\n  everstep:job:\n    epochs: 1\n    epochs: 2\n", "epochs", 3),
+        ("config:\n  everstep:job: {}\n  everstep:job: {}\n", "everstep:job", 2),
+        ("config: {}\nconfig: {}\n", "config", 1),
+        ("config:\n  everstep:tags: {owner: a, owner: b}\n", "owner", 2),
+    ],
+)
+def test_a_key_that_is_there_twice_is_refused(
+    local: Workspace, text: str, key: str, line: int
+) -> None:
+    local.stack_file.write_text(text)
+
+    with pytest.raises(EverstepError, match=f"'{key}' occurs already in line {line}"):
+        read_config(local)
+
+
+def test_the_error_for_a_stack_file_without_a_mapping_describes_the_format(
+    local: Workspace,
+) -> None:
+    local.stack_file.write_text("- a\n- b\n")
+
+    with pytest.raises(EverstepError, match="is not a stack configuration") as caught:
+        read_config(local)
+    assert "config:" in caught.value.fix
+
+
+def test_all_faults_of_a_configuration_are_reported_before_anything_starts(
+    local: Workspace,
+) -> None:
+    local.stack_file.write_text(
+        "config:\n  everstep:job: {model: resnet81, minReplicas: 4}\n  everstep:stroage: {}\n"
+    )
+
+    with pytest.raises(EverstepError, match="4 faults") as caught:
+        read_config(local)
+    for word in ("resnet81", "resnet18", "minReplicas", "stroage", "storage"):
+        assert word in caught.value.fix
+
+
+def test_an_unknown_stack_is_reported_with_the_nearest_names(
+    monkeypatch: pytest.MonkeyPatch, local: Workspace
+) -> None:
+    monkeypatch.chdir(local.project)
+    (local.project / "stacks" / "Pulumi.aks-dev.yaml").write_text(GOOD)
+
+    with pytest.raises(EverstepError, match="no stack named 'lcoal'") as caught:
+        read_config(workspaces.open_workspace("lcoal"))
+    assert caught.value.fix == "Did you mean local? There are: aks-dev, local."
+
+
+def test_the_project_is_found_from_a_subfolder(local: Workspace) -> None:
+    below = local.project / "a" / "b"
+    below.mkdir(parents=True)
+
+    assert find_project(below) == local.project
+
+
+def test_the_engines_copy_gets_the_salt_of_the_state_and_the_users_file_is_not_changed(
+    local: Workspace,
+) -> None:
+    copy = copy_stack_file(local, "v1:salt")
+
+    assert copy.read_text() == f"{GOOD}encryptionsalt: v1:salt\n"
+    assert local.stack_file.read_text() == GOOD
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+
+
+def test_a_salt_of_the_user_takes_precedence(local: Workspace) -> None:
+    local.stack_file.write_text(f"{GOOD}encryptionsalt: v1:mine\n")
+
+    assert "v1:mine" in copy_stack_file(local, "v1:other").read_text()
+    assert "v1:other" not in copy_stack_file(local, "v1:other").read_text()
+
+
+def test_the_passphrase_is_created_once_and_readable_only_by_its_owner(local: Workspace) -> None:
+    path = workspaces.passphrase_file(local)
+    first = path.read_text()
+
+    assert workspaces.passphrase_file(local).read_text() == first
+    assert len(first) >= 32
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_to_destroy_a_stack_with_an_invalid_file_the_engine_gets_an_empty_one(
+    local: Workspace,
+) -> None:
+    local.stack_file.write_text("config:\n  everstep:job: {name: fashion\n")
+
+    assert copy_stack_file(local, "v1:salt", allow_invalid=True).read_text() == (
+        "config: {}\nencryptionsalt: v1:salt\n"
+    )
+    with pytest.raises(EverstepError, match="is not YAML"):
+        copy_stack_file(local, "v1:salt")
+
+
+def test_to_destroy_a_stack_without_a_file_the_engine_gets_an_empty_one(
+    local: Workspace,
+) -> None:
+    local.stack_file.unlink()
+
+    assert copy_stack_file(local, None, allow_invalid=True).read_text() == "config: {}"

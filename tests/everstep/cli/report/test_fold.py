@@ -1,0 +1,75 @@
+"""A folded record gives the same report as the whole one, and its size does not depend on the steps."""
+
+import json
+
+from everstep.cli.report.fold import MAX_BLOCKS, RunFold
+from everstep.cli.report.report import Report, build
+from everstep.cli.report.run_record import RunRecord, parse_events
+from tests.everstep.cli.recorded_run import RecordedRun
+
+NODES = ("gpu-0", "gpu-1", "gpu-2")
+
+
+def long_run() -> RecordedRun:
+    """Return a run with losses, a repeated step, a join and long undisturbed stretches."""
+    run = RecordedRun(nodes=NODES, total_steps=5000).form(*NODES).train(700)
+    run.event("vanish", "gpu-1").wait(2.0).form("gpu-0", "gpu-2", resume_from=697).train(900)
+    run.event("return", "gpu-1").wait(30).form(*NODES).train(800)
+    run.event("drain", "gpu-2").wait(0.2).form("gpu-0", "gpu-1").train(400)
+    return run.finish()
+
+
+def folded(run: RecordedRun, recent: int, chunks: int = 40) -> RunRecord:
+    """Return the record of a run whose journals are read in small parts while it trains."""
+    fold = RunFold(recent_steps=recent)
+    lines = sorted(
+        (
+            (line["at"], worker, json.dumps(line))
+            for worker, one in run.journals.items()
+            for line in one
+        ),
+        key=lambda item: float(str(item[0])),
+    )
+    events = parse_events("\n".join(map(json.dumps, run.events)))
+    size = -(-len(lines) // chunks)
+    for first in range(0, len(lines), size):
+        part = lines[first : first + size]
+        known = [event for event in events if event.at <= float(str(part[-1][0]))]
+        for worker in dict.fromkeys(worker for _, worker, _ in part):
+            text = "\n".join(text for _, of, text in part if of == worker)
+            fold.add(worker, text, known)
+    return fold.record(events, run.result)
+
+
+def test_a_folded_run_has_the_same_report() -> None:
+    whole, short = build(long_run().run()), build(folded(long_run(), recent=50))
+
+    for name in Report.__dataclass_fields__:
+        if name in ("goodput", "images_per_second", "images_per_second_overall"):
+            continue
+        assert getattr(short, name) == getattr(whole, name), name
+    assert whole.goodput is not None
+    assert short.goodput is not None
+    assert abs(short.goodput.share - whole.goodput.share) < 1e-6
+    assert abs(short.goodput.redone_seconds - whole.goodput.redone_seconds) < 1e-6
+    assert whole.images_per_second == short.images_per_second, "every step took the same time"
+    assert whole.images_per_second_overall is not None
+    assert short.images_per_second_overall is not None
+    assert abs(short.images_per_second_overall / whole.images_per_second_overall - 1) < 1e-9
+
+
+def test_the_record_of_a_short_run_is_not_folded() -> None:
+    record = folded(long_run(), recent=5000)
+
+    assert not record.blocks
+    assert build(record) == build(long_run().run())
+
+
+def test_the_size_of_a_record_does_not_depend_on_the_number_of_steps() -> None:
+    run = RecordedRun(nodes=NODES, total_steps=10**6).form(*NODES)
+    run.train(60_000)
+
+    record = folded(run, recent=100, chunks=400)
+
+    assert sum(step.count for step in record.steps) == 60_000
+    assert len(record.steps) < MAX_BLOCKS + 400, "a month of training must fit into memory"

@@ -1,0 +1,204 @@
+"""Time accounts of runs whose seconds are known."""
+
+import io
+from typing import Self
+
+import pytest
+from rich.console import Console
+
+from everstep.cli.report.goodput import (
+    Goodput,
+    absent_seconds,
+    goodput,
+    history,
+    restart_estimate,
+    seconds,
+)
+from everstep.cli.report.report import build
+from everstep.cli.report.run_record import RunRecord
+from everstep.cli.report.screens import report_screen
+from everstep.elastic.accounting.time_account import Activity
+from everstep.goodput import Cause
+from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun
+
+ALL = ("gpu-0", "gpu-1", "gpu-2")
+
+
+class LiveRun(RecordedRun):
+    """A recorded run in `live` mode: a group change starts only the processes of new workers."""
+
+    def begin(self, *nodes: str, resume_from: int | None = None) -> Self:
+        self.form(*nodes, resume_from=resume_from)
+        for lines in self.journals.values():
+            for line in lines:
+                line |= {"mode": "live", "checkpoint_seconds": 10}
+        return self
+
+    def regroup(self, *nodes: str, resume_from: int | None = None) -> Self:
+        stayed = {self.worker(node) for node in nodes if node in self.training}
+        begun = {worker: len(lines) for worker, lines in self.journals.items()}
+        self.begin(*nodes, resume_from=resume_from)
+        for worker in stayed:
+            lines, since = self.journals[worker], begun[worker]
+            lines[since:] = [line for line in lines[since:] if line["kind"] != "start"]
+        return self
+
+    def spend(self, node: str, **spent: float) -> Self:
+        self.write(node, "seconds", step=self.step, **spent)
+        return self
+
+
+def measured(run: RunRecord) -> Goodput:
+    """Return the goodput of a run with steps."""
+    found = goodput(run)
+    assert found is not None, "a run with steps has a goodput"
+    return found
+
+
+def test_an_undisturbed_run_spends_all_its_time_on_steps() -> None:
+    found = measured(LiveRun().begin(*ALL).train(20).run())
+
+    assert found.share == pytest.approx(1)
+    assert found.worker_share is None, "these journals contain no time accounts of workers"
+
+
+def test_pauses_and_repeated_steps_are_not_goodput() -> None:
+    recorded_run = LiveRun().begin(*ALL).train(20).wait(4.0)
+    run = recorded_run.regroup("gpu-0", "gpu-1", resume_from=18).train(12).run()
+
+    found = measured(run)
+
+    assert found.elapsed_seconds == pytest.approx(32 * STEP_SECONDS + 4)
+    assert found.productive_seconds == pytest.approx(30 * STEP_SECONDS)
+    assert found.redone_seconds == pytest.approx(2 * STEP_SECONDS)
+
+
+def test_a_step_that_a_new_rank_0_records_again_is_not_a_repeated_step() -> None:
+    recorded_run = LiveRun().begin(*ALL).train(5)
+    recorded_run.write(
+        "gpu-1",
+        "step",
+        step=5,
+        seconds=STEP_SECONDS,
+        generation=1,
+        world_size=3,
+        images=1,
+        again=True,
+    )
+
+    assert measured(recorded_run.train(5).run()).redone_seconds == 0
+
+
+def test_elapsed_time_starts_with_the_first_recorded_worker_process() -> None:
+    recorded_run = LiveRun().begin(*ALL).spend("gpu-0", start_up=6.0, form=2.0).train(4)
+
+    assert measured(recorded_run.run()).elapsed_seconds == pytest.approx(8 + 4 * STEP_SECONDS)
+
+
+def test_time_without_any_machine_is_not_elapsed_time() -> None:
+    recorded_run = LiveRun().begin("gpu-0", "gpu-1").train(10)
+    recorded_run.event("vanish", "gpu-0").wait(1.0).event("vanish", "gpu-1").wait(60.0)
+    recorded_run.event("return", "gpu-1").wait(5.0)
+    run = recorded_run.regroup("gpu-1").train(10).run()
+
+    assert absent_seconds(run) == pytest.approx(60)
+    assert measured(run).elapsed_seconds == pytest.approx(20 * STEP_SECONDS + 6)
+
+
+def test_the_time_of_a_worker_is_the_sum_over_its_processes() -> None:
+    recorded_run = LiveRun().begin(*ALL).spend("gpu-0", start_up=5.0).train(4)
+    recorded_run.spend("gpu-0", start_up=5.0, compute=2.0).regroup("gpu-1", "gpu-2").train(2)
+    recorded_run.regroup(*ALL).spend("gpu-0", start_up=4.0).train(2).spend(
+        "gpu-0", start_up=4.0, compute=1.0
+    )
+
+    (worker,) = seconds(recorded_run.run())
+
+    assert worker.seconds == {"start_up": 9.0, "compute": 3.0}
+
+
+def test_the_share_of_the_workers_excludes_repeated_work() -> None:
+    recorded_run = (
+        LiveRun().begin("gpu-0").train(6).wait(1.0).regroup("gpu-0", resume_from=4).train(6)
+    )
+    recorded_run.spend("gpu-0", start_up=4.0, data=1.0, compute=4.0, exchange=1.0)
+
+    assert measured(recorded_run.run()).worker_share == pytest.approx((6 - 2 * STEP_SECONDS) / 10)
+
+
+def test_without_events_the_history_is_read_from_the_groups() -> None:
+    recorded_run = LiveRun().begin(*ALL).train(10).wait(2.0).regroup("gpu-0", "gpu-1").train(10)
+    recorded_run.regroup(*ALL).train(10)
+    recorded_run.write("gpu-2", "leave", step=30)
+    run = recorded_run.regroup("gpu-0", "gpu-1").train(10).run()
+
+    assert [(change.cause, change.machines) for change in history(run)] == [
+        (Cause.LOSS, 1),
+        (Cause.JOIN, 1),
+        (Cause.NOTICE, 1),
+    ]
+
+
+def test_the_loss_of_all_machines_is_followed_by_their_recorded_return() -> None:
+    recorded_run = LiveRun().begin("gpu-0", "gpu-1").train(10).wait(30.0)
+    run = recorded_run.form("gpu-0", "gpu-1").train(5).run()
+
+    lost, back = history(run)
+
+    assert (lost.cause, lost.machines, back.cause, back.machines) == (Cause.LOSS, 2, Cause.JOIN, 2)
+    assert back.at - lost.at == pytest.approx(30 + STEP_SECONDS)
+
+
+def test_the_estimate_for_restarts_is_lower_and_ends_at_the_first_drain() -> None:
+    recorded_run = LiveRun().begin(*ALL).train(100)
+    recorded_run.write("gpu-2", "leave", step=100)
+    drained_at = recorded_run.now
+    run = recorded_run.wait(0.1).regroup("gpu-0", "gpu-1").train(200).run()
+
+    estimate = restart_estimate(run)
+    assert estimate is not None
+
+    assert estimate.live_lost_seconds == pytest.approx(0.1)
+    assert estimate.lost_seconds == pytest.approx(42.5), (
+        "no work is lost, since 50 s are five intervals of checkpoints"
+    )
+    assert estimate.ended_at == pytest.approx(drained_at)
+    assert estimate.goodput < measured(run).share
+    assert any("42.5 s" in assumption for assumption in estimate.assumptions)
+
+
+def test_a_run_that_restarted_its_workers_has_no_estimate(recorded_run: RecordedRun) -> None:
+    assert restart_estimate(recorded_run.form(*ALL).train(10).run()) is None
+
+
+def drawn(run: RunRecord, width: int = 100) -> str:
+    out = io.StringIO()
+    console = Console(width=width, file=out, color_system=None)
+    console.print(report_screen(build(run), run, run.entries[-1].at, width))
+    return out.getvalue()
+
+
+def test_the_screen_shows_all_activities_and_a_bar_for_each_worker() -> None:
+    recorded_run = LiveRun().begin(*ALL).train(40)
+    for node, compute in zip(ALL, (20.0, 19.0, 10.0), strict=True):
+        recorded_run.spend(node, **dict.fromkeys(Activity, 1.0) | {Activity.COMPUTE: compute})
+
+    text = drawn(recorded_run.wait(0.5).regroup("gpu-0", "gpu-1").train(5).run())
+
+    for words in ("computing", "detecting a loss", "work done again", "waiting to join"):
+        assert words in text
+    assert text.count("fashion-worker-") == 3
+    heads = next(line for line in text.splitlines() if line.startswith("seconds"))
+    assert heads.split() == ["seconds", "all", "worker-0", "worker-1", "worker-2", "share"]
+    assert "estimated" in text
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_the_screen_works_without_time_accounts_and_without_steps(
+    recorded_run: RecordedRun,
+) -> None:
+    text = drawn(recorded_run.form(*ALL).train(10).run())
+
+    assert "goodput" in text
+    assert "computing" not in text
+    assert goodput(RunRecord()) is None

@@ -1,0 +1,109 @@
+"""Readers of a run's files, which parse each line once."""
+
+import json
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep.cli.report.fold import RunFold
+from everstep.cli.report.readers import FolderReader, PodReader, listing, split_listing
+from everstep.cli.report.run_record import MachineEvent
+
+
+def line(step: int, at: float) -> str:
+    return json.dumps({"at": at, "kind": "step", "step": step, "seconds": 0.5, "images": 8}) + "\n"
+
+
+def test_a_folder_is_read_from_the_end_of_the_last_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "journal").mkdir()
+    journal = tmp_path / "journal" / "w0.jsonl"
+    journal.write_text(line(1, 1.0) + line(2, 2.0)[:-9])
+    reader = FolderReader(tmp_path, tmp_path / "events.jsonl")
+    assert [step.step for step in reader.read().steps] == [1], "the second line is incomplete"
+    parsed: list[str] = []
+    add = RunFold.add
+
+    def record_and_add(
+        fold: RunFold, worker: str, text: str, events: Iterable[MachineEvent] = ()
+    ) -> None:
+        parsed.append(text)
+        add(fold, worker, text, events)
+
+    monkeypatch.setattr(RunFold, "add", record_and_add)
+    journal.write_text(line(1, 1.0) + line(2, 2.0) + line(3, 3.0))
+
+    assert [step.step for step in reader.read().steps] == [1, 2, 3]
+    assert [step.step for step in reader.read().steps] == [1, 2, 3]
+    assert "\n".join(filter(None, parsed)) == (line(2, 2.0) + line(3, 3.0)).rstrip("\n"), (
+        "a reader that parses old lines again gets slower with each step"
+    )
+
+
+def test_a_run_that_was_moved_away_is_read_from_the_beginning(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    journal = tmp_path / "journal" / "w0.jsonl"
+    journal.write_text(line(1, 1.0) + line(2, 2.0))
+    reader = FolderReader(tmp_path, tmp_path / "events.jsonl")
+    reader.read()
+
+    journal.unlink()
+    (tmp_path / "journal" / "w1.jsonl").write_text(line(1, 9.0))
+
+    assert [(step.step, step.at) for step in reader.read().steps] == [(1, 9.0)]
+
+
+class FakeClient:
+    """A client of a cluster whose only pod has the run's folder; shell scripts run on this machine.
+
+    Attributes:
+        bytes_sent: total size of all outputs.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.bytes_sent = root, 0
+        self.pod: str | None = "w0"
+
+    def running_worker(self, job: str) -> str | None:
+        del job
+        return self.pod
+
+    def shell(self, pod: str, script: str) -> str:
+        del pod
+        script = script.replace("/everstep/", f"{self.root}/")
+        done = subprocess.run(["sh", "-c", script], check=True, capture_output=True, text=True)
+        self.bytes_sent += len(done.stdout)
+        return done.stdout
+
+
+def test_a_pod_sends_only_what_its_files_have_gained(tmp_path: Path) -> None:
+    journals = tmp_path / "runs" / "job" / "journal"
+    journals.mkdir(parents=True)
+    (journals / "w0.jsonl").write_text(
+        "".join(line(step, step) for step in range(1, 101)) + '{"at"'
+    )
+    (journals / "w1.jsonl").write_text("")
+    cluster: Any = FakeClient(tmp_path)
+    reader = PodReader(cluster, "job", tmp_path / "events.jsonl")
+    assert len(reader.read().steps) == 100
+    first = cluster.bytes_sent
+
+    with (journals / "w0.jsonl").open("a") as file:
+        file.write(': 101.0, "kind": "step", "step": 101}\n')
+    assert len(reader.read().steps) == 101, "a torn line is read once it is complete"
+
+    assert cluster.bytes_sent - first < 200
+    cluster.pod = None
+    assert len(reader.read().steps) == 101, "without a worker the last reading is shown"
+
+
+def test_the_listing_names_files_with_quotes_safely() -> None:
+    assert "'a'\"'\"'b.jsonl') from=6 ;;" in listing("/run", {"a'b.jsonl": 5})
+    assert split_listing("\n\036w0.jsonl\n{}\n\n\036w1.jsonl\n{") == {
+        "w0.jsonl": "{}\n",
+        "w1.jsonl": "{",
+    }

@@ -1,0 +1,146 @@
+"""Timelines of nodes and their rendering."""
+
+import io
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console, RenderableType
+
+from everstep.cli.report import report as reports
+from everstep.cli.report.run_record import RunRecord
+from everstep.cli.report.screens import follow_screen, report_screen
+from everstep.cli.report.timeline import NodeState, Segment, node_timelines, span, time_cells
+from tests.everstep.cli.recorded_run import RecordedRun, drill
+
+ALL = ("gpu-0", "gpu-1", "gpu-2")
+
+
+def states(recorded_run: RecordedRun, node: str) -> list[NodeState]:
+    strip = next(
+        strip
+        for strip in node_timelines(recorded_run.run(), recorded_run.now)
+        if strip.node == node
+    )
+    return [segment.state for segment in strip.segments]
+
+
+def printed(renderable: RenderableType, width: int = 100, *, colour: bool = False) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=colour, no_color=not colour).print(renderable)
+    return out.getvalue()
+
+
+def test_a_drained_node_is_gone_until_its_return_and_regrouping_until_its_worker_trains(
+    drilled: RecordedRun,
+) -> None:
+    assert states(drilled, "gpu-1")[:5] == [
+        NodeState.REGROUPING,
+        NodeState.TRAINING,
+        NodeState.GONE,
+        NodeState.REGROUPING,
+        NodeState.TRAINING,
+    ]
+
+
+def test_a_survivor_is_regrouping_after_each_change_and_never_gone(drilled: RecordedRun) -> None:
+    observed = states(drilled, "gpu-2")
+
+    assert NodeState.GONE not in observed
+    assert observed.count(NodeState.REGROUPING) == 5, "the start, two losses and two arrivals"
+
+
+def test_survivors_show_as_regrouping_from_the_time_of_the_loss(
+    recorded_run: RecordedRun,
+) -> None:
+    recorded_run.form(*ALL).train(10).event("vanish", "gpu-0").wait(5.0)
+
+    assert states(recorded_run, "gpu-1")[-1] is NodeState.REGROUPING
+    assert states(recorded_run, "gpu-0")[-1] is NodeState.GONE
+
+
+def test_a_thawed_node_that_kept_its_worker_continues_training(recorded_run: RecordedRun) -> None:
+    recorded_run.form(*ALL).train(10).event("freeze", "gpu-1").wait(1.0).event(
+        "thaw", "gpu-1"
+    ).train(5)
+
+    assert states(recorded_run, "gpu-1")[-2:] == [NodeState.GONE, NodeState.TRAINING]
+
+
+def test_a_machine_shows_as_training_until_its_notice_after_its_worker_has_moved(
+    recorded_run: RecordedRun,
+) -> None:
+    recorded_run.form(*ALL).train(10).event("notice", "gpu-1").wait(1.0).form(
+        "gpu-0", "gpu-2"
+    ).train(5)
+    recorded_run.replace("gpu-1", "gpu-3").form("gpu-0", "gpu-3", "gpu-2").train(5)
+
+    assert states(recorded_run, "gpu-1") == [
+        NodeState.REGROUPING,
+        NodeState.TRAINING,
+        NodeState.GONE,
+    ]
+    assert states(recorded_run, "gpu-3")[-1] is NodeState.TRAINING
+
+
+def test_a_node_lost_without_an_event_shows_as_gone(recorded_run: RecordedRun) -> None:
+    recorded_run.form(*ALL).train(10).wait(8.0).form("gpu-0", "gpu-2").train(10)
+
+    assert states(recorded_run, "gpu-1")[-2:] == [NodeState.REGROUPING, NodeState.GONE]
+    assert states(recorded_run, "gpu-0")[-1] is NodeState.TRAINING
+
+
+def test_the_segments_of_every_node_cover_the_whole_span_without_gaps(drilled: RecordedRun) -> None:
+    run = drilled.run()
+    start, end = span(run, drilled.now)
+
+    for strip in node_timelines(run, drilled.now):
+        assert strip.segments[0].start == start
+        assert strip.segments[-1].end == end
+        assert all(left.end == right.start for left, right in pairwise(strip.segments))
+
+
+@settings(deadline=None)  # a busy host may be slow
+@given(width=st.integers(1, 300), outage=st.floats(0.001, 50))
+def test_even_the_shortest_outage_is_visible(width: int, outage: float) -> None:
+    segments = [
+        Segment(0, 50, NodeState.TRAINING),
+        Segment(50, 50 + outage, NodeState.GONE),
+        Segment(50 + outage, 200, NodeState.TRAINING),
+    ]
+
+    row = time_cells(segments, 0, 200, width)
+
+    assert len(row) == width
+    assert NodeState.GONE in row
+
+
+def test_without_colour_every_state_has_a_distinct_glyph(drilled: RecordedRun) -> None:
+    text = printed(report_screen(reports.build(drilled.run()), drilled.run(), drilled.now, 100))
+
+    assert "\x1b" not in text
+    for glyph in "█▒╌":
+        assert glyph in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 200])
+def test_no_line_of_the_timeline_is_wider_than_the_terminal(
+    width: int, drilled: RecordedRun
+) -> None:
+    run = drilled.run()
+    for screen in (report_screen, follow_screen):
+        text = printed(screen(reports.build(run), run, drilled.now, width), width)
+        rows = [line for line in text.splitlines() if line.startswith("gpu-")]
+        assert len(rows) == 3, "a timeline must not wrap"
+        assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_the_live_view_can_be_rendered_at_every_point_of_a_training() -> None:
+    whole = drill().run()
+    for count in range(0, len(whole.entries), 7):
+        lines = whole.entries[:count]
+        now = lines[-1].at if lines else 0.0
+        events = tuple(event for event in whole.events if event.at <= now)
+        run = RunRecord(lines, events)
+        printed(follow_screen(reports.build(run), run, now + 1, 90), 90)

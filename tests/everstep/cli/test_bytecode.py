@@ -1,0 +1,48 @@
+"""Bytecode is written to the cache if Python may not write it next to the sources."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PARENT = """
+import subprocess, sys
+from everstep.cli import bytecode
+bytecode.keep()
+import probe_of_ours
+subprocess.run([sys.executable, "-c", "import probe_of_a_child"], check=True)
+"""
+
+
+def compiled_in(folder: Path) -> set[str]:
+    return {path.name.partition(".")[0] for path in folder.rglob("probe_*.pyc")}
+
+
+@pytest.fixture
+def modules(tmp_path: Path) -> Path:
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    for name in ("probe_of_ours", "probe_of_a_child"):
+        (folder / f"{name}.py").touch()
+    return folder
+
+
+def run(modules: Path, **variables: str) -> None:
+    variables |= {"PYTHONPATH": str(modules), "CLOUDTWIN_CACHE": str(modules.parent / "cache")}
+    subprocess.run([sys.executable, "-c", PARENT], env={**os.environ, **variables}, check=True)
+
+
+def test_bytecode_is_cached_if_it_may_not_be_next_to_the_sources(modules: Path) -> None:
+    run(modules, PYTHONDONTWRITEBYTECODE="1", PYTHONPYCACHEPREFIX="")
+
+    assert compiled_in(modules.parent / "cache") == {"probe_of_ours", "probe_of_a_child"}
+    assert not compiled_in(modules), "nothing may be written next to the sources"
+
+
+def test_the_default_location_of_bytecode_is_kept(modules: Path) -> None:
+    run(modules, PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX="")
+
+    assert compiled_in(modules) == {"probe_of_ours", "probe_of_a_child"}
+    assert not (modules.parent / "cache").exists()

@@ -1,0 +1,97 @@
+"""Each kind of exit has one code and a readable message; tracebacks only with --debug."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from everstep.cli.errors import BUG, FAILED, INTERRUPTED, run_guarded
+from everstep.errors import EverstepError
+from everstep.spelling import unknown_name
+
+EVERSTEP = str(Path(sys.executable).parent / "everstep")
+
+
+def failing(error: BaseException) -> Callable[[], None]:
+    def action() -> None:
+        raise error
+
+    return action
+
+
+def test_a_user_error_is_shown_with_its_fix(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    code = run_guarded(
+        failing(EverstepError("the disk is full", "Free 2 GiB.\nOr [a]")), debug=False
+    )
+
+    assert code == FAILED
+    assert capfd.readouterr().err == "error: the disk is full\n  Free 2 GiB.\n  Or [a]\n"
+
+
+def test_a_bug_is_reported_with_the_path_of_its_log(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    assert run_guarded(failing(ZeroDivisionError("by zero")), debug=False) == BUG
+
+    message = capfd.readouterr().err
+    (log,) = tmp_path.glob("everstep-crash-*.log")
+    assert "ZeroDivisionError: by zero" in message
+    assert str(log) in message
+    assert "Traceback" not in message
+    assert "Traceback" in log.read_text()
+
+
+def test_debug_shows_the_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    run_guarded(failing(EverstepError("x")), debug=True)
+
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_ctrl_c_ends_as_a_shell_expects(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_guarded(failing(KeyboardInterrupt()), debug=False) == INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (["--version"], 0, "everstep "),
+        (["--help"], 0, "drain"),
+        (["dran", "gpu-1"], 2, "dran"),
+        (["drain"], 2, "NODE"),
+        (["status", "--stack", "lcoal"], 1, "Did you mean local?"),
+    ],
+)
+def test_commands_exit_with_a_code_and_a_message(
+    arguments: list[str], code: int, expected: str
+) -> None:
+    done = subprocess.run([EVERSTEP, *arguments], capture_output=True, text=True, check=False)
+
+    assert done.returncode == code, done.stderr
+    assert expected in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_results_go_to_standard_output_and_messages_to_standard_error(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [EVERSTEP, "report"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"EVERSTEP_STATE": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+    )
+
+    assert done.returncode == FAILED
+    assert done.stdout == ""
+    assert "has not begun" in done.stderr
+
+
+def test_an_unknown_name_without_similar_names_lists_all_names() -> None:
+    error = unknown_name("node", "zzz", ["gpu-1", "gpu-0"])
+
+    assert error.fix == "There are: gpu-0, gpu-1."

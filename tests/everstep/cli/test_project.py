@@ -1,0 +1,50 @@
+"""Projects that `everstep init` writes."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from everstep.cli.project import known_stacks, next_steps, write_project
+from everstep.errors import EverstepError
+
+
+def test_a_project_has_the_program_its_stacks_and_a_readme(tmp_path: Path) -> None:
+    written = write_project(tmp_path / "mine", ["local", "eks-dev"], force=False)
+
+    names = {str(path.relative_to(tmp_path / "mine")) for path in written}
+    assert names == {
+        "Pulumi.yaml",
+        "__main__.py",
+        "README.md",
+        ".gitignore",
+        "stacks/Pulumi.local.yaml",
+        "stacks/Pulumi.eks-dev.yaml",
+    }
+    assert yaml.safe_load((tmp_path / "mine" / "Pulumi.yaml").read_text())["name"] == "everstep"
+
+
+def test_existing_files_are_overwritten_only_with_force(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("mine")
+
+    with pytest.raises(EverstepError, match="would be overwritten") as caught:
+        write_project(tmp_path, ["local"], force=False)
+    assert "--force" in caught.value.fix
+    assert (tmp_path / "README.md").read_text() == "mine"
+    assert not (tmp_path / "Pulumi.yaml").exists(), (
+        "a refused project must not be written partially"
+    )
+
+    write_project(tmp_path, ["local"], force=True)
+    assert (tmp_path / "README.md").read_text() != "mine"
+
+
+def test_an_unknown_stack_is_refused_with_similar_names(tmp_path: Path) -> None:
+    with pytest.raises(EverstepError, match="no stack named 'eks-dve'") as caught:
+        write_project(tmp_path, ["eks-dve"], force=False)
+    assert "Did you mean eks-dev" in caught.value.fix
+
+
+def test_the_next_steps_of_every_stack_include_up(tmp_path: Path) -> None:
+    for stack in known_stacks():
+        assert "everstep up" in next_steps(tmp_path, [stack])

@@ -1,0 +1,74 @@
+"""Logins are found where docker, podman and buildah store them."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from everstep.cli.registry_logins import find_login
+from everstep.errors import EverstepError
+
+HOST = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
+
+
+def encoded(user: str, password: str) -> str:
+    return base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def store(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def test_the_file_that_the_environment_names_comes_before_that_of_docker(tmp_path: Path) -> None:
+    store(tmp_path / ".docker" / "config.json", {"auths": {HOST: {"auth": encoded("AWS", "old")}}})
+    named = tmp_path / "auth.json"
+    environment = {"HOME": str(tmp_path), "REGISTRY_AUTH_FILE": str(named)}
+
+    without = find_login(HOST, environment)
+    store(named, {"auths": {HOST: {"auth": encoded("AWS", "new:with:colons")}}})
+    found = find_login(HOST, environment)
+
+    assert without is not None
+    assert without.password == "old"
+    assert found is not None
+    assert (found.user, found.password) == ("AWS", "new:with:colons")
+    assert "new" not in repr(found), "a password must not appear in a text"
+
+
+def test_a_credential_helper_is_called_with_its_registry(tmp_path: Path) -> None:
+    helper = tmp_path / "docker-credential-ecr-login"
+    helper.write_text(
+        '#!/bin/sh\nread host\necho "{\\"Username\\": \\"AWS\\", \\"Secret\\": \\"$host\\"}"\n'
+    )
+    helper.chmod(0o755)
+    store(tmp_path / ".docker" / "config.json", {"credHelpers": {HOST: "ecr-login"}})
+    environment = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin"}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", environment["PATH"])
+        found = find_login(HOST, environment)
+
+    assert found is not None
+    assert found.password == HOST
+    assert find_login("ghcr.io", environment) is None
+
+
+def test_docker_hub_has_its_own_key(tmp_path: Path) -> None:
+    auths = {"https://index.docker.io/v1/": {"auth": encoded("me", "token")}}
+    store(tmp_path / ".docker" / "config.json", {"auths": auths})
+
+    found = find_login("docker.io", {"HOME": str(tmp_path)})
+
+    assert found is not None
+    assert found.user == "me"
+
+
+def test_a_broken_file_of_logins_is_reported_with_its_path(tmp_path: Path) -> None:
+    file = tmp_path / ".docker" / "config.json"
+    file.parent.mkdir()
+    file.write_text("{")
+
+    with pytest.raises(EverstepError, match=str(file)):
+        find_login(HOST, {"HOME": str(tmp_path)})

@@ -1,0 +1,90 @@
+"""Digests are written into a stack file, and nothing else in it changes."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.config import from_mapping
+from everstep.cli import stack_images
+from everstep.errors import EverstepError
+
+REPOSITORY = Path(__file__).parents[3]
+REFERENCE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/everstep/trainer@sha256:" + "0a" * 32
+STACKS = sorted((REPOSITORY / "stacks").glob("Pulumi.*.yaml"))
+TEXTS = (
+    "config:\n  everstep:job:\n    name: x  # why\n    image: a/b:1  # keep\n",
+    "config:\n  everstep:etcd: {members: 3}\n",
+    "config:\n  everstep:platform:\n  everstep:tags:\n    a: b\n",
+    "config: {everstep:tags: {a: b}}\n",
+    "config:\n",
+    "config: {}\n",
+    "# first\nconfig:\n    everstep:tags:\n        a: b\n",
+)
+
+
+@given(
+    st.sampled_from(TEXTS),
+    st.permutations([key.split(".") for key in stack_images.KEYS.values()]),
+)
+def test_a_value_is_set_in_an_existing_or_a_new_section(text: str, keys: list[list[str]]) -> None:
+    before = yaml.safe_load(text)["config"] or {}
+
+    for section, *rest in keys:
+        path = ["config", f"everstep:{section}", *rest]
+        text = stack_images.set_value(text, path, REFERENCE)
+        assert stack_images.set_value(text, path, REFERENCE) == text, "a second write must not edit"
+
+    after = yaml.safe_load(text)["config"]
+    for section, *rest in keys:
+        value = after[f"everstep:{section}"]
+        for key in rest:
+            value = value[key]
+        assert value == REFERENCE
+    assert before.keys() <= after.keys()
+    assert after.get("everstep:tags") == before.get("everstep:tags")
+
+
+@pytest.mark.parametrize("stack", STACKS, ids=lambda path: path.stem)
+def test_comments_and_all_other_values_of_a_shipped_stack_stay(stack: Path, tmp_path: Path) -> None:
+    file = tmp_path / stack.name
+    shutil.copy(stack, file)
+    comments = [line.partition("#")[2] for line in stack.read_text().splitlines() if "#" in line]
+
+    changed = stack_images.write_images(file, {"trainer": REFERENCE, "spot": REFERENCE})
+
+    assert changed == ["job.image", "platform.spot.image"]
+    text = file.read_text()
+    assert comments == [line.partition("#")[2] for line in text.splitlines() if "#" in line]
+    config = yaml.safe_load(text)["config"]
+    assert config["everstep:job"].pop("image") == REFERENCE
+    assert config["everstep:platform"]["spot"].pop("image") == REFERENCE
+    original = yaml.safe_load(stack.read_text())["config"]
+    original["everstep:job"].pop("image", None)
+    for key in original.keys() - {"everstep:platform"}:
+        assert config[key] == original[key]
+    assert stack_images.write_images(file, {"trainer": REFERENCE, "spot": REFERENCE}) == []
+
+
+def test_a_stack_pushes_the_images_that_its_pods_use() -> None:
+    tags = {"owner": "me", "costCenter": "1", "environment": "dev"}
+    cluster = {"kind": "eks", "publicAccess": ["192.0.2.0/24"]}
+    upstream = {"kind": "upstream", "image": "torchelastic/kubernetes:0.1.0"}
+    etcd = {"members": 1}
+    small = from_mapping({"tags": tags, "cluster": cluster, "controller": upstream, "etcd": etcd})
+    large = from_mapping({"tags": tags, "cluster": cluster, "etcd": {"members": 3}})
+
+    assert stack_images.images_of_stack(small) == ["trainer", "spot"]
+    assert stack_images.images_of_stack(large) == ["trainer", "controller", "spot", "etcd-rejoin"]
+
+
+def test_a_file_that_is_not_a_stack_configuration_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.x.yaml"
+    file.write_text("- a list\n")
+
+    with pytest.raises(EverstepError, match="not a stack configuration"):
+        stack_images.write_images(file, {"trainer": REFERENCE})
+    assert file.read_text() == "- a list\n"

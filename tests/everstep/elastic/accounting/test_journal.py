@@ -1,0 +1,135 @@
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from everstep.elastic.accounting import journal as journals
+from everstep.elastic.accounting.journal import Journal, Reader
+
+
+def test_lines_are_read_in_order_with_their_times(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal" / "a.jsonl")
+    journal.note("step", step=1)
+    journal.note("step", step=2)
+    assert journal.flush()
+
+    entries = Reader(tmp_path / "journal").read()
+
+    assert [entry["step"] for entry in entries] == [1, 2]
+    assert entries[0]["at"] <= entries[1]["at"]
+
+
+def test_an_incomplete_last_line_is_ignored_and_does_not_affect_later_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"at": 1, "kind": "step", "step": 1}\n{"at": 2, "ki')
+    reader = Reader(tmp_path)
+    assert [entry["step"] for entry in reader.read()] == [1]
+
+    journal = Journal(path)
+    journal.note("step", step=3)
+    assert journal.flush()
+
+    assert [entry["step"] for entry in reader.read()] == [1, 3]
+
+
+def test_a_line_is_read_once_it_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes('{"at": 1, "kind": "ü"}'.encode()[:-3])
+    reader = Reader(tmp_path)
+    assert reader.read() == []
+
+    path.write_bytes('{"at": 1, "kind": "ü"}\n'.encode())
+
+    assert [entry["kind"] for entry in reader.read()] == ["ü"]
+    assert len(reader.read()) == 1
+
+
+def test_all_files_of_a_run_are_merged_by_time(tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_text('{"at": 2, "kind": "x"}\n')
+    (tmp_path / "a.jsonl").write_text('{"at": 3, "kind": "y"}\n{"at": 1, "kind": "z"}\n')
+    reader = Reader(tmp_path)
+
+    assert [(e["kind"], e["file"]) for e in reader.read()] == [("z", "a"), ("x", "b"), ("y", "a")]
+
+    (tmp_path / "c.jsonl").write_text('{"at": 1.5, "kind": "late"}\n')
+
+    assert [e["kind"] for e in reader.read()] == ["z", "late", "x", "y"]
+
+
+def test_a_disk_that_hangs_stops_no_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "STUCK_SECONDS", 0.1)
+    os.mkfifo(tmp_path / "hung.jsonl")  # without a reader no open of it returns
+    journal = Journal(tmp_path / "hung.jsonl")
+    began = time.monotonic()
+
+    journal.note("step", step=1)
+    assert not journal.flush(0.3)
+    journal.note("step", step=2)
+
+    assert time.monotonic() - began < 10, "the training loop's thread must not wait for the disk"
+    assert "does not respond" in caplog.text
+
+
+def test_lines_that_a_full_disk_refused_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, write = Journal(tmp_path / "a.jsonl"), os.write
+    free_space = {"bytes": 0}
+
+    def limited(descriptor: int, data: bytes) -> int:
+        if not free_space["bytes"]:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data[: free_space["bytes"]])
+
+    monkeypatch.setattr(os, "write", limited)
+    for step in (1, 2):
+        journal.note("step", step=step)
+        assert journal.flush()
+    free_space["bytes"] = 20  # a torn line
+    journal.note("step", step=3)
+    assert journal.flush()
+    free_space["bytes"] = 10**6
+    journal.note("step", step=4)
+    journal.close()
+
+    kinds = {(e["kind"], e.get("lines"), e.get("step")) for e in Reader(tmp_path).read()}
+    assert kinds == {("lost_lines", 3, None), ("step", None, 4)}
+
+
+def test_the_file_is_closed_within_seconds_so_that_other_machines_see_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "CLOSE_SECONDS", 0.1)
+    closed, close = threading.Event(), os.close
+
+    def record(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("a.jsonl"):  # noqa: PTH115 - of /proc
+            closed.set()
+        close(descriptor)
+
+    monkeypatch.setattr(os, "close", record)
+    journal = Journal(tmp_path / "a.jsonl")
+    journal.note("step", step=1)
+
+    assert closed.wait(20), "blobfuse uploads a file only when it is closed"
+    journal.note("step", step=2)
+    journal.close()
+    assert [e["step"] for e in Reader(tmp_path).read()] == [1, 2]
+
+
+def test_lines_are_written_before_the_process_ends_itself(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from everstep.elastic.accounting import journal\n"
+        "journal.Journal(Path(sys.argv[1])).note('finish', step=9); journal.flush_all(); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "a.jsonl")], check=True)
+
+    lines = (tmp_path / "a.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in lines] == ["finish"]

@@ -1,0 +1,84 @@
+"""The metrics that a worker exports to Prometheus."""
+
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from everstep.catalog.names import METRICS_PORT_VARIABLE
+from everstep.elastic.accounting.metrics import (
+    Reading,
+    WorkerCollector,
+    serve,
+    serve_if_configured,
+)
+
+READING = Reading(
+    labels={"job": "fashion", "worker": 'w"0\\'},
+    seconds={"compute": 12.5, "form": 0.25},
+    step=7,
+    samples=2688,
+    generation=3,
+    members=2,
+    last_recovery=None,
+)
+
+
+def render() -> str:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(WorkerCollector(lambda: READING))
+    return generate_latest(registry).decode()
+
+
+def samples(text: str) -> dict[tuple[str, str | None], Sample]:
+    return {
+        (sample.name, sample.labels.get("activity")): sample
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_the_prometheus_parser_reads_every_value_with_its_labels() -> None:
+    found = samples(render())
+
+    assert found["everstep_worker_seconds_total", "compute"].value == 12.5
+    assert found["everstep_samples", None].value == 2688
+    assert {sample.labels["worker"] for sample in found.values()} == {'w"0\\'}
+    assert {sample.labels["job"] for sample in found.values()} == {"fashion"}
+
+
+def test_a_value_without_a_measurement_is_absent_and_not_zero() -> None:
+    assert ("everstep_last_recovery_seconds", None) not in samples(render())
+
+
+def test_a_worker_answers_scrapes_and_nothing_else() -> None:
+    server = serve(0, lambda: READING)
+    url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        with urllib.request.urlopen(f"{url}/metrics") as response:
+            assert response.headers["Content-Type"].startswith("text/plain")
+            assert samples(response.read().decode())["everstep_step", None].value == 7
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{url}/secrets")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_no_server_listens_unless_a_port_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(METRICS_PORT_VARIABLE, raising=False)
+
+    assert serve_if_configured(lambda: READING) is None
+
+
+@pytest.mark.parametrize("wrong", ["a port", "99999999"])
+def test_an_unusable_port_is_logged_and_training_continues(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wrong: str
+) -> None:
+    monkeypatch.setenv(METRICS_PORT_VARIABLE, wrong)
+
+    assert serve_if_configured(lambda: READING) is None
+    assert wrong in caplog.text

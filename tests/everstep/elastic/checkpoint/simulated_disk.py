@@ -1,0 +1,204 @@
+"""A disk in memory that loses unsynced data in a power failure, fills up, and stops at any operation.
+
+A folder's names become durable by `sync_folder`, a file's content by `sync`. After a power failure a
+folder has any state between its last sync and the present, independently of all others; a file has
+any prefix of its unsynced content, perhaps with a damaged byte.
+"""
+
+import errno
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from everstep.elastic.checkpoint.disk import Disk, OutputFile
+
+
+class CrashError(BaseException):
+    """The simulated end of the writing process."""
+
+
+@dataclass
+class File:
+    """A file: its current content, and its durable content."""
+
+    data: bytes = b""
+    durable: bytes = b""
+
+
+@dataclass
+class Folder:
+    """A folder: its current entries, and all its states since the last sync, the durable one first."""
+
+    entries: dict[str, "File | Folder"] = field(default_factory=dict)
+    states: list[dict[str, "File | Folder"]] = field(default_factory=lambda: [{}])
+
+    def change(self, entries: dict[str, "File | Folder"]) -> None:
+        self.entries = entries
+        self.states.append(entries)
+
+
+class SimulatedDisk(Disk):
+    """A simulated disk.
+
+    Attributes:
+        before: operation number -> action before it, which may raise `CrashError`.
+        space: bytes that can still be written; None: no limit.
+        operations: kinds of the operations so far, each with the last part of its path.
+    """
+
+    def __init__(self) -> None:
+        self.root = Folder()
+        self.before: dict[int, Callable[[], None]] = {}
+        self.space: int | None = None
+        self.operations: list[tuple[str, str]] = []
+
+    # --- faults ---
+
+    def lose_power(self, chance: random.Random) -> None:
+        """Lose unsynced data at random."""
+        self._lose(self.root, chance)
+
+    def _lose(self, folder: Folder, chance: random.Random) -> None:
+        entries = chance.choice(folder.states)
+        folder.entries, folder.states = entries, [entries]
+        for entry in entries.values():
+            if isinstance(entry, Folder):
+                self._lose(entry, chance)
+            elif entry.data != entry.durable:
+                entry.data = entry.durable = self._torn(entry, chance)
+
+    def _torn(self, file: File, chance: random.Random) -> bytes:
+        kept = bytearray(file.data[: chance.randint(0, len(file.data))])
+        if kept and chance.random() < 0.5:
+            kept[chance.randrange(len(kept))] ^= 1
+        return bytes(kept)
+
+    def _begin(self, kind: str, path: Path) -> None:
+        fault = self.before.pop(len(self.operations), None)
+        self.operations.append((kind, path.name))
+        if fault:
+            fault()
+
+    # --- the interface ---
+
+    def names(self, folder: Path) -> list[str]:
+        try:
+            return list(self._folder(folder).entries)
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: Path) -> bool:
+        return path.name in self.names(path.parent)
+
+    def make_folder(self, path: Path) -> None:
+        if path.parent != path.parent.parent and not self.exists(path.parent):
+            self.make_folder(path.parent)
+            self.sync_folder(path.parent.parent)
+        self._begin("mkdir", path)
+        parent = self._folder(path.parent)
+        parent.change({path.name: Folder(), **parent.entries})
+
+    @contextmanager
+    def create(self, path: Path) -> Iterator[OutputFile]:
+        self._begin("create", path)
+        parent, file = self._folder(path.parent), File()
+        parent.change({**parent.entries, path.name: file})
+        yield _Output(self, path, file)
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        entry = self._folder(path.parent).entries.get(path.name)
+        if not isinstance(entry, File):
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+        yield entry.data
+
+    def sync_folder(self, path: Path) -> None:
+        self._begin("sync folder", path)
+        folder = self._folder(path)
+        folder.states = [folder.entries]
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._begin("rename", new)
+        folder = self._folder(old.parent)
+        if old.name not in folder.entries:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", str(old))
+        existing = folder.entries.get(new.name)
+        if isinstance(existing, Folder) and existing.entries:
+            raise OSError(errno.ENOTEMPTY, "not empty", str(new))
+        entries = {name: entry for name, entry in folder.entries.items() if name != old.name}
+        folder.change({**entries, new.name: folder.entries[old.name]})
+
+    def remove(self, folder: Path) -> None:
+        if not self.exists(folder):
+            return
+        for name in self.names(folder):
+            self._begin("remove", folder / name)
+            self._drop(folder / name)
+        self._begin("remove", folder)
+        self._drop(folder)
+
+    def _drop(self, path: Path) -> None:
+        parent = self._folder(path.parent)
+        parent.change({n: entry for n, entry in parent.entries.items() if n != path.name})
+
+    def _folder(self, path: Path) -> Folder:
+        found = self.root
+        for part in path.parts[1:]:
+            entry = found.entries.get(part)
+            if not isinstance(entry, Folder):
+                raise FileNotFoundError(errno.ENOENT, "no such folder", str(path))
+            found = entry
+        return found
+
+
+class _Output:
+    def __init__(self, disk: SimulatedDisk, path: Path, file: File) -> None:
+        self._disk, self._path, self._file = disk, path, file
+
+    def write(self, data: bytes | memoryview, /) -> object:
+        disk, content = self._disk, bytes(data)
+        disk._begin("write", self._path)
+        if disk.space is not None and disk.space < len(content):
+            self._file.data += content[: disk.space]
+            disk.space = 0
+            raise OSError(errno.ENOSPC, "no space left on device", str(self._path))
+        if disk.space is not None:
+            disk.space -= len(content)
+        self._file.data += content
+        return len(content)
+
+    def sync(self) -> None:
+        self._disk._begin("sync", self._path)
+        self._file.durable = self._file.data
+
+
+class StaleView(Disk):
+    """The same disk from another machine, whose lists of names are from a cache for some readings."""
+
+    def __init__(self, disk: SimulatedDisk, folder: Path, readings: int) -> None:
+        self._disk, self._folder, self._left = disk, folder, readings
+        self._cached = disk.names(folder)
+
+    def names(self, folder: Path) -> list[str]:
+        self._left -= 1
+        return (
+            self._cached if self._left >= 0 and folder == self._folder else self._disk.names(folder)
+        )
+
+    def exists(self, path: Path) -> bool:
+        return path.name in self.names(path.parent)
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        if self._left >= 0 and path.parent.name not in self._cached:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+        yield from self._disk.read(path)
+
+    def sync_folder(self, path: Path) -> None:
+        self._disk.sync_folder(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._disk.rename(old, new)
+
+    def remove(self, folder: Path) -> None:
+        self._disk.remove(folder)

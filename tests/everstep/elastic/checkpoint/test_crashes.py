@@ -1,0 +1,275 @@
+"""A committed checkpoint is never lost nor replaced by an older one, whatever happens to its writer.
+
+Writers are killed, lose power, run out of space, and pause at any operation while others continue.
+More schedules with EVERSTEP_SCHEDULES=5000.
+"""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from everstep.elastic.checkpoint import files, restore
+from everstep.elastic.checkpoint.files import Checkpoint, FencedError, Manifest
+from everstep.elastic.checkpoint.restore import CommitRecord
+from tests.everstep.elastic.checkpoint.simulated_disk import CrashError, SimulatedDisk, StaleView
+
+FOLDER = Path("/run/checkpoints")
+RUN = {"model": "tiny"}
+SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "400"))
+OPERATIONS = 30  # more than one write performs
+
+
+class World:
+    """A run whose groups follow each other: one disk, the record of the newest commit, and a random generator."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance, self.disk = random.Random(seed), SimulatedDisk()
+        self.record, self.generation, self.step = CommitRecord(), 1, 0
+        self.depth = 0
+
+    def commit(self, manifest: Manifest) -> bool:
+        """Record a commit of the current generation; sometimes its answer is lost."""
+        if manifest.generation != self.generation:
+            return False
+        self.record = CommitRecord(manifest.generation, manifest.step)
+        return self.chance.random() > 0.1
+
+    def write(self) -> None:
+        """Let the current group write its next checkpoint."""
+        self.step += 8
+        state = {"weight": torch.full((40,), float(self.step))}
+        manifest = Manifest(self.step, self.generation, RUN)
+        try:
+            files.write(FOLDER, state, manifest, commit=self.commit, keep=2, disk=self.disk)
+        except (FencedError, OSError):
+            pass
+        finally:
+            self.disk.space = None
+
+    def form_group(self) -> None:
+        """Begin the next generation, from the checkpoint that it finds."""
+        self.generation += 1
+        self.disk.before.clear()
+        found = restore.restore_point(FOLDER, RUN, self.record, wait_seconds=0, disk=self.disk)
+        self.check(found)
+        self.step = found.manifest.step if found else 0
+
+    def check(self, found: Checkpoint | None) -> None:
+        """Raise AssertionError if something committed is gone."""
+        if self.record.generation:
+            assert found is not None, f"{self.record} is lost"
+            assert self.record.is_satisfied_by(found.manifest), f"{found} instead of {self.record}"
+
+    def write_with_fault(self) -> None:
+        """Let one fault happen somewhere in a write, then form the next group."""
+        at = len(self.disk.operations) + self.chance.randrange(OPERATIONS)
+        fault = self.chance.choice(["killed", "power", "space", "paused", "none"])
+        if fault == "space":
+            self.disk.space = self.chance.randrange(900)
+        elif fault == "paused":
+            self.disk.before[at] = self.run_other_writers
+        elif fault != "none":
+            self.disk.before[at] = self.crash
+        try:
+            self.write()
+        except CrashError:
+            if fault == "power":
+                self.disk.lose_power(self.chance)
+        if fault != "none":
+            self.form_group()
+
+    def crash(self) -> None:
+        raise CrashError
+
+    def run_other_writers(self) -> None:
+        """Let another group write while this writer is paused."""
+        self.form_group()
+        for _ in range(self.chance.randrange(3)):
+            self.write()
+        if self.depth < 2 and self.chance.random() < 0.3:
+            self.depth += 1
+            self.write_with_fault()
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_a_committed_checkpoint_is_never_lost(part: int) -> None:
+    for seed in range(part, SCHEDULES, 8):
+        world = World(seed)
+        for _ in range(6):
+            world.write_with_fault()
+        world.form_group()
+
+
+def write(disk: SimulatedDisk, step: int, generation: int = 1, *, committed: bool = True) -> None:
+    files.write(
+        FOLDER,
+        {"weight": torch.zeros(40)},
+        Manifest(step, generation, RUN),
+        commit=lambda _: committed,
+        disk=disk,
+    )
+
+
+def test_all_of_a_checkpoint_is_durable_before_it_is_committed() -> None:
+    for seed in range(50):
+        disk = SimulatedDisk()
+
+        def commit(_: Manifest, disk: SimulatedDisk = disk) -> bool:
+            disk.before[len(disk.operations)] = _crash
+            return True
+
+        with pytest.raises(CrashError):
+            files.write(
+                FOLDER, {"weight": torch.zeros(40)}, Manifest(8, 1, RUN), commit=commit, disk=disk
+            )
+        disk.lose_power(random.Random(seed))
+
+        found = restore.restore_point(FOLDER, RUN, CommitRecord(1, 8), wait_seconds=0, disk=disk)
+        assert found is not None, "the commit must outlive a power failure right after it"
+        assert found.manifest.step == 8
+
+
+def _crash() -> None:
+    raise CrashError
+
+
+def test_the_new_name_is_durable_before_older_checkpoints_are_removed() -> None:
+    disk = SimulatedDisk()
+    for step in (8, 16, 24, 32):
+        write(disk, step)
+
+    names = disk.operations
+    renamed = max(
+        i for i, (kind, name) in enumerate(names) if (kind, name) == ("rename", "step-00000032")
+    )
+    removed = max(
+        i for i, (kind, name) in enumerate(names) if (kind, name) == ("remove", "step-00000008")
+    )
+    assert ("sync folder", "checkpoints") in names[renamed:removed]
+
+
+def test_nothing_is_committed_before_it_is_written() -> None:
+    disk, before = SimulatedDisk(), list[tuple[str, str]]()
+
+    def commit(_: Manifest) -> bool:
+        before.extend(disk.operations)
+        return True
+
+    files.write(FOLDER, {"weight": torch.zeros(40)}, Manifest(8, 1, RUN), commit=commit, disk=disk)
+
+    assert ("sync", files.STATE_FILE) in before
+    assert ("sync", files.MANIFEST_FILE) in before
+    assert before.index(("sync", files.STATE_FILE)) < before.index(("create", files.MANIFEST_FILE))
+
+
+@pytest.mark.parametrize(
+    "synced",
+    [
+        ("sync", files.STATE_FILE),
+        ("sync", files.MANIFEST_FILE),
+        ("sync folder", "staging"),
+        ("sync folder", "checkpoints"),
+    ],
+)
+def test_each_sync_comes_before_the_commit(synced: tuple[str, str]) -> None:
+    disk, before = SimulatedDisk(), list[tuple[str, str]]()
+
+    def commit(_: Manifest) -> bool:
+        before.extend(
+            (kind, "staging" if name.startswith(".step-") else name)
+            for kind, name in disk.operations
+        )
+        return True
+
+    files.write(FOLDER, {"weight": torch.zeros(40)}, Manifest(8, 1, RUN), commit=commit, disk=disk)
+
+    created = max(i for i, op in enumerate(before) if op == ("mkdir", "staging"))
+    assert synced in before[created:], "a power failure after the commit would lose the checkpoint"
+
+
+def test_a_writer_that_was_paused_between_commit_and_rename_does_not_remove_the_checkpoint() -> (
+    None
+):
+    disk = SimulatedDisk()
+    write(disk, 90)
+
+    def commit_then_pause(_: Manifest) -> bool:
+        files.place_committed(FOLDER, 1, 100, disk)
+        return True
+
+    files.write(
+        FOLDER, {"w": torch.zeros(4)}, Manifest(100, 1, RUN), commit=commit_then_pause, disk=disk
+    )
+
+    found = restore.newest(FOLDER, RUN, record=CommitRecord(1, 100), disk=disk)
+    assert found is not None
+    assert found.manifest.step == 100
+
+
+def test_a_folder_that_becomes_valid_while_it_is_moved_away_is_put_back() -> None:
+    disk = SimulatedDisk()
+    write(disk, 100, generation=5)
+    _damage(disk, 100)
+
+    def others_replace_it() -> None:
+        write(disk, 100, generation=7)
+
+    def commit(_: Manifest) -> bool:
+        disk.before[len(disk.operations)] = others_replace_it  # after the check, before the rename
+        return True
+
+    files.write(FOLDER, {"w": torch.zeros(4)}, Manifest(100, 6, RUN), commit=commit, disk=disk)
+
+    found = restore.newest(FOLDER, RUN, record=CommitRecord(7, 100), disk=disk)
+    assert found is not None, "the checkpoint of generation 7 was committed last"
+
+
+def test_a_damaged_folder_of_the_same_step_does_not_hide_a_committed_one() -> None:
+    disk = SimulatedDisk()
+    write(disk, 96)
+    write(disk, 100, generation=5)
+    _damage(disk, 100)
+    with pytest.raises(FencedError):
+        write(disk, 100, generation=6, committed=False)  # etcd has it; the writer died meanwhile
+
+    found = restore.restore_point(FOLDER, RUN, CommitRecord(6, 100), wait_seconds=0, disk=disk)
+
+    assert found is not None
+    assert (found.manifest.generation, found.manifest.step) == (6, 100)
+
+
+def test_a_damaged_folder_of_the_same_step_is_replaced_by_a_new_write() -> None:
+    disk = SimulatedDisk()
+    write(disk, 100, generation=5)
+    _damage(disk, 100)
+
+    write(disk, 100, generation=6)
+
+    found = restore.newest(FOLDER, RUN, disk=disk)
+    assert found is not None
+    assert found.manifest.generation == 6
+
+
+def test_a_committed_checkpoint_that_another_machine_does_not_list_yet_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(restore, "POLL_SECONDS", 0.01)
+    disk = SimulatedDisk()
+    write(disk, 8)
+    view = StaleView(disk, FOLDER, readings=7)
+    write(disk, 16, generation=2)
+
+    found = restore.restore_point(FOLDER, RUN, CommitRecord(2, 16), wait_seconds=20, disk=view)
+
+    assert found is not None
+    assert found.manifest.step == 16, "the cached list has only step 8"
+
+
+def _damage(disk: SimulatedDisk, step: int) -> None:
+    folder = disk._folder(FOLDER / files.folder_name(step))
+    file = folder.entries[files.STATE_FILE]
+    assert not hasattr(file, "entries")
+    file.data = file.data[:-1] + b"\xff"

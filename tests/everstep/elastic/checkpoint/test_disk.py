@@ -1,0 +1,57 @@
+"""The real file system: each operation reaches it, and what must be durable is synced."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from everstep.elastic.checkpoint.disk import DISK
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of synced paths, in order; it grows with each sync."""
+    paths, fsync = list[str](), os.fsync
+
+    def record(descriptor: int) -> None:
+        paths.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - a link of /proc
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    return paths
+
+
+def test_the_sync_of_a_file_reaches_the_disk_with_all_bytes(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    with DISK.create(tmp_path / "state") as file:
+        file.write(b"abc")
+        file.write(memoryview(b"def"))
+        file.sync()
+        assert synced == [str(tmp_path / "state")], "a power failure would lose the file"
+        assert (tmp_path / "state").read_bytes() == b"abcdef", "nothing is left in a buffer"
+
+
+def test_the_sync_of_a_folder_reaches_the_disk(tmp_path: Path, synced: list[str]) -> None:
+    DISK.sync_folder(tmp_path)
+
+    assert synced == [str(tmp_path)], "a power failure would lose the names in it"
+
+
+def test_the_names_of_new_parents_are_durable(tmp_path: Path, synced: list[str]) -> None:
+    DISK.make_folder(tmp_path / "run" / "checkpoints" / "staging")
+
+    assert str(tmp_path) in synced
+    assert str(tmp_path / "run") in synced
+
+
+def test_a_rename_never_replaces_a_folder_with_content(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+
+    with pytest.raises(OSError, match="not empty") as refused:
+        DISK.rename(tmp_path / "old", tmp_path / "new")
+
+    assert refused.value.errno == errno.ENOTEMPTY, "`put_in_place` depends on it"

@@ -1,0 +1,215 @@
+import json
+import math
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from everstep.elastic.checkpoint import files as checkpoint
+from everstep.elastic.checkpoint import restore
+from everstep.elastic.checkpoint.files import FencedError, Manifest
+from everstep.elastic.checkpoint.restore import OtherRunError, SkippedCheckpoint
+
+RUN = {"model": "tiny", "seed": 1}
+
+
+def save(
+    folder: Path,
+    step: int,
+    fill: float = 0.0,
+    *,
+    keep: int = 3,
+    run: dict[str, object] | None = None,
+) -> Path:
+    state = {"weight": torch.full((300,), fill), "bias": torch.arange(4)}
+    manifest = Manifest(step, 1, run or RUN, {"evaluated": 0})
+    return checkpoint.write(folder, state, manifest, commit=lambda manifest: True, keep=keep)
+
+
+def test_a_written_checkpoint_is_restored(tmp_path: Path) -> None:
+    save(tmp_path, 7, 0.5)
+
+    found = restore.newest(tmp_path, RUN)
+
+    assert found is not None
+    assert found.manifest.step == 7
+    assert found.manifest.extra == {"evaluated": 0}
+    assert torch.equal(found.load()["weight"], torch.full((300,), 0.5))
+
+
+def test_a_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
+    assert restore.newest(tmp_path / "no", RUN) is None
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
+    for step in range(1, 6):
+        save(tmp_path, step, keep=2)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000004", "step-00000005"]
+
+
+def test_files_of_a_killed_writer_are_never_read_and_removed_by_the_next_write(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".step-00000003-1-1").mkdir()
+
+    assert restore.newest(tmp_path, RUN) is None
+    save(tmp_path, 4)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000004"]
+
+
+def test_any_damage_is_detected_and_the_previous_checkpoint_is_used(tmp_path: Path) -> None:
+    random.seed(3)
+    save(tmp_path, 1)
+    good = save(tmp_path, 2)
+    for number in range(40):
+        damaged = tmp_path / "step-00000003"
+        shutil.copytree(good, damaged)
+        file = damaged / random.choice([checkpoint.STATE_FILE, checkpoint.MANIFEST_FILE])
+        content = bytearray(file.read_bytes())
+        if number % 2:
+            content = content[: random.randrange(len(content))]
+        else:
+            content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+        file.write_bytes(content)
+        skipped: list[SkippedCheckpoint] = []
+        found = restore.newest(tmp_path, RUN, skipped.append)
+        assert found is not None
+        assert found.path == good
+        assert [skip.path for skip in skipped] == [damaged]
+        shutil.rmtree(damaged)
+
+
+def test_every_changed_byte_of_a_manifest_is_detected(tmp_path: Path) -> None:
+    manifest = save(tmp_path, 1) / checkpoint.MANIFEST_FILE
+    content = manifest.read_bytes()
+
+    for position in range(len(content)):
+        other = bytearray(content)
+        other[position] = ord("\t" if other[position] == ord(" ") else " ")
+        manifest.write_bytes(other)
+        if bytes(other) != content:
+            with pytest.raises(ValueError, match="manifest"):
+                checkpoint.check(manifest.parent)
+
+
+def test_a_manifest_of_another_format_is_skipped_with_a_reason(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    foreign = tmp_path / "step-00000009"
+    foreign.mkdir()
+    (foreign / "manifest.json").write_text(json.dumps({"epoch": 3}, indent=1))
+    skipped: list[SkippedCheckpoint] = []
+
+    found = restore.newest(tmp_path, RUN, skipped.append)
+
+    assert found is not None
+    assert found.manifest.step == 1
+    assert [skip.reason for skip in skipped] == ["its manifest is of another format"]
+
+
+def test_a_checkpoint_of_another_model_is_an_error_with_the_difference(tmp_path: Path) -> None:
+    save(tmp_path, 1, run={"model": "other", "seed": 1})
+
+    with pytest.raises(OtherRunError, match="model is 'other' there and 'tiny' here") as refused:
+        restore.newest(tmp_path, RUN)
+
+    assert "--fresh" in refused.value.fix
+
+
+def test_a_torn_checkpoint_of_another_model_is_only_skipped(tmp_path: Path) -> None:
+    torn = save(tmp_path, 1, run={"model": "other", "seed": 1})
+    (torn / checkpoint.STATE_FILE).write_bytes(b"")
+
+    assert restore.newest(tmp_path, RUN) is None
+
+
+def test_the_checkpoint_of_a_fenced_worker_is_never_read_and_removed_by_the_next_write(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(FencedError):
+        checkpoint.write(
+            tmp_path, {"a": torch.ones(1)}, Manifest(1, 1, RUN), commit=lambda manifest: False
+        )
+
+    assert restore.newest(tmp_path, RUN) is None
+    save(tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
+
+
+def test_a_commit_with_a_lost_response_is_completed_on_restore(
+    tmp_path: Path,
+) -> None:
+    save(tmp_path, 6)
+    with pytest.raises(FencedError):
+        checkpoint.write(
+            tmp_path, {"a": torch.ones(1)}, Manifest(7, 3, RUN), commit=lambda manifest: False
+        )
+
+    checkpoint.place_committed(tmp_path, generation=3, step=7)  # etcd has recorded the commit
+
+    found = restore.newest(tmp_path, RUN)
+    assert found is not None
+    assert found.manifest.step == 7
+
+
+def test_an_uncommitted_checkpoint_stays_in_its_staging_folder(
+    tmp_path: Path,
+) -> None:
+    save(tmp_path, 6)
+    with pytest.raises(FencedError):
+        checkpoint.write(
+            tmp_path, {"a": torch.ones(1)}, Manifest(7, 3, RUN), commit=lambda manifest: False
+        )
+
+    checkpoint.place_committed(tmp_path, generation=4, step=7)
+    checkpoint.place_committed(tmp_path, generation=3, step=6)
+
+    found = restore.newest(tmp_path, RUN)
+    assert found is not None
+    assert found.manifest.step == 6
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool]
+)
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (4, 3, 5, 5)])
+def test_every_type_shape_and_memory_layout_is_restored_with_its_values(
+    tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    numbers = torch.arange(300)[: math.prod(shape)].reshape(shape).to(dtype)
+    if len(shape) == 4:
+        numbers = numbers.to(memory_format=torch.channels_last)
+    state = {"odd": torch.ones(3, dtype=torch.uint8), "numbers": numbers, "more": torch.ones(2)}
+
+    checkpoint.write(tmp_path, state, Manifest(1, 1, RUN), commit=lambda manifest: True)
+
+    found = restore.newest(tmp_path, RUN)
+    assert found is not None
+    restored = found.load()
+    assert restored.keys() == state.keys()
+    for name, tensor in state.items():
+        assert restored[name].dtype == tensor.dtype
+        assert torch.equal(restored[name], tensor)
+
+
+def test_the_manifest_is_plain_json(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+
+    manifest = json.loads((path / "manifest.json").read_text())
+
+    assert manifest["step"] == 1
+    assert manifest["fingerprint"] == RUN
+
+
+def test_a_folder_that_is_not_named_after_its_step_is_skipped(tmp_path: Path) -> None:
+    good = save(tmp_path, 3)
+    shutil.copytree(good, tmp_path / "step-00000099")
+    skipped: list[SkippedCheckpoint] = []
+
+    found = restore.newest(tmp_path, RUN, skipped.append)
+
+    assert found is not None
+    assert found.path == good
+    assert [one.reason for one in skipped] == ["its folder is not named after its step, 3"]

@@ -1,0 +1,104 @@
+"""A committed checkpoint that is damaged or missing stops the run unless a user accepts the loss."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from everstep.elastic.checkpoint import files
+from everstep.elastic.checkpoint.files import Manifest
+from everstep.elastic.checkpoint.restore import (
+    CommitRecord,
+    LostCheckpointError,
+    restore_point,
+)
+
+RUN = {"model": "tiny"}
+
+
+def save(folder: Path, step: int, generation: int = 8) -> Path:
+    manifest = Manifest(step, generation, RUN)
+    return files.write(folder, {"w": torch.zeros(4)}, manifest, commit=lambda _: True, keep=9)
+
+
+def test_a_missing_committed_checkpoint_stops_the_run_and_names_step_and_option(
+    tmp_path: Path,
+) -> None:
+    save(tmp_path, 40)
+
+    with pytest.raises(LostCheckpointError) as lost:
+        restore_point(tmp_path, RUN, CommitRecord(8, 5000), wait_seconds=0)
+
+    assert "the committed checkpoint of step 5000" in lost.value.what
+    assert "is missing; the newest good one is of step 40" in lost.value.what
+    assert "--accept-older-checkpoint=5000" in lost.value.fix
+    assert "continues from step 40 and repeats 4960 steps" in lost.value.fix
+
+
+def test_a_damaged_committed_checkpoint_stops_the_run_and_the_error_describes_the_damage(
+    tmp_path: Path,
+) -> None:
+    save(tmp_path, 40)
+    (save(tmp_path, 48) / files.STATE_FILE).write_bytes(b"torn")
+
+    with pytest.raises(LostCheckpointError, match=r"damaged \(its state has 4 bytes instead of"):
+        restore_point(tmp_path, RUN, CommitRecord(8, 48))
+
+
+def test_a_run_with_a_commit_does_not_start_again_in_an_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(LostCheckpointError, match="there is no other good one"):
+        restore_point(tmp_path / "unmounted", RUN, CommitRecord(8, 5000), wait_seconds=0)
+
+
+def test_an_accepted_loss_is_reported_and_continues_from_the_older_one(tmp_path: Path) -> None:
+    save(tmp_path, 40)
+    damaged = save(tmp_path, 48)
+    (damaged / files.STATE_FILE).write_bytes(b"torn")
+    losses = list[LostCheckpointError]()
+
+    found = restore_point(
+        tmp_path, RUN, CommitRecord(8, 48), accept_lost_step=48, on_lost=losses.append
+    )
+
+    assert found is not None
+    assert found.manifest.step == 40
+    assert [(lost.record.step, lost.restored_step) for lost in losses] == [(48, 40)]
+    assert not damaged.exists(), "it must not count as newer if it becomes readable later"
+
+
+def test_the_accepted_loss_of_one_step_accepts_no_other_loss(tmp_path: Path) -> None:
+    save(tmp_path, 40)
+
+    with pytest.raises(LostCheckpointError):
+        restore_point(tmp_path, RUN, CommitRecord(9, 96), accept_lost_step=48, wait_seconds=0)
+
+
+def test_a_folder_of_more_steps_but_of_an_earlier_generation_is_not_the_committed_one(
+    tmp_path: Path,
+) -> None:
+    save(tmp_path, 48, generation=9)
+    save(tmp_path, 5000, generation=3)  # readable again, after its loss was accepted
+
+    found = restore_point(tmp_path, RUN, CommitRecord(9, 48))
+
+    assert found is not None
+    assert found.manifest.step == 48, "the record in etcd counts, not the highest name"
+
+
+def test_a_checkpoint_newer_than_the_record_of_a_restored_etcd_is_used(tmp_path: Path) -> None:
+    save(tmp_path, 48)
+    save(tmp_path, 56, generation=9)
+
+    found = restore_point(tmp_path, RUN, CommitRecord(8, 48))
+
+    assert found is not None
+    assert found.manifest.step == 56
+
+
+def test_without_any_record_the_newest_good_one_is_used(tmp_path: Path) -> None:
+    save(tmp_path, 48)
+
+    found = restore_point(tmp_path, RUN, CommitRecord())
+
+    assert found is not None
+    assert found.manifest.step == 48

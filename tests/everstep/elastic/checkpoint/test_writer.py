@@ -1,0 +1,241 @@
+import contextlib
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from everstep.elastic.checkpoint import restore
+from everstep.elastic.checkpoint.files import Manifest
+from everstep.elastic.checkpoint.writer import HostSnapshot, Writer
+
+RUN = {"model": "tiny"}
+UNPRIVILEGED_USER = 65534
+
+
+class Saves:
+    """A writer that records the reports about its checkpoints."""
+
+    def __init__(self, folder: Path) -> None:
+        self.written: list[int] = []
+        self.failed: list[tuple[int, str]] = []
+        self.may_commit = threading.Event()  # simulates a slow disk
+        self.may_commit.set()
+        self.at_commit = threading.Event()  # set when everything but the commit is done
+        self.writer = Writer(
+            folder,
+            commit=self._commit,
+            on_written=lambda manifest, seconds, size: self.written.append(manifest.step),
+            on_failed=lambda step, reason: self.failed.append((step, reason)),
+        )
+
+    def _commit(self, manifest: Manifest) -> bool:
+        self.at_commit.set()
+        return self.may_commit.wait(20)
+
+    def start(self, step: int) -> None:
+        state = {"weight": torch.full((3000,), float(step))}
+        self.writer.start(state, Manifest(step, 1, RUN))
+
+    def save(self, step: int) -> None:
+        self.start(step)
+        self.writer.wait()
+
+
+@pytest.fixture
+def saves(tmp_path: Path) -> Saves:
+    return Saves(tmp_path / "checkpoints")
+
+
+def newest(folder: Path) -> int:
+    found = restore.newest(folder, RUN)
+    return found.manifest.step if found else -1
+
+
+def test_a_snapshot_is_not_changed_by_later_steps(tmp_path: Path, saves: Saves) -> None:
+    weight = torch.zeros(10)
+    saves.may_commit.clear()
+    saves.writer.start({"weight": weight}, Manifest(1, 1, RUN))
+    weight += 1
+    assert saves.writer.busy
+    saves.may_commit.set()
+    saves.writer.wait()
+
+    found = restore.newest(tmp_path / "checkpoints", RUN)
+    assert found is not None
+    assert torch.equal(found.load()["weight"], torch.zeros(10))
+
+
+def test_training_never_waits_for_a_slow_disk_and_only_the_newest_pending_snapshot_is_written(
+    saves: Saves,
+) -> None:
+    saves.may_commit.clear()
+    saves.start(1)
+    assert saves.at_commit.wait(20)
+    for step in (2, 3, 4):
+        saves.start(step)  # returns although the first is not complete
+
+    assert saves.writer.busy
+    assert saves.written == []
+    saves.may_commit.set()
+    saves.writer.wait()
+
+    assert saves.written == [1, 4]
+    assert not saves.writer.busy
+
+
+def test_snapshots_use_their_preallocated_memory(saves: Saves) -> None:
+    state = {"weight": torch.ones(3000)}
+    saves.writer.prepare(state)
+    assert saves.writer._preparing is not None
+    saves.writer._preparing.join()
+    first, second = saves.writer._spare
+
+    saves.save(1)
+    saves.save(2)
+
+    assert {id(first), id(second)} == {id(snapshot) for snapshot in saves.writer._spare}
+
+
+def test_a_state_of_another_shape_gets_new_memory(tmp_path: Path, saves: Saves) -> None:
+    saves.save(1)
+    saves.writer.start({"other": torch.ones(2, 2)}, Manifest(2, 1, RUN))
+    saves.writer.wait()
+
+    found = restore.newest(tmp_path / "checkpoints", RUN)
+    assert found is not None
+    assert torch.equal(found.load()["other"], torch.ones(2, 2))
+
+
+def test_a_snapshot_keeps_the_memory_layout() -> None:
+    weight = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
+    state = {"weight": weight, "slice": torch.randn(6, 4)[:, 1:3], "count": torch.tensor(7)}
+    snapshot = HostSnapshot(state)
+
+    snapshot.take(state)
+
+    for name, tensor in state.items():
+        assert torch.equal(snapshot.tensors[name], tensor)
+    assert snapshot.tensors["weight"].stride() == weight.stride(), (
+        "the copy has the same memory layout"
+    )
+
+
+@contextlib.contextmanager
+def limit_file_size(size: int) -> Iterator[None]:
+    """Limit the size of all files that this process writes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_does_not_end_the_training_and_the_next_save_is_tried(
+    tmp_path: Path, saves: Saves, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "checkpoints"
+    saves.save(1)
+    with limit_file_size(6000):  # a state has 12,000 bytes
+        saves.save(2)
+
+    assert saves.failed == [(2, f"[Errno 27] File too large: '{folder}'")]
+    assert "checkpoint of step 2 FAILED" in caplog.text
+    assert [path.name for path in folder.iterdir()] == ["step-00000001"], "its disk space is freed"
+
+    saves.save(3)
+    assert saves.written == [1, 3]
+    assert newest(folder) == 3
+
+
+def test_a_read_only_folder_does_not_end_the_training_and_the_next_save_is_tried(
+    tmp_path: Path,
+) -> None:
+    child = os.fork()
+    if child == 0:  # root may write everywhere, so another user tries
+        os._exit(save_in_a_read_only_folder(tmp_path))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def save_in_a_read_only_folder(folder: Path) -> int:
+    """Return 0 if all expectations hold, otherwise the number of the failed one."""
+    try:
+        checkpoints = folder / "checkpoints"
+        checkpoints.mkdir()
+        if os.geteuid() == 0:
+            os.chown(checkpoints, UNPRIVILEGED_USER, UNPRIVILEGED_USER)
+            for parent in (folder, *folder.parents[:3]):
+                os.chmod(parent, 0o755)  # noqa: PTH101 - as the call above
+            os.setuid(UNPRIVILEGED_USER)
+        saves = Saves(checkpoints)
+        saves.save(1)
+        checkpoints.chmod(0o555)
+        saves.save(2)
+        checkpoints.chmod(0o755)
+        saves.save(3)
+    except BaseException as error:
+        os.write(2, f"{error!r}\n".encode())
+        return 1
+    if saves.written != [1, 3] or newest(checkpoints) != 3:
+        return 2
+    (step, reason), *more = saves.failed
+    return 0 if step == 2 and "Permission denied" in reason and not more else 3
+
+
+def test_immutable_tensors_are_copied_later_and_all_others_at_once(
+    tmp_path: Path, saves: Saves
+) -> None:
+    unchanging, changing = torch.zeros(300_000), torch.zeros(10)
+    state = {"steady": unchanging, "changing": changing}
+    saves.writer.start(state, Manifest(1, 1, RUN), unchanging={"steady"})
+    changing += 1  # a forward pass
+    saves.writer.taken()
+    unchanging += 1  # the optimizer
+    saves.writer.wait()
+
+    found = restore.newest(tmp_path / "checkpoints", RUN)
+    assert found is not None
+    assert not any(tensor.any() for tensor in found.load().values())
+
+
+def test_waiting_includes_the_copy_of_the_snapshot(saves: Saves) -> None:
+    state = {"weight": torch.ones(300_000)}
+    saves.writer.start(state, Manifest(1, 1, RUN), unchanging={"weight"})
+    other = threading.Thread(target=saves.writer.wait)
+    other.start()
+    other.join(20)
+
+    assert saves.written == [1]
+
+
+def test_a_disk_that_hangs_is_reported_while_the_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everstep.elastic.checkpoint.writer.STUCK_SECONDS", 0.05)
+    disk_answers, failed = threading.Event(), threading.Event()
+    reasons = list[tuple[int, str]]()
+
+    def record(step: int, reason: str) -> None:
+        reasons.append((step, reason))
+        failed.set()
+
+    writer = Writer(
+        tmp_path,
+        commit=lambda _: disk_answers.wait(20),
+        on_written=lambda *_: None,
+        on_failed=record,
+    )
+    writer.start({"w": torch.zeros(4)}, Manifest(8, 1, {}))
+    waiting = threading.Thread(target=writer.wait)
+    waiting.start()
+
+    assert failed.wait(20), "training would continue without checkpoints, unnoticed"
+    assert reasons[0][0] == 8
+    assert "its disk hangs or is too slow" in reasons[0][1]
+    disk_answers.set()
+    waiting.join(20)
+    assert not waiting.is_alive()

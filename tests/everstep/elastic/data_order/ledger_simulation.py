@@ -1,0 +1,118 @@
+"""Random schedules of faults in which every worker reads samples, as input of `trainer.verify`.
+
+Like `recovery_simulation`, but each step of a state also has the number and digest of the samples that its workers
+have read, including results kept from an interrupted step, as the trainer sums them.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from everstep.elastic.data_order.sample_ledger import SampleLedger, digest
+from everstep.elastic.data_order.sampler import SampleOrder
+from tests.everstep.elastic.membership.simulation import Agent
+from tests.everstep.elastic.recovery.recovery_simulation import LiveWorld, Worker
+
+SAMPLES, BATCH, SEED = (
+    50,
+    7,
+    11,
+)  # the last step of an epoch is smaller, since the batch does not divide the samples
+MAX_MOVES = 5000
+
+
+class LedgerWorld(LiveWorld):
+    """A schedule whose states record the samples they were trained on."""
+
+    def __init__(self, seed: int, nodes: int, min_members: int) -> None:
+        self.order = SampleOrder(SAMPLES, BATCH, epochs=10_000, seed=SEED)
+        self.events = 0
+        self.read: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
+        super().__init__(seed, nodes, min_members)
+
+    def begin(self, worker: Worker, kind: str, payload: object) -> None:
+        key = (worker.core.generation, worker.count)
+        super().begin(worker, kind, payload)
+        if kind == "sum" and worker.state is not None:
+            step = len(worker.state)
+            ids = self.order.batch(step)
+            mine = np.concatenate([ids[:0], *(ids[slice(*span)] for span in worker.mine)])
+            self.read.setdefault(key, {})[worker.core.rank] = (len(mine), digest(step, mine))
+
+    def units(self, worker: Worker) -> int:
+        """Return the number of samples of the step in flight."""
+        return len(self.order.batch(len(worker.state or ())))
+
+    def apply(self, worker: Worker) -> None:
+        read = self.read[worker.core.generation, worker.count - 1].values()
+        super().apply(worker)
+        assert worker.state is not None
+        step, generation = worker.state[-1]
+        assert isinstance(generation, int)
+        sums = (sum(samples for samples, _ in read), sum(words for _, words in read) % 2**64)
+        worker.state = (*worker.state[:-1], (step, (generation, *sums)))
+
+    def move(self) -> None:
+        """Start a machine again if none is awake; otherwise the schedule would have no more events."""
+        if not self.awake():
+            self.events += 1
+            frozen = [agent for agent in self.alive() if agent.frozen]
+            if frozen:
+                self.random.choice(frozen).frozen = False
+            else:
+                self.spawn()
+        super().move()
+
+    def disturb(self, agent: Agent) -> None:
+        self.events += 1
+        super().disturb(agent)
+
+
+def play(seed: int, events: int) -> LedgerWorld:
+    """Run a schedule of at least `events` events, after which all live agents form a group and continue."""
+    world = LedgerWorld(seed, nodes=4, min_members=1 + seed % 2)
+    for _ in range(MAX_MOVES):
+        if world.events >= events:
+            break
+        world.move()
+    assert world.events >= events, f"seed {seed}: only {world.events} events"
+    while sum(not agent.core.leaving for agent in world.alive()) < world.limits.min_members:
+        world.spawn()
+    world.calm()
+    reached = max(len(agent.worker.state or ()) for agent in world.alive())
+    for _ in range(MAX_MOVES):  # until that step is committed too: the disk may be slow
+        if world.etcd.committed and len(world.etcd.committed[-1][1]) >= reached:
+            return world
+        world.train()
+    raise AssertionError(f"seed {seed}: step {reached} was never committed")
+
+
+def accounts(state: tuple[Any, ...]) -> SampleLedger:
+    """Return the number and digest of the samples of a state, by step."""
+    account = SampleLedger()
+    for _, (_, samples, words) in state:
+        account = account.plus(samples, words)
+    return account
+
+
+def write_run(world: LedgerWorld, folder: Path) -> None:
+    """Write the folder of this run, as input of `trainer.verify`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run = {"samples": SAMPLES, "fingerprint": {"global_batch": BATCH, "seed": SEED}}
+    (folder / "run.json").write_text(json.dumps(run))
+    lines = []
+    for progress, state in world.etcd.committed:
+        account = accounts(state)
+        lines.append(
+            {
+                "at": 0,
+                "kind": "commit",
+                "step": len(state),
+                "generation": progress.agreed_generation,
+                "samples": account.samples,
+                "digest": f"{account.digest:016x}",
+            }
+        )
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

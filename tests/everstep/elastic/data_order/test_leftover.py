@@ -1,0 +1,54 @@
+import itertools
+
+from hypothesis import given
+from hypothesis.strategies import integers, lists, tuples
+
+from everstep.elastic.data_order.leftover import Span, merged, remaining, split_share
+from everstep.elastic.data_order.sampler import share
+
+UNITS = 40
+spans_of_a_step = lists(
+    tuples(integers(0, UNITS), integers(0, UNITS)).map(lambda ends: (min(ends), max(ends))),
+    max_size=5,
+)
+
+
+def units(spans: tuple[Span, ...]) -> list[int]:
+    return [unit for first, last in spans for unit in range(first, last)]
+
+
+@given(spans_of_a_step)
+def test_merging_changes_no_unit_and_leaves_gaps_between_spans(spans: list[Span]) -> None:
+    found = merged(spans)
+
+    assert units(found) == sorted({unit for span in spans for unit in range(*span)})
+    assert all(one[1] < other[0] for one, other in itertools.pairwise(found))
+
+
+@given(spans_of_a_step)
+def test_done_and_remaining_spans_are_the_whole_step(done: list[Span]) -> None:
+    assert sorted([*units(merged(done)), *units(remaining(UNITS, done))]) == list(range(UNITS))
+
+
+@given(spans_of_a_step, integers(1, 7), integers(1, 9))
+def test_parts_cover_the_whole_once_are_even_and_not_too_small(
+    done: list[Span], world_size: int, min_units: int
+) -> None:
+    left = remaining(UNITS, done)
+    parts = [
+        units(split_share(left, rank, world_size, min_units=min_units))
+        for rank in range(world_size)
+    ]
+
+    assert [unit for one in parts for unit in one] == units(left)
+    sizes = [len(one) for one in parts if one] or [0]
+    assert max(sizes) - min(sizes) <= 1
+    assert min(sizes) >= min(min_units, len(units(left)))
+    assert len(sizes) == world_size or len(units(left)) < min_units * world_size
+
+
+@given(integers(0, UNITS), integers(1, 7))
+def test_parts_of_a_new_step_are_the_shares_of_the_workers(count: int, world_size: int) -> None:
+    for rank in range(world_size):
+        fresh = units(split_share(remaining(count, ()), rank, world_size))
+        assert fresh == list(range(count))[share(count, rank, world_size)]

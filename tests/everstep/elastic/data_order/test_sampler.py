@@ -1,0 +1,73 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import integers, lists
+
+from everstep.elastic.data_order.sampler import SampleOrder, epoch_order, share
+
+
+@given(
+    samples=integers(1, 400),
+    batch=integers(1, 97),
+    seed=integers(0, 2**31),
+    worlds=lists(integers(1, 9)),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_sample_is_trained_exactly_once_per_epoch_for_any_sequence_of_groups(
+    samples: int, batch: int, seed: int, worlds: list[int]
+) -> None:
+    order = SampleOrder(samples, batch, epochs=2, seed=seed)
+    for epoch in range(2):
+        trained: list[int] = []
+        for step in range(epoch * order.steps_per_epoch, (epoch + 1) * order.steps_per_epoch):
+            world = worlds[step % len(worlds)] if worlds else 1
+            ids = order.batch(step)
+            trained += [int(i) for rank in range(world) for i in ids[share(len(ids), rank, world)]]
+        assert sorted(trained) == list(range(samples)), (
+            "a lost or doubled sample changes the outcome"
+        )
+
+
+@given(samples=integers(0, 1000), world=integers(1, 64))
+def test_shares_differ_by_at_most_one_and_cover_all_samples(samples: int, world: int) -> None:
+    parts = [share(samples, rank, world) for rank in range(world)]
+
+    assert parts[0].start == 0
+    assert parts[-1].stop == samples
+    assert all(before.stop == after.start for before, after in pairwise(parts))
+    sizes = [part.stop - part.start for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_rank_outside_the_world_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"rank must be in 0\.\.2"):
+        share(10, 3, 3)
+
+
+def test_the_last_smaller_batch_counts() -> None:
+    order = SampleOrder(samples=10, global_batch=4, epochs=1, seed=1)
+
+    assert [len(order.batch(step)) for step in range(order.total_steps)] == [4, 4, 2]
+
+
+def test_an_epoch_ends_after_its_last_step_only() -> None:
+    order = SampleOrder(samples=10, global_batch=4, epochs=2, seed=1)
+
+    assert [step for step in range(7) if order.ends_epoch(step)] == [3, 6]
+
+
+def test_epochs_and_seeds_have_different_orders() -> None:
+    orders = {tuple(epoch_order(seed, epoch, 50)) for seed in range(3) for epoch in range(3)}
+
+    assert len(orders) == 9
+
+
+def test_the_order_does_not_change_between_versions() -> None:
+    assert list(epoch_order(7, 3, 8)) == [2, 7, 0, 6, 4, 1, 3, 5]
+
+
+@pytest.mark.parametrize("field", ["samples", "global_batch", "epochs"])
+def test_a_plan_without_samples_or_batch_is_refused(field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        SampleOrder(**{"samples": 1, "global_batch": 1, "epochs": 1, "seed": 0, field: 0})

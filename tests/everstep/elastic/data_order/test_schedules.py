@@ -1,0 +1,46 @@
+"""Under any schedule every sample is trained exactly once, checked by an independent program."""
+
+from typing import Any
+
+import pytest
+
+from tests.everstep.elastic.data_order.ledger_simulation import BATCH, SAMPLES, SEED, accounts, play
+from trainer.verify import Commit, verify
+
+RUN = {"samples": SAMPLES, "fingerprint": {"global_batch": BATCH, "seed": SEED}}
+EVENTS = 10
+
+
+def commits(world: Any) -> list[Commit]:
+    return [
+        Commit(
+            len(state), progress.agreed_generation, accounts(state).samples, accounts(state).digest
+        )
+        for progress, state in world.etcd.committed
+    ]
+
+
+def live_states(world: Any) -> list[Commit]:
+    states = [agent.worker.state for agent in world.alive() if agent.worker.state]
+    return [Commit(len(s), 0, accounts(s).samples, accounts(s).digest) for s in states]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_state_was_trained_on_every_sample_exactly_once(seed: int) -> None:
+    world = play(seed, EVENTS)
+
+    assert world.events >= EVENTS
+    assert verify(RUN, commits(world)) == []
+    assert verify(RUN, live_states(world)) == []
+
+
+def test_a_worker_that_reads_the_share_of_another_is_detected() -> None:
+    world = play(1, EVENTS)
+    progress, state = world.etcd.committed[-1]
+    step, (generation, samples, words) = state[-1]
+    world.etcd.committed[-1] = (
+        progress,
+        (*state[:-1], (step, (generation, samples, words + 1))),
+    )
+
+    assert len(verify(RUN, commits(world))) == 1

@@ -1,0 +1,129 @@
+"""Launchers that run as processes on this machine, each a node of its own."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from cloudtwin.toolchain import ensure_tools
+
+from everstep.progress import Silent
+from tests.processes import start_ticks, stat_fields
+
+REPOSITORY = Path(__file__).parents[4]
+SECONDS = 180  # for a launcher to start and end, on a loaded machine
+Found = TypeVar("Found")
+
+
+class Launched:
+    """A launcher that runs as a process, with its log in a folder.
+
+    Args:
+        folder: its working folder, which several launchers may share.
+        arguments: its command line.
+        name: name of the node.
+    """
+
+    def __init__(self, folder: Path, *arguments: str, name: str = "node") -> None:
+        self._log = folder / f"{name}.log"
+        self.etcd_folder = folder / f"{name}.tmp"
+        self.etcd_folder.mkdir(exist_ok=True)
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "everstep.elastic.launch", *arguments],
+                cwd=folder,
+                env={
+                    "PATH": os.environ["PATH"],
+                    "PYTHONPATH": os.environ.get("PYTHONPATH") or str(REPOSITORY),
+                    "TMPDIR": str(self.etcd_folder),
+                    "POD_NAME": name,
+                    "OMP_NUM_THREADS": "1",
+                    "EVERSTEP_ETCD": str(ensure_tools(["etcd"], Silent())["etcd"]),
+                },
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def log(self) -> str:
+        """Output of the launcher and its workers."""
+        return self._log.read_text()
+
+    def wait(self) -> int:
+        """Return the exit code."""
+        return self.process.wait(SECONDS)
+
+    def wait_for(self, text: str) -> None:
+        """Wait until a text is in the log."""
+        self.until(lambda: text in self.log, f"{text!r} is in the log")
+
+    def until(self, condition: Callable[[], Found | None], what: str) -> Found:
+        """Wait until a condition holds while the launcher runs; return its value."""
+        deadline = time.monotonic() + SECONDS
+        while not (found := condition()):
+            assert time.monotonic() < deadline, f"{what}: not within {SECONDS} s\n{self.log}"
+            assert self.process.poll() is None, f"{what}: the launcher has ended\n{self.log}"
+            time.sleep(0.05)
+        return found
+
+    def kill_worker(self) -> None:
+        """Kill the youngest process of this node, which is a worker."""
+        os.kill(max(self._processes(), key=start_ticks), signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Kill the launcher and all its workers, as the loss of a machine does."""
+        for process in [self.process.pid, *self._processes()]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self.process.wait()
+
+    def etcds(self) -> list[int]:
+        """Return the process IDs of the etcds that were started in this launcher's folder."""
+        return [
+            process
+            for process in _all_processes()
+            if str(self.etcd_folder) in _read(process, "cmdline")
+        ]
+
+    def leaves_nothing(self) -> bool:
+        """Return True if etcd and its folder disappear within `SECONDS`."""
+        deadline = time.monotonic() + SECONDS
+        while self.etcds() or any(self.etcd_folder.glob("everstep-etcd-*")):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def _processes(self) -> list[int]:
+        session = str(self.process.pid)
+        return [
+            process
+            for process in _all_processes()
+            if stat_fields(process)[3:4] == [session] and process != self.process.pid
+        ]
+
+
+def _all_processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _read(process: int, name: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/{name}").read_text()
+    return ""
+
+
+@contextlib.contextmanager
+def launched(folder: Path, *arguments: str, name: str = "node") -> Iterator[Launched]:
+    """Yield a launcher that runs; kill it at the end."""
+    launcher = Launched(folder, *arguments, name=name)
+    try:
+        yield launcher
+    finally:
+        launcher.kill()

@@ -1,0 +1,90 @@
+"""An etcd and its folder disappear with the launcher, at whatever moment it ends."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from everstep.elastic.launch import etcd_guard
+
+STAYS_UP = (sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)")
+SECONDS = 30
+
+
+def guard(folder: Path, *command: str) -> subprocess.Popen[bytes]:
+    """Start a guard of a program; the process that holds its standard input is the launcher."""
+    folder.mkdir()
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", etcd_guard.__file__, str(folder), *command],
+        stdin=subprocess.PIPE,
+    )
+
+
+def end_launcher(guard: subprocess.Popen[bytes]) -> int:
+    """Close the pipe as the kernel does when the launcher ends; return the guard's exit code."""
+    assert guard.stdin
+    guard.stdin.close()
+    return guard.wait(SECONDS)
+
+
+def wait_for_log(folder: Path) -> None:
+    """Wait until the guard has started its program."""
+    deadline = time.monotonic() + SECONDS
+    while not (folder / etcd_guard.LOG).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_the_folder_is_removed_when_the_launcher_ends_right_after_the_start(
+    tmp_path: Path, attempt: int
+) -> None:
+    folder = tmp_path / str(attempt)
+    process = guard(folder, *STAYS_UP)
+    wait_for_log(folder)
+
+    assert end_launcher(process) == 0
+
+    assert not folder.exists()
+
+
+def test_the_folder_is_removed_when_the_launcher_has_ended_before_the_start(tmp_path: Path) -> None:
+    process = guard(tmp_path / "etcd", *STAYS_UP)
+
+    assert end_launcher(process) == 0
+
+    assert not (tmp_path / "etcd").exists()
+
+
+def test_a_program_that_does_not_stay_up_ends_the_guard_and_leaves_its_log(tmp_path: Path) -> None:
+    process = guard(tmp_path / "etcd", "sh", "-c", "echo no such option >&2; exit 7")
+
+    assert process.wait(SECONDS) == 7
+
+    assert (tmp_path / "etcd" / etcd_guard.LOG).read_text() == "no such option\n"
+    end_launcher(process)
+
+
+RUNS_BRIEFLY = """
+import sys
+from pathlib import Path
+from everstep.elastic.launch import etcd_guard
+etcd_guard.MIN_RUN_SECONDS = 0.3
+sys.exit(etcd_guard.Guard(Path(sys.argv[1]), sys.argv[2:]).run())
+"""
+
+
+def test_a_program_that_crashes_later_is_started_again(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    crashes_twice = f"echo >> {starts}; [ $(wc -l < {starts}) -gt 2 ] && exit 7; sleep 0.5"
+
+    ended = subprocess.Popen(
+        [sys.executable, "-c", RUNS_BRIEFLY, str(tmp_path), "sh", "-c", crashes_twice],
+        stdin=subprocess.PIPE,
+    )
+
+    assert ended.wait(SECONDS) == 7
+    assert len(starts.read_text()) >= 3, "a third start that takes long counts as a run"
+    end_launcher(ended)

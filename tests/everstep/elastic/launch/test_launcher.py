@@ -1,0 +1,133 @@
+"""The options that torchrun's agent gets from the launcher's command line, and launchers as processes."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everstep.elastic.launch.launcher import AGAIN, DONE, NOTICE, PERMANENT, USAGE, Launcher
+from everstep.elastic.launch.options import parse
+from everstep.elastic.launch.programs import run_program, run_supervised
+from tests.everstep.elastic.launch.launched import REPOSITORY, SECONDS, launched
+
+
+def test_torchrun_gets_the_options_of_the_command_line() -> None:
+    injected = ["--rdzv_backend=etcd", "--rdzv_endpoint=e:2379", "--rdzv_id=job", "--nnodes=1:3"]
+    options = parse([*injected, "--nproc_per_node=2", "--max_restarts=1000", "-m", "a.b", "--x"])
+
+    config, entry, arguments = Launcher(options, "e:2379")._configure()
+
+    assert config.rdzv_backend == "etcd-v3"
+    assert (config.min_nodes, config.max_nodes, config.max_restarts) == (1, 3, 1000)
+    assert (config.run_id, config.rdzv_endpoint) == ("job", "e:2379")
+    assert config.nproc_per_node == 2
+    assert entry is run_supervised
+    assert arguments == ["module", "a.b", "--x"]
+
+
+def test_a_change_of_the_group_never_uses_up_the_default_restarts() -> None:
+    config, _, _ = Launcher(parse(["-m", "a.b"]), "e:2379")._configure()
+
+    assert config.max_restarts >= 1_000_000
+
+
+def test_with_a_backend_of_torch_the_program_starts_unsupervised() -> None:
+    options = parse(["--rdzv-backend=c10d", "--rdzv-endpoint=h:1", "-m", "a.b"])
+
+    config, entry, _ = Launcher(options, "h:1")._configure()
+
+    assert config.rdzv_backend == "c10d"
+    assert entry is run_program
+
+
+def script(folder: Path, text: str) -> str:
+    (folder / "program.py").write_text(text)
+    return "program.py"
+
+
+PRINTS_ENVIRONMENT = """
+import os, sys
+print("worker", os.environ["LOCAL_RANK"], "of", os.environ["LOCAL_WORLD_SIZE"], __name__, sys.argv[1:])
+"""
+WAITS = "import time; print('started', flush=True); time.sleep(600)"
+
+
+@pytest.mark.twin
+def test_two_workers_of_one_machine_run_a_script_and_leave_no_etcd(tmp_path: Path) -> None:
+    with launched(
+        tmp_path, "--nproc-per-node", "2", script(tmp_path, PRINTS_ENVIRONMENT), "--lr", "1"
+    ) as launcher:
+        assert launcher.wait() == DONE, launcher.log
+
+        assert "worker 0 of 2 __main__ ['--lr', '1']" in launcher.log
+        assert "worker 1 of 2 __main__ ['--lr', '1']" in launcher.log
+        assert "each worker ran on its own" in launcher.log, "it does not use the library"
+        assert launcher.leaves_nothing()
+
+
+@pytest.mark.twin
+def test_etcd_and_its_folder_are_removed_with_a_killed_launcher(tmp_path: Path) -> None:
+    with launched(tmp_path, script(tmp_path, WAITS)) as launcher:
+        launcher.wait_for("started\n")
+        assert launcher.etcds()
+
+        launcher.process.kill()
+        launcher.process.wait()
+
+        assert launcher.leaves_nothing()
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_launcher_with_the_code_of_a_departure(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with launched(tmp_path, script(tmp_path, WAITS)) as launcher:
+        launcher.wait_for("started\n")
+
+        launcher.process.send_signal(number)
+
+        assert launcher.wait() == NOTICE, launcher.log
+        for noise in ("resource_tracker", "Traceback", "exitcode"):
+            assert noise not in launcher.log, "a departure is not an error"
+        assert launcher.leaves_nothing()
+
+
+@pytest.mark.twin
+def test_a_program_that_cannot_start_ends_the_launcher_with_its_error(tmp_path: Path) -> None:
+    with launched(tmp_path, script(tmp_path, "import this_module_does_not_exist")) as launcher:
+        assert launcher.wait() == PERMANENT, "it would be restarted endlessly"
+
+        assert "No module named 'this_module_does_not_exist'" in launcher.log
+        assert "4 times in a row before they joined the run" in launcher.log
+
+
+@pytest.mark.twin
+def test_an_etcd_that_does_not_answer_is_retried(tmp_path: Path) -> None:
+    words = [
+        "--rdzv-endpoint=127.0.0.1:1",
+        "--run-id=x",
+        "--nnodes=1",
+        "--rdzv-conf=retry_seconds=1",
+    ]
+    with launched(tmp_path, *words, script(tmp_path, WAITS)) as launcher:
+        assert launcher.wait() == AGAIN, launcher.log
+
+
+def test_the_error_without_etcd_names_the_options_to_get_one(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "everstep.elastic.launch", script(tmp_path, WAITS)],
+        cwd=tmp_path,
+        env={"PATH": "/nowhere", "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert done.returncode == USAGE
+    assert done.stderr.startswith("error: there is no etcd on PATH")
+    assert "apt install etcd-server" in done.stderr
+    assert "--rendezvous-endpoint HOST:PORT" in done.stderr

@@ -1,0 +1,539 @@
+"""Membership under random schedules: an etcd in memory, agents that stall, die, leave and return.
+
+Every agent is a real `Membership`; only the shell around it is simulated. Messages to each agent stay in
+etcd's order, as a watch delivers them, but each agent reads them with a random delay of its own. Time moves only
+when the schedule says so.
+"""
+
+import itertools
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from everstep.elastic.membership.events import (
+    Announce,
+    Begin,
+    Coordinate,
+    CoordinatorGone,
+    CoordinatorPut,
+    Depart,
+    Event,
+    Evict,
+    GenerationPut,
+    GiveUp,
+    Instruct,
+    Instruction,
+    LeaseLapsed,
+    Leave,
+    MemberGone,
+    MemberPut,
+    MembershipSnapshot,
+    Probe,
+    Probed,
+    Progressed,
+    Propose,
+    Reachable,
+    Ready,
+    Reclaim,
+    Register,
+    Registered,
+    Regroup,
+    Resign,
+    Stop,
+    Superseded,
+    Tick,
+    Unreachable,
+    Withdraw,
+)
+from everstep.elastic.membership.generations import Generation, GroupLimits, Member
+from everstep.elastic.membership.state_machine import Membership
+
+TTL = 2.0
+ETCD_REQUESTS = (
+    Register,
+    Reclaim,
+    Announce,
+    Propose,
+    Withdraw,
+    Depart,
+    Evict,
+    Coordinate,
+    Resign,
+    Instruct,
+)
+"""Actions that wait for a response of etcd."""
+
+
+@dataclass
+class Etcd:
+    """The keys, their revision, and the agents that watch them."""
+
+    revision: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    generation: Generation | None = None
+    generation_revision: int = 0
+    agreed: list[Generation] = field(default_factory=list)
+    watchers: list["Agent"] = field(default_factory=list)
+    unavailable: bool = False
+    committed: list[Any] = field(default_factory=list)
+    coordinators: dict[str, Member] = field(default_factory=dict)
+    instructions: dict[str, Instruction] = field(default_factory=dict)
+    repeated: list[Instruct] = field(default_factory=list)  # requests that arrive a second time
+    cut: set[tuple[str, str]] = field(
+        default_factory=set
+    )  # no packet goes from the first to the second
+
+    def connected(self, one: str, other: str) -> bool:
+        """Return True if two nodes reach each other, in both directions."""
+        return (one, other) not in self.cut and (other, one) not in self.cut
+
+    def notify(self, event: Event) -> None:
+        of_member = isinstance(event, MemberPut | MemberGone)
+        for watcher in self.watchers:
+            if not watcher.cut_off and (watcher.watches_all or not of_member):
+                watcher.receive(event)
+
+    def put(self, member: Member) -> None:
+        self.revision += 1
+        order = (
+            self.members[member.identity].order
+            if member.identity in self.members
+            else self.revision
+        )
+        self.members[member.identity] = replace(member, order=order)
+        self.notify(MemberPut(self.members[member.identity]))
+
+    def remove(self, identity: str) -> None:
+        self.revision += 1
+        if self.members.pop(identity, None):
+            self.notify(MemberGone(identity))
+        self.remove_coordinator(identity)  # under the same lease
+
+    def put_coordinator(self, member: Member) -> None:
+        if member.identity not in self.members:
+            return  # its lease has ended
+        self.revision += 1
+        known = self.coordinators.get(member.identity)
+        order = known.order if known else self.revision
+        self.coordinators[member.identity] = replace(member, order=order)
+        self.notify(CoordinatorPut(self.coordinators[member.identity]))
+
+    def remove_coordinator(self, identity: str) -> None:
+        if self.coordinators.pop(identity, None):
+            self.revision += 1
+            self.notify(CoordinatorGone(identity))
+
+    def instruct(self, request: Instruct) -> None:
+        newest = self.instructions.get(request.kind)
+        if request.revision != self.generation_revision:
+            return
+        if request.replaces != (newest.revision if newest else 0):
+            return
+        self.revision += 1
+        instruction = Instruction(request.kind, request.number, request.reason, self.revision)
+        self.instructions[request.kind] = instruction
+        self.notify(instruction)
+
+    def propose(self, generation: Generation, replaces: int) -> None:
+        if replaces != self.generation_revision:
+            return
+        self.revision += 1
+        self.generation, self.generation_revision = generation, self.revision
+        self.agreed.append(generation)
+        self.notify(GenerationPut(generation, self.revision))
+
+    def snapshot(self, *, complete: bool = True) -> MembershipSnapshot:
+        return MembershipSnapshot(
+            tuple(self.members.values()) if complete else (),
+            self.generation,
+            self.generation_revision,
+            complete,
+            tuple(self.coordinators.values()),
+            tuple(self.instructions.values()),
+        )
+
+
+@dataclass
+class Agent:
+    """One node: its state machine, the messages that it has not received yet, and its worker."""
+
+    name: str
+    etcd: Etcd
+    core: Membership
+    inbox: deque[Event] = field(default_factory=deque)
+    renewed: float = 0.0
+    lease_of: str = ""
+    count: int = 0
+    frozen: bool = False
+    running: int = 0  # generation in which its worker runs; 0: none runs
+    begun: int = 0  # the newest generation that its workers were assigned to
+    stop_requested: bool = False
+    regroup: bool = False
+    gone: bool = False
+    blocked: deque[object] = field(default_factory=deque)  # actions that wait for etcd
+    sees_outage: bool = False
+    leave_requested: bool = False
+    gave_up: str = ""
+    cut_off: bool = False  # from etcd
+    crash_in: int | None = None  # actions until this agent's machine is gone
+    disorder: random.Random | None = (
+        None  # if set, messages are duplicated, and local ones overtake
+    )
+    stuck: bool = False  # its lease is renewed, but it acts on nothing
+
+    watches_all: bool = True
+
+    def handle(self, event: Event, now: float) -> None:
+        self.handle_all([event], now)
+
+    def adjust_watch(self) -> None:
+        """Read the keys again if the members are to be watched from now on, or no longer."""
+        if self.watches_all != self.core.watches_all and not self.unreachable():
+            self.watches_all = self.core.watches_all
+            self.inbox.append(self.etcd.snapshot(complete=self.watches_all))
+
+    def receive(self, event: Event) -> None:
+        """Receive a message of etcd; a watch that is resumed may repeat the last one."""
+        self.inbox.append(event)
+        if self.disorder and self.disorder.random() < 0.1:
+            self.inbox.append(event)
+
+    def receive_locally(self, event: Event) -> None:
+        """Receive a response, which may arrive before earlier messages of the watch."""
+        position = self.disorder.randint(0, len(self.inbox)) if self.disorder else len(self.inbox)
+        self.inbox.insert(position, event)
+
+    def handle_all(self, events: list[Event], now: float) -> None:
+        if self.stuck:
+            return
+        if self.blocked:  # the thread that decides is in a call that etcd has not answered
+            self.inbox.extend(events)
+            return
+        self.carry_out_all(self.core.handle_all(events, now))
+        self.adjust_watch()
+
+    def carry_out_all(self, actions: Iterable[object]) -> None:
+        for action in actions:
+            if self.crash_in is not None:
+                self.crash_in -= 1
+                self.gone = self.gone or self.crash_in < 0
+            if self.gone:
+                return
+            if self.blocked or (self.unreachable() and isinstance(action, ETCD_REQUESTS)):
+                self.blocked.append(action)
+            else:
+                self.carry_out(action)
+
+    def unreachable(self) -> bool:
+        """Return True if etcd does not respond to this agent."""
+        return self.etcd.unavailable or self.cut_off
+
+    def unblock(self) -> None:
+        waiting, self.blocked = self.blocked, deque()
+        self.carry_out_all(waiting)
+
+    def carry_out(self, action: object) -> None:  # noqa: C901 - one case an action
+        match action:
+            case Register(after, avoids):
+                self.count += 1
+                self.lease_of = f"{self.name}.{self.count}"
+                self.etcd.put(self.member(after, avoids=avoids))
+                self.receive_locally(Registered(self.lease_of))
+            case Reclaim(identity, after, leaving, revision, avoids):
+                if revision == self.etcd.generation_revision:
+                    self.lease_of = identity
+                    self.etcd.put(self.member(after, leaving=leaving, avoids=avoids))
+                    self.receive_locally(Registered(identity))
+                else:
+                    self.receive_locally(Superseded())
+            case Announce(after, leaving, avoids):
+                if self.lease_of in self.etcd.members:
+                    self.etcd.put(self.member(after, leaving=leaving, avoids=avoids))
+                else:
+                    self.inbox.append(LeaseLapsed())
+            case Propose(number, members, replaces, endpoints, orders):
+                generation = Generation(
+                    number, members, self.name, endpoints=endpoints, orders=orders
+                )
+                self.etcd.propose(generation, replaces)
+            case Coordinate():
+                if self.lease_of in self.etcd.members:
+                    self.etcd.put_coordinator(self.member(0))
+                else:
+                    self.inbox.append(LeaseLapsed())
+            case Resign():
+                self.etcd.remove_coordinator(self.lease_of)
+            case Instruct():
+                self.etcd.instruct(action)
+                if self.disorder and self.disorder.random() < 0.3:
+                    self.etcd.repeated.append(action)
+            case Begin(generation, _):
+                assert generation.number > self.begun, (
+                    f"{self.name} begins generation {generation.number} after {self.begun}: "
+                    "a worker would ignore it and be killed"
+                )
+                self.begun = generation.number
+                self.running, self.stop_requested, self.regroup = generation.number, False, False
+            case Stop():
+                self.stop_requested = True
+            case Regroup():
+                self.regroup = True
+            case Withdraw():
+                self.etcd.remove(self.lease_of)
+            case Depart():
+                self.gone = True
+                self.etcd.remove(self.lease_of)
+            case Probe(targets):
+                missed = {
+                    name for name, node in targets if not self.etcd.connected(self.name, node)
+                }
+                targets_probed = frozenset(name for name, _ in targets)
+                self.receive_locally(Probed(targets_probed, frozenset(missed)))
+            case Evict(identity):
+                self.etcd.remove(identity)
+            case GiveUp(reason):
+                self.gone, self.gave_up = True, reason
+                self.etcd.remove(self.lease_of)
+
+    def member(self, after: int, *, leaving: bool = False, avoids: tuple[str, ...] = ()) -> Member:
+        return Member(
+            self.lease_of,
+            self.name,
+            self.name,
+            after,
+            leaving,
+            endpoint=self.name,
+            avoids=avoids,
+        )
+
+    def worker_ended(self, now: float) -> None:
+        self.running, self.stop_requested, self.regroup = 0, False, False
+        self.handle(Ready(), now)
+
+
+class World:
+    """The state of a schedule, and its possible moves."""
+
+    def __init__(self, seed: int, nodes: int, min_members: int, coordinators: int = 0) -> None:
+        self.random = random.Random(seed)
+        self.now = 0.0
+        self.etcd = Etcd()
+        self.limits = GroupLimits(
+            min_members=min_members,
+            max_members=nodes,
+            join_window_seconds=3.0,
+            orderly_seconds=0.0,
+            full_view_members=0 if coordinators else nodes,
+            coordinators=coordinators,
+        )
+        self.agents: list[Agent] = []
+        self.committed: dict[int, int] = {}  # step -> generation that committed it
+        self.step = 0
+        self.spawned = 0
+        self.misconfigured: set[str] = (
+            set()
+        )  # nodes whose workers reach no other, although their agents do
+        for _ in range(nodes):
+            self.spawn()
+
+    def spawn(self) -> None:
+        self.spawned += 1
+        agent = Agent(f"n{self.spawned}", self.etcd, Membership(self.limits), renewed=self.now)
+        self.agents.append(agent)
+        self.etcd.watchers.append(agent)
+        agent.watches_all = agent.core.watches_all
+        agent.handle(self.etcd.snapshot(complete=agent.watches_all), self.now)
+        agent.handle(Ready(), self.now)
+
+    def kill(self, agent: Agent) -> None:
+        """End without notice: the key stays until its lease lapses."""
+        agent.gone = True
+
+    def alive(self) -> Sequence[Agent]:
+        return [agent for agent in self.agents if not agent.gone]
+
+    def awake(self) -> Sequence[Agent]:
+        return [agent for agent in self.alive() if not agent.frozen]
+
+    def begin_outage(self) -> None:
+        """Begin an outage of etcd, in which no request is answered."""
+        self.etcd.unavailable = True
+
+    def end_outage(self) -> None:
+        """End the outage; etcd first removes the leases that were not renewed."""
+        if not self.etcd.unavailable:
+            return
+        self.etcd.unavailable = False
+        for agent in self.agents:
+            if agent.lease_of in self.etcd.members and self.now - agent.renewed > TTL:
+                self.etcd.remove(agent.lease_of)
+        for agent in self.alive():
+            if not agent.cut_off:
+                agent.unblock()
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        repeated, self.etcd.repeated = self.etcd.repeated, []
+        for request in repeated:
+            self.etcd.instruct(request)
+        for agent in self.agents:
+            self.renew(agent)
+        if not self.etcd.unavailable:
+            renewed = {agent.lease_of for agent in self.agents}
+            for identity in set(self.etcd.members) - renewed:  # of an earlier registration
+                self.etcd.remove(identity)
+
+    def renew(self, agent: Agent) -> None:
+        """Renew an agent's lease, or let it lapse."""
+        awake = not agent.gone and not agent.frozen
+        reached = not (self.etcd.unavailable or agent.cut_off)
+        if awake and reached:
+            agent.renewed = self.now
+            if agent.sees_outage:
+                agent.sees_outage = False
+                agent.inbox.append(Reachable())
+            if agent.core.identity and agent.core.identity not in self.etcd.members:
+                agent.inbox.append(LeaseLapsed())
+        elif awake and not agent.sees_outage and self.now - agent.renewed > TTL / 2:
+            agent.sees_outage = True
+            agent.inbox.append(Unreachable())
+        if (awake and reached) or self.etcd.unavailable:
+            return
+        if self.now - agent.renewed > TTL and agent.lease_of in self.etcd.members:
+            self.etcd.remove(agent.lease_of)
+
+    def cut_off(self, agent: Agent) -> None:
+        """Cut an agent off from etcd; its workers still reach the others."""
+        agent.cut_off = True
+
+    def reconnect(self, agent: Agent) -> None:
+        """Let an agent reach etcd again; it reads all keys."""
+        if agent.cut_off:
+            agent.cut_off = False
+            agent.watches_all = agent.core.watches_all
+            agent.inbox.append(self.etcd.snapshot(complete=agent.watches_all))
+            agent.unblock()
+
+    def replace_etcd(self, backup: "Etcd | None") -> None:
+        """Restore etcd from a backup, or wipe it."""
+        etcd, old = self.etcd, backup or Etcd()
+        etcd.revision, etcd.members = old.revision, dict(old.members)
+        etcd.generation, etcd.generation_revision = old.generation, old.generation_revision
+        etcd.coordinators, etcd.instructions = dict(old.coordinators), dict(old.instructions)
+        for agent in self.agents:
+            if not agent.cut_off:
+                agent.receive(etcd.snapshot(complete=agent.watches_all))
+
+    def backup(self) -> Etcd:
+        """Return a backup of etcd."""
+        etcd = self.etcd
+        copy = Etcd(etcd.revision, dict(etcd.members), etcd.generation, etcd.generation_revision)
+        copy.coordinators, copy.instructions = dict(etcd.coordinators), dict(etcd.instructions)
+        return copy
+
+    def deliver(self, agent: Agent, count: int) -> None:
+        """Deliver messages to an agent: all at once, as after a busy time, or one by one."""
+        agent.adjust_watch()
+        count = min(count, len(agent.inbox))
+        if not agent.blocked and self.random.random() < 0.5:
+            messages = [agent.inbox.popleft() for _ in range(count)]
+            agent.handle_all([*messages, Tick()], self.now)
+            return
+        for _ in range(count):
+            if agent.blocked:
+                return
+            agent.handle(agent.inbox.popleft(), self.now)
+        if not agent.blocked:
+            agent.handle(Tick(), self.now)
+
+    def train(self) -> None:
+        """Take a step of the current group, if every worker of it runs and none is stopping."""
+        current = self.etcd.generation
+        if current is None:
+            return
+        group = [a for a in self.alive() if a.running == current.number]
+        if len(group) != len(current.members) or any(a.frozen or a.stop_requested for a in group):
+            return
+        if not self.all_meet(group):
+            for agent in group:
+                agent.worker_ended(self.now)
+            return
+        self.step += 1
+        self.commit(current.number)
+        for agent in group:
+            agent.handle(Progressed(current.number), self.now)
+        if any(agent.regroup for agent in group):
+            for agent in group:
+                agent.worker_ended(self.now)
+
+    def all_meet(self, group: Sequence[Agent]) -> bool:
+        """Return True if the workers of these nodes can all exchange data."""
+        names = [agent.name for agent in group]
+        if len(names) > 1 and self.misconfigured.intersection(names):
+            return False
+        return all(self.etcd.connected(*pair) for pair in itertools.combinations(names, 2))
+
+    def commit(self, generation: int) -> None:
+        """Commit a step if the fence of etcd allows it."""
+        if self.etcd.unavailable:
+            return  # a commit waits
+        if self.etcd.generation and self.etcd.generation.number == generation:
+            self.committed[self.step] = generation
+
+    def stop_workers(self) -> None:
+        for agent in self.awake():
+            if agent.running and agent.stop_requested:
+                agent.worker_ended(self.now)
+
+    def move(self) -> None:
+        """Make one random move."""
+        agents = self.awake()
+        chance = self.random.random()
+        agent = self.random.choice(agents) if agents else None
+        if agent and chance < 0.55:
+            self.deliver(agent, self.random.randint(1, 4))
+        elif chance < 0.70:
+            self.train()
+        elif chance < 0.80:
+            self.stop_workers()
+        elif chance < 0.93:
+            self.advance(self.random.choice([0.1, 0.5, 1.0]))
+        elif agent:
+            self.disturb(agent)
+
+    def disturb(self, agent: Agent) -> None:
+        match self.random.randint(0, 7):
+            case 0:
+                self.kill(agent)
+            case 1:
+                agent.leave_requested = True
+                agent.handle(Leave(), self.now)
+            case 2:
+                agent.frozen = True
+            case 3:
+                for other in self.alive():
+                    other.frozen = False
+            case 4 if agent.running:
+                agent.worker_ended(self.now)  # the worker process crashed
+            case 5:
+                self.begin_outage()
+            case 6:
+                self.end_outage()
+            case _ if len(self.alive()) < self.limits.max_members:
+                self.spawn()
+
+    def calm(self) -> None:
+        """End all faults: etcd answers, and all live agents thaw and receive all messages."""
+        self.end_outage()
+        self.etcd.cut.clear()
+        for agent in self.alive():
+            agent.frozen, agent.crash_in = False, None
+            self.reconnect(agent)
+        for _ in range(60):
+            self.advance(0.5)
+            self.stop_workers()
+            for agent in self.awake():
+                self.deliver(agent, len(agent.inbox))
+            self.train()

@@ -1,0 +1,152 @@
+"""The threads and leases of an agent, with a fake etcd."""
+
+import time
+from typing import Any
+
+import pytest
+
+from everstep.elastic.membership.agent import Agent
+from everstep.elastic.membership.etcd_client import NOT_FOUND, Etcd, EtcdRefusedError, KeyValue
+from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.events import Evict, Reclaim, Register, Registered
+from everstep.elastic.membership.generations import GroupLimits
+from everstep.elastic.membership.own_key import AgentIdentity
+
+
+class FakeEtcd(Etcd):
+    """A fake etcd that grants leases and stores keys; the first puts fail as with an expired lease.
+
+    Args:
+        lapsed: number of puts that are refused.
+        code: gRPC code of the refusal.
+    """
+
+    def __init__(self, *, lapsed: int = 0, code: int = NOT_FOUND) -> None:
+        super().__init__(EtcdOptions(endpoints=("127.0.0.1:1",)))
+        self.lapsed, self.code = lapsed, code
+        self.leases = 0
+        self.keys: dict[str, int] = {}
+
+    def grant(self, ttl_seconds: int) -> int:
+        del ttl_seconds
+        self.leases += 1
+        return self.leases
+
+    def put(self, key: str, value: str, lease: int = 0, **_: Any) -> None:
+        del value
+        if self.lapsed:
+            self.lapsed -= 1
+            raise EtcdRefusedError("etcdserver: requested lease not found", self.code)
+        self.keys[key] = lease
+
+    def put_while_unchanged(self, key: str, value: str, *, lease: int = 0, **_: Any) -> bool:
+        self.put(key, value, lease)
+        return True
+
+    def get(self, prefix: str, **_: Any) -> tuple[list[KeyValue], int]:
+        found = [
+            KeyValue(key, "", 1, 1, lease)
+            for key, lease in self.keys.items()
+            if key.startswith(prefix)
+        ]
+        return found, 1
+
+    def revoke(self, lease: int, **_: Any) -> None:
+        self.keys = {key: kept for key, kept in self.keys.items() if kept != lease}
+
+
+def agent(etcd: FakeEtcd, stops: list[str] | None = None) -> Agent:
+    return Agent(
+        etcd,
+        "run",
+        AgentIdentity("n0", "127.0.0.1"),
+        GroupLimits(),
+        open_store=lambda: "127.0.0.1:1",
+        on_stop=(stops if stops is not None else []).append,
+        on_regroup=lambda _: None,
+        on_ended=lambda _: None,
+    )
+
+
+@pytest.mark.parametrize("action", [Register(0), Reclaim("n0-1", 0, leaving=False, revision=1)])
+def test_a_lease_that_lapses_before_its_key_is_put_is_replaced(action: Register | Reclaim) -> None:
+    etcd = FakeEtcd(lapsed=2)
+    node = agent(etcd)
+
+    node._carry_out(action)
+
+    assert isinstance(node._events.get_nowait(), Registered)
+    assert list(etcd.keys.values()) == [3], "the key is under the newest lease"
+    assert node._own_key.lease == 3
+
+
+def test_another_refusal_is_an_error_and_not_retried() -> None:
+    etcd = FakeEtcd(lapsed=1, code=7)
+
+    with pytest.raises(EtcdRefusedError, match="lease not found"):
+        agent(etcd)._carry_out(Register(0))
+    assert etcd.leases == 1
+
+
+def test_an_exception_in_a_thread_ends_the_whole_agent() -> None:
+    stops: list[str] = []
+    etcd = FakeEtcd()
+    node = agent(etcd, stops)
+    node._carry_out(Register(0))
+
+    def watch() -> None:
+        raise ValueError("no JSON")
+
+    node._run_and_close(watch)
+
+    assert stops == ["membership ended: no JSON"]
+    assert etcd.keys == {}, "the others must not wait for an agent that does not react"
+    with pytest.raises(ValueError, match="no JSON"):
+        node.next_assignment()
+
+
+class CountingEtcd(FakeEtcd):
+    """A fake etcd that counts the renewals of leases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renewals = 0
+
+    def keep_alive(self, lease: int, **_: Any) -> bool:
+        del lease
+        self.renewals += 1
+        return True
+
+
+@pytest.mark.parametrize(("stuck_seconds", "renewed"), [(0.0, True), (60.0, False)])
+def test_a_lease_is_renewed_only_while_its_agent_decides(
+    stuck_seconds: float, renewed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etcd = CountingEtcd()
+    node = agent(etcd)
+    node._own_key.lease = 7
+    node._own_key.decided_at = time.monotonic() - stuck_seconds
+    waits = iter([False, False, True])
+    monkeypatch.setattr(node._own_key._closed, "wait", lambda _: next(waits))
+
+    node._own_key.keep_lease()
+
+    assert (etcd.renewals == 2) == renewed, "the others would wait for an agent that does not act"
+    assert bool(etcd.renewals) == renewed
+
+
+def test_an_outage_of_etcd_that_delays_a_decision_ends_no_lease() -> None:
+    node = agent(CountingEtcd())
+    node._own_key.decided_at = time.monotonic() - 60
+
+    assert node._own_key._decides(away_at=time.monotonic() - 1)
+
+
+def test_a_member_that_does_not_stop_loses_its_lease() -> None:
+    etcd = FakeEtcd()
+    etcd.keys["/everstep/run/members/stuck-1"] = 5
+    node = agent(etcd)
+
+    node._carry_out(Evict("stuck-1"))
+
+    assert etcd.keys == {}

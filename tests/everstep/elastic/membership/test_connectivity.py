@@ -1,0 +1,244 @@
+"""Nodes that reach etcd and not each other: they never stop the others for long."""
+
+import pytest
+
+from everstep.elastic.membership.connectivity import (
+    FUTILE_GENERATIONS,
+    MAX_BACKOFF_SECONDS,
+    Connectivity,
+)
+from everstep.elastic.membership.events import (
+    Announce,
+    Begin,
+    GenerationPut,
+    GiveUp,
+    MemberPut,
+    MembershipSnapshot,
+    Postpone,
+    Probe,
+    Probed,
+    Progressed,
+    Propose,
+    Ready,
+    Register,
+    Registered,
+    Tick,
+)
+from everstep.elastic.membership.generations import (
+    Generation,
+    GroupLimits,
+    Member,
+    can_join,
+    compatible,
+)
+from everstep.elastic.membership.state_machine import Membership
+from tests.everstep.elastic.membership.simulation import World
+
+HOUR = 3600.0
+
+
+def member(name: str, after: int = 0, *avoids: str) -> Member:
+    return Member(name, name, name, after, endpoint=f"{name}:1", avoids=avoids)
+
+
+def joiner(*training: str) -> Membership:
+    """Return an agent without a key that observes a training group."""
+    group = Generation(5, training, "s:1")
+    core = Membership(GroupLimits(max_members=4))
+    core.handle(MembershipSnapshot(tuple(member(name, 4) for name in training), group, 5), 0)
+    return core
+
+
+def trains(*names: str) -> Membership:
+    """Return the agent `a` in generation 5 of these members, before its first step."""
+    core = Membership(GroupLimits(max_members=4))
+    core.handle(MembershipSnapshot(tuple(member(n, 4) for n in names), Generation(4, ()), 4), 0)
+    core.handle(Registered("a"), 0)
+    core.handle(Ready(), 0)
+    group = Generation(5, names, "s:1")
+    assert core.handle(GenerationPut(group, 5), 0) == [Begin(group, names.index("a"))]
+    return core
+
+
+def test_a_joiner_probes_those_that_train_before_it_registers() -> None:
+    core = joiner("b", "c")
+
+    assert core.handle(Ready(), 0) == [Probe((("b", "b:1"), ("c", "c:1")))]
+    assert core.handle(Tick(), 1) == [], "one probe at a time"
+    assert core.handle(Probed(frozenset("bc")), 1) == [Register(5)]
+
+
+def test_a_joiner_that_reaches_etcd_but_not_its_peers_does_not_register() -> None:
+    core = joiner("b", "c")
+    core.handle(Ready(), 0)
+
+    actions = core.handle(Probed(frozenset("bc"), frozenset("bc")), 1)
+
+    assert [type(action) for action in actions] == [Postpone]
+    assert "b, c" in actions[0].reason  # type: ignore[union-attr]
+    assert core.wake_at(1) == 1.5
+    assert [type(action) for action in core.handle(Tick(), 1.5)] == [Probe]
+    assert core.handle(Probed(frozenset("bc")), 2) == [Register(5)], "the network is repaired"
+
+
+def test_a_joiner_that_never_reaches_its_peers_ends_with_a_reason() -> None:
+    core, now, attempts = joiner("b", "c"), 0.0, 0
+    actions = core.handle(Ready(), now)
+    while not any(isinstance(action, GiveUp) for action in actions):
+        assert now < HOUR, "a node that can never train costs money"
+        if any(isinstance(action, Probe) for action in actions):
+            attempts += 1
+            actions = core.handle(Probed(frozenset("bc"), frozenset("bc")), now)
+        else:
+            now += 1
+            actions = core.handle(Tick(), now)
+
+    assert attempts == FUTILE_GENERATIONS
+    assert now > 60, "the time between attempts grows"
+
+
+def test_a_joiner_that_misses_few_members_registers_and_publishes_them() -> None:
+    core = joiner("b", "c", "d")
+    core.handle(Ready(), 0)
+
+    assert core.handle(Probed(frozenset("bcd"), frozenset("d")), 0) == [Register(5, ("d",))]
+
+
+def test_an_unreachable_member_is_left_out_of_the_next_proposal() -> None:
+    core = trains("a", "b", "cutoff")
+    core.handle(MemberPut(member("b", 5, "cutoff")), 1)
+    core.handle(MemberPut(member("cutoff", 5, "a", "b")), 1)
+
+    probe = core.handle(Ready(), 1)
+    assert [type(action) for action in probe] == [Probe], (
+        "it does not know yet which member is unreachable"
+    )
+
+    assert core.handle(Probed(frozenset(("b", "cutoff")), frozenset(("cutoff",))), 2) == [
+        Announce(5, leaving=False, avoids=("cutoff",)),
+        Propose(6, ("a", "b"), 5),
+    ]
+
+
+def test_a_waiting_node_that_cannot_join_interrupts_no_step() -> None:
+    core = trains("a", "b")
+
+    assert core.handle(MemberPut(member("cutoff", 0, "b")), 1) == []
+
+
+def test_a_generation_with_steps_is_left_without_a_probe() -> None:
+    core = trains("a", "b")
+    core.handle(Progressed(5), 1)
+
+    assert core.handle(Ready(), 2) == [Announce(5, leaving=False)], "a probe would cost time"
+
+
+def test_of_a_pair_that_avoids_each_other_the_one_with_more_such_pairs_is_left_out() -> None:
+    cut = member("cut", 0)
+    rest = [member("b", 0, "cut"), member("c", 0, "cut"), member("d", 0)]
+
+    assert [m.identity for m in compatible([cut, *rest])] == ["b", "c", "d"]
+    assert [m.identity for m in compatible([member("x", 0), member("y", 0, "x")])] == ["x"]
+    assert not can_join(cut, rest)
+
+
+def test_backoff_grows_to_a_limit() -> None:
+    links, seconds = Connectivity(), []
+    for _ in range(12):
+        links.failed()
+        seconds.append(links.backoff_seconds())
+
+    assert seconds[:4] == [0.0, 0.5, 1.0, 2.0]
+    assert seconds[-1] == MAX_BACKOFF_SECONDS
+
+
+def run(world: World, seconds: float) -> None:
+    """Continue a schedule without further faults."""
+    end = world.now + seconds
+    while world.now < end:
+        world.advance(0.5)
+        world.stop_workers()
+        for agent in world.awake():
+            world.deliver(agent, len(agent.inbox))
+        world.train()
+
+
+@pytest.mark.parametrize("coordinators", [0, 2])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("directions", ["both", "in", "out"])
+def test_a_joiner_cut_off_from_its_peers_stops_no_healthy_run(
+    coordinators: int, seed: int, directions: str
+) -> None:
+    world = World(seed, nodes=3, min_members=1, coordinators=coordinators)
+    run(world, 20)
+    world.kill(world.agents[seed % 3])
+    run(world, 20)
+    groups, step = len(world.etcd.agreed), world.step
+    for other in world.alive():
+        if directions != "in":
+            world.etcd.cut.add(("n4", other.name))
+        if directions != "out":
+            world.etcd.cut.add((other.name, "n4"))
+    world.spawn()
+
+    run(world, 600)
+
+    assert world.step > step + 1000, f"seed {seed}: the healthy nodes train"
+    assert len(world.etcd.agreed) == groups, f"seed {seed}: no group is formed with it"
+
+
+@pytest.mark.parametrize("coordinators", [0, 2])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("when", ["first", "later"])
+def test_a_node_with_a_wrong_interface_costs_few_generations_and_ends(
+    coordinators: int, seed: int, when: str
+) -> None:
+    """Its agent can be reached, its workers cannot: only failed generations show that."""
+    world = World(seed, nodes=3, min_members=1, coordinators=coordinators)
+    bad = world.agents[seed % 3]
+    if when == "later":
+        run(world, 20)
+        world.kill(bad)
+        run(world, 20)
+        world.spawn()
+        bad = world.agents[-1]
+    world.misconfigured.add(bad.name)
+    groups, step = len(world.etcd.agreed), world.step
+
+    run(world, HOUR)
+
+    assert world.step > step + 5_000, f"seed {seed}: the others train"
+    assert len(world.etcd.agreed) - groups < 50, f"seed {seed}: no endless regrouping"
+
+
+@pytest.mark.parametrize("coordinators", [0, 2])
+@pytest.mark.parametrize("seed", range(5))
+def test_if_no_group_can_work_all_nodes_end_with_a_reason(coordinators: int, seed: int) -> None:
+    world = World(seed, nodes=2, min_members=2, coordinators=coordinators)
+    world.misconfigured.update(agent.name for agent in world.agents)
+
+    run(world, HOUR)
+
+    assert len(world.etcd.agreed) == FUTILE_GENERATIONS, "and not 1.8 generations a second"
+    reasons = [agent.gave_up for agent in world.agents]
+    assert all("without a step" in reason for reason in reasons), f"seed {seed}: {reasons}"
+
+
+@pytest.mark.parametrize("coordinators", [0, 2])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_pair_that_loses_each_other_continues_training_in_compatible_groups(
+    coordinators: int, seed: int
+) -> None:
+    world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
+    run(world, 20)
+    step = world.step
+    one, other = world.agents[0].name, world.agents[1 + seed % 3].name
+    world.etcd.cut.add((one, other))
+
+    run(world, 600)
+
+    assert world.step > step + 800, f"seed {seed}: three of four continue"
+    world.etcd.cut.clear()
+    run(world, 700)
+    assert world.etcd.generation is not None
+    assert len(world.etcd.generation.members) == 4, "the pair trains together again"

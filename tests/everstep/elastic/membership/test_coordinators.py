@@ -1,0 +1,262 @@
+"""A large run: few coordinators watch all members, and instruct the others."""
+
+from dataclasses import replace
+
+import pytest
+
+from everstep.elastic.membership.events import (
+    Announce,
+    Begin,
+    Coordinate,
+    CoordinatorGone,
+    CoordinatorPut,
+    GenerationPut,
+    Instruct,
+    Instruction,
+    MemberGone,
+    MemberPut,
+    MembershipSnapshot,
+    Probe,
+    Propose,
+    Ready,
+    Register,
+    Registered,
+    Regroup,
+    Resign,
+    Stop,
+    Tick,
+)
+from everstep.elastic.membership.generations import Generation, GroupLimits, Member
+from everstep.elastic.membership.joining import Joining, settling_seconds
+from everstep.elastic.membership.state_machine import Membership
+from tests.everstep.elastic.membership.simulation import World
+
+LIMITS = GroupLimits(
+    max_members=100, full_view_members=0, coordinators=2, orderly_seconds=0.0, join_window_seconds=3
+)
+NAMES = ("a", "b", "c", "d")
+GROUP = Generation(
+    5, NAMES, "10.0.0.1:1", endpoints=tuple(f"{name}:1" for name in NAMES), orders=(1, 2, 3, 4)
+)
+
+
+def member(name: str, after: int = 4, order: int = 0) -> Member:
+    return Member(name, name, name, after, order=order, endpoint=f"{name}:1")
+
+
+def follower(*coordinators: str) -> Membership:
+    """Return the agent `d`, which trains in generation 5 and watches no members."""
+    core = Membership(LIMITS)
+    known = tuple(member(name, order=order) for order, name in enumerate(coordinators, 1))
+    before = Generation(4, ())
+    core.handle(MembershipSnapshot((), before, 4, complete=False, coordinators=known), 0)
+    core.handle(Registered("d"), 0)
+    core.handle(Ready(), 0)
+    assert core.handle(GenerationPut(GROUP, 5), 0) == [Begin(GROUP, 3)]
+    return core
+
+
+def coordinator() -> Membership:
+    """Return the agent `a`, a coordinator that trains in generation 5 and watches all members."""
+    core = Membership(LIMITS)
+    members = tuple(member(name, order=order) for order, name in enumerate(NAMES))
+    known = (member("a", order=1), member("b", order=2))
+    core.handle(MembershipSnapshot(members, Generation(4, ()), 4, coordinators=known), 0)
+    core.handle(Registered("a"), 0)
+    core.handle(Ready(), 0)
+    begun = core.handle(GenerationPut(GROUP, 5), 0)
+    assert Begin(GROUP, 0) in begun
+    return core
+
+
+def test_only_coordinators_of_a_large_run_watch_all_members() -> None:
+    assert not follower("a", "b").watches_all
+    assert coordinator().watches_all
+    assert Membership(replace(LIMITS, full_view_members=100)).watches_all, "a small run"
+
+
+def test_a_coordinator_instructs_the_others_to_stop_and_waits_for_its_own_instruction() -> None:
+    core = coordinator()
+
+    assert core.handle(MemberGone("c"), 1) == [Instruct("stop", 5, "lost c", 5, 0)]
+    assert core.handle(Tick(), 2) == [], "it is requested once"
+    assert core.handle(Instruction("stop", 5, "lost c", 9), 3) == [Stop("lost c")]
+
+
+def test_an_instruction_that_another_one_replaced_is_requested_again() -> None:
+    core = coordinator()
+    core.handle(MemberGone("c"), 1)
+
+    assert core.handle(Instruction("stop", 4, "lost z", 9), 2) == [
+        Instruct("stop", 5, "lost c", 5, 9)
+    ], "a request that was late has put the instruction of an earlier generation"
+
+
+def test_joiners_and_leavers_end_a_generation_after_a_step() -> None:
+    core = coordinator()
+
+    assert core.handle(MemberPut(member("e")), 1) == [Instruct("regroup", 5, "e joins", 5, 0)]
+    assert follower("a", "b").handle(Instruction("regroup", 5, "e joins", 9), 1) == [
+        Regroup("e joins")
+    ]
+
+
+def test_a_follower_obeys_instructions_for_its_own_generation_only() -> None:
+    core = follower("a", "b")
+
+    assert core.handle(Instruction("stop", 4, "lost z", 8), 1) == []
+    assert core.handle(Instruction("stop", 6, "lost z", 9), 1) == []
+    assert core.handle(Instruction("stop", 5, "lost c", 10), 1) == [Stop("lost c")]
+    assert core.handle(Instruction("stop", 5, "lost c", 10), 1) == [], "it is repeated"
+
+
+def test_a_fence_stops_the_followers_without_an_instruction() -> None:
+    fenced = replace(GROUP, fenced=("c",))
+
+    assert follower("a", "b").handle(GenerationPut(fenced, 6), 1) == [Stop("lost c")]
+
+
+def test_a_fenced_follower_stops_and_returns_under_a_new_registration() -> None:
+    core = follower("a", "b")
+
+    (stop,) = core.handle(GenerationPut(replace(GROUP, fenced=("d",)), 6), 1)
+
+    assert isinstance(stop, Stop)
+    assert "suspected" in stop.reason
+    assert core.identity is None
+
+
+def test_the_generation_describes_its_members_for_the_heartbeats_of_followers() -> None:
+    core = follower("a", "b")
+
+    assert {name: (m.endpoint, m.order) for name, m in core.members.items()} == {
+        name: (f"{name}:1", order) for order, name in enumerate(NAMES, 1)
+    }
+    core.handle(GenerationPut(replace(GROUP, fenced=("c",)), 6), 1)
+    assert "c" not in core.members
+
+
+def test_a_follower_proposes_nothing_and_probes_no_lease() -> None:
+    core = follower("a", "b")
+    core.handle(Instruction("stop", 5, "lost c", 10), 1)
+
+    assert core.handle(Ready(), 1) == [Announce(5, leaving=False)]
+    assert core.handle(Tick(), 1000) == []
+    assert core.suspects(stalled=True) == core.suspects(stalled=False) == []
+
+
+def test_the_first_coordinator_proposes_itself_as_rank_0_with_all_contacts() -> None:
+    core = coordinator()
+    core.handle_all([MemberGone("c"), Instruction("stop", 5, "lost c", 9)], 1)
+    core.handle_all([MemberPut(member("b", 5, 1)), MemberPut(member("d", 5, 3))], 1)
+
+    (_, proposed) = core.handle(Ready(), 1)
+
+    assert proposed == Propose(
+        6, ("a", "b", "d"), 5, endpoints=("a:1", "b:1", "d:1"), orders=(0, 1, 3)
+    )
+
+
+def test_the_coordinators_rank_first_so_that_one_of_them_can_propose() -> None:
+    core = Membership(LIMITS)
+    members = (member("x", 0, 1), member("y", 0, 2), member("a", 0, 3))
+    known = (member("a", order=4),)
+    core.handle(MembershipSnapshot(members, None, 0, coordinators=known), 0)
+    core.handle(Registered("a"), 0)
+    core.handle(Ready(), 0)
+
+    proposals = [one for one in core.handle(Tick(), 3) if isinstance(one, Propose)]
+
+    assert [one.members for one in proposals] == [("a", "x", "y")]
+
+
+def test_the_followers_learn_of_the_end_of_a_coordinator_and_the_next_by_rank_claims_first() -> (
+    None
+):
+    core = follower("a", "b")
+    assert core.handle(Tick(), 1) == []
+
+    assert core.handle(CoordinatorGone("a"), 2) == [], "those before it by rank claim first"
+    assert core.wake_at(2) == pytest.approx(3.5)
+    assert core.handle(Tick(), 3.6) == [Coordinate()]
+    assert core.handle(Tick(), 4) == [], "it claims once"
+
+
+def test_a_follower_does_not_claim_the_role_after_another_one_did() -> None:
+    core = follower("a", "b")
+    core.handle(CoordinatorGone("a"), 2)
+    core.handle(CoordinatorPut(member("c", order=9)), 3)
+
+    assert core.handle(Tick(), 9) == []
+
+
+def test_of_too_many_coordinators_the_last_ones_resign() -> None:
+    core = follower("a", "b")
+
+    assert core.handle(CoordinatorPut(member("d", order=9)), 3) == [Resign()]
+    assert not core.watches_all
+    assert core.handle(Tick(), 4) == [], "once"
+
+
+def test_a_joiner_probes_the_coordinators_before_it_registers() -> None:
+    core = Membership(LIMITS)
+    known = (member("a", order=1), member("b", order=2))
+    core.handle(MembershipSnapshot((), GROUP, 5, complete=False, coordinators=known), 0)
+
+    assert core.handle(Ready(), 0) == [Probe((("a", "a:1"), ("b", "b:1")))]
+
+
+def test_without_coordinators_a_joiner_registers_without_a_probe() -> None:
+    core = Membership(LIMITS)
+    core.handle(MembershipSnapshot((), GROUP, 5, complete=False), 0)
+
+    assert core.handle(Ready(), 0) == [Register(5)], "all members of the generation may be lost"
+
+
+def test_lowered_bounds_end_no_group_before_the_members_were_read() -> None:
+    core = follower("a", "b")
+    core.limits = replace(LIMITS, full_view_members=200)
+
+    assert core.watches_all
+    assert core.handle(Tick(), 1) == [], "the members are not known yet"
+    members = tuple(member(name) for name in NAMES if name != "c")
+    assert core.handle(MembershipSnapshot(members, GROUP, 5), 2) == [Stop("lost c")]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_run_that_loses_all_coordinators_at_once_trains_again(seed: int) -> None:
+    world = World(seed, nodes=5, min_members=1, coordinators=2)
+    world.calm()
+    for agent in list(world.alive()):
+        if agent.lease_of in world.etcd.coordinators:
+            world.kill(agent)
+    step = world.step
+
+    world.calm()
+
+    assert world.step > step, f"seed {seed}: the others claim the role"
+    assert len(world.etcd.coordinators) == 2
+
+
+def arrivals(members: int, times: tuple[float, ...]) -> list[float]:
+    """Return the times at which a group that has trained for long takes in nodes that arrive at these times."""
+    joining, group = Joining(), Generation(5, tuple(map(str, range(members))))
+    joining.begin(group, GroupLimits(max_members=2000), -1000.0)
+    taken: list[float] = []
+    waiting = 0
+    for tick in range(400):
+        now = tick / 100
+        waiting += times.count(now)
+        if waiting and joining.is_due(group, now):
+            taken, waiting = [*taken, now], 0
+            joining.begin(replace(group, number=5 + len(taken)), GroupLimits(), now)
+    return taken
+
+
+def test_nodes_that_arrive_within_the_settling_time_cost_one_regroup() -> None:
+    assert len(arrivals(1000, (0.5, 0.7, 1.0, 2.0))) == 1
+    assert settling_seconds(Generation(1, tuple(map(str, range(1000))))) == 2.0
+
+
+def test_a_small_group_takes_in_a_joiner_at_once() -> None:
+    assert arrivals(3, (0.5,)) == [0.5]

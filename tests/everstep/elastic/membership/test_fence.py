@@ -1,0 +1,137 @@
+"""A fence: one transaction that names the generation and the registrations, on an etcd in memory."""
+
+import base64
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from everstep.elastic.membership.etcd_client import Etcd, KeyValue
+from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.generations import Generation, Member
+from everstep.elastic.membership.run_keys import RunKeys
+
+GENERATION = "/everstep/run/generation"
+
+
+def plain(text: str) -> str:
+    return base64.b64decode(text).decode()
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+class TransactionalEtcd(Etcd):
+    """One member in memory that carries out transactions as the gateway takes them."""
+
+    def __init__(self) -> None:
+        super().__init__(EtcdOptions(endpoints=("127.0.0.1:1",)))
+        self.revision = 1
+        self.entries: dict[str, KeyValue] = {}
+        self.revoked: list[int] = []
+
+    def put(self, key: str, value: str, lease: int = 0, **_: Any) -> None:
+        self.revision += 1
+        created = self.entries[key].created if key in self.entries else self.revision
+        self.entries[key] = KeyValue(key, value, created, self.revision, lease)
+
+    def revoke(self, lease: int, **_: Any) -> None:
+        self.revoked.append(lease)
+
+    def call(self, path: str, body: Mapping[str, Any], **_: Any) -> dict[str, Any]:
+        assert path == "kv/txn"
+        if not all(self._holds(condition) for condition in body["compare"]):
+            return {"succeeded": False}
+        return {"succeeded": True, "responses": [self._do(one) for one in body["success"]]}
+
+    def _holds(self, condition: Mapping[str, str]) -> bool:
+        entry = self.entries.get(plain(condition["key"]))
+        if condition["target"] == "CREATE":
+            return (entry.created if entry else 0) == int(condition["create_revision"])
+        return (entry.modified if entry else 0) == int(condition["mod_revision"])
+
+    def _do(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if put := request.get("request_put"):
+            self.put(plain(put["key"]), plain(put["value"]), int(put.get("lease", 0)))
+            return {"response_put": {}}
+        gone = self.entries.pop(plain(request["request_delete_range"]["key"]), None)
+        previous = (
+            [{"key": encoded(gone.key), "value": encoded(gone.value), "lease": str(gone.lease)}]
+            if gone
+            else []
+        )
+        return {"response_delete_range": {"prev_kvs": previous}}
+
+
+class Run:
+    """Three members that train in generation 1."""
+
+    def __init__(self) -> None:
+        self.etcd, self.leases = TransactionalEtcd(), itertools.count(1)
+        self.keys = RunKeys(self.etcd, "run")
+        self.generation = Generation(1, ("a", "b", "c"), "127.0.0.1:1")
+        self.members = {name: self.register(name) for name in "abc"}
+        self.etcd.put(GENERATION, self.generation.to_json())
+
+    def register(self, name: str) -> Member:
+        member = Member(name, f"node-{name}", "127.0.0.1")
+        self.keys.put_member(member, next(self.leases))
+        return replace(member, order=self.etcd.entries[f"/everstep/run/members/{name}"].created)
+
+    @property
+    def revision(self) -> int:
+        return self.etcd.entries[GENERATION].modified
+
+    def current(self) -> Generation:
+        return Generation.from_json(self.etcd.entries[GENERATION].value)
+
+    def fence(self, fencer: str, *suspects: str, revision: int | None = None) -> bool:
+        return self.keys.fence(
+            self.generation,
+            self.revision if revision is None else revision,
+            self.members[fencer],
+            [self.members[name] for name in suspects],
+        )
+
+    def left(self) -> set[str]:
+        prefix = "/everstep/run/members/"
+        return {key.removeprefix(prefix) for key in self.etcd.entries if key.startswith(prefix)}
+
+
+def test_a_fence_removes_the_key_revokes_the_lease_and_is_noted_in_the_generation() -> None:
+    run = Run()
+
+    assert run.fence("a", "b", "c")
+
+    assert run.left() == {"a"}
+    assert run.etcd.revoked == [2, 3], "under its lease a member could put its key again"
+    assert run.current() == replace(run.generation, fenced=("b", "c"))
+
+
+def test_a_fence_fails_when_another_generation_is_current() -> None:
+    run = Run()
+    suspected_at = run.revision
+    run.etcd.put(GENERATION, Generation(2, ("a", "b")).to_json())
+
+    assert not run.fence("a", "b", revision=suspected_at), "b may have thawed, and trains in it"
+    assert run.left() == {"a", "b", "c"}
+
+
+def test_of_two_members_that_suspect_each_other_one_fences() -> None:
+    run = Run()
+    suspected_at = run.revision
+
+    assert run.fence("a", "b")
+    assert not run.fence("b", "a", revision=suspected_at)
+    assert not run.fence("b", "a"), "it has no key"
+    assert run.left() == {"a", "c"}
+
+
+def test_a_fence_fails_when_the_suspect_has_registered_again() -> None:
+    run = Run()
+    del run.etcd.entries["/everstep/run/members/b"]
+    run.register("b")
+
+    assert not run.fence("a", "b")
+    assert run.left() == {"a", "b", "c"}

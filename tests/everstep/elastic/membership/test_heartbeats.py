@@ -1,0 +1,139 @@
+"""Heartbeats between agents, over real sockets on loopback."""
+
+import contextlib
+import queue
+import socket
+import threading
+from collections.abc import Collection, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep.elastic.membership.etcd_client import Etcd
+from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.generations import Generation, Member
+from everstep.elastic.membership.heartbeats import Heartbeats, decode, encode
+from everstep.elastic.membership.run_keys import RunKeys
+from everstep.elastic.membership.run_view import RunView
+from everstep.elastic.membership.suspicion import HeartbeatMessage
+
+GENERATION = Generation(7, ("a", "b"), "127.0.0.1:1")
+FENCE_SECONDS = 30.0  # on a loaded machine; 0.6 s otherwise
+
+
+class RecordedFences(RunKeys):
+    """Records fences instead of carrying them out."""
+
+    def __init__(self, etcd: Etcd) -> None:
+        super().__init__(etcd, "run")
+        self.fences: queue.SimpleQueue[tuple[int, int, str, list[str]]] = queue.SimpleQueue()
+
+    def fence(
+        self, generation: Generation, revision: int, fencer: Member, suspects: Collection[Member]
+    ) -> bool:
+        names = [member.identity for member in suspects]
+        self.fences.put((generation.number, revision, fencer.identity, names))
+        return True
+
+
+class Node:
+    """One agent's heartbeats, on a port of its own."""
+
+    def __init__(self, name: str) -> None:
+        etcd = Etcd(EtcdOptions(endpoints=("127.0.0.1:1",)))
+        self.name, self.keys = name, RecordedFences(etcd)
+        self.heartbeats = Heartbeats(etcd, self.keys)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.heartbeats.open(self.listener)
+        self.thread = threading.Thread(target=self.heartbeats.run, daemon=True)
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def follow(self, *nodes: "Node") -> None:
+        members = {
+            node.name: Member(node.name, node.name, "127.0.0.1", endpoint=node.endpoint, order=1)
+            for node in nodes
+        }
+        self.heartbeats.follow(self.name, RunView(members, current=GENERATION, revision=9))
+
+    def close(self) -> None:
+        self.heartbeats.close()
+        self.thread.join(FENCE_SECONDS)
+        self.listener.close()
+
+
+@contextlib.contextmanager
+def pair() -> Iterator[tuple[Node, Node]]:
+    """Run two agents that observe each other."""
+    with contextlib.closing(Node("a")) as one, contextlib.closing(Node("b")) as other:
+        for node in (one, other):
+            node.follow(one, other)
+            node.thread.start()
+        yield one, other
+
+
+def wait_until_heard(node: Node, peer: str) -> None:
+    tick = threading.Event()
+    for _ in range(int(FENCE_SECONDS / 0.05)):
+        arrivals = node.heartbeats._core._arrivals.get(peer)
+        if arrivals and arrivals.is_steady:
+            return
+        tick.wait(0.05)
+    raise AssertionError(f"{node.name} hears nothing of {peer}")
+
+
+def test_a_member_that_falls_silent_is_fenced_with_the_generation_and_its_revision() -> None:
+    with pair() as (one, other):
+        wait_until_heard(one, "b")
+        other.heartbeats.close()
+
+        assert one.keys.fences.get(timeout=FENCE_SECONDS) == (7, 9, "a", ["b"])
+
+
+def test_packets_of_strangers_neither_end_the_thread_nor_count_as_heartbeats() -> None:
+    with pair() as (one, other), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        wait_until_heard(one, "b")
+        address = one.listener.getsockname()
+        for packet in (b"", b"\xff", b"[]", encode(HeartbeatMessage("stranger", ("b",)))):
+            stranger.sendto(packet, address)
+        other.heartbeats.close()
+
+        assert one.keys.fences.get(timeout=FENCE_SECONDS)[3] == ["b"]
+
+
+def test_an_agent_whose_port_another_program_uses_still_sends() -> None:
+    with contextlib.closing(Node("a")) as one, contextlib.closing(Node("b")) as other:
+        taken = Heartbeats(other.heartbeats._etcd, other.keys)
+        taken.open(one.listener)
+        one.heartbeats, former = taken, one.heartbeats
+        one.thread = threading.Thread(target=taken.run, daemon=True)
+        for node in (one, other):
+            node.follow(one, other)
+            node.thread.start()
+
+        wait_until_heard(other, "a")
+        assert former._socket is not None
+        former._socket.close()
+
+
+@given(
+    st.builds(
+        HeartbeatMessage,
+        st.text(),
+        st.lists(st.text(), max_size=8).map(tuple),
+        st.lists(st.text(), max_size=8).map(tuple),
+        is_answer=st.booleans(),
+    )
+)
+def test_a_message_survives_its_packet(message: HeartbeatMessage) -> None:
+    assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    "packet", [b"", b"{}", b"7", b'{"from": "a", "suspects": 3, "hears": [], "answer": 0}']
+)
+def test_another_packet_is_ignored(packet: bytes) -> None:
+    assert decode(packet) is None

@@ -1,0 +1,44 @@
+"""The messages of an agent to its workers, without an etcd."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from everstep.elastic.membership import node_workers
+from everstep.elastic.membership.agent import Agent
+from everstep.elastic.membership.etcd_client import Etcd
+from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.events import Action, Begin, Regroup, Stop
+from everstep.elastic.membership.generations import Generation, GroupLimits
+from everstep.elastic.membership.node_workers import NodeWorkers
+from everstep.elastic.membership.own_key import AgentIdentity
+from everstep.elastic.transport import channel
+
+
+@pytest.mark.parametrize("end", [Regroup("n1 joins"), Stop("lost n1")])
+def test_the_end_of_a_generation_that_has_just_begun_names_that_generation(
+    end: Action, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by `make test-chaos`: a joiner waited for a group that never left its generation."""
+    workers = NodeWorkers(tmp_path / "agent.sock", "n0")
+    agent = Agent(
+        Etcd(EtcdOptions(endpoints=("127.0.0.1:1",))),
+        "run",
+        AgentIdentity("n0", "127.0.0.1"),
+        GroupLimits(),
+        open_store=lambda: "127.0.0.1:1",
+        on_stop=workers.stop,
+        on_regroup=workers.regroup,
+        on_ended=workers.end,
+    )
+    workers._agent = agent
+    sent: list[channel.Message] = []
+    monkeypatch.setattr(workers._server, "broadcast", sent.append)
+
+    monkeypatch.setattr(node_workers, "_run_later", lambda *_: None)
+    with contextlib.closing(workers), contextlib.closing(agent):
+        agent._carry_out(Begin(Generation(10, ("n0-1",), "127.0.0.1:1"), 0))
+        agent._carry_out(end)  # before the thread that passes generations on has taken the 10th
+
+    assert [message["generation"] for message in sent] == [10], "workers ignore an older number"

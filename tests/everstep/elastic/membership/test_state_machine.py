@@ -1,0 +1,670 @@
+import pytest
+
+from everstep.elastic.membership.events import (
+    Announce,
+    Begin,
+    BoundsChanged,
+    Depart,
+    Evict,
+    GenerationPut,
+    LeaseLapsed,
+    Leave,
+    MemberGone,
+    MemberPut,
+    MembershipSnapshot,
+    Propose,
+    Reachable,
+    Ready,
+    Reclaim,
+    Register,
+    Registered,
+    Regroup,
+    RunEnded,
+    Stop,
+    Superseded,
+    Tick,
+    Unreachable,
+    Withdraw,
+    Withdrawn,
+)
+from everstep.elastic.membership.generations import (
+    Generation,
+    GroupLimits,
+    Member,
+    next_training_member,
+    probes_stalls,
+)
+from everstep.elastic.membership.state_machine import Membership
+from tests.everstep.elastic.membership.simulation import World
+
+SCHEDULES = 300
+MOVES = 200
+COORDINATORS = [0, 1, 2]  # 0: each agent watches all members
+
+
+def schedules(coordinators: int, part: int) -> range:
+    """Return the seeds: a part of all, and fewer of runs with coordinators."""
+    return range(SCHEDULES // part // (3 if coordinators else 1))
+
+
+def member(name: str, after: int = 0, order: int = 0, *, leaving: bool = False) -> Member:
+    return Member(name, name, "10.0.0.1", after, leaving, order)
+
+
+def agent(
+    *members: Member,
+    generation: Generation | None = None,
+    max_members: int = 3,
+    min_members: int = 1,
+) -> Membership:
+    """Return the agent `a`, registered, that observes these members."""
+    core = Membership(
+        GroupLimits(
+            min_members=min_members,
+            max_members=max_members,
+            join_window_seconds=3,
+            orderly_seconds=0.0,
+        )
+    )
+    core.handle(MembershipSnapshot(members, generation, generation.number if generation else 0), 0)
+    core.handle(Registered("a"), 0)
+    return core
+
+
+def trains(*names: str, number: int = 5) -> Membership:
+    """Return the agent `a` in a running generation of these members."""
+    group = Generation(number, names, "10.0.0.1:1")
+    before = Generation(number - 1, ())
+    core = agent(*(member(name, number - 1) for name in names), generation=before)
+    core.handle(Ready(), 0)
+    assert core.handle(GenerationPut(group, number), 0) == [Begin(group, names.index("a"))]
+    return core
+
+
+def test_an_agent_registers_when_it_is_first_ready_to_train() -> None:
+    core = Membership(GroupLimits(max_members=3))
+
+    assert core.handle(Ready(), 0) == [Register(0)]
+
+
+def test_a_full_group_forms_at_once() -> None:
+    core = agent(member("a", order=1), member("b", order=2), member("c", order=3))
+
+    actions = core.handle(Ready(), 0)
+
+    assert actions == [Announce(0, leaving=False), Propose(1, ("a", "b", "c"), 0)]
+
+
+def test_the_first_group_waits_for_latecomers_up_to_a_timeout() -> None:
+    core = agent(member("a", order=1), member("b", order=2))
+
+    assert core.handle(Ready(), 0) == [Announce(0, leaving=False)]
+    assert core.wake_at(0) == 3
+    assert core.handle(Tick(), 2.9) == []
+    assert core.handle(Tick(), 3.0) == [Propose(1, ("a", "b"), 0)]
+
+
+def test_a_group_smaller_than_the_minimum_never_forms() -> None:
+    core = agent(member("a", order=1), min_members=2)
+    core.handle(Ready(), 0)
+
+    assert core.handle(Tick(), 1000) == []
+
+
+def test_only_the_first_in_rank_proposes() -> None:
+    core = agent(member("b", order=1), member("a", order=2), member("c", order=3))
+
+    assert core.handle(Ready(), 0) == [Announce(0, leaving=False)]
+
+
+def test_survivors_are_ranked_before_joiners() -> None:
+    before = Generation(5, ("lost", "c", "a"))
+    core = agent(
+        member("a", 5, order=9),
+        member("c", 5, order=8),
+        member("new", 0, order=1),
+        generation=before,
+    )
+
+    core.handle(Ready(), 0)
+
+    assert core.handle(MemberGone("c"), 0) == [Propose(6, ("a", "new"), 5)]
+
+
+def test_a_lost_peer_stops_the_workers_immediately_and_once() -> None:
+    core = trains("a", "b", "c")
+
+    assert core.handle(MemberGone("b"), 1) == [Stop("lost b")]
+    assert core.handle(MemberGone("c"), 1) == []
+
+
+def test_no_regroup_follows_a_stop() -> None:
+    core = trains("a", "b")
+    assert any(isinstance(action, Stop) for action in core.handle(MemberGone("b"), 1))
+
+    later = core.handle_all([Unreachable(), MemberPut(member("c", after=5))], 1.1)
+
+    assert not any(isinstance(action, Regroup) for action in later), "their group is broken"
+
+
+def test_a_peer_that_waits_again_has_lost_its_worker() -> None:
+    core = trains("a", "b")
+
+    assert core.handle(MemberPut(member("b", after=5)), 1) == [Stop("lost b")]
+
+
+def test_the_neighbour_of_a_member_is_the_next_in_rank_that_still_trains() -> None:
+    group = Generation(5, ("a", "b", "c", "d"))
+    members = {name: member(name, 4) for name in group.members} | {"e": member("e", 5)}
+
+    assert [next_training_member(name, members, group) for name in "abcd"] == ["b", "c", "d", "a"]
+    members["b"] = member("b", 5)
+    del members["c"]
+    assert [next_training_member(name, members, group) for name in "ad"] == ["d", "a"], (
+        "b waits, c is gone"
+    )
+    assert next_training_member("e", members, group) is None, "a spare trains with no other member"
+    assert next_training_member("a", {"a": members["a"]}, group) is None
+
+
+def test_the_neighbour_is_a_suspect_only_while_workers_wait_unusually_long() -> None:
+    core = trains("b", "a", "c")
+
+    assert core.suspects(stalled=False) == []
+    assert core.suspects(stalled=True) == ["c"]
+
+
+def test_between_two_groups_the_first_waiting_member_suspects_those_that_have_not_stopped() -> None:
+    core = trains("b", "a", "c", "d")
+    core.handle(MemberPut(member("c", 5)), 1)
+    core.handle(Ready(), 1)
+    core.handle(MemberPut(member("a", 5)), 1)
+
+    assert core.suspects(stalled=False) == ["b", "d"]
+    core.handle(MemberPut(member("b", 5)), 1)
+    assert core.suspects(stalled=False) == [], "b comes first in rank"
+
+
+def test_an_agent_without_a_key_suspects_no_peer() -> None:
+    core = trains("a", "b")
+    core.handle(LeaseLapsed(), 1)
+
+    assert core.suspects(stalled=True) == []
+
+
+def test_a_joiner_is_admitted_after_a_step() -> None:
+    core = trains("a", "b")
+
+    assert core.handle(MemberPut(member("d")), 1) == [Regroup("d joins")]
+    assert core.handle(Tick(), 2) == [], "it is reported once"
+
+
+def test_a_spare_that_does_not_fit_interrupts_no_member() -> None:
+    core = trains("a", "b", "c")
+
+    assert core.handle(MemberPut(member("d")), 1) == []
+
+
+def test_nodes_that_arrive_one_after_the_other_are_admitted_together() -> None:
+    names = [f"n{number}" for number in range(99)]
+    core = trains("a", *names)
+    core.limits = GroupLimits(max_members=200, full_view_members=200)  # from the next generation on
+    actions = [
+        core.handle(MemberPut(member(f"new{number}", order=number)), 0.1 * number)
+        for number in range(1, 29)
+    ]
+
+    assert not any(actions), "the group has just admitted joiners"
+    assert core.wake_at(2.8) == 3
+    regroups = core.handle(Tick(), 3)
+    assert [type(action) for action in regroups] == [Regroup], "one for all of them"
+
+
+def test_a_first_joiner_of_a_small_group_hardly_waits() -> None:
+    core = trains("a", "b")
+
+    assert core.handle(MemberPut(member("d")), 0.1) == [Regroup("d joins")]
+
+
+def test_in_a_large_group_few_agents_probe_leases_when_it_stalls() -> None:
+    group = Generation(5, tuple(f"n{number}" for number in range(1000)))
+
+    assert sum(probes_stalls(name, group) for name in group.members) <= 64
+    small = Generation(5, ("a", "b", "c"))
+    assert all(probes_stalls(name, small) for name in small.members), "a loss is noticed at once"
+
+
+def test_a_leaving_peer_ends_the_generation_after_a_step() -> None:
+    core = trains("a", "b")
+
+    assert core.handle(MemberPut(member("b", 4, leaving=True)), 1) == [Regroup("b leaves")]
+
+
+def test_no_generation_is_proposed_while_a_peer_still_trains_in_the_current_one() -> None:
+    core = trains("a", "b", "c")
+    core.handle(MemberGone("c"), 1)
+
+    assert core.handle(Ready(), 1) == [Announce(5, leaving=False)]
+    assert core.handle(MemberPut(member("b", after=5)), 9) == [Propose(6, ("a", "b"), 5)]
+
+
+def test_an_unresponsive_member_of_a_broken_generation_is_evicted_after_a_timeout() -> None:
+    names = [f"n{number}" for number in range(99)]
+    core = trains("a", *names)
+    core.handle_all([MemberPut(member(name, 5)) for name in names[:-1]], 1)
+    assert core.handle(Ready(), 1) == [Announce(5, leaving=False)]
+
+    assert core.wake_at(1) == 31
+    assert core.handle(Tick(), 30) == [], "its workers may need that long to stop"
+    assert core.handle(Tick(), 31) == [Evict("n98")]
+    assert core.handle(Tick(), 40) == []
+    assert core.handle(Tick(), 61) == [Evict("n98")], "the first attempt may have failed"
+    assert core.handle(MemberGone("n98"), 62) == [Propose(6, ("a", "n0", "n1"), 5)]
+
+
+def test_a_leaver_that_writes_its_last_checkpoint_is_given_more_time() -> None:
+    core = trains("a", "b")
+    core.handle(MemberPut(member("b", 4, leaving=True)), 1)
+    core.handle(Ready(), 1)
+
+    assert core.handle(Tick(), 100) == []
+    assert core.handle(Tick(), 121) == [Evict("b")]
+
+
+def test_a_joiner_never_breaks_a_complete_generation() -> None:
+    core = agent(member("a", order=9), member("b", 4, order=1), generation=Generation(5, ("b",)))
+    core.handle(Ready(), 0)
+
+    assert core.handle(Tick(), 1000) == [], "a step may take any time"
+
+
+@pytest.mark.parametrize("coordinators", [0, 2])
+@pytest.mark.parametrize("seed", range(20))
+def test_an_unresponsive_member_stops_the_others_for_at_most_a_minute(
+    coordinators: int, seed: int
+) -> None:
+    world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
+    world.calm()
+    world.agents[seed % 4].stuck = True
+    world.agents[(seed + 1) % 4].worker_ended(world.now)
+    step, end = world.step, world.now + 60
+    while world.now < end:
+        world.advance(0.5)
+        world.stop_workers()
+        for living in world.awake():
+            world.deliver(living, len(living.inbox))
+        world.train()
+
+    assert world.step > step, f"seed {seed}: a live lease that does not act blocks all"
+
+
+def test_the_next_generation_waits_until_a_leaver_has_ended() -> None:
+    core = trains("a", "b")
+    core.handle(MemberPut(member("b", 4, leaving=True)), 1)
+
+    assert core.handle(Ready(), 1) == [Announce(5, leaving=False)], "it may still be writing"
+    assert core.handle(MemberGone("b"), 2) == [Propose(6, ("a",), 5)]
+
+
+def test_a_node_that_is_drained_stops_after_a_step_and_departs() -> None:
+    core = trains("a", "b")
+
+    assert core.handle(Leave(), 1) == [Announce(4, leaving=True)]
+    assert core.handle(MemberPut(member("a", 4, leaving=True)), 1) == [Regroup("a leaves")]
+    assert core.handle(Ready(), 2) == [Depart()]
+
+
+def test_a_node_that_is_drained_while_it_waits_departs_immediately() -> None:
+    core = agent(member("a", order=1), min_members=2)
+    core.handle(Ready(), 0)
+
+    assert core.handle(Leave(), 1) == [Depart()]
+
+
+def test_a_node_that_is_drained_between_two_groups_passes_its_state_on_in_one_more_group() -> None:
+    core = trains("a", "b")
+    core.limits = GroupLimits(max_members=3, orderly_seconds=0.0)
+    core.handle(MemberGone("b"), 1)
+    assert core.handle(Ready(), 1) == [Announce(5, leaving=False), Propose(6, ("a",), 5)]
+
+    assert core.handle(Leave(), 1) == []
+    group = Generation(6, ("a",))
+    assert core.handle(GenerationPut(group, 6), 1) == [Begin(group, 0), Announce(5, leaving=True)]
+
+
+def test_live_workers_are_not_stopped_when_a_peer_leaves_the_group_before_them() -> None:
+    core = trains("a", "b")
+    core.limits = GroupLimits(max_members=3, orderly_seconds=1.0)
+
+    assert core.handle(MemberPut(member("b", after=5)), 10) == [Regroup("b joins")]
+    assert core.wake_at(10) == 11
+    assert core.handle(Tick(), 11) == [Stop("lost b")], (
+        "it may have crashed while it left, without notice"
+    )
+
+
+def test_the_end_of_a_leaver_does_not_stop_members_that_finish_the_same_step() -> None:
+    core = trains("a", "b")
+    core.limits = GroupLimits(max_members=3, orderly_seconds=1.0)
+    core.handle(MemberPut(member("b", 4, leaving=True)), 10)
+
+    assert core.handle(MemberGone("b"), 10) == []
+    assert core.handle(Tick(), 11.5) == [Stop("lost b")]
+
+
+def test_crashed_workers_remove_their_member_immediately_and_return_under_a_new_name() -> None:
+    core = trains("a", "b")
+
+    assert core.handle(Withdrawn(), 1) == [Withdraw()]
+    assert core.handle(Tick(), 2) == [], "the member is not registered before they are ready"
+    assert core.handle(Ready(), 9) == [Register(5)]
+
+
+def test_a_worker_whose_generation_was_replaced_stops() -> None:
+    core = trains("a", "b")
+
+    actions = core.handle(GenerationPut(Generation(6, ("b",)), 9), 1)
+
+    assert actions == [Stop("generation 6 has replaced 5")]
+
+
+def test_an_agent_with_a_lapsed_lease_restores_its_key_and_continues_if_no_peer_regrouped() -> None:
+    core = trains("a", "b")
+
+    assert core.handle(LeaseLapsed(), 1) == [Reclaim("a", 4, leaving=False, revision=5)]
+    assert core.handle(Tick(), 1) == [], "it requests the key once"
+    assert core.handle(Registered("a"), 2) == []
+    assert core.mine is not None
+
+
+def test_an_agent_that_the_others_regrouped_without_stops_and_returns_under_a_new_name() -> None:
+    core = trains("a", "b")
+    core.handle(LeaseLapsed(), 1)
+
+    assert core.handle(Superseded(), 2) == [
+        Stop("this node's lease has lapsed: the others continue without it")
+    ]
+    assert core.handle(Ready(), 3) == [Register(5)]
+
+
+def test_an_agent_whose_key_is_missing_treats_its_lease_as_lapsed() -> None:
+    core = trains("a", "b")
+
+    actions = core.handle(MembershipSnapshot((member("b", 4),), core.current, 5), 1)
+
+    assert [type(action) for action in actions] == [Reclaim]
+
+
+def test_a_worker_that_ends_while_its_key_is_put_back_waits_under_that_key() -> None:
+    core = trains("a", "b")
+    core.handle(LeaseLapsed(), 1)
+
+    assert core.handle(Ready(), 1) == []
+    assert core.handle(Registered("a"), 2) == [Announce(5, leaving=False)]
+
+
+def test_the_key_of_a_group_that_was_stopped_is_not_put_back() -> None:
+    core = trains("a", "b", "c")
+    core.handle(MemberPut(member("b", 5)), 1)
+
+    assert core.handle(MemberGone("a"), 40) == [], "a member evicted this agent, which did not stop"
+    assert core.handle(Ready(), 41) == [Register(5)]
+
+
+def test_workers_that_leave_while_their_key_is_restored_do_not_join_that_generation_again() -> None:
+    core = trains("a", "b")
+    group = core.current
+    core.handle(Unreachable(), 1)
+    reclaim = core.handle_all([Reachable(), MembershipSnapshot((member("b", 4),), group, 5)], 11)
+    assert [type(action) for action in reclaim] == [Reclaim]
+
+    actions = core.handle_all([Ready(), Registered("a")], 11)
+
+    assert actions == [Announce(5, leaving=False)], "a worker enters a generation only once"
+    core.handle_all([MemberPut(member("a", 4)), MemberPut(member("a", 5))], 11)
+    agreed = Generation(6, ("a", "b"))
+    assert core.handle(GenerationPut(agreed, 7), 12) == [Begin(agreed, 0)]
+
+
+def test_a_fenced_agent_stops_and_returns_under_a_new_name_although_its_generation_is_current() -> (
+    None
+):
+    core = trains("a", "b")
+    fenced = Generation(5, ("a", "b"), "10.0.0.1:1", fenced=("a",))
+
+    assert core.handle_all([MemberGone("a"), GenerationPut(fenced, 9)], 1) == [
+        Stop("the others suspected that this node is lost")
+    ], "the others have stopped: a key that it puts back would only let them wait"
+    assert core.handle(Tick(), 2) == []
+    core.handle(MemberPut(member("b", 5)), 2)
+    assert core.handle(Ready(), 3) == [Register(5)]
+
+
+def test_a_fenced_peer_is_lost_although_etcd_was_just_away() -> None:
+    core = trains("a", "b")
+    core.handle_all([Unreachable(), Reachable()], 1)
+    fenced = Generation(5, ("a", "b"), "10.0.0.1:1", fenced=("b",))
+
+    assert core.handle_all([MemberGone("b"), GenerationPut(fenced, 9)], 1.5) == [Stop("lost b")]
+
+
+def test_without_a_generation_in_etcd_the_old_one_is_not_resumed() -> None:
+    core = trains("a", "b")
+
+    assert [type(action) for action in core.handle(MembershipSnapshot((), None, 0), 1)] == [Stop]
+
+
+def test_keys_that_were_removed_in_an_outage_of_etcd_have_time_to_return() -> None:
+    core = trains("a", "b")
+    core.handle(Unreachable(), 1)
+    core.handle(Reachable(), 30)
+
+    assert core.handle(MemberGone("b"), 30) == []
+    assert core.wake_at(30) == 33
+    assert core.handle(MemberPut(member("b", 4)), 31) == []
+    assert core.handle(Tick(), 33) == []
+
+
+def test_a_key_that_does_not_return_after_an_outage_is_a_loss() -> None:
+    core = trains("a", "b")
+    core.handle(Unreachable(), 1)
+    core.handle(Reachable(), 30)
+    core.handle(MemberGone("b"), 30)
+
+    assert core.handle(Tick(), 33) == [Stop("lost b")]
+
+
+def test_a_peer_that_reports_its_stop_counts_as_stopped_after_an_outage() -> None:
+    core = trains("a", "b")
+    core.handle(Unreachable(), 1)
+
+    assert core.handle(MemberPut(member("b", 5)), 2) == [Stop("lost b")]
+
+
+def test_no_agent_proposes_while_others_may_still_put_their_keys_back() -> None:
+    core = trains("a", "b")
+    core.handle(Unreachable(), 1)
+    core.handle(MemberGone("b"), 30)
+    core.handle(Reachable(), 30)
+
+    assert core.handle(Ready(), 30) == [Announce(5, leaving=False)]
+    assert core.handle(Tick(), 33) == [Propose(6, ("a",), 5)]
+
+
+def test_changed_bounds_apply_from_the_next_check() -> None:
+    core = agent(member("a"), member("b", order=2), max_members=1, generation=Generation(4, ()))
+    core.handle(Ready(), 0)
+    alone = Generation(5, ("a",))
+    assert core.handle(GenerationPut(alone, 5), 0) == [Begin(alone, 0)], "b is a spare"
+
+    assert core.handle(BoundsChanged(1, 2), 2) == [Regroup("b joins")]
+
+
+def test_a_raised_minimum_does_not_stop_a_training_group() -> None:
+    core = trains("a", "b")
+
+    assert core.handle(BoundsChanged(3, 3), 1) == []
+
+
+def test_after_a_restore_of_etcd_the_older_generation_counts_and_numbers_keep_growing() -> None:
+    core = trains("a", "b")
+    restored = Generation(3, ("z",))
+
+    assert core.handle(MembershipSnapshot((), restored, 2), 1) == [
+        Stop("generation 3 has replaced 5")
+    ]
+    assert core.handle(Ready(), 2) == [Register(5)]
+    core.handle(Registered("a2"), 3)
+
+    assert core.handle(MemberPut(member("a2", 5, order=3)), 4) == [], "others may still come"
+    assert core.handle(Tick(), 99) == [Propose(6, ("a2",), 2)]
+
+
+def test_an_agent_with_higher_revisions_follows_the_restored_generation() -> None:
+    core = trains("a", "b")
+    core.handle(MembershipSnapshot((), Generation(3, ("z",)), 2), 1)
+    core.handle(Ready(), 2)
+    core.handle(Registered("a2"), 3)
+    core.handle(MemberPut(member("a2", 5, order=3)), 4)
+    core.handle(MemberPut(member("b2", 5, order=4)), 4)
+    agreed = Generation(6, ("b2", "a2"))
+
+    assert core.handle(GenerationPut(agreed, 4), 5) == [Begin(agreed, 1)]
+
+
+def test_numbers_keep_growing_after_etcd_has_lost_all_data() -> None:
+    core = trains("a", "b")
+    core.handle(MembershipSnapshot((), None, 0), 1)
+    core.handle(Ready(), 1)
+    core.handle(MemberPut(member("a2", 5, order=1)), 1)
+    core.handle(Registered("a2"), 1)
+    core.handle(MemberPut(member("b2", 7, order=2)), 2)
+
+    assert core.handle(Tick(), 99) == [Propose(8, ("a2", "b2"), 0)]
+
+
+def test_the_end_of_the_run_is_reported_once() -> None:
+    core = trains("a", "b")
+    ended = RunEnded(finished=True, reason="done")
+
+    assert core.handle(ended, 1) == [ended]
+    assert core.handle(Tick(), 2) == []
+
+
+@pytest.mark.parametrize("coordinators", COORDINATORS)
+@pytest.mark.parametrize("min_members", [1, 2])
+def test_random_schedules_keep_the_invariants_and_finally_make_progress(
+    coordinators: int, min_members: int
+) -> None:
+    for seed in schedules(coordinators, 2):
+        world = World(seed, nodes=4, min_members=min_members, coordinators=coordinators)
+        for _ in range(MOVES):
+            world.move()
+            check_invariants(world, seed)
+        while sum(not agent.leave_requested for agent in world.alive()) < min_members:
+            world.spawn()
+        before = world.step
+        world.calm()
+        check_invariants(world, seed)
+        leaving = [a for a in world.alive() if a.core.leaving]
+        assert not leaving, f"seed {seed}: {leaving[0].name} never left"
+        assert world.step > before, (
+            f"seed {seed}: no worker trains although {len(world.alive())} nodes live"
+        )
+
+
+@pytest.mark.parametrize("coordinators", COORDINATORS)
+@pytest.mark.parametrize("min_members", [1, 2])
+def test_training_continues_after_etcd_was_wiped_or_restored(
+    coordinators: int, min_members: int
+) -> None:
+    """Agents that are cut off meanwhile have a newer view than etcd itself."""
+    for seed in schedules(coordinators, 4):
+        world = World(seed, nodes=4, min_members=min_members, coordinators=coordinators)
+        backup = world.backup()
+        for _ in range(MOVES):
+            world.move()
+            if world.random.random() < 0.02:
+                backup = world.backup()
+            if world.random.random() < 0.02:
+                world.replace_etcd(world.random.choice([None, backup]))
+            if world.random.random() < 0.02 and world.awake():
+                world.cut_off(world.random.choice(world.awake()))
+        while sum(not agent.leave_requested for agent in world.alive()) < min_members:
+            world.spawn()
+        before = world.step
+        for _ in range(4):
+            world.calm()
+        assert world.step > before, f"seed {seed}: no worker trains"
+
+
+def test_a_joiner_after_a_stop_does_not_let_workers_finish_the_step() -> None:
+    core = trains("a", "b")
+    assert core.handle(MemberGone("b"), 1) == [Stop("lost b")]
+
+    assert core.handle(MemberPut(member("c")), 1) == [], "a Regroup would delay the stop"
+
+
+def test_each_joiner_restarts_the_wait_for_latecomers() -> None:
+    core = agent(member("a", order=1), member("b", order=2), max_members=4)
+    core.handle(Ready(), 0)
+
+    assert core.handle(MemberPut(member("c", order=3)), 2) == []
+    assert core.handle(Tick(), 3) == []
+    assert core.handle(Tick(), 5) == [Propose(1, ("a", "b", "c"), 0)], "one group for all three"
+
+
+@pytest.mark.parametrize("coordinators", [0, 2])
+@pytest.mark.parametrize("seed", range(30))
+def test_an_outage_of_etcd_alone_changes_no_group(coordinators: int, seed: int) -> None:
+    world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
+    world.calm()
+    agreed, step = len(world.etcd.agreed), world.step
+    for _ in range(3):
+        world.begin_outage()
+        for _ in range(world.random.randint(1, 60)):
+            world.advance(0.5)
+            world.train()
+        assert world.step > step, f"seed {seed}: training continues"
+        step = world.step
+        world.end_outage()
+        for _ in range(60):
+            world.deliver(world.random.choice(world.agents), world.random.randint(1, 3))
+            world.train()
+        world.calm()
+        assert world.committed.get(world.step), f"seed {seed}: commits continue"
+
+    assert len(world.etcd.agreed) == agreed, f"seed {seed}: no member was lost, so none regroups"
+
+
+def check_invariants(world: World, seed: int) -> None:
+    numbers = [generation.number for generation in world.etcd.agreed]
+    assert numbers == sorted(set(numbers)), (
+        f"seed {seed}: generation numbers must only grow: {numbers}"
+    )
+    for generation in world.etcd.agreed:
+        assert len(set(generation.members)) == len(generation.members)
+        assert world.limits.min_members <= len(generation.members) <= world.limits.max_members
+    committed = [world.committed[step] for step in sorted(world.committed)]
+    assert committed == sorted(committed), (
+        f"seed {seed}: a fenced generation committed a later step"
+    )
+
+
+@pytest.mark.parametrize("coordinators", COORDINATORS)
+def test_two_groups_never_train_at_the_same_time(coordinators: int) -> None:
+    for seed in schedules(coordinators, 2):
+        world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
+        for _ in range(MOVES):
+            world.move()
+            complete = {
+                generation.number
+                for generation in world.etcd.agreed
+                if all(
+                    any(
+                        a.running == generation.number and a.lease_of == name for a in world.awake()
+                    )
+                    for name in generation.members
+                )
+            }
+            assert len(complete) <= 1, f"seed {seed}: generations {complete} could both take a step"

@@ -1,0 +1,127 @@
+"""A supervisor and its worker as processes; the test acts as the agent."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from everstep.catalog.names import AGENT_VARIABLE
+from everstep.elastic.recovery.worker import FAILED, RESTART
+from everstep.elastic.transport import channel
+
+PROGRAM = """
+import os, sys, time
+from pathlib import Path
+from everstep.elastic.membership import supervisor
+supervisor.PAUSE_SECONDS = 0.01
+def work():
+    with open("started", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    life = len(Path("started").read_text().split())
+    WORK
+supervisor.supervise(work)
+print("done", os.getpid(), flush=True)
+"""
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Run an agent that allows two restarts; yield the process ids of the crashed workers."""
+    crashed_pids: list[int] = []
+
+    def receive(pid: int, message: channel.Message) -> channel.Message | None:
+        crashed_pids.append(message["crashed"])
+        return {"again": len(crashed_pids) < 3}
+
+    exchange = channel.AgentServer(tmp_path / "agent.sock", receive)
+    exchange.start()
+    monkeypatch.setenv(AGENT_VARIABLE, str(tmp_path / "agent.sock"))
+    yield crashed_pids
+    exchange.close()
+
+
+def run(folder: Path, work: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.replace("WORK", work)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def started(folder: Path) -> list[int]:
+    with contextlib.suppress(FileNotFoundError):
+        return [int(line) for line in (folder / "started").read_text().split()]
+    return []
+
+
+def test_the_work_runs_once_in_a_separate_process(tmp_path: Path, agent: list[int]) -> None:
+    process = run(tmp_path, "pass")
+    out, err = process.communicate(timeout=20)
+
+    assert (process.returncode, out) == (0, f"done {process.pid}\n"), err
+    assert len(started(tmp_path)) == 1
+    assert started(tmp_path) != [process.pid]
+    assert agent == [], "no agent is contacted"
+
+
+@pytest.mark.parametrize("crash", ["os.kill(os.getpid(), 9)", "raise ValueError", "os._exit(3)"])
+def test_a_crashed_worker_is_restarted_if_its_agent_allows_it(
+    tmp_path: Path, agent: list[int], crash: str
+) -> None:
+    process = run(tmp_path, f"if life < 3: {crash}")
+    _, err = process.communicate(timeout=20)
+
+    assert process.returncode == 0, err
+    assert agent == started(tmp_path)[:2]
+    assert len(started(tmp_path)) == 3
+
+
+def test_the_supervisor_exits_like_a_worker_that_may_not_restart(
+    tmp_path: Path, agent: list[int]
+) -> None:
+    process = run(tmp_path, "os.kill(os.getpid(), 9)")
+    process.communicate(timeout=20)
+
+    assert process.returncode == -signal.SIGKILL
+    assert len(started(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("code", [RESTART, FAILED])
+def test_exits_that_torchrun_must_handle_end_the_supervisor(
+    tmp_path: Path, agent: list[int], code: int
+) -> None:
+    process = run(tmp_path, f"sys.exit({code})")
+    process.communicate(timeout=20)
+
+    assert process.returncode == code
+    assert agent == []
+
+
+def test_without_an_agent_a_crash_ends_the_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(AGENT_VARIABLE, raising=False)
+    process = run(tmp_path, "os._exit(3)")
+    process.communicate(timeout=20)
+
+    assert process.returncode == 3
+
+
+def test_a_worker_ends_with_its_supervisor(tmp_path: Path, agent: list[int]) -> None:
+    process = run(tmp_path, "time.sleep(60)")
+    deadline = time.monotonic() + 20
+    while not started(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.communicate(timeout=20)  # both hold the pipe open: it ends when both have ended
+
+    assert len(started(tmp_path)) == 1

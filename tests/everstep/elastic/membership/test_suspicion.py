@@ -1,0 +1,300 @@
+"""Suspicion of silent members, with heartbeats that are late, lost or go one way only."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep.elastic.membership.arrivals import (
+    LATE_SECONDS,
+    MAX_SUSPICIONS,
+    MIN_BEATS,
+    MIN_SILENCE_SECONDS,
+    SUSPICIONS_SECONDS,
+    Arrivals,
+    Caution,
+)
+from everstep.elastic.membership.suspicion import HeartbeatMessage, ObservedGroup, Suspicion
+
+STEP_SECONDS = 0.05
+LEASE_SECONDS = 2.0
+
+
+@dataclass
+class Fleet:
+    """Members that exchange heartbeats in simulated time; a fence removes a key at once.
+
+    Attributes:
+        names: members by rank.
+        silent: members that neither send nor run.
+        cut: pairs of which the first one's messages do not reach the second.
+        fenced: members whose keys were removed, with the time.
+    """
+
+    names: Sequence[str]
+    silent: set[str] = field(default_factory=set)
+    cut: set[tuple[str, str]] = field(default_factory=set)
+    fenced: dict[str, float] = field(default_factory=dict)
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.cores = {name: Suspicion() for name in self.names}
+        self.inboxes: dict[str, list[HeartbeatMessage]] = {name: [] for name in self.names}
+        self.follow()
+
+    def follow(self) -> None:
+        present = {name: f"node-{name}" for name in self.names if name not in self.fenced}
+        for name, core in self.cores.items():
+            inside = name in present
+            core.follow(ObservedGroup(name, tuple(self.names), present) if inside else None)
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end - 1e-9:
+            self.now += STEP_SECONDS
+            for name in self.names:
+                if name not in self.silent:
+                    self.step(name)
+
+    def step(self, name: str) -> None:
+        core, messages = self.cores[name], self.inboxes[name]
+        self.inboxes[name] = []
+        for sending in core.step(messages, self.now):
+            if (name, sending.to) not in self.cut:
+                self.inboxes[sending.to].append(sending.message)
+        for suspect in core.to_fence() if name not in self.fenced else ():
+            self.fenced.setdefault(suspect, self.now)
+            self.follow()
+
+
+def fleet(size: int) -> Fleet:
+    """Return members that have exchanged heartbeats for a while."""
+    members = Fleet([f"m{number}" for number in range(size)])
+    members.run(3.0)
+    assert not members.fenced
+    return members
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 9, 10, 40])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_silent_member_is_fenced_within_seven_tenths_of_a_second(size: int, lost: int) -> None:
+    members = fleet(size)
+    began = members.now
+    members.silent.add(f"m{lost}")
+
+    members.run(2.0)
+
+    assert list(members.fenced) == [f"m{lost}"], "and no other one"
+    assert members.fenced[f"m{lost}"] - began <= MIN_SILENCE_SECONDS + 0.2
+
+
+def test_the_first_observer_may_be_lost_together_with_the_member() -> None:
+    members = fleet(4)
+    members.silent.update(["m0", "m1"])
+
+    members.run(1.0)
+
+    assert set(members.fenced) == {"m0", "m1"}, "the next observers take their turn"
+
+
+@pytest.mark.parametrize("lost", [range(8), range(20, 28)])
+def test_a_rack_may_be_lost_at_once_in_a_large_group(lost: Iterable[int]) -> None:
+    members = fleet(40)
+    members.silent.update(f"m{number}" for number in lost)
+
+    members.run(1.0)
+
+    assert set(members.fenced) == members.silent
+
+
+def test_a_member_that_one_observer_does_not_hear_is_not_fenced() -> None:
+    members = fleet(4)
+    members.cut.add(("m1", "m2"))
+
+    members.run(60.0)
+
+    assert not members.fenced, "two others hear it"
+
+
+@pytest.mark.parametrize(("size", "fenced"), [(5, False), (4, True)])
+def test_the_majority_of_the_observers_that_report_decides(size: int, fenced: bool) -> None:
+    members = fleet(size)
+    last = f"m{size - 1}"
+    members.cut.update([(last, "m0"), (last, "m1")])
+
+    members.run(10.0)
+
+    assert bool(members.fenced) == fenced, f"two miss it, and {size - 3} hear it"
+
+
+def test_a_member_that_hears_no_other_fences_none_of_three() -> None:
+    members = fleet(3)
+    members.cut.update([("m1", "m0"), ("m2", "m0")])
+
+    members.run(60.0)
+
+    assert not members.fenced, "no witness confirms what m0 suspects"
+
+
+def test_a_member_that_no_other_hears_is_fenced() -> None:
+    members = fleet(3)
+    members.cut.update([("m0", "m1"), ("m0", "m2")])
+
+    members.run(1.0)
+
+    assert list(members.fenced) == ["m0"]
+
+
+def test_of_two_halves_that_lose_each_other_one_continues() -> None:
+    members = fleet(4)
+    halves = (["m0", "m1"], ["m2", "m3"])
+    members.cut.update((a, b) for x, y in (halves, halves[::-1]) for a in x for b in y)
+
+    members.run(5.0)
+
+    assert sorted(members.fenced) in halves, "else no member would be left, or two groups"
+
+
+def test_where_heartbeats_never_pass_only_leases_decide() -> None:
+    members = Fleet(["m0", "m1", "m2"])
+    members.cut.update((a, b) for a in members.names for b in members.names)
+    members.run(5.0)
+    members.silent.add("m1")
+
+    members.run(5.0)
+
+    assert not members.fenced
+
+
+@given(pause=st.floats(0.3, 600.0))
+def test_an_observer_that_was_frozen_suspects_no_peer(pause: float) -> None:
+    members = fleet(2)
+    members.silent.add("m0")
+    members.inboxes["m0"].clear()  # and nothing was stored for it
+    members.now += pause
+    members.silent.clear()
+
+    members.run(0.2)
+
+    assert not members.cores["m0"].suspects, "it has observed no silence"
+    assert not members.fenced
+
+
+@given(st.lists(st.floats(0.01, 0.16), min_size=MIN_BEATS, max_size=300))
+def test_heartbeats_that_are_hardly_late_are_never_suspicious(gaps: list[float]) -> None:
+    arrivals, now = Arrivals(), 0.0
+    for gap in gaps:
+        now += gap
+        assert arrivals.level(now) < 1
+        arrivals.heard(now)
+
+
+@given(st.lists(st.floats(0.0, 0.6), min_size=MIN_BEATS, max_size=100), st.floats(0.0, 10.0))
+def test_suspicion_grows_with_silence_and_is_slower_for_a_less_punctual_member(
+    gaps: list[float], silence: float
+) -> None:
+    punctual, late, now = Arrivals(), Arrivals(), 0.0
+    for gap in gaps:
+        now += gap
+        late.heard(now)
+    for number in range(MIN_BEATS + 1):
+        punctual.heard(now - 0.1 * (MIN_BEATS - number))
+
+    level = late.level(now + silence)
+
+    assert level <= late.level(now + silence + 0.1)
+    assert level <= punctual.level(now + silence) + 1e-9
+    if silence >= max(MIN_SILENCE_SECONDS, 3 * max(gaps)) + 1e-6:
+        assert level >= 1, "at the latest after three times the longest gap"
+
+
+def test_a_mistake_doubles_the_silence_for_the_node_for_some_minutes() -> None:
+    caution = Caution()
+    caution.suspected(10.0)
+    caution.returned(10.5)
+
+    assert caution.limit(100.0) == 2.0
+    assert caution.limit(400.0) == 1.0, "it is forgotten"
+
+
+def test_a_node_that_was_really_lost_is_not_given_more_time() -> None:
+    caution = Caution()
+    caution.suspected(10.0)
+    caution.returned(10.0 + LATE_SECONDS + 0.1)
+
+    assert caution.limit(11.0) == 1.0
+
+
+@given(st.lists(st.floats(0.0, 1000.0), max_size=100))
+def test_a_node_is_suspected_at_most_three_times_a_minute(moments: list[float]) -> None:
+    caution, suspected = Caution(), list[float]()
+    for now in sorted(moments):
+        if caution.limit(now) <= 1:
+            caution.suspected(now)
+            suspected.append(now)
+
+    for first in suspected:
+        within = [at for at in suspected if first <= at < first + SUSPICIONS_SECONDS]
+        assert len(within) <= MAX_SUSPICIONS, "it would leave and join without end"
+
+
+def test_a_suspect_that_registers_again_at_once_was_a_mistake() -> None:
+    members = fleet(3)
+    members.silent.add("m2")
+    members.run(0.7)
+    assert list(members.fenced) == ["m2"]
+    core = members.cores["m0"]
+    core.follow(ObservedGroup("m0", ("m0", "m1"), {"m0": "0", "m1": "1", "new": "node-m2"}))
+
+    assert core._caution("node-m2").limit(core._attention) == 2.0
+
+
+def test_a_fence_waits_for_a_witness() -> None:
+    core = Suspicion()
+    group = ObservedGroup("a", ("a", "b", "c"), dict(zip("abc", "abc", strict=True)))
+    core.follow(group)
+    now = 0.0
+    while not core.suspects:
+        now += 0.1
+        alive = [HeartbeatMessage("b"), HeartbeatMessage("c")] if now < 2 else []
+        core.step([*alive[: 2 if now < 1.5 else 1]], now)
+
+    assert core.suspects == ("c",)
+    assert core.to_fence() == ()
+
+    core.step([HeartbeatMessage("b", hears=("c",), is_answer=True)], now + 0.1)
+    assert core.to_fence() == (), "b hears it"
+
+    core.step([HeartbeatMessage("b", suspects=("c",), is_answer=True)], now + 0.2)
+    core.step([HeartbeatMessage("b", suspects=("c",), is_answer=True)], now + 0.4)
+    core.step([HeartbeatMessage("b", suspects=("c",), is_answer=True)], now + 0.6)
+    core.to_fence()
+    core.step([HeartbeatMessage("b", suspects=("c",), is_answer=True)], now + 0.8)
+    assert core.to_fence() == ("c",)
+
+
+def test_a_question_about_a_suspect_is_answered_and_an_answer_is_not() -> None:
+    members = fleet(3)
+    core = members.cores["m0"]
+
+    question = HeartbeatMessage("m1", suspects=("m2",))
+    answers = [s.message for s in core.step([question], members.now) if s.message.is_answer]
+    assert answers == [HeartbeatMessage("m0", hears=("m2",), is_answer=True)]
+
+    answer = HeartbeatMessage("m1", suspects=("m2",), is_answer=True)
+    assert not [s for s in core.step([answer], members.now) if s.message.is_answer]
+
+
+@given(st.integers(2, 60), st.integers(0, 59))
+def test_observers_and_observed_are_the_same_relation(size: int, rank: int) -> None:
+    names = tuple(f"m{number}" for number in range(size))
+    nodes = dict.fromkeys(names, "")
+    name = names[rank % size]
+
+    for observer in ObservedGroup(name, names, nodes).observers(name):
+        assert name in ObservedGroup(observer, names, nodes).observed()
+    observers = ObservedGroup(name, names, nodes).observers(name)
+    assert len(set(observers)) == len(observers) >= min(size - 1, 3)
+    assert name not in observers

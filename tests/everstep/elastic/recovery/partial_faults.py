@@ -1,0 +1,160 @@
+"""Schedules of faults that are partial, late, duplicated or reordered.
+
+Like `recovery_simulation`, with additional faults: an agent loses etcd while its workers reach their peers, two
+nodes lose each other in one direction, a worker hangs, a machine vanishes between any two actions of its
+agent, messages of etcd are repeated and local answers overtake them. A commit is not atomic: its request
+reaches etcd late, and the folder is renamed later still, or never.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from everstep.elastic.membership.events import Withdrawn
+from everstep.elastic.recovery.state_machine import Phase, StepProgress
+from tests.everstep.elastic.membership.simulation import Agent
+from tests.everstep.elastic.recovery.recovery_simulation import (
+    History,
+    LiveAgent,
+    LiveWorld,
+    Operation,
+    Worker,
+)
+
+COPY_FAULTS = 0.3  # chance of a crash at each step of a copy
+KILL_SECONDS = 20.0  # until an agent gives its lease up because a worker cannot be killed
+
+
+@dataclass(frozen=True)
+class CommitRequest:
+    """A commit on its way to etcd."""
+
+    writer: Worker
+    number: int
+    progress: StepProgress
+    state: History
+
+
+class PartialFaultWorld(LiveWorld):
+    """A schedule with partial faults."""
+
+    def __init__(self, seed: int, nodes: int, min_members: int, coordinators: int = 0) -> None:
+        self.requests: list[CommitRequest] = []
+        self.hung: dict[int, float] = {}  # time at which a worker began to hang, by id
+        self.faultless = False
+        self.interrupted = 0  # copies that were not complete
+        self.staged: dict[StepProgress, History] = {}  # complete folders that are not renamed yet
+        super().__init__(seed, nodes, min_members, coordinators)
+
+    def spawn(self) -> None:
+        super().spawn()
+        self.agents[-1].disorder = random.Random(self.random.random())
+
+    # --- a commit in three parts ---
+
+    def maybe_commit(self, worker: Worker) -> None:
+        super().maybe_commit(worker)
+        if self.requests and self.random.random() < 0.3:
+            self.carry_out_commit(self.random.choice(self.requests))
+
+    def request_commit(
+        self, worker: Worker, number: int, progress: StepProgress, state: History
+    ) -> None:
+        self.staged[progress] = state
+        self.requests.append(CommitRequest(worker, number, progress, state))
+
+    def carry_out_commit(self, request: CommitRequest) -> None:
+        """Commit in one transaction, if the generation is current and no later step is committed."""
+        if self.etcd.unavailable or request.writer.agent.cut_off:
+            return
+        self.requests.remove(request)
+        current, committed = self.etcd.generation, self.etcd.committed
+        if not current or current.number != request.number:
+            return
+        if committed and committed[-1][0] >= request.progress:
+            return
+        if request.progress not in self.staged:
+            self.violations.append("a step was committed before its state was written")
+        committed.append((request.progress, request.state))
+
+    # --- faults ---
+
+    def work(self, worker: Worker) -> None:
+        if id(worker) in self.hung:
+            return
+        super().work(worker)
+        copies = worker.core.phase is Phase.COPYING and not self.faultless
+        if copies and self.random.random() < COPY_FAULTS:
+            self.interrupt_copy(worker)
+
+    def interrupt_copy(self, worker: Worker) -> None:
+        """Crash another worker of a group that copies: torn states must never be offered."""
+        others = [
+            agent
+            for agent in self.awake()
+            if agent.worker is not worker and agent.worker.core.generation == worker.core.generation
+        ]
+        if others:
+            self.interrupted += worker.state is None
+            self.crash(self.random.choice(others))
+
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        for agent in self.awake():
+            hung_at = self.hung.get(id(agent.worker))
+            overdue = hung_at is not None and self.now - hung_at > KILL_SECONDS
+            if overdue and agent.running and agent.stop_requested:  # killed without effect
+                agent.running = 0
+                agent.handle(Withdrawn(), self.now)
+
+    def advance_operation(self, worker: Worker, operation: Operation) -> None:
+        group = [a for a in self.alive() if a.worker.core.generation == worker.core.generation]
+        if self.all_meet(group):
+            super().advance_operation(worker, operation)
+        elif self.now - operation.began > 30 or self.random.random() < 0.02:
+            self.give_up_operation(worker)
+
+    def disturb(self, agent: Agent) -> None:
+        assert isinstance(agent, LiveAgent)
+        faults: list[Callable[[LiveAgent], None]] = [
+            self.lose_etcd,
+            self.lose_peer,
+            self.hang,
+            self.crash_between_actions,
+            self.heal,
+            self.heal,
+        ]
+        if self.random.random() < 0.5:
+            super().disturb(agent)
+        else:
+            self.random.choice(faults)(agent)
+
+    def lose_etcd(self, agent: LiveAgent) -> None:
+        self.cut_off(agent)
+
+    def lose_peer(self, agent: LiveAgent) -> None:
+        """Lose packets in one direction, which is enough to break a connection."""
+        other = self.random.choice(self.alive())
+        if other is not agent:
+            self.etcd.cut.add((agent.name, other.name))
+
+    def hang(self, agent: LiveAgent) -> None:
+        self.hung.setdefault(id(agent.worker), self.now)
+
+    def crash_between_actions(self, agent: LiveAgent) -> None:
+        agent.crash_in = self.random.randint(0, 3)
+
+    def heal(self, agent: LiveAgent) -> None:
+        """End most partial faults of an agent; a worker that hung has ended by the time it is replaced."""
+        self.reconnect(agent)
+        agent.crash_in = None
+        self.etcd.cut = {pair for pair in self.etcd.cut if agent.name not in pair}
+        if self.hung.pop(id(agent.worker), None) is not None:
+            self.crash(agent)
+
+    def calm(self) -> None:
+        for agent in self.alive():
+            self.heal(agent)
+        self.faultless = True
+        super().calm()
+        self.requests = [r for r in self.requests if not r.writer.agent.gone]

@@ -1,0 +1,361 @@
+"""Workers and their agents under random schedules: real `Membership` and `Recovery`, the rest simulated.
+
+A worker's state is a history: the steps that it contains, each with the generation that applied it. As with real
+collectives, no member gets a result before all have contributed; then each member gets it, or fails to get it,
+independently of the others. A member that left makes the others fail; a frozen one makes them wait for their agent.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from everstep.elastic.data_order.leftover import Span, merged, remaining, split_share
+from everstep.elastic.membership.events import (
+    Begin,
+    Leave,
+    Progressed,
+    Ready,
+    Regroup,
+    Stop,
+    Withdrawn,
+)
+from everstep.elastic.membership.state_machine import Membership
+from everstep.elastic.recovery.state_machine import (
+    Apply,
+    Assigned,
+    Compare,
+    Compared,
+    Connect,
+    Connected,
+    Copied,
+    Copy,
+    Event,
+    GroupLost,
+    LeaveGroup,
+    Phase,
+    Recovery,
+    Restore,
+    Restored,
+    RollBack,
+    StateReport,
+    StepProgress,
+    Summed,
+    Train,
+    WarmedUp,
+)
+from everstep.elastic.recovery.state_machine import (
+    Ready as WorkerReady,
+)
+from tests.everstep.elastic.membership.simulation import Agent, World
+
+COLLECTIVE_SECONDS = 60.0  # time-out of a collective; 600 s in reality
+UNITS = 6  # of a step's global batch
+Applied = int | tuple[int, int, int]  # a generation, in `ledger_simulation` with samples and digest
+History = tuple[tuple[int, Applied], ...]  # (step, generation that applied it)
+
+
+@dataclass
+class Operation:
+    """One collective of one generation."""
+
+    kind: str
+    contributions: dict[int, Any] = field(default_factory=dict)
+    began: float = 0.0
+
+
+@dataclass
+class Worker:
+    """A worker process: its machine, its state, and the collective that it is in."""
+
+    agent: "LiveAgent"
+    core: Recovery = field(default_factory=Recovery)
+    state: History | None = ()  # None: torn
+    inbox: deque[Event] = field(default_factory=deque)
+    operation: Operation | None = None
+    count: int = 0  # collectives begun in this generation
+    in_flight: bool = False
+    mine: tuple[Span, ...] = ()  # spans of the step in flight that it has computed
+    group: tuple[Span, ...] = ()  # spans that the group had computed when the generation began
+    regroup_in: int = 0  # the generation that a member votes to end
+    snapshot: tuple[int, StepProgress, History] | None = None
+    write_chance: float = 0.6  # chance that its writer completes at a move: some disks are slow
+
+
+class LiveAgent(Agent):
+    """A node whose worker survives changes of the group."""
+
+    worker: Worker
+
+    def worker_ended(self, now: float) -> None:
+        """Do nothing: a live worker ends by `LiveWorld.crash`."""
+
+    def carry_out(self, action: object) -> None:
+        super().carry_out(action)
+        worker = self.worker
+        match action:
+            case Begin(generation, rank):
+                committed = self.etcd.committed[-1][0] if self.etcd.committed else StepProgress()
+                size = len(generation.members)
+                worker.inbox.append(Assigned(generation.number, rank, size, committed))
+            case Stop():
+                worker.inbox.append(GroupLost("reported by the agent"))
+            case Regroup():
+                worker.regroup_in = self.running
+
+
+class LiveWorld(World):
+    """The state of a schedule whose workers survive changes of the group."""
+
+    def __init__(self, seed: int, nodes: int, min_members: int, coordinators: int = 0) -> None:
+        self.operations: dict[tuple[int, int], Operation] = {}
+        self.violations: list[str] = []
+        self.favoured: LiveAgent | None = None
+        super().__init__(seed, nodes, min_members, coordinators)
+
+    def spawn(self) -> None:
+        self.spawned += 1
+        limits = replace(self.limits, orderly_seconds=1.0)
+        agent = LiveAgent(f"n{self.spawned}", self.etcd, Membership(limits), renewed=self.now)
+        self.agents.append(agent)
+        self.etcd.watchers.append(agent)
+        agent.worker = Worker(agent)
+        agent.watches_all = agent.core.watches_all
+        agent.handle(self.etcd.snapshot(complete=agent.watches_all), self.now)
+        self.start_worker(agent)
+
+    def start_worker(self, agent: LiveAgent) -> None:
+        agent.worker = Worker(agent, write_chance=self.random.choice([0.6, 0.05]))
+        self.act(agent.worker, agent.worker.core.handle(WarmedUp()))
+
+    # --- actions of a worker ---
+
+    def act(self, worker: Worker, actions: list[Any]) -> None:
+        for action in actions:
+            match action:
+                case WorkerReady():
+                    worker.agent.running = 0
+                    worker.agent.handle(Ready(), self.now)
+                case Apply():
+                    self.apply(worker)
+                case RollBack():
+                    self.roll_back(worker)
+                case LeaveGroup():
+                    worker.operation = None
+                case _:
+                    self.act_in_group(worker, action)
+
+    def act_in_group(self, worker: Worker, action: object) -> None:
+        match action:
+            case Connect():
+                worker.count = 0
+                self.begin(worker, "meet", None)
+            case Compare(report):
+                self.begin(worker, "compare", self.report(worker, report))
+            case Restore():
+                worker.state = self.etcd.committed[-1][1] if self.etcd.committed else ()
+                worker.mine = ()
+                worker.inbox.append(Restored(len(worker.state)))
+            case Copy(plan_copy):
+                if plan_copy.missing.get(worker.core.rank):
+                    worker.state = None
+                self.begin(worker, "copy", (plan_copy, worker.state))
+            case Train():
+                worker.mine = merged([*worker.mine, *self.share(worker)])
+                self.begin(
+                    worker, "sum", (worker.regroup_in == worker.core.generation, worker.mine)
+                )
+                worker.in_flight = True
+
+    def report(self, worker: Worker, report: StateReport) -> StateReport:
+        if worker.state is None and report.progress.agreed_generation:
+            self.violations.append("a torn state was offered")
+        return StateReport(report.progress, report.committed, (hash(worker.state),), worker.mine)
+
+    def units(self, worker: Worker) -> int:
+        """Return the number of units of the step in flight."""
+        del worker
+        return UNITS
+
+    def share(self, worker: Worker) -> tuple[Span, ...]:
+        """Return the spans of the step in flight that this worker computes."""
+        left = remaining(self.units(worker), worker.group)
+        return split_share(left, worker.core.rank, worker.core.world_size)
+
+    def roll_back(self, worker: Worker) -> None:
+        """Roll the step in flight back; its results are kept, kept partially, or discarded."""
+        worker.in_flight = False
+        chance = self.random.random()
+        if chance < 0.2:
+            worker.mine = ()
+        elif chance < 0.4:  # only what it had before this generation, and a unit more
+            begun = self.share(worker)
+            units = self.units(worker)
+            before = remaining(units, [*remaining(units, worker.mine), *begun])
+            worker.mine = merged([*before, *((first, first + 1) for first, _ in begun[:1])])
+
+    def apply(self, worker: Worker) -> None:
+        assert worker.state is not None, "a step was applied to a torn state"
+        worker.in_flight, worker.mine, worker.group = False, (), ()
+        worker.state = (*worker.state, (len(worker.state) + 1, worker.core.generation))
+        worker.agent.handle(Progressed(worker.core.generation), self.now)
+
+    def begin(self, worker: Worker, kind: str, payload: object) -> None:
+        key = (worker.core.generation, worker.count)
+        operation = self.operations.setdefault(key, Operation(kind, began=self.now))
+        if operation.kind != kind:
+            self.violations.append(f"{kind} met {operation.kind} in {key}")
+        if kind == "sum":
+            payload = (payload, worker.state)
+        operation.contributions[worker.core.rank] = payload
+        worker.operation, worker.count = operation, worker.count + 1
+
+    def alive(self) -> list[LiveAgent]:
+        return [agent for agent in self.started_agents() if not agent.gone]
+
+    def awake(self) -> list[LiveAgent]:
+        return [agent for agent in self.alive() if not agent.frozen]
+
+    def started_agents(self) -> list[LiveAgent]:
+        """Return all agents that ever started, those that are gone included."""
+        return [agent for agent in self.agents if isinstance(agent, LiveAgent)]
+
+    # --- moves ---
+
+    def work(self, worker: Worker) -> None:
+        """Let a worker handle one event, or advance its collective, if possible."""
+        if worker.inbox and not isinstance(worker.inbox[0], Assigned):
+            self.act(worker, worker.core.handle(worker.inbox.popleft()))
+        elif worker.operation:
+            self.advance_operation(worker, worker.operation)
+        elif worker.inbox:
+            self.act(worker, worker.core.handle(worker.inbox.popleft()))
+        self.maybe_commit(worker)
+
+    def advance_operation(self, worker: Worker, operation: Operation) -> None:
+        complete = len(operation.contributions) == worker.core.world_size
+        broken = self.broken(worker)
+        if complete and not (broken and self.random.random() < 0.5):
+            worker.operation = None
+            self.act(worker, worker.core.handle(self.outcome(worker, operation)))
+        elif broken or self.now - operation.began > COLLECTIVE_SECONDS:
+            self.give_up_operation(worker)
+
+    def give_up_operation(self, worker: Worker) -> None:
+        self.act(worker, worker.core.handle(GroupLost("the connection is closed")))
+
+    def broken(self, worker: Worker) -> bool:
+        """Return True if a member of this worker's generation has left it or died, which closes its connections."""
+        generation = worker.core.generation
+        inside = [
+            agent.worker
+            for agent in self.alive()
+            if agent.worker.core.generation == generation
+            and agent.worker.core.phase is not Phase.DETACHED
+        ]
+        arrived = [*inside, *self.on_the_way(generation)]
+        return len(arrived) < worker.core.world_size
+
+    def on_the_way(self, generation: int) -> list[Worker]:
+        """Return members that have not received their generation yet; to their peers they are merely late."""
+        group = next((g for g in self.etcd.agreed if g.number == generation), None)
+        members = group.members if group else ()
+        return [
+            agent.worker
+            for agent in self.alive()
+            if agent.lease_of in members and agent.worker.core.generation < generation
+        ]
+
+    def outcome(self, worker: Worker, operation: Operation) -> Event:
+        contributions = [operation.contributions[rank] for rank in range(worker.core.world_size)]
+        match operation.kind:
+            case "meet":
+                return Connected()
+            case "compare":
+                return Compared(tuple(contributions))
+            case "copy":
+                plan_copy = contributions[0][0]
+                if worker.state is None:
+                    worker.state = contributions[plan_copy.sources[0]][1]
+                if worker.core.rank not in plan_copy.sources:
+                    worker.mine = ()
+                worker.group = plan_copy.kept
+                return Copied()
+        if len({state for _, state in contributions}) != 1:
+            self.violations.append("a step was summed over different states")
+        computed = [
+            unit for (_, spans), _ in contributions for span in spans for unit in range(*span)
+        ]
+        if sorted(computed) != list(range(self.units(worker))):
+            self.violations.append(f"a step was summed over the units {sorted(computed)}")
+        return Summed(sum(vote for (vote, _), _ in contributions))
+
+    def maybe_commit(self, worker: Worker) -> None:
+        core = worker.core
+        if core.phase is Phase.TRAINING and core.rank == 0 and worker.snapshot is None:
+            if self.random.random() < 0.6 and worker.state is not None:
+                worker.snapshot = (core.generation, core.progress, worker.state)
+        elif worker.snapshot and self.random.random() < worker.write_chance:
+            taken_in, progress, state = worker.snapshot
+            worker.snapshot = None
+            if number := core.fence(taken_in):
+                self.request_commit(worker, number, progress, state)
+
+    def request_commit(
+        self, worker: Worker, number: int, progress: StepProgress, state: History
+    ) -> None:
+        """Commit a written state in one transaction, if its generation is current."""
+        del worker
+        current = self.etcd.generation
+        if current and current.number == number:
+            self.etcd.committed.append((progress, state))
+
+    def crash(self, agent: LiveAgent) -> None:
+        """Crash the worker process and start it again."""
+        agent.running = 0
+        agent.handle(Withdrawn(), self.now)
+        self.start_worker(agent)
+
+    def move(self) -> None:
+        """Make one random move; workers advance one at a time, so that faults occur between any two moves."""
+        agents = self.awake()
+        if self.random.random() < 0.1 or self.favoured not in agents:
+            self.favoured = self.random.choice(agents) if agents else None
+        agent = self.favoured  # most rules concern a worker far ahead of its peers
+        if agents and self.random.random() < 0.4:
+            agent = self.random.choice(agents)
+        chance = self.random.random()
+        if agent and chance < 0.30:
+            self.deliver(agent, self.random.randint(1, 6))
+        elif agent and chance < 0.90:
+            self.work(agent.worker)
+        elif chance < 0.95:
+            self.advance(self.random.choice([0.1, 0.5, 1.0]))
+        elif agent and self.random.random() < 0.5:
+            self.disturb(agent)
+
+    def train(self) -> None:
+        for agent in self.awake():
+            self.work(agent.worker)
+
+    def stop_workers(self) -> None:
+        """Do nothing: these workers stop when they handle the event."""
+
+    def disturb(self, agent: Agent) -> None:
+        """Inject a fault or return a machine, rarely enough that a whole group usually trains."""
+        assert isinstance(agent, LiveAgent)
+        frozen = [other for other in self.alive() if other.frozen]
+        for _ in range(self.random.choice([0, 0, 3, 9])):
+            self.work(agent.worker)  # it is ahead of its peers when the fault strikes
+        chance = self.random.random()
+        if frozen and chance < 0.5:
+            self.random.choice(frozen).frozen = False
+        elif len(self.alive()) < self.limits.max_members and chance < 0.8:
+            self.spawn()
+        elif chance < 0.55:
+            self.crash(agent)
+        elif chance < 0.75:
+            agent.frozen = True
+        elif chance < 0.9:
+            self.kill(agent)
+        else:
+            agent.handle(Leave(), self.now)

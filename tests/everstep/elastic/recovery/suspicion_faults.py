@@ -1,0 +1,192 @@
+"""Schedules in which members are suspected, rightly and wrongly.
+
+As `partial_faults`, and in addition every agent has a real `Suspicion`. Heartbeats are lost, late or pass
+one way only; a process freezes and thaws just before or after its peers fence it; a fence reaches etcd
+late, perhaps after the process that requested it was frozen itself.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from everstep.elastic.membership.events import GenerationPut
+from everstep.elastic.membership.suspicion import HeartbeatMessage, ObservedGroup, Suspicion
+from tests.everstep.elastic.membership.simulation import Agent
+from tests.everstep.elastic.recovery.partial_faults import PartialFaultWorld
+from tests.everstep.elastic.recovery.recovery_simulation import LiveAgent
+
+BEAT_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class FenceRequest:
+    """A fence on its way to etcd.
+
+    Attributes:
+        revision: of the generation's key that it names.
+        registrations: the fencer and the suspects, with the revisions at which they registered.
+        suspects: members to fence.
+    """
+
+    revision: int
+    registrations: tuple[tuple[str, int], ...]
+    suspects: tuple[str, ...]
+
+
+@dataclass
+class Heart:
+    """One agent's heartbeats.
+
+    Attributes:
+        core: of its suspicions.
+        packets: that have reached its machine, with the earliest time of their reading.
+        request: the fence that it carries out.
+    """
+
+    core: Suspicion = field(default_factory=Suspicion)
+    packets: list[tuple[float, HeartbeatMessage]] = field(default_factory=list)
+    request: FenceRequest | None = None
+
+
+class SuspicionWorld(PartialFaultWorld):
+    """A schedule with heartbeats.
+
+    Attributes:
+        fenced: identities that were fenced, with whether their agents lived.
+    """
+
+    def __init__(self, seed: int, nodes: int, min_members: int, coordinators: int = 0) -> None:
+        self.hearts: dict[str, Heart] = {}
+        self.muted: set[tuple[str, str]] = set()  # no heartbeat goes from the first to the second
+        self.lossy: set[str] = set()  # nodes of which most heartbeats are lost or late
+        self.fenced: list[tuple[str, bool]] = []
+        super().__init__(seed, nodes, min_members, coordinators)
+
+    def spawn(self) -> None:
+        super().spawn()
+        self.hearts[self.agents[-1].name] = Heart()
+
+    # --- heartbeats ---
+
+    def advance(self, seconds: float) -> None:
+        for _ in range(round(seconds / BEAT_SECONDS)):
+            super().advance(BEAT_SECONDS)
+            for agent in self.awake():
+                self.beat(agent)
+
+    def beat(self, agent: LiveAgent) -> None:
+        """Let one agent read its packets, judge and send."""
+        heart = self.hearts[agent.name]
+        group = observed(agent)
+        heart.core.follow(group)
+        ready = [message for at, message in heart.packets if at <= self.now]
+        heart.packets = [(at, message) for at, message in heart.packets if at > self.now]
+        for sending in heart.core.step(ready, self.now):
+            self.send(agent, sending.to, sending.message)
+        suspects = heart.core.to_fence()
+        if suspects and group and heart.request is None:
+            members = agent.core.members
+            names = [name for name in (group.identity, *suspects) if name in members]
+            orders = tuple((name, members[name].order) for name in names)
+            heart.request = FenceRequest(agent.core.view.revision, orders, suspects)
+        if heart.request and self.random.random() < 0.7:
+            self.carry_out_fence(agent, heart)
+
+    def send(self, sender: LiveAgent, to: str, message: HeartbeatMessage) -> None:
+        for receiver in self.alive():
+            if receiver.lease_of == to and self.passes(sender.name, receiver.name):
+                late = self.random.choice([0.0, 0.3, 0.7]) if sender.name in self.lossy else 0.0
+                self.hearts[receiver.name].packets.append((self.now + late, message))
+
+    def passes(self, sender: str, receiver: str) -> bool:
+        if {(sender, receiver)} & (self.muted | self.etcd.cut):
+            return False
+        return sender not in self.lossy or self.random.random() < 0.4
+
+    def carry_out_fence(self, agent: LiveAgent, heart: Heart) -> None:
+        """One transaction, which names the generation and all registrations."""
+        request = heart.request
+        if request is None or agent.unreachable():
+            return
+        heart.request = None
+        etcd = self.etcd
+        known = {name: member.order for name, member in etcd.members.items()}
+        if etcd.generation is None or etcd.generation_revision != request.revision:
+            return
+        if any(known.get(name) != order for name, order in request.registrations):
+            return
+        living = {one.lease_of for one in self.alive()}
+        etcd.revision += 1
+        for name in request.suspects:
+            self.fenced.append((name, name in living))
+            etcd.remove(name)
+        fenced = (*etcd.generation.fenced, *request.suspects)
+        etcd.generation = replace(etcd.generation, fenced=fenced)
+        etcd.generation_revision = etcd.revision
+        etcd.notify(GenerationPut(etcd.generation, etcd.revision))
+
+    # --- faults ---
+
+    def move(self) -> None:
+        """One random move; time passes more often than in other schedules, so that silences matter."""
+        if self.random.random() < 0.15:
+            self.advance(BEAT_SECONDS * self.random.randint(1, 3))
+        else:
+            super().move()
+
+    def disturb(self, agent: Agent) -> None:
+        assert isinstance(agent, LiveAgent)
+        faults: list[Callable[[LiveAgent], None]] = [
+            self.mute,
+            self.lose_heartbeats,
+            self.freeze_for_a_moment,
+            self.freeze_for_a_moment,
+            self.vanish,
+        ]
+        if self.random.random() < 0.5:
+            super().disturb(agent)
+        else:
+            self.random.choice(faults)(agent)
+
+    def mute(self, agent: LiveAgent) -> None:
+        """Lose heartbeats to one other node, or to all."""
+        others = [other.name for other in self.alive() if other is not agent]
+        chosen = others if self.random.random() < 0.3 else others[:1]
+        self.muted |= {(agent.name, other) for other in chosen}
+
+    def lose_heartbeats(self, agent: LiveAgent) -> None:
+        self.lossy.add(agent.name)
+
+    def freeze_for_a_moment(self, agent: LiveAgent) -> None:
+        """Freeze a node until about the moment at which the others fence it."""
+        if agent.frozen:
+            return
+        agent.frozen = True
+        self.let_others_react()
+        agent.frozen = False
+
+    def vanish(self, agent: LiveAgent) -> None:
+        """Lose a node without notice, while the others react."""
+        self.kill(agent)
+        self.let_others_react()
+
+    def let_others_react(self) -> None:
+        for _ in range(self.random.randint(3, 9)):
+            self.advance(BEAT_SECONDS)
+            for other in self.awake():
+                if self.random.random() < 0.7:
+                    self.deliver(other, self.random.randint(1, 6))
+                self.work(other.worker)
+
+    def heal(self, agent: LiveAgent) -> None:
+        super().heal(agent)
+        self.lossy.discard(agent.name)
+        self.muted = {pair for pair in self.muted if agent.name not in pair}
+
+
+def observed(agent: LiveAgent) -> ObservedGroup | None:
+    """Return the group that an agent observes, from its own view."""
+    core = agent.core
+    if core.identity is None or core.current is None or core.identity not in core.current.ranks:
+        return None
+    nodes = {name: member.node for name, member in core.members.items()}
+    return ObservedGroup(core.identity, core.current.members, nodes)

@@ -1,0 +1,339 @@
+"""A worker in live mode with a real store; the test acts as its agent."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._C._distributed_c10d import TCPStore
+
+from everstep.catalog.names import AGENT_VARIABLE
+from everstep.elastic.data_order.leftover import Span
+from everstep.elastic.recovery.live_worker import LiveGroup, attach_live
+from everstep.elastic.recovery.state_machine import StepProgress
+from everstep.elastic.training.interrupt import make_interruptible
+from everstep.elastic.transport import channel
+from everstep.elastic.transport.group import PeerLostError
+
+CPU = torch.device("cpu")
+UNANSWERED = 98  # a step whose commit the agent answers only when a test does
+
+
+class TrainingState:
+    """A training state of ten numbers that records its calls."""
+
+    def __init__(self) -> None:
+        self.tensor = torch.zeros(10)
+        self.calls: list[object] = []
+        self.computed: tuple[Span, ...] = ()
+        self.changed = threading.Condition()
+
+    def identity(self) -> str:
+        return "a"
+
+    def shared_tensors(self) -> list[torch.Tensor]:
+        return [self.tensor]
+
+    def restore(self, committed: StepProgress) -> int:
+        self.calls.append(("restore", committed))
+        return 40
+
+    def adopt(self, step: int, kept: tuple[Span, ...], *, keeps: bool) -> None:
+        self.calls.append(("adopt", step, kept, keeps))
+
+    def kept(self) -> tuple[Span, ...]:
+        return self.computed
+
+    def roll_back(self) -> bool:
+        self.calls.append("roll back")
+        return bool(self.computed)
+
+    def save_detached(self) -> None:
+        with self.changed:
+            self.calls.append("save")
+            self.changed.notify_all()
+
+    def flush(self) -> None:
+        """No write is ever in progress."""
+
+
+class AgentStub:
+    """A stand-in for the agent of a worker: its side of the connection."""
+
+    def __init__(self, path: Path) -> None:
+        self.received: list[dict[str, Any]] = []
+        self.changed = threading.Condition()
+        self.late_answer: dict[str, Any] = {}  # sent before the next answer to a commit
+        self.exchange = channel.AgentServer(path, self._receive)
+        self.exchange.start()
+        wait = timedelta(seconds=20)
+        self.store = TCPStore(
+            "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False, timeout=wait
+        )
+
+    def _receive(self, pid: int, message: channel.Message) -> channel.Message | None:
+        del pid
+        with self.changed:
+            self.received.append(dict(message))
+            self.changed.notify_all()
+        if "commit" not in message or message["step"] == UNANSWERED:
+            return None
+        self.exchange.broadcast(self.late_answer)
+        return {"answer": message["step"] < 100, "request": message["request"]}
+
+    def wait_for(self, *messages: dict[str, Any]) -> None:
+        with self.changed:
+            arrived = self.changed.wait_for(
+                lambda: all(message in self.received for message in messages), 20
+            )
+        assert arrived, f"received only {self.received}"
+
+    def form(self, number: int, *, nodes: int = 1) -> None:
+        self.exchange.broadcast(
+            {
+                "form": number,
+                "node": 0,
+                "nodes": nodes,
+                "host": "127.0.0.1",
+                "port": self.store.port,
+                "committed": [1, 30, "f"],
+            }
+        )
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentStub]:
+    agent = AgentStub(tmp_path / "agent.sock")
+    monkeypatch.setenv(AGENT_VARIABLE, str(tmp_path / "agent.sock"))
+    # The listener would end this process when the test's agent closes.
+    monkeypatch.setattr("everstep.elastic.recovery.live_worker.end_process", lambda *_: None)
+    yield agent
+    agent.exchange.close()
+    for thread in threading.enumerate():
+        if thread.name == "everstep-group":
+            thread.join(20)
+
+
+@pytest.fixture
+def group(agent: AgentStub) -> LiveGroup:
+    group = attach_live(CPU)
+    assert isinstance(group, LiveGroup)
+    agent.wait_for({"hello": os.getpid(), "local_world_size": 1})
+    return group
+
+
+def joined(agent: AgentStub, group: LiveGroup, state: TrainingState, number: int = 5) -> Any:
+    agent.form(number)
+    return group.join(state)
+
+
+def test_a_single_worker_joins_and_restores_the_checkpoint(
+    agent: AgentStub, group: LiveGroup
+) -> None:
+    state = TrainingState()
+
+    assignment = joined(agent, group, state)
+
+    agent.wait_for({"ready": 0})
+    assert (assignment.rank, assignment.world_size, group.generation) == (0, 1, 5)
+    assert state.calls == [("restore", StepProgress(1, 30)), ("adopt", 40, (), True)]
+
+
+def test_a_step_is_applied_and_reported_once(agent: AgentStub, group: LiveGroup) -> None:
+    joined(agent, group, TrainingState())
+    applied: list[int] = []
+
+    assert not group.after_sum(0, lambda: applied.append(1))
+    assert not group.after_sum(0, lambda: applied.append(2))
+
+    assert applied == [1, 2]
+    agent.wait_for({"progressed": 5})
+    assert agent.received.count({"progressed": 5}) == 1
+
+
+def test_a_vote_ends_the_generation_and_the_next_one_keeps_the_state(
+    agent: AgentStub, group: LiveGroup
+) -> None:
+    state = TrainingState()
+    joined(agent, group, state)
+
+    assert group.after_sum(1, lambda: None)
+    agent.wait_for({"ready": 5})
+    joined(agent, group, state, 6)
+
+    assert group.generation == 6
+    assert state.calls[2:] == [("adopt", 41, (), True)], "nothing is restored or rolled back"
+
+
+def test_a_lost_peer_rolls_the_step_back(agent: AgentStub, group: LiveGroup) -> None:
+    state = TrainingState()
+    joined(agent, group, state)
+
+    group.lost("peer")
+
+    assert state.calls[-1] == "roll back"
+    agent.wait_for({"ready": 5})
+
+
+def test_gradients_of_the_step_in_flight_are_kept_in_the_next_group(
+    agent: AgentStub, group: LiveGroup
+) -> None:
+    state = TrainingState()
+    joined(agent, group, state)
+    state.computed = ((0, 4), (6, 8))
+
+    group.lost("peer")
+    joined(agent, group, state, 6)
+
+    assert state.calls[2:] == ["roll back", ("adopt", 40, ((0, 4), (6, 8)), True)]
+
+
+def test_a_disk_that_hangs_while_a_checkpoint_is_read_is_reported(
+    agent: AgentStub,
+    group: LiveGroup,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("everstep.elastic.recovery.live_worker.SLOW_RESTORE_SECONDS", 0.05)
+    state = TrainingState()
+
+    def hang(committed: StepProgress) -> int:
+        deadline = time.monotonic() + 20
+        while "its disk hangs" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return committed.step
+
+    monkeypatch.setattr(state, "restore", hang)
+
+    joined(agent, group, state)
+
+    assert "its disk hangs or is slow; all workers wait" in caplog.text
+
+
+def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
+    agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everstep.elastic.recovery.live_worker.DETACHED_SAVE_SECONDS", 0.05)
+    state = TrainingState()
+    joined(agent, group, state)
+    group.after_sum(0, lambda: None)
+    group.lost("peer")  # with one node left there are fewer than the minimum
+    joining = threading.Thread(target=group.join, args=(state,), daemon=True)
+    joining.start()
+    assert "save" not in state.calls, "a node that stays keeps the state in memory"
+
+    agent.exchange.broadcast({"node_leaves": True})
+
+    with state.changed:
+        assert state.changed.wait_for(lambda: "save" in state.calls, 20), (
+            "the only state would be lost"
+        )
+    agent.form(6)
+    joining.join(20)
+    assert state.calls.count("save") == 1
+    assert group.generation == 6, "a group that forms regardless has the state"
+
+
+def test_a_group_that_has_ended_is_reported_after_its_minimum_age(
+    agent: AgentStub, group: LiveGroup
+) -> None:
+    joined(agent, group, TrainingState())
+    agent.exchange.broadcast({"stop": "lost b", "generation": 5})
+
+    def until_it_is_reported() -> None:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            group.check()
+
+    with pytest.raises(PeerLostError, match="lost b"):
+        until_it_is_reported()
+    group.check(min_age_seconds=60)
+
+
+def test_a_stop_interrupts_the_forward_pass_between_layers(
+    agent: AgentStub, group: LiveGroup
+) -> None:
+    joined(agent, group, TrainingState())
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    make_interruptible(model, group.check)
+    model(torch.ones(1, 2)).sum().backward()
+    agent.exchange.broadcast({"stop": "lost b", "generation": 5})
+
+    def until_it_ends() -> None:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            model(torch.ones(1, 2)).sum().backward()
+
+    with pytest.raises(PeerLostError, match="lost b"):
+        until_it_ends()
+
+
+def test_a_generation_that_was_cancelled_before_it_formed_is_skipped(
+    agent: AgentStub, group: LiveGroup
+) -> None:
+    agent.form(7, nodes=2)
+    agent.exchange.broadcast({"stop": "lost b", "generation": 7})
+    agent.form(8)
+
+    group.join(TrainingState())
+
+    assert group.generation == 8
+    agent.wait_for({"ready": 7})
+
+
+def test_a_regroup_request_applies_to_one_generation(agent: AgentStub, group: LiveGroup) -> None:
+    state = TrainingState()
+    joined(agent, group, state)
+    agent.exchange.broadcast({"regroup": "d joins", "generation": 5, "leaving": False})
+    assert group.commit(5, 1)  # answered after the request: the connection is ordered
+    wanted_before = group.regroup_wanted
+    assert wanted_before
+
+    group.after_sum(1, lambda: None)
+    joined(agent, group, state, 6)
+
+    assert not group.regroup_wanted
+    assert not group.leaving
+
+
+def test_a_commit_needs_the_permission_of_the_agent(agent: AgentStub, group: LiveGroup) -> None:
+    joined(agent, group, TrainingState())
+
+    assert group.commit(5, 99)
+    assert not group.commit(5, 100)
+    agent.wait_for({"commit": 5, "taken_in": 5, "step": 99, "run": "", "request": 1})
+
+
+def test_a_late_answer_counts_only_for_its_own_step(
+    agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined(agent, group, TrainingState())
+    monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", 0.05)
+    assert not group.commit(5, UNANSWERED), "without an answer a commit is not allowed"
+    monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", 20.0)
+    agent.late_answer = {"answer": True, "request": 1}
+
+    assert not group.commit(5, 100), "the permission was for step 98; step 100 is refused"
+
+
+def test_a_snapshot_from_before_the_state_was_replaced_is_not_committed(
+    agent: AgentStub, group: LiveGroup
+) -> None:
+    joined(agent, group, TrainingState())  # restored in generation 5
+
+    assert not group.commit(4, 1)
+    assert not any("commit" in message for message in agent.received), (
+        "no request is sent to the agent"
+    )
+
+
+def test_without_an_agent_there_is_no_live_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(AGENT_VARIABLE, raising=False)
+
+    assert attach_live(CPU) is None

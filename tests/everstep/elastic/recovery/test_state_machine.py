@@ -1,0 +1,397 @@
+import itertools
+import os
+
+import pytest
+
+from everstep.elastic.membership.events import Leave
+from everstep.elastic.recovery.state_machine import (
+    Apply,
+    Assigned,
+    Compare,
+    Compared,
+    Connect,
+    Connected,
+    Copied,
+    Copy,
+    CopyPlan,
+    GroupLost,
+    LeaveGroup,
+    Phase,
+    Ready,
+    Recovery,
+    RegroupAgreed,
+    Restore,
+    Restored,
+    RollBack,
+    StateReport,
+    StepProgress,
+    Summed,
+    Train,
+    WarmedUp,
+    plan_copy,
+)
+from tests.everstep.elastic.recovery.partial_faults import PartialFaultWorld
+from tests.everstep.elastic.recovery.recovery_simulation import LiveWorld, Worker
+
+SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "300"))
+PARTIAL_SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "700"))
+MOVES = 200
+CALM_PERIODS = 4  # of 30 s each, in which training must continue
+
+
+def report(agreed_generation: int, step: int, *sums: int) -> StateReport:
+    return StateReport(StepProgress(agreed_generation, step), StepProgress(), sums)
+
+
+def trains(step: int = 10, *, rank: int = 1) -> Recovery:
+    """Return a worker in the second generation of a group of three."""
+    core = Recovery()
+    core.handle(WarmedUp())
+    core.handle(Assigned(2, rank, 3))
+    core.handle(Connected())
+    core.handle(Compared((report(1, step, 7),) * 3))
+    assert core.handle(Copied()) == [Train()]
+    return core
+
+
+def test_a_warm_worker_requests_a_rank_and_joins_its_generation() -> None:
+    core = Recovery()
+
+    assert core.handle(WarmedUp()) == [Ready()]
+    assert core.handle(Assigned(1, 0, 2)) == [Connect(1, 0, 2)]
+    assert core.handle(Connected()) == [Compare(StateReport(StepProgress()))]
+
+
+def test_without_any_state_rank_0_restores_the_checkpoint_and_all_compare_again() -> None:
+    first, other = Recovery(), Recovery()
+    for rank, core in enumerate((first, other)):
+        core.handle(WarmedUp())
+        core.handle(Assigned(1, rank, 2))
+        core.handle(Connected())
+
+    stateless = Compared((report(0, 0), report(0, 0)))
+    assert first.handle(stateless) == [Restore()]
+    assert other.handle(stateless) == [Compare(StateReport(StepProgress()))]
+    assert first.handle(Restored(40)) == [Compare(StateReport(StepProgress(1, 40)))]
+
+
+def test_a_step_is_applied_when_its_all_reduce_completes() -> None:
+    core = trains(step=10)
+
+    assert core.handle(Summed(0)) == [Apply(), Train()]
+    assert core.progress == StepProgress(2, 11)
+
+
+def test_a_vote_ends_the_generation_after_its_step() -> None:
+    core = trains(step=10)
+
+    assert core.handle(Summed(1)) == [Apply(), LeaveGroup(), Ready()]
+    assert core.step == 11
+
+
+def test_a_step_without_a_completed_all_reduce_is_rolled_back() -> None:
+    core = trains(step=10)
+
+    assert core.handle(GroupLost("peer")) == [RollBack(), LeaveGroup(), Ready()]
+    assert core.progress == StepProgress(2, 10)
+
+
+def test_a_generation_can_end_during_an_evaluation() -> None:
+    core = trains(step=10)
+
+    assert core.handle(RegroupAgreed()) == [LeaveGroup(), Ready()]
+    assert core.step == 10
+
+
+def test_workers_with_the_last_step_send_it_to_those_without() -> None:
+    chosen = plan_copy([report(2, 10, 1, 5), report(2, 11, 2, 5), report(2, 11, 2, 5)])
+
+    assert chosen == CopyPlan(StepProgress(2, 11), (1, 2), {0: (0,)}), "only what differs is copied"
+
+
+def test_copies_are_distributed_over_their_sources() -> None:
+    chosen = CopyPlan(StepProgress(2, 11), (1, 2), {0: (0, 1, 2)})
+
+    assert [chosen.source_of(tensor) for tensor in range(3)] == [1, 2, 1]
+
+
+def test_the_history_of_the_group_overrides_a_longer_one_of_a_thawed_worker() -> None:
+    chosen = plan_copy([report(5, 95, 1), report(4, 100, 2)])
+
+    assert chosen is not None
+    assert chosen.progress == StepProgress(5, 95)
+
+
+def test_a_worker_with_a_different_state_at_the_same_step_gets_that_of_the_group() -> None:
+    chosen = plan_copy([report(2, 10, 1), report(2, 10, 1), report(2, 10, 9)])
+
+    assert chosen == CopyPlan(StepProgress(2, 10), (0, 1), {2: (0,)}, unequal=(2,))
+
+
+def test_the_state_of_the_majority_is_used_if_states_of_the_same_step_are_unequal() -> None:
+    chosen = plan_copy([report(2, 10, 9), report(2, 10, 1), report(2, 9, 5), report(2, 10, 1)])
+
+    assert chosen is not None
+    assert chosen.sources == (1, 3), "rank 0 alone is more probably at fault than two others"
+    assert chosen.unequal == (0,), "a worker that is only behind is none of them"
+    assert chosen.missing == {0: (0,), 2: (0,)}
+
+
+def test_the_state_of_the_lower_rank_is_used_if_two_states_are_unequal() -> None:
+    chosen = plan_copy([report(2, 10, 9), report(2, 10, 1)])
+
+    assert chosen is not None
+    assert (chosen.sources, chosen.unequal) == ((0,), (1,))
+
+
+def test_results_of_the_step_in_flight_are_kept() -> None:
+    mine = [
+        StateReport(StepProgress(2, 10), sums=(1,), kept=spans) for spans in (((0, 2),), ((4, 6),))
+    ]
+
+    chosen = plan_copy([*mine, report(0, 0)])
+
+    assert chosen is not None
+    assert chosen.kept == ((0, 2), (4, 6))
+
+
+def test_results_of_a_worker_from_an_older_group_are_not_kept() -> None:
+    mine = StateReport(StepProgress(3, 10), sums=(1,), kept=((0, 2),))
+    thawed = StateReport(
+        StepProgress(2, 10), sums=(1,), kept=((2, 4),)
+    )  # the others have taken over that share
+
+    chosen = plan_copy([mine, thawed])
+
+    assert chosen is not None
+    assert chosen.sources == (0,)
+    assert chosen.kept == ((0, 2),)
+
+
+def test_a_checkpoint_ahead_of_all_workers_is_restored() -> None:
+    reports = [StateReport(StepProgress(2, 10), StepProgress(2, 11), (1,)), report(2, 10, 1)]
+
+    assert plan_copy(reports) is None
+
+
+def test_a_partially_copied_state_counts_as_none() -> None:
+    core = Recovery()
+    core.handle(WarmedUp())
+    core.handle(Assigned(3, 1, 2))
+    core.handle(Connected())
+    copy = core.handle(Compared((report(2, 10, 1), report(2, 9, 0))))
+    assert isinstance(copy[0], Copy)
+
+    core.handle(GroupLost("the source of the copy crashed"))
+    core.handle(Assigned(4, 0, 1))
+
+    assert core.handle(Connected()) == [Compare(StateReport(StepProgress()))]
+
+
+def test_a_state_that_is_being_overwritten_is_no_longer_offered() -> None:
+    core = trains(step=10)
+    core.handle(GroupLost("peer"))
+    core.handle(Assigned(3, 1, 2))
+    core.handle(Connected())
+    copy = core.handle(Compared((report(2, 11, 1), report(2, 10, 0))))
+    assert isinstance(copy[0], Copy)
+
+    core.handle(GroupLost("the source of the copy crashed"))
+    core.handle(Assigned(4, 0, 1))
+
+    offered = core.handle(Connected())
+    assert offered == [Compare(StateReport(StepProgress()))], (
+        "its tensors are a mixture of two states"
+    )
+
+
+def test_work_in_flight_survives_a_group_that_fails_before_it_trains() -> None:
+    core = trains(step=10)
+    assert RollBack() in core.handle(GroupLost("peer"))
+    core.handle(Assigned(3, 0, 2))
+
+    connecting = core.handle(GroupLost("the others could not be reached"))
+    core.handle(Assigned(4, 0, 2))
+    core.handle(Connected())
+    comparing = core.handle(GroupLost("peer"))
+
+    assert connecting == comparing == [LeaveGroup(), Ready()], "a second roll-back drops gradients"
+
+
+def test_a_copied_state_forbids_older_snapshots() -> None:
+    core = trains(step=10)
+    assert core.unbroken_since == 0
+    core.handle(GroupLost("peer"))
+    core.handle(Assigned(3, 1, 2))
+    core.handle(Connected())
+    core.handle(Compared((report(2, 11, 1), report(2, 10, 0))))
+
+    assert core.unbroken_since == 3
+
+
+def test_a_thawed_writer_does_not_commit_a_history_that_the_group_has_abandoned() -> None:
+    core = trains(step=10, rank=0)
+    assert core.fence(taken_in=2) == 2
+    core.handle(GroupLost("its lease lapsed while it was frozen"))
+    core.handle(Assigned(4, 2, 3))
+    core.handle(Connected())
+    assert core.fence(taken_in=2) == 2, "which is no longer the current generation"
+
+    core.handle(Compared((report(3, 9, 1), report(3, 9, 1), report(2, 10, 2))))
+    assert core.fence(taken_in=2) == 0
+    core.handle(Copied())
+    assert core.fence(taken_in=2) == 0
+    assert core.fence(taken_in=4) == 4
+
+
+def test_late_messages_are_ignored() -> None:
+    core = trains()
+    before = (core.phase, core.progress)
+
+    for late in (WarmedUp(), Connected(), Compared(()), Copied(), Restored(3), Assigned(2, 0, 1)):
+        assert core.handle(late) == []
+
+    assert (core.phase, core.progress) == before
+    core.handle(GroupLost("peer"))
+    assert core.handle(GroupLost("again")) == []
+    assert core.handle(Assigned(2, 1, 3)) == [], "a generation is never entered twice"
+
+
+@pytest.mark.parametrize("min_members", [1, 2])
+def test_under_any_schedule_no_step_is_lost_doubled_or_committed_twice(min_members: int) -> None:
+    for seed in range(SCHEDULES // 2):
+        world = LiveWorld(seed, nodes=4, min_members=min_members)
+        for _ in range(MOVES):
+            world.move()
+        check(world, seed)
+        while sum(not agent.core.leaving for agent in world.alive()) < min_members:
+            world.spawn()
+        before = progress(world)
+        world.calm()
+        check(world, seed)
+        leaving = [agent.name for agent in world.alive() if agent.core.leaving]
+        assert not leaving, f"seed {seed}: {leaving} never left"
+        assert progress(world) > before, f"seed {seed}: no worker trains\n{describe(world)}"
+
+
+@pytest.mark.parametrize("phase", [Phase.CONNECTING, Phase.COMPARING])
+def test_a_group_that_fails_before_it_trains_keeps_the_work_of_the_step_in_flight(
+    phase: Phase,
+) -> None:
+    core = trains(step=10)
+    core.handle(GroupLost("peer"))
+    core.handle(Assigned(3, 1, 2))
+    if phase is Phase.COMPARING:
+        core.handle(Connected())
+
+    assert core.handle(GroupLost("again")) == [LeaveGroup(), Ready()], "a roll-back would drop it"
+
+
+def test_the_schedules_interrupt_copies() -> None:
+    worlds = [PartialFaultWorld(seed, nodes=4, min_members=1) for seed in range(40)]
+    for world in worlds:
+        for _ in range(2 * MOVES):
+            world.move()
+
+    assert sum(world.interrupted for world in worlds) > 0, "else rule 4 is not tested"
+
+
+@pytest.mark.parametrize("coordinators", [0, 2])
+@pytest.mark.parametrize("min_members", [1, 2])
+def test_partial_late_duplicated_and_reordered_faults_break_no_invariant(
+    min_members: int, coordinators: int
+) -> None:
+    for seed in range(PARTIAL_SCHEDULES // (5 if coordinators else 2)):
+        play(seed, min_members, coordinators=coordinators)
+
+
+def play(
+    seed: int,
+    min_members: int,
+    kind: type[PartialFaultWorld] = PartialFaultWorld,
+    coordinators: int = 0,
+) -> PartialFaultWorld:
+    """Run and check one schedule of partial faults; return its final state."""
+    world = kind(seed, nodes=4, min_members=min_members, coordinators=coordinators)
+    for _ in range(MOVES):
+        world.move()
+    check(world, seed)
+    before = progress(world)
+    for _ in range(CALM_PERIODS):  # avoided members are probed again, and overdue ones evicted
+        while sum(not agent.core.leaving for agent in world.alive()) < min_members:
+            world.spawn()
+        world.calm()
+        if progress(world) > before:
+            break
+    check(world, seed)
+    assert progress(world) > before, f"seed {seed}: no worker trains\n{describe(world)}"
+    return world
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_worker_that_hangs_in_the_kernel_does_not_stop_the_others_for_good(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agent lives, and SIGKILL does not end it."""
+    world = LiveWorld(seed, nodes=3, min_members=1)
+    world.calm()
+    victim, leaver = world.alive()[seed % 3], world.alive()[(seed + 1) % 3]
+    work = world.work
+    monkeypatch.setattr(world, "work", lambda w: None if w.agent is victim else work(w))
+    leaver.handle(Leave(), world.now)
+    for _ in range(4):
+        world.calm()
+    before = progress(world)
+
+    world.calm()
+
+    assert progress(world) > before, f"seed {seed}: the others continue\n{describe(world)}"
+    check(world, seed)
+
+
+def check(world: LiveWorld, seed: int) -> None:
+    assert not world.violations, f"seed {seed}: {world.violations[0]}"
+    for agent in world.alive():
+        state = agent.worker.state
+        if state is not None:
+            numbers = [step for step, _ in state]
+            assert numbers == list(range(1, len(state) + 1)), f"seed {seed}: {numbers}"
+    committed = [state for _, state in world.etcd.committed]
+    for earlier, later in itertools.pairwise(committed):
+        shared = min(len(earlier), len(later))
+        assert earlier[:shared] == later[:shared], (
+            f"seed {seed}: two histories were committed: ...{earlier[-3:]} and ...{later[-3:]}"
+        )
+    training = [
+        agent.worker
+        for agent in world.awake()
+        if agent.worker.core.phase is Phase.TRAINING and agent.worker.operation
+    ]
+    for generation in {worker.core.generation for worker in training}:
+        states = {
+            worker.state
+            for worker in training
+            if worker.core.generation == generation
+            and worker.count == max_count(training, generation)
+        }
+        assert len(states) <= 1, f"seed {seed}: members of {generation} differ in the same step"
+
+
+def max_count(workers: list[Worker], generation: int) -> int:
+    return max(worker.count for worker in workers if worker.core.generation == generation)
+
+
+def progress(world: LiveWorld) -> int:
+    return sum(len(agent.worker.state or ()) for agent in world.started_agents())
+
+
+def describe(world: LiveWorld) -> str:
+    lines = [f"current {world.etcd.generation}, members {sorted(world.etcd.members)}"]
+    for agent in world.alive():
+        worker = agent.worker
+        lines.append(
+            f"{agent.lease_of}: agent mine={agent.core.mine} wants={agent.core.wants}; worker "
+            f"{worker.core.phase} gen {worker.core.generation} op "
+            f"{worker.operation and (worker.operation.kind, sorted(worker.operation.contributions))}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,116 @@
+"""Wrong and right suspicions under random schedules: they cost a group, and never a sample or a state."""
+
+import pytest
+
+from tests.everstep.elastic.recovery.recovery_simulation import LiveAgent
+from tests.everstep.elastic.recovery.suspicion_faults import FenceRequest, SuspicionWorld
+from tests.everstep.elastic.recovery.test_state_machine import check, play, progress
+
+SCHEDULES = 100
+
+
+@pytest.mark.parametrize("coordinators", [0, 2])
+@pytest.mark.parametrize("min_members", [1, 2])
+def test_wrong_suspicions_break_no_invariant(min_members: int, coordinators: int) -> None:
+    for seed in range(SCHEDULES // (2 if coordinators else 1)):
+        play(seed, min_members, SuspicionWorld, coordinators)
+
+
+def settled(seed: int, nodes: int = 3) -> SuspicionWorld:
+    """Return a group that trains, with heartbeats known to all."""
+    world = SuspicionWorld(seed, nodes=nodes, min_members=1)
+    world.calm()
+    assert progress(world) > 0
+    return world
+
+
+def run(world: SuspicionWorld, seconds: float) -> None:
+    """Continue without further faults; agents and workers react within a tenth of a second."""
+    end = world.now + seconds
+    while world.now < end:
+        world.advance(0.1)
+        for agent in world.awake():
+            world.deliver(agent, len(agent.inbox))
+            for _ in range(4):
+                world.work(agent.worker)
+
+
+def identities(world: SuspicionWorld, *agents: LiveAgent) -> set[str]:
+    return {agent.lease_of for agent in agents}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("how", ["vanished", "frozen"])
+def test_the_others_train_again_within_a_second_of_a_silent_loss(seed: int, how: str) -> None:
+    world = settled(seed)
+    lost = next(a for a in world.alive() if a.worker.core.rank == seed % 3)
+    survivors = [agent for agent in world.alive() if agent is not lost]
+    number, before = len(world.etcd.agreed), progress(world)
+    if how == "vanished":
+        world.kill(lost)
+    else:
+        lost.frozen = True
+
+    run(world, 1.0)
+
+    assert len(world.etcd.agreed) > number, f"seed {seed}: its lease is valid for two seconds"
+    assert set(world.etcd.agreed[-1].members) == identities(world, *survivors)
+    assert progress(world) > before
+    check(world, seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seconds", [0.5, 0.6, 0.7, 1.2])
+def test_a_node_that_thaws_about_when_it_is_fenced_trains_again_at_once(
+    seed: int, seconds: float
+) -> None:
+    world = settled(seed)
+    late = world.alive()[seed % 3]
+    late.frozen = True
+    run(world, seconds)
+
+    late.frozen = False
+    run(world, 1.0)
+
+    generation = world.etcd.generation
+    assert generation is not None
+    assert late.lease_of in generation.members, f"seed {seed}: {generation}"
+    before = progress(world)
+    run(world, 0.5)
+    assert progress(world) > before
+    check(world, seed)
+
+
+def test_without_faults_no_member_is_suspected() -> None:
+    world = settled(0, nodes=4)
+
+    run(world, 60)
+
+    assert not world.fenced
+
+
+def test_a_fence_of_an_earlier_generation_fences_none_of_a_later_one() -> None:
+    world = settled(0)
+    fencer, victim = world.alive()[0], world.alive()[1]
+    heart = world.hearts[fencer.name]
+    registrations = tuple(
+        (name, world.etcd.members[name].order) for name in identities(world, fencer, victim)
+    )
+    world.kill(world.alive()[2])
+    run(world, 1.0)
+
+    heart.request = FenceRequest(world.etcd.agreed[0].number, registrations, (victim.lease_of,))
+    run(world, 1.0)
+
+    assert victim.lease_of not in dict(world.fenced)
+
+
+def test_the_schedules_fence_living_members() -> None:
+    worlds = [SuspicionWorld(seed, nodes=4, min_members=1) for seed in range(30)]
+    for world in worlds:
+        for _ in range(200):
+            world.move()
+
+    fenced = [lived for world in worlds for _, lived in world.fenced]
+    assert fenced.count(True) > 3, "else wrong suspicions are not tested"
+    assert fenced.count(False) > 3

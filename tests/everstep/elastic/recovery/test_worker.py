@@ -1,0 +1,41 @@
+"""A worker process without an agent, and one whose agent has ended."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everstep.catalog.names import AGENT_VARIABLE
+from everstep.elastic.recovery.worker import RESTART, SingleProcessGroup, connect_to_agent
+
+PROGRAM = """
+from everstep.elastic.recovery.worker import connect_to_agent
+connect_to_agent()
+print("continued")
+"""
+
+
+def test_a_process_that_no_agent_started_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(AGENT_VARIABLE, raising=False)
+
+    assert connect_to_agent() is None
+    assert SingleProcessGroup().commit(0, 1), "there is no other process in the run"
+
+
+def test_a_worker_ends_if_its_agent_has_ended(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            PROGRAM,
+        ],
+        env={AGENT_VARIABLE: str(tmp_path / "gone"), "PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == RESTART
+    assert "the node's agent is gone" in ended.stderr
+    assert "continued" not in ended.stdout

@@ -1,0 +1,47 @@
+"""The examples of the API reference run unchanged."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from everstep import elastic
+
+REFERENCE = Path(__file__).parents[4] / "docs" / "elastic-api.md"
+
+
+def test_the_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second, callbacks = re.findall(r"```python\n(.*?)```", REFERENCE.read_text(), re.DOTALL)
+    names: dict[str, object] = {}
+    exec(first, names)
+    run = names["run"]
+    assert isinstance(run, elastic.Run)
+    assert run.step == run.total_steps
+    assert (tmp_path / "runs/example/checkpoints/step-00000016").exists()
+
+    create = re.search(r"^run = .*?^\)", first, re.DOTALL | re.MULTILINE)
+    assert create
+    exec(create[0].replace("runs/example", "runs/other"), names)
+    names["test_set"] = names["train_set"]
+    exec(callbacks, names)
+    exec(second, names)
+    other = names["run"]
+    assert isinstance(other, elastic.Run)
+    assert 0 < other.metrics["accuracy"] <= 1
+
+
+def test_the_reference_names_every_option() -> None:
+    text = REFERENCE.read_text()
+
+    missing = [name for name in elastic.RunOptions.__dataclass_fields__ if f"`{name}`" not in text]
+
+    assert not missing
+
+
+def test_the_reference_names_every_public_member_of_a_run_and_a_batch() -> None:
+    text = REFERENCE.read_text()
+
+    for of in (elastic.Run, elastic.Batch):
+        missing = [name for name in vars(of) if not name.startswith("_") and name not in text]
+        assert not missing, f"members of {of.__name__}"

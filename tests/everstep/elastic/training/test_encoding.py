@@ -1,0 +1,61 @@
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis.strategies import (
+    booleans,
+    dictionaries,
+    floats,
+    integers,
+    lists,
+    none,
+    recursive,
+    text,
+)
+
+from everstep.elastic.training.encoding import Tensors, decode, encode
+from everstep.errors import EverstepError
+
+LEAVES = none() | booleans() | integers() | floats(allow_nan=False) | text(max_size=5)
+VALUES = recursive(
+    LEAVES,
+    lambda inner: (
+        lists(inner, max_size=3)
+        | lists(inner, max_size=3).map(tuple)
+        | dictionaries(integers() | text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_a_state_of_numbers_and_containers_is_decoded_as_it_was(value: Any) -> None:
+    import json
+
+    tensors: Tensors = {}
+    encoded = json.loads(json.dumps(encode(value, "state", tensors)))
+
+    assert decode(encoded, tensors) == value
+    assert not tensors
+
+
+def test_tensors_are_separated_by_their_path() -> None:
+    weight = torch.ones(2)
+    tensors: Tensors = {}
+
+    encoded = encode({"a": [weight], "n": np.float64(2.5), 3: Counter({30: 1})}, "state", tensors)
+
+    assert list(tensors) == ["state.a.0"]
+    decoded = decode(encoded, tensors)
+    assert decoded["a"][0].data_ptr() == weight.data_ptr(), "a copied tensor would not be received"
+    assert decoded["n"] == 2.5
+    assert decoded[3] == Counter({30: 1})
+
+
+@pytest.mark.parametrize("value", [object(), lambda: None, {(1, 2): 3}, {"a": {1, 2}}])
+def test_a_value_that_cannot_be_saved_is_an_error_with_its_path(value: Any) -> None:
+    with pytest.raises(EverstepError, match=r"^scheduler"):
+        encode(value, "scheduler", {})

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis.strategies import builds, integers, lists, none, one_of
+
+from everstep.elastic.data_order.leftover import Span, merged, remaining, split_share
+from everstep.elastic.training.in_flight import InFlight, common
+from everstep.elastic.training.microbatches import MicrobatchLimit, split_spans
+from everstep.errors import EverstepError
+
+CPU = torch.device("cpu")
+
+
+def span(first: int, size: int) -> Span:
+    return first, first + size
+
+
+SPANS = lists(builds(span, integers(0, 200), integers(0, 60)), max_size=6)
+
+
+def units(spans: tuple[Span, ...]) -> list[int]:
+    return [unit for first, last in spans for unit in range(first, last)]
+
+
+@given(SPANS, one_of(none(), integers(1, 70)))
+def test_each_unit_is_in_one_micro_batch_within_the_bound(
+    spans: list[Span], bound: int | None
+) -> None:
+    groups = split_spans(spans, bound)
+
+    computed = [unit for group in groups for unit in units(group)]
+    assert computed == units(merged(spans)), "each sample once, in order"
+    sizes = [len(units(group)) for group in groups]
+    if sizes:
+        assert max(sizes) - min(sizes) <= 1, "a small last one would be normalised by few samples"
+        assert max(sizes) <= (bound or max(sizes))
+        assert len(sizes) == (-(-sum(sizes) // bound) if bound else 1)
+
+
+@given(integers(1, 300), SPANS, integers(1, 9), integers(1, 40))
+def test_the_weights_of_all_workers_sum_to_one(
+    batch: int, done: list[Span], workers: int, bound: int
+) -> None:
+    kept = tuple((first, min(last, batch)) for first, last in done if first < batch)
+    computed = list(units(merged(kept)))
+    for rank in range(workers):
+        share = split_share(remaining(batch, kept), rank, workers)
+        computed += [unit for group in split_spans(share, bound) for unit in units(group)]
+
+    weight = sum(1 / batch for _ in computed)
+
+    assert sorted(computed) == list(range(batch)), "each sample of the step counts once"
+    assert weight == pytest.approx(1)
+
+
+@given(SPANS, SPANS)
+def test_common_units_are_those_in_both(spans: list[Span], others: list[Span]) -> None:
+    assert units(common(spans, others)) == sorted(
+        set(units(merged(spans))) & set(units(merged(others)))
+    )
+
+
+def test_discarded_units_on_which_the_group_counts_are_owed() -> None:
+    kept = InFlight(mine=((0, 4), (8, 12)), group=((0, 6),), loss=2.0, samples=8)
+
+    discarded = kept.discarded()
+
+    assert discarded == InFlight(group=((0, 6),), owed=((0, 4),))
+    assert discarded.plus(((0, 4),), 1.0, torch.arange(4).numpy(), 0).discarded() == discarded
+
+
+def test_a_bound_is_halved_and_remembered_for_the_device_type(tmp_path: Path) -> None:
+    limit = MicrobatchLimit(None, tmp_path, CPU)
+    assert limit.samples is None
+    assert limit.lower(100) == 50
+    assert limit.lower(50) == 25
+
+    assert MicrobatchLimit(None, tmp_path, CPU).samples == 25
+    assert MicrobatchLimit(8, tmp_path, CPU).samples == 8
+    assert MicrobatchLimit(100, tmp_path, CPU).samples == 25, "more did not fit"
+
+
+def test_bounds_that_cannot_be_read_are_determined_again(tmp_path: Path) -> None:
+    (tmp_path / "microbatch.json").write_text('{"cpu": "many"')
+    limit = MicrobatchLimit(None, tmp_path, CPU)
+    assert limit.samples is None
+
+    limit.lower(4)
+
+    assert MicrobatchLimit(None, tmp_path, CPU).samples == 2
+
+
+def test_a_sample_that_does_not_fit_is_an_error_with_the_device() -> None:
+    with pytest.raises(EverstepError, match=r"one sample does not fit .* cpu"):
+        MicrobatchLimit(None, None, CPU).lower(1)

@@ -1,0 +1,15 @@
+from pathlib import Path
+
+from everstep.elastic.training import program
+
+
+def test_a_program_version_changes_with_any_line_of_its_sources(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    before = program.digest(tmp_path)
+    assert program.digest(tmp_path) == before
+
+    (tmp_path / "a.py").write_text("x = 2\n")
+    changed = program.digest(tmp_path)
+    (tmp_path / "a.py").rename(tmp_path / "b.py")
+
+    assert len({before, changed, program.digest(tmp_path)}) == 3

@@ -1,0 +1,62 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from everstep.elastic.checkpoint.files import Manifest, write
+from everstep.elastic.checkpoint.restore import OtherRunError
+from everstep.elastic.training.resume import check_shapes, choose
+from everstep.errors import EverstepError
+
+THERE = "8 images in 2 classes, contents aaaa"
+HERE = "9 images in 2 classes, contents bbbb"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    manifest = Manifest(step=4, generation=1, fingerprint={"model": "resnet18", "data": THERE})
+    write(tmp_path, {"w": torch.zeros(2, 3)}, manifest, commit=lambda _: True)
+    return tmp_path
+
+
+def run(folder: Path, data: str = HERE, accepted: str = "", model: str = "resnet18") -> Any:
+    return choose(folder, {"model": model, "data": data}, accepted, lambda _: None)
+
+
+def test_changed_data_are_refused_with_the_difference_and_the_option_that_accepts_them(
+    folder: Path,
+) -> None:
+    with pytest.raises(EverstepError) as error:
+        run(folder)
+
+    assert f"{THERE} then; {HERE} now" in error.value.what
+    assert "--accept-data=bbbb" in error.value.fix
+
+
+def test_changed_data_are_accepted_by_their_digest(folder: Path) -> None:
+    found = run(folder, accepted="bbbb")
+
+    assert found is not None
+    assert found.manifest.step == 4
+
+
+def test_the_digest_of_accepted_data_accepts_no_other_data(folder: Path) -> None:
+    with pytest.raises(EverstepError, match="the data have changed"):
+        run(folder, data="9 images in 2 classes, contents cccc", accepted="bbbb")
+
+
+def test_accepting_data_accepts_no_other_settings(folder: Path) -> None:
+    with pytest.raises(OtherRunError, match="model is 'resnet18' there"):
+        run(folder, accepted="bbbb", model="resnet50")
+
+
+def test_unchanged_data_need_no_acceptance(folder: Path) -> None:
+    assert run(folder, data=THERE) is not None
+
+
+def test_another_number_of_classes_cannot_be_accepted(folder: Path) -> None:
+    found = run(folder, accepted="bbbb")
+
+    with pytest.raises(EverstepError, match="the number of classes differs"):
+        check_shapes(found.path, found.load(), {"w": torch.zeros(2, 4)})

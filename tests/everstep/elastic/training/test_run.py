@@ -1,0 +1,377 @@
+"""`Run` in one process, compared with an ordinary training loop."""
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from everstep import elastic
+from everstep.elastic.data_order.sampler import SampleOrder
+from everstep.errors import EverstepError
+
+SAMPLES, BATCH, EPOCHS = 44, 8, 2
+
+Optimize = Callable[[nn.Module], torch.optim.Optimizer]
+OPTIMIZERS: dict[str, Optimize] = {
+    "SGD": lambda m: torch.optim.SGD(m.parameters(), lr=0.1),
+    "momentum": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, dampening=0.5),
+    "Adam": lambda m: torch.optim.Adam(m.parameters(), lr=0.01),
+    "AdamW": lambda m: torch.optim.AdamW(m.parameters(), lr=0.01, amsgrad=True),
+    "Adafactor": lambda m: torch.optim.Adafactor(m.parameters(), lr=0.01),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+
+
+def network(*layers: nn.Module) -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(5, 6), *layers, nn.Tanh(), nn.Linear(6, 3))
+
+
+def samples() -> TensorDataset:
+    generator = torch.Generator().manual_seed(2)
+    return TensorDataset(
+        torch.randn(SAMPLES, 5, generator=generator),
+        torch.randint(0, 3, (SAMPLES,), generator=generator),
+    )
+
+
+def started(model: nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> elastic.Run:
+    defaults = {"dataset": samples(), "global_batch": BATCH, "epochs": EPOCHS}
+    return elastic.Run(model, optimizer, **{**defaults, **options})
+
+
+def train(run: elastic.Run, model: nn.Module, stop_after: int = 1000) -> list[float]:
+    """Train until the run is complete, or for some steps; return the losses."""
+    losses = []
+    for batch in run:
+        with batch:
+            for x, y in batch.microbatches():
+                batch.backward(nn.functional.cross_entropy(model(x), y))
+            if batch.step():
+                losses.append(batch.loss)
+        run._session.state.flush()
+        if len(losses) >= stop_after:
+            break
+    return losses
+
+
+def train_plainly(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[float]:
+    """Train with an ordinary loop, in the same order."""
+    order, losses = SampleOrder(SAMPLES, BATCH, EPOCHS, 0), []
+    inputs, labels = samples().tensors
+    for step in range(order.total_steps):
+        ids = torch.from_numpy(order.batch(step))
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs[ids]), labels[ids])
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("bound", [None, 3])
+def test_a_run_trains_like_a_plain_loop(name: str, bound: int | None) -> None:
+    plain, model = network(), network()
+    expected = train_plainly(plain, OPTIMIZERS[name](plain))
+
+    losses = train(started(model, OPTIMIZERS[name](model), max_microbatch=bound), model)
+
+    assert losses == pytest.approx(expected, abs=1e-5)
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, atol=2e-5), "micro-batches must not change the step"
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("mode", ["live", "exact"])
+def test_a_run_that_was_stopped_continues_to_the_same_bits(
+    name: str, mode: str, tmp_path: Path
+) -> None:
+    options = {"mode": mode, "shard_size": 4, "checkpoint_steps": 1}
+    whole = network(nn.BatchNorm1d(6))
+    train(started(whole, OPTIMIZERS[name](whole), **options), whole)
+
+    first = network(nn.BatchNorm1d(6))
+    run = started(first, OPTIMIZERS[name](first), checkpoint=tmp_path, **options)
+    train(run, first, stop_after=4)
+    second = network(nn.BatchNorm1d(6))
+    with torch.no_grad():
+        next(second.parameters()).zero_()  # the initial parameters of a new process do not matter
+    again = started(second, OPTIMIZERS[name](second), checkpoint=tmp_path, **options)
+    train(again, second)
+
+    assert again.step == run.total_steps
+    for mine, theirs in zip(second.state_dict().values(), whole.state_dict().values(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_scheduler_scaler_average_and_metrics_continue_from_a_checkpoint(tmp_path: Path) -> None:
+    def begin() -> tuple[elastic.Run, nn.Module, Any]:
+        model = network()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=40)
+        average = torch.optim.swa_utils.AveragedModel(model)
+        run = started(
+            model,
+            optimizer,
+            checkpoint=tmp_path,
+            scheduler=scheduler,
+            scaler=torch.amp.GradScaler("cpu", growth_interval=3),
+            states={"average": average},
+            checkpoint_steps=1,
+        )
+        run.after_step(lambda: average.update_parameters(model))
+
+        @run.each_epoch
+        def validate(epochs: int) -> None:
+            run.metrics["epochs"] = epochs
+
+        return run, model, (scheduler, average, optimizer)
+
+    run, model, _ = begin()
+    train(run, model, stop_after=8)
+    again, _, (new_scheduler, new_average, new_optimizer) = begin()
+    next(iter(again))
+
+    assert run.step == 8
+    assert again.step == 7, "the loop ended before the eighth step was saved"
+    assert again.metrics == {"epochs": 1.0}
+    assert new_scheduler.last_epoch == again.step
+    assert new_average.n_averaged == again.step
+    assert new_optimizer.param_groups[0]["lr"] == new_scheduler.get_last_lr()[0]
+    assert again._session.scaler is not None
+    assert again._session.scaler.get_scale() > 65536.0, "it has grown"
+
+
+def test_two_backward_passes_in_one_micro_batch_add_up() -> None:
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with torch.no_grad():
+        model.weight.zero_()
+    run = elastic.Run(model, optimizer, dataset_size=1, global_batch=1, epochs=1)
+    for batch in run:
+        for _ in batch.microbatches():
+            model(torch.tensor([[1.0, 0.0]])).sum().backward()
+            model(torch.tensor([[0.0, 1.0]])).sum().backward()
+        batch.step()
+
+    assert model.weight.tolist() == [[-1.0, -1.0]]
+
+
+def test_random_layers_do_not_depend_on_earlier_draws() -> None:
+    outcomes = []
+    for drawn in (0, 7):
+        model = network(nn.Dropout(0.5))
+        torch.rand(drawn)
+        train(started(model, torch.optim.SGD(model.parameters(), lr=0.1)), model)
+        outcomes.append(copy.deepcopy(model.state_dict()))
+
+    assert all(map(torch.equal, *(state.values() for state in outcomes)))
+
+
+def test_an_evaluation_returns_exact_means() -> None:
+    model = network()
+    run = started(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    found = []
+
+    @run.each_epoch
+    def validate(epochs: int) -> None:
+        found.append(run.evaluate(samples(), lambda x, y: {"label": y, "one": torch.ones(len(x))}))
+
+    train(run, model)
+
+    mean = float(samples().tensors[1].double().mean())
+    assert found == [{"label": mean, "one": 1.0}] * EPOCHS
+
+
+def test_an_out_of_memory_error_halves_the_micro_batches_permanently(tmp_path: Path) -> None:
+    sizes = list[int]()
+
+    class OutOfMemoryLayer(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(x))
+            if len(x) > 2:
+                raise torch.OutOfMemoryError("injected")
+            return x
+
+    plain, model = network(), network(OutOfMemoryLayer())
+    expected = train_plainly(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = train(started(model, optimizer, checkpoint=tmp_path / "a"), model)
+
+    assert losses == pytest.approx(expected, abs=1e-5), "each sample counts once in its step"
+    assert sizes[:4] == [8, 4, 2, 2]
+    assert max(sizes[3:]) == 2
+    assert '"cpu": 2' in (tmp_path / "a" / "microbatch.json").read_text()
+
+
+def test_a_sample_that_does_not_fit_is_an_error() -> None:
+    model = network()
+    run = started(model, torch.optim.SGD(model.parameters(), lr=0.1), max_microbatch=1)
+
+    def run_out_of_memory(batch: elastic.Batch, model: nn.Module) -> None:
+        with batch:
+            for _ in batch.microbatches():
+                raise torch.OutOfMemoryError("injected")
+
+    with pytest.raises(EverstepError, match="one sample does not fit"):
+        loop_over(run, model, run_out_of_memory)
+
+
+def loop_over(
+    run: elastic.Run, model: nn.Module, body: Callable[[elastic.Batch, nn.Module], None]
+) -> None:
+    for batch in run:
+        body(batch, model)
+
+
+LOOPS: dict[str, tuple[str, Callable[[elastic.Batch, nn.Module], None]]] = {}
+
+
+def loop(error: str) -> Callable[[Any], Any]:
+    def register(body: Callable[[elastic.Batch, nn.Module], None]) -> Any:
+        LOOPS[body.__name__] = (error, body)
+        return body
+
+    return register
+
+
+def compute(batch: elastic.Batch, model: nn.Module) -> None:
+    for x, y in batch.microbatches():
+        batch.backward(nn.functional.cross_entropy(model(x), y))
+
+
+@loop("step() was called twice")
+def twice(batch: elastic.Batch, model: nn.Module) -> None:
+    compute(batch, model)
+    batch.step()
+    batch.step()
+
+
+@loop("the loop continued without step()")
+def never(batch: elastic.Batch, model: nn.Module) -> None:
+    compute(batch, model)
+
+
+@loop("before all of microbatches() was consumed")
+def early(batch: elastic.Batch, model: nn.Module) -> None:
+    for _ in batch.microbatches():
+        batch.step()
+
+
+@loop("no gradient arrived")
+def forward_only(batch: elastic.Batch, model: nn.Module) -> None:
+    for x, _ in batch.microbatches():
+        model(x)
+    batch.step()
+
+
+@loop("microbatches() was called twice")
+def again(batch: elastic.Batch, model: nn.Module) -> None:
+    compute(batch, model)
+    compute(batch, model)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("mode", ["live", "exact"])
+def test_a_wrong_loop_ends_with_the_mistake(name: str, mode: str) -> None:
+    error, body = LOOPS[name]
+    model = network()
+    run = started(model, torch.optim.SGD(model.parameters(), lr=0.1), mode=mode)
+
+    with pytest.raises(EverstepError) as raised:
+        loop_over(run, model, body)
+
+    assert error in raised.value.what
+    assert "batch.step() once" in raised.value.fix
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "global_batch must be 1 or more, got 0": {"global_batch": 0},
+    "epochs must be 1 or more": {"epochs": 0},
+    "mode must be one of live, exact": {"mode": "fast"},
+    "the data set has 0 samples": {"dataset": []},
+    "either dataset or dataset_size": {"dataset_size": 3},
+    "has no length": {"dataset": iter([1])},
+    "Run has no option 'global_batches'": {"global_batches": 3},
+    "max_microbatch must be 1 or more": {"max_microbatch": 0},
+    "object stores are not written directly": {"checkpoint": "s3://bucket/run"},
+    "cannot be named 'model'": {"states": {"model": nn.Linear(1, 1)}},
+    "without state_dict": {"states": {"average": object()}},
+    "cannot be combined with mode 'exact'": {"mode": "exact", "compress": "bf16"},
+    "a gradient scaler cannot be combined": {
+        "mode": "exact",
+        "scaler": torch.amp.GradScaler("cpu"),
+    },
+}
+
+
+@pytest.mark.parametrize("error", ARGUMENTS)
+def test_arguments_that_are_not_valid_are_refused_with_a_reason(error: str) -> None:
+    model = network()
+
+    with pytest.raises(EverstepError) as raised:
+        started(model, torch.optim.SGD(model.parameters(), lr=0.1), **ARGUMENTS[error])
+
+    assert error in str(raised.value)
+    assert raised.value.fix
+
+
+def test_an_optimizer_of_other_parameters_is_refused() -> None:
+    with pytest.raises(EverstepError, match="are not the model's"):
+        started(network(), torch.optim.SGD(network().parameters(), lr=0.1))
+
+
+def test_a_loss_that_is_not_reported_is_still_checked() -> None:
+    model = network()
+    run = started(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def diverge(batch: elastic.Batch, model: nn.Module) -> None:
+        for x, _ in batch.microbatches():
+            (model(x).sum() * math.inf).backward()
+        batch.step()
+
+    with pytest.raises(EverstepError, match="training has diverged"):
+        loop_over(run, model, diverge)
+
+
+def test_sums_over_workers_are_for_callbacks_only() -> None:
+    model = network()
+    run = started(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    with pytest.raises(EverstepError, match="only in a callback"):
+        run.sum(1.0)
+
+
+def test_a_compiled_model_trains_like_a_plain_one() -> None:
+    plain, model = network(), network()
+    expected = train_plainly(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+    compiled = torch.compile(model, backend="eager")
+    assert isinstance(compiled, nn.Module)
+    run = started(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    losses = train(run, compiled)
+
+    assert losses == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_public_names_are_pinned() -> None:
+    assert sorted(elastic.__all__) == [
+        "Batch",
+        "EverstepError",
+        "Run",
+        "RunHooks",
+        "RunOptions",
+        "choose_device",
+    ]
+    assert all(getattr(elastic, name) for name in elastic.__all__)

@@ -1,0 +1,207 @@
+"""`Run` in a simulated group that breaks, or whose workers want to regroup."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from everstep import elastic
+from everstep.elastic.accounting.time_account import TimeAccount
+from everstep.elastic.recovery.live_worker import TrainingState
+from everstep.elastic.recovery.worker import SingleProcessGroup
+from everstep.elastic.training.run import _device_of
+from everstep.elastic.transport.group import PeerLostError, RankAssignment
+from everstep.errors import EverstepError
+
+SIZE = 24
+
+
+class ScriptedGroup(SingleProcessGroup):
+    """A group of two whose sums fail on demand; after each failure this worker is alone.
+
+    Args:
+        fails: called with the number of a sum, from 0; True if the group breaks in it.
+    """
+
+    def __init__(self, fails: Callable[[int], bool]) -> None:
+        self._fails, self.sums, self.joins = fails, 0, 0
+        self.kept: list[Any] = []
+        self.wants = False
+        self.failures: list[str] = []
+
+    @property
+    def regroup_wanted(self) -> bool:  # type: ignore[override]
+        return self.wants
+
+    def join(self, state: TrainingState) -> RankAssignment:
+        super().join(state)
+        self.joins += 1
+        if self.joins == 1:
+            return RankAssignment(0, 2, 0, None, 2, self._sum)
+        self.kept.append(state.kept())
+        state.adopt(state.step, state.kept(), keeps=True)  # type: ignore[attr-defined]
+        return RankAssignment(0, 1, 0, None, 1, self._sum)
+
+    def agreed(self) -> None:
+        self.wants = False
+
+    def failed(self, reason: str) -> None:
+        self.failures.append(reason)
+
+    def _sum(self, tensor: torch.Tensor) -> None:
+        self.sums += 1
+        if self._fails(self.sums - 1):
+            tensor.fill_(9)
+            raise PeerLostError("gone")
+
+
+class OutOfMemoryLayer(nn.Module):
+    """A layer that runs out of memory with too many samples, while `bound` is set."""
+
+    bound = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.bound and len(x) > self.bound:
+            raise torch.OutOfMemoryError("injected")
+        return x
+
+
+def started(
+    group: SingleProcessGroup, **options: Any
+) -> tuple[elastic.Run, nn.Module, OutOfMemoryLayer]:
+    torch.manual_seed(0)
+    limited = OutOfMemoryLayer()
+    model = nn.Sequential(nn.Linear(2, 2), limited, nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    arguments = {"dataset_size": SIZE, "global_batch": SIZE, "epochs": 1, "overlap": "off"}
+    run = elastic.Run(model, optimizer, group=(group, TimeAccount()), **{**arguments, **options})
+    return run, model, limited
+
+
+def compute(batch: elastic.Batch, model: nn.Module) -> list[int]:
+    """Compute a batch; return the samples."""
+    computed = []
+    with batch:
+        for ids in batch.microbatches():
+            batch.backward(model(torch.stack([ids, ids + 1], 1) / SIZE).square().mean())
+            computed += ids.tolist()
+        batch.step()
+    return computed
+
+
+@pytest.mark.parametrize("mode", ["live", "exact"])
+def test_computed_micro_batches_stay_valid_when_a_group_breaks(mode: str) -> None:
+    whole, its_model, _ = started(SingleProcessGroup(), mode=mode, shard_size=3)
+    for batch in whole:
+        compute(batch, its_model)
+    group = ScriptedGroup(lambda number: number == 0)
+    run, model, _ = started(group, mode=mode, shard_size=3, max_microbatch=3)
+
+    computed, sizes = [], []
+    for batch in run:
+        sizes.append(run.world_size)
+        computed += compute(batch, model)
+
+    assert sizes == [2, 1]
+    if mode == "live":
+        assert sorted(computed) == list(range(SIZE)), "each sample is computed once"
+    assert group.kept
+    assert run._session.state.ledger == whole._session.state.ledger
+    for mine, theirs in zip(model.parameters(), its_model.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-6)
+
+
+def test_kept_units_are_computed_again_after_an_out_of_memory_error() -> None:
+    whole, its_model, _ = started(SingleProcessGroup())
+    for batch in whole:
+        compute(batch, its_model)
+    group = ScriptedGroup(lambda number: number == 0)
+    run, model, limited = started(group)
+    for number, batch in enumerate(run):
+        limited.bound = 5 if number else 0  # memory is short in the second group only
+        compute(batch, model)
+
+    assert group.kept == [((0, SIZE // 2),)]
+    assert run._session.state.ledger == whole._session.state.ledger, "each sample counts once"
+    for mine, theirs in zip(model.parameters(), its_model.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-6)
+
+
+def test_a_shard_that_does_not_fit_ends_the_run_with_a_fix() -> None:
+    group = ScriptedGroup(lambda _: False)
+    run, model, limited = started(group, mode="exact", shard_size=6)
+    limited.bound = 3
+
+    def train() -> None:
+        for batch in run:
+            compute(batch, model)
+
+    with pytest.raises(EverstepError, match="a shard of 6 samples does not fit") as raised:
+        train()
+    assert "shard_size" in raised.value.fix
+    assert group.failures, "the other workers learn it, too"
+
+
+@pytest.mark.parametrize("how", ["the group breaks", "a node joins"])
+def test_an_evaluation_is_repeated_when_the_group_changes(how: str) -> None:
+    breaks = how == "the group breaks"
+    group = ScriptedGroup(lambda number: breaks and number == 1)  # the first sum after the step
+    run, model, _ = started(group)
+    scores: list[dict[str, float]] = []
+    calls = list[int]()
+
+    @run.each_epoch
+    def evaluate(epochs: int) -> None:
+        calls.append(epochs)
+        group.wants = not breaks and len(calls) == 1
+        scores.append(run.evaluate(10, lambda ids: {"index": ids}))
+
+    for batch in run:
+        compute(batch, model)
+
+    assert calls == [1, 1]
+    assert group.joins == 2
+    assert scores == [{"index": 4.5}], "the exact mean over the whole set, once"
+
+
+def test_an_update_is_neither_lost_nor_doubled_when_its_sum_fails() -> None:
+    group = ScriptedGroup(lambda number: number == 0)
+    run, model, _ = started(group)
+    updates = list[int]()
+    run.after_step(lambda: updates.append(run.step))
+
+    applied = []
+    for batch in run:
+        with batch:
+            for ids in batch.microbatches():
+                batch.backward(model(torch.stack([ids, ids], 1).float()).mean())
+            applied.append(batch.step())
+
+    assert applied == [False, True]
+    assert len(updates) == 1
+
+
+def test_a_layer_ends_the_pass_of_a_group_that_is_gone() -> None:
+    class Gone(ScriptedGroup):
+        def check(self, min_age_seconds: float = 0.0) -> None:
+            if min_age_seconds and self.joins == 1:
+                raise PeerLostError("gone for long")
+
+    group = Gone(lambda _: False)
+    run, model, _ = started(group)
+    losses = []
+    for batch in run:
+        compute(batch, model)
+        losses.append(batch.loss)
+
+    assert group.joins == 2, "the pass was ended inside, and the step computed in the next group"
+    assert run.step == run.total_steps
+
+
+def test_a_model_on_two_devices_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1, device="meta"))
+
+    with pytest.raises(EverstepError, match="several devices"):
+        _device_of(model)

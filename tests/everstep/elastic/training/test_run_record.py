@@ -1,0 +1,57 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep.elastic.training.run_record import note_samples, open_record, run_id
+from everstep.errors import EverstepError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    open_record(tmp_path / "run", 50, {"seed": 1})
+    return tmp_path / "run"
+
+
+def changes(folder: Path) -> Any:
+    return json.loads((folder / "run.json").read_text()).get("data_changes")
+
+
+def test_unchanged_data_are_not_recorded(folder: Path) -> None:
+    note_samples(folder, 4, 50)
+
+    assert changes(folder) is None
+
+
+def test_changed_data_are_recorded_once_with_their_step(folder: Path) -> None:
+    note_samples(folder, 4, 30)
+    note_samples(folder, 9, 30)
+
+    assert changes(folder) == [{"step": 4, "samples": 30}]
+
+
+def test_a_run_that_resumes_before_a_change_records_the_data_used_from_there(
+    folder: Path,
+) -> None:
+    note_samples(folder, 4, 30)
+    note_samples(folder, 2, 30)
+
+    assert changes(folder)[-1] == {"step": 2, "samples": 30}
+
+
+def test_a_run_that_continues_keeps_its_identity(folder: Path) -> None:
+    before = run_id(folder)
+    open_record(folder, 60, {"seed": 1})
+
+    assert before
+    assert run_id(folder) == before
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_a_fix(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file at the folder's path")
+
+    with pytest.raises(EverstepError, match="cannot be written") as refused:
+        open_record(tmp_path / "run", 10, {})
+
+    assert "Free space" in refused.value.fix

@@ -1,0 +1,132 @@
+"""The state of a run, as groups copy it between two workers of this process."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from everstep import elastic
+from everstep.elastic.recovery import copying
+from everstep.elastic.recovery.copying import MAX_KEPT_SPANS
+from everstep.elastic.training.in_flight import InFlight
+from everstep.elastic.training.training_state import RunState, _bytes
+
+OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
+    "SGD": lambda m: torch.optim.SGD(m.parameters(), lr=0.1),
+    "momentum": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9),
+    "AdamW": lambda m: torch.optim.AdamW(m.parameters(), lr=0.01),
+    "Adafactor": lambda m: torch.optim.Adafactor(m.parameters(), lr=0.01),
+}
+
+
+def started(name: str, **options: Any) -> tuple[elastic.Run, nn.Module, torch.optim.Optimizer]:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    optimizer = OPTIMIZERS[name](model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    run = elastic.Run(
+        model,
+        optimizer,
+        scheduler=scheduler,
+        **{"dataset_size": 40, "global_batch": 4, "epochs": 1, **options},
+    )
+    return run, model, optimizer
+
+
+def state_of(run: elastic.Run) -> RunState:
+    return run._session.state
+
+
+def train(run: elastic.Run, model: nn.Module, steps: int) -> None:
+    for batch in run:
+        if run.step == steps:
+            break
+        for ids in batch.microbatches():
+            x = torch.stack([ids, ids * 2, ids * 3], 1).float()
+            batch.backward(model(x).square().mean())
+        batch.step()
+
+
+def copy(source: RunState, target: RunState) -> None:
+    """Copy as `recovery.copying` does."""
+    sent, received = source.shared_tensors(), target.shared_tensors()
+    assert source.identity() == target.identity()
+    for tensor, into in zip(sent, received, strict=True):
+        assert tensor.shape == into.shape
+        into.copy_(tensor)
+    target.adopt(source.step, (), keeps=False)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_joiner_continues_like_the_worker_whose_state_it_received(name: str, steps: int) -> None:
+    run, model, optimizer = started(name)
+    train(run, model, steps)
+    run.metrics["best"] = 0.5
+    joiner, its_model, its_optimizer = started(name)
+
+    copy(state_of(run), state_of(joiner))
+
+    sums = [copying.checksums(state_of(r).shared_tensors()) for r in (run, joiner)]
+    assert sums[0] == sums[1]
+    assert joiner.step == steps
+    assert joiner.metrics == {"best": 0.5}
+    assert its_optimizer.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+    assert bool(its_optimizer.state) == bool(optimizer.state)
+    for m, o in ((model, optimizer), (its_model, its_optimizer)):
+        m(torch.ones(4, 3)).sum().backward()
+        for parameter in m.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        o.step()
+    assert all(map(torch.equal, model.parameters(), its_model.parameters()))
+
+
+def test_tensors_that_cannot_be_sent_directly_are_sent_as_copies() -> None:
+    run, model, _ = started("SGD")
+    whole = torch.zeros(9)
+    model.register_buffer("odd", whole[1:4])  # begins at 4 bytes
+    model.register_buffer("transposed", torch.zeros(4, 6)[:, ::2])
+    state = state_of(run)
+    other, its_model, _ = started("SGD")
+    its_model.register_buffer("odd", torch.ones(3))
+    its_model.register_buffer("transposed", torch.ones(4, 3))
+
+    assert len(copying.checksums(state.shared_tensors())) == len(state.shared_tensors())
+    copy(state_of(other), state)
+
+    assert whole.tolist() == [0, 1, 1, 1, 0, 0, 0, 0, 0]
+    assert model.get_buffer("transposed").sum() == 12
+
+
+def test_the_identity_depends_on_settings_shapes_and_program() -> None:
+    identities = {
+        state_of(started("SGD", **options)[0]).identity()
+        for options in ({}, {"seed": 1}, {"epochs": 2}, {"overlap": "on"}, {"identity": "other"})
+    }
+    identities.add(state_of(started("momentum")[0]).identity())
+
+    assert len(identities) == 6
+    assert state_of(started("SGD")[0]).identity() in identities
+
+
+def test_spans_beyond_the_limit_of_a_report_are_discarded() -> None:
+    state = state_of(started("SGD")[0])
+    state.in_flight = InFlight(mine=tuple((n, n + 1) for n in range(0, 2 * MAX_KEPT_SPANS, 2)))
+    assert len(state.kept()) == MAX_KEPT_SPANS
+
+    state.in_flight = state.in_flight.plus(((99, 100),), 0.0, torch.arange(1).numpy(), 0)
+
+    assert state.kept() == ()
+    assert state.in_flight == InFlight(), "the gradients, too: they are one sum"
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (64, 64, 1, 1), (8, 3, 5, 5)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_the_bytes_of_a_tensor_do_not_depend_on_its_layout(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    tensor = torch.ones(shape).cumsum(0).to(dtype) if shape else torch.ones(()).to(dtype)
+    other = tensor.to(memory_format=torch.channels_last) if len(shape) == 4 else tensor
+
+    assert _bytes(other) == tensor.numpy().tobytes(), "a digest of the result depends on it"

@@ -1,0 +1,225 @@
+import copy
+import hashlib
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis.strategies import integers, lists
+from torch import nn
+
+from everstep.elastic.data_order.sampler import share
+from everstep.elastic.transport.exact_reducer import (
+    MAX_RANGE,
+    MIN_RANGE,
+    ExactReducer,
+    split_into_shards,
+)
+from everstep.elastic.transport.group import PeerLostError
+from everstep.elastic.transport.reducer import AllReduce
+
+BATCH, SHARD, STEPS = 22, 4, 3
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Use one thread, since the number of threads affects the last bits of a sum."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(36, 2))
+    return layers.to(memory_format=torch.channels_last)
+
+
+@dataclass
+class Worker:
+    """A worker of a group; `copy.deepcopy` of it is a joiner with its state."""
+
+    net: nn.Sequential
+    optimizer: torch.optim.Optimizer
+    exchange: ExactReducer
+    repeated: int = 0
+
+    def step(
+        self, images: torch.Tensor, rank: int, size: int, all_reduce: AllReduce, scale: float = 1
+    ) -> None:
+        shards = split_into_shards(np.arange(BATCH), SHARD)
+        summed = None
+        while summed is None:
+            self.exchange.clear()
+            for ids in shards[share(len(shards), rank, size)]:
+                (self.net(images[ids]).square().sum() * (scale / BATCH)).backward()
+                assert self.exchange.add_shard(len(ids))
+            summed = self.exchange.sum(BATCH, [1], all_reduce)
+            self.repeated += summed is None
+        assert summed == [size]
+        self.exchange.adapt_ranges()
+        self.optimizer.step()
+
+    def digest(self) -> str:
+        tensors = [*self.net.state_dict().values(), self.exchange.ranges]
+        tensors += [parameter.grad for parameter in self.net.parameters()]
+        whole = hashlib.sha256()
+        for tensor in tensors:
+            whole.update(tensor.detach().contiguous().numpy().tobytes())
+        return whole.hexdigest()
+
+
+def worker() -> Worker:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    return Worker(net, optimizer, ExactReducer(net, scalars=1, shards=-(-BATCH // SHARD)))
+
+
+def all_reduce_of(size: int) -> AllReduce:
+    """Return the all-reduce function that `size` threads share."""
+    barrier, contributions = threading.Barrier(size), dict[int, torch.Tensor]()
+
+    def all_reduce(tensor: torch.Tensor) -> None:
+        contributions[threading.get_ident()] = tensor.clone()
+        barrier.wait(20)
+        tensor.copy_(torch.stack(list(contributions.values())).sum(0))
+        barrier.wait(20)
+
+    return all_reduce
+
+
+def trained(sizes: list[int], last_scale: int = 1) -> Worker:
+    """Return a worker after a step in a group of each size; the loss of the last step is scaled by `last_scale`."""
+    lead = worker()
+    for number, size in enumerate(sizes):
+        torch.manual_seed(number)
+        images = torch.randn(BATCH, 3, 5, 5)
+        scale = last_scale if number == len(sizes) - 1 else 1
+        workers = [lead, *(copy.deepcopy(lead) for _ in range(size - 1))]
+        all_reduce = all_reduce_of(size)
+        threads = [
+            threading.Thread(target=one.step, args=(images, rank, size, all_reduce, scale))
+            for rank, one in enumerate(workers)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert len({one.digest() for one in workers}) == 1, "workers differ"
+    return lead
+
+
+@settings(max_examples=15, deadline=None)
+@given(sizes=lists(integers(1, 4), min_size=STEPS, max_size=STEPS))
+def test_the_result_is_bitwise_independent_of_the_group_sizes(sizes: list[int]) -> None:
+    assert trained(sizes).digest() == trained([1] * STEPS).digest()
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_gradient_that_overflows_its_unit_repeats_the_step_without_loss_of_precision(
+    size: int,
+) -> None:
+    normal, overflowing = trained([1, 1, 1]), trained([1, size, size], last_scale=10_000)
+
+    assert normal.repeated == 0
+    assert overflowing.repeated > 0
+    assert overflowing.digest() == trained([1, 1, 1], last_scale=10_000).digest()
+
+
+@pytest.mark.parametrize("computed", [0, 1, 4, 6])
+def test_shards_computed_before_the_group_failed_are_kept_bitwise(
+    computed: int,
+) -> None:
+    torch.manual_seed(0)
+    images, one = torch.randn(BATCH, 3, 5, 5), worker()
+    shards = split_into_shards(np.arange(BATCH), SHARD)
+
+    def add(these: list[np.ndarray]) -> None:
+        for ids in these:
+            one.exchange.begin_shard()
+            (one.net(images[ids]).square().sum() / BATCH).backward()
+            assert one.exchange.add_shard(len(ids))
+
+    def lost(tensor: torch.Tensor) -> None:
+        tensor.fill_(9)
+        raise PeerLostError("gone")
+
+    one.exchange.clear()
+    add(shards[:computed])
+    one.exchange.begin_shard()
+    one.net(images[:SHARD]).sum().backward()  # and an incomplete shard
+    with pytest.raises(PeerLostError):
+        one.exchange.sum(BATCH, [1], lost)
+    assert one.exchange.roll_back()
+    add(shards[computed:])
+    one.exchange.sum(BATCH, [1], lambda tensor: None)
+    one.exchange.adapt_ranges()
+    one.optimizer.step()
+
+    assert one.digest() == trained([1]).digest()
+
+
+def test_units_become_finer_as_gradients_become_smaller() -> None:
+    one = worker()
+    before = one.exchange.ranges.clone()
+    for factor in (1e-2, 1e-4):
+        one.step(torch.randn(BATCH, 3, 5, 5), 0, 1, lambda tensor: None, factor)
+
+    assert (one.exchange.ranges < before).any()
+    assert (one.exchange.ranges >= MIN_RANGE).all()
+
+
+@pytest.mark.parametrize("gradient", [math.nan, math.inf, 2.0**MAX_RANGE])
+def test_a_gradient_out_of_range_is_reported(gradient: float) -> None:
+    one = worker()
+    one.exchange.clear()
+    one.net(torch.randn(4, 3, 5, 5)).sum().backward()
+    weight = one.net[0].weight
+    assert isinstance(weight, nn.Parameter)
+    assert weight.grad is not None
+    weight.grad[0, 0, 0, 0] = gradient
+
+    assert not one.exchange.add_shard(4)
+
+
+def test_the_gradient_equals_the_ordinary_sum_over_shards() -> None:
+    plain, exact = model(), model()
+    images = torch.randn(BATCH, 3, 5, 5)
+    exchange = ExactReducer(exact, scalars=1, shards=6)
+    exchange.clear()
+    for ids in split_into_shards(np.arange(BATCH), SHARD):
+        (plain(images[ids]).square().sum() / BATCH).backward()
+        (exact(images[ids]).square().sum() / BATCH).backward()
+        exchange.add_shard(len(ids))
+    exchange.sum(BATCH, [0], lambda flat: None)
+
+    for mine, expected in zip(exact.parameters(), plain.parameters(), strict=True):
+        assert mine.grad is not None
+        assert expected.grad is not None
+        assert torch.allclose(mine.grad, expected.grad, atol=1e-6)
+        assert mine.grad.stride() == mine.stride()
+
+
+def test_a_step_without_an_all_reduce_does_not_change_the_statistics() -> None:
+    net = model()
+    exchange = ExactReducer(net, scalars=1, shards=1)
+    before = [buffer.clone() for buffer in net.buffers()]
+    exchange.clear()
+    net(torch.randn(4, 3, 5, 5)).sum().backward()
+
+    exchange.roll_back()
+
+    for buffer, expected in zip(net.buffers(), before, strict=True):
+        assert torch.equal(buffer, expected)
+
+
+@pytest.mark.parametrize("samples", [1, 4, 5, 23])
+def test_shards_are_the_batch_in_order(samples: int) -> None:
+    ids = np.arange(samples)
+
+    assert np.concatenate(split_into_shards(ids, SHARD)).tolist() == ids.tolist()

@@ -1,0 +1,367 @@
+"""Groups of links in one process, one thread per worker, with real sockets."""
+
+import contextlib
+import os
+import resource
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+from torch._C._distributed_c10d import TCPStore
+
+from everstep.elastic.recovery import copying
+from everstep.elastic.recovery.compatibility import IncompatibleWorkerError, check_group
+from everstep.elastic.recovery.state_machine import StateReport, StepProgress, plan_copy
+from everstep.elastic.transport import link as link_module
+from everstep.elastic.transport.group import PeerLostError
+from everstep.elastic.transport.link import GroupAddress, Link
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    wait = timedelta(seconds=20)
+    store = TCPStore(
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False, timeout=wait
+    )
+    yield store.port
+    del store
+
+
+def run(
+    port: int,
+    size: int,
+    work: Callable[[Link], Any],
+    on_stall: Callable[[], None] = lambda: None,
+) -> list[Any]:
+    """Return the result or the exception of each of `size` workers, by rank."""
+    results: list[Any] = [None] * size
+
+    def one(rank: int) -> None:
+        link = Link(GroupAddress(os.getpid(), "127.0.0.1", port, rank, size), CPU, on_stall)
+        try:
+            link.meet()
+            results[rank] = work(link)
+        except PeerLostError as error:
+            results[rank] = error
+        finally:
+            link.close()
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return results
+
+
+def test_a_sum_is_over_all_workers(port: int) -> None:
+    def work(link: Link) -> float:
+        tensor = torch.full((3,), float(link.rank + 1))
+        link.sum(tensor)
+        return float(tensor[0])
+
+    assert run(port, 3, work) == [6.0, 6.0, 6.0]
+
+
+def seconds_until_aborted(link: Link) -> float:
+    """Return how long an all-reduce waits that is aborted from another thread meanwhile."""
+    threading.Timer(0.2, link.abort).start()
+    began = time.monotonic()
+    with pytest.raises(PeerLostError):
+        link.sum(torch.ones(1000))
+    return time.monotonic() - began
+
+
+def test_an_abort_interrupts_an_all_reduce_that_waits_for_a_frozen_peer(port: int) -> None:
+    released = threading.Event()
+
+    def work(link: Link) -> float:
+        if link.rank == 1:
+            released.wait(20)  # frozen: its sockets stay open without traffic
+            return 0.0
+        waited = seconds_until_aborted(link)
+        released.set()
+        return waited
+
+    waited = run(port, 2, work)[0]
+
+    assert isinstance(waited, float)
+    assert waited < 5, "without an abort it would wait for ten minutes"
+
+
+def test_connections_that_others_opened_meanwhile_survive_an_abort(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, opened = Link._build, list[tuple[socket.socket, socket.socket]]()
+
+    def open_others_and_build(link: Link) -> None:
+        opened.append(connection("0.0.0.0"))
+        opened.append(connection("127.0.0.1"))
+        build(link)
+        opened.append(connection("127.0.0.1"))
+
+    monkeypatch.setattr(Link, "_build", open_others_and_build)
+    released = threading.Event()
+
+    def work(link: Link) -> float:
+        if link.rank == 1:
+            released.wait(20)
+            return 0.0
+        with selectors.EpollSelector() as watcher:  # as an event loop of another library does
+            for pair in opened:
+                watcher.register(pair[0], selectors.EVENT_READ)
+            waited = seconds_until_aborted(link)
+            released.set()
+            return waited
+
+    waited = run(port, 2, work)[0]
+
+    assert waited < 5, "the group's own connections are shut down"
+    assert len(opened) == 6
+    for one, other in opened:
+        one.sendall(b"x")
+        assert other.recv(1) == b"x", "an abort shut a connection that is not the group's"
+        one.close()
+        other.close()
+
+
+def test_an_abort_needs_no_descriptor(port: int) -> None:
+    released = threading.Event()
+
+    def work(link: Link) -> float:
+        if link.rank == 1:
+            released.wait(20)
+            return 0.0
+        with no_descriptors_left():
+            waited = seconds_until_aborted(link)
+        released.set()
+        return waited
+
+    assert run(port, 2, work)[0] < 5, "a worker without descriptors must still leave its group"
+
+
+@contextlib.contextmanager
+def no_descriptors_left() -> Iterator[None]:
+    """Take all descriptors that this process may open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+    taken = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+def connection(host: str) -> tuple[socket.socket, socket.socket]:
+    """Return a TCP connection that has nothing to do with a group."""
+    with socket.create_server((host, 0)) as server:
+        one = socket.create_connection(("127.0.0.1", server.getsockname()[1]), timeout=10)
+        other, _ = server.accept()
+    other.settimeout(10)
+    return one, other
+
+
+def test_an_abort_before_the_group_is_built_shuts_the_connection_to_its_store(port: int) -> None:
+    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)  # the other one never comes
+    threading.Timer(0.3, link.abort).start()
+    began = time.monotonic()
+
+    with pytest.raises(PeerLostError, match="given up while it was built"):
+        link.meet()
+
+    builders = [one for one in threading.enumerate() if one.name == "everstep-meet"]
+    for builder in builders:
+        builder.join(10)
+        assert not builder.is_alive(), "the attempt must not wait for its time-out of 30 s"
+    assert time.monotonic() - began < 20
+
+
+class Nccl:
+    """A stand-in for NCCL's backend: its calls in their order, with the name of the calling thread."""
+
+    def __init__(self, calls: list[tuple[str, str]]) -> None:
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Callable[..., "Nccl"]:
+        def call(*_: object) -> "Nccl":
+            if name != "wait":
+                self._calls.append((name, threading.current_thread().name))
+            return self
+
+        return call
+
+
+@pytest.fixture
+def nccl_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Return the calls of a backend that stands in for that of NCCL."""
+    calls = list[tuple[str, str]]()
+    monkeypatch.setattr(Link, "_create", lambda *_: Nccl(calls))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    return calls
+
+
+def test_the_communicator_of_a_gpu_is_built_with_the_group(
+    port: int, nccl_calls: list[tuple[str, str]]
+) -> None:
+    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), torch.device("cuda", 0))
+
+    link.meet()
+
+    assert nccl_calls == [("eager_connect_single_device", "everstep-meet")], (
+        "the training loop's thread could not be aborted in it"
+    )
+    link.close()
+
+
+def test_gpus_copy_a_state_in_one_batch(port: int, nccl_calls: list[tuple[str, str]]) -> None:
+    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 3), torch.device("cuda", 0))
+    link.meet()
+    nccl_calls.clear()
+    tensor = torch.ones(2)
+
+    link.send_and_receive([(1, 1, tensor), (2, 2, tensor)], [(1, 3, tensor)])
+
+    names = [name for name, _ in nccl_calls]
+    assert names == ["_group_start", "send", "send", "recv", "_group_end"], (
+        "NCCL builds a communicator for each pair of ranks outside a batch"
+    )
+    link.close()
+
+
+class Stuck:
+    """An operation that never ends, as sometimes with gloo when peers leave while this process is frozen."""
+
+    ended = threading.Event()
+
+    def __init__(self, *_: object) -> None: ...
+
+    def allreduce(self, tensors: object) -> "Stuck":
+        return self
+
+    def wait(self) -> None:
+        self.ended.wait(20)
+
+    def __del__(self) -> None:
+        self.ended.wait(20)
+
+
+def test_an_all_reduce_that_never_ends_is_abandoned(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "ProcessGroupGloo", Stuck)
+    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)
+    link.meet()
+    threading.Timer(0.2, link.abort).start()
+    began = time.monotonic()
+
+    with pytest.raises(PeerLostError, match="does not end"):
+        link.sum(torch.ones(1000))
+    link.close()
+
+    assert time.monotonic() - began < 5, "neither it nor the shutdown of its backend blocks"
+    Stuck.ended.set()
+
+
+def test_unusually_long_waits_are_reported(port: int) -> None:
+    stalls: list[float] = []
+
+    def work(link: Link) -> list[int]:
+        counts = []
+        for _ in range(2):
+            if link.rank == 1:
+                time.sleep(0.7)
+            link.sum(torch.ones(1))
+            counts.append(len(stalls))
+        return counts
+
+    def on_stall() -> None:
+        stalls.append(time.monotonic())
+
+    first, second = run(port, 2, work, on_stall)[0]
+
+    assert first >= 3, "0.2 s are unusual, and then every tenth wait"
+    assert second == first, "this duration has become usual"
+
+
+def test_an_abort_ends_a_rendezvous_with_an_absent_peer(port: int) -> None:
+    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)
+    threading.Timer(0.2, link.abort).start()
+    began = time.monotonic()
+
+    with pytest.raises(PeerLostError, match="given up"):
+        link.meet()
+
+    assert time.monotonic() - began < 5, "the store is not waited for"
+
+
+def test_an_abandoned_group_refuses_all_operations(port: int) -> None:
+    link = Link(GroupAddress(2, "127.0.0.1", port, 0, 1), CPU)
+    link.meet()
+    link.abort()
+
+    with pytest.raises(PeerLostError):
+        link.sum(torch.ones(1))
+
+
+def test_only_missing_state_is_copied_bitwise(port: int) -> None:
+    def state(seed: int) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)  # separate, since the workers are threads
+        kernel = torch.randn(4, 3, 3, 3, generator=generator).to(memory_format=torch.channels_last)
+        return [kernel, torch.randn(7, generator=generator), torch.tensor(5), torch.ones(2)]
+
+    expected = state(1)
+
+    def work(link: Link) -> list[torch.Tensor]:
+        tensors = state(0 if link.rank == 2 else 1)
+        ahead = StepProgress(4, 9 if link.rank == 2 else 10)
+        computed = ((link.rank, link.rank + 1), (6 + link.rank, 9))
+        reports = copying.compare(link, StateReport(ahead, kept=computed), tensors)
+        assert [report.kept for report in reports] == [((n, n + 1), (6 + n, 9)) for n in range(3)]
+        chosen = plan_copy(reports)
+        assert chosen is not None
+        assert chosen.sources == (0, 1)
+        assert chosen.missing == {2: (0, 1)}, "equal tensors are not sent"
+        copying.copy(link, chosen, tensors)
+        return tensors
+
+    for tensors in run(port, 3, work):
+        assert isinstance(tensors, list), tensors
+        assert all(
+            torch.equal(mine, expected_tensor)
+            for mine, expected_tensor in zip(tensors, expected, strict=True)
+        )
+
+
+def test_only_a_joiner_with_other_settings_is_incompatible(port: int) -> None:
+    def work(link: Link) -> object:
+        try:
+            return check_group(link, "resnet50" if link.rank == 2 else "resnet18")
+        except IncompatibleWorkerError as error:
+            return error
+
+    first, second, joiner = run(port, 3, work)
+
+    assert (first, second) == (3, 3), "all three are on this machine"
+    assert isinstance(joiner, IncompatibleWorkerError)
+
+
+def test_a_flipped_bit_changes_a_checksum() -> None:
+    tensor = torch.ones(1001)
+    before = copying.checksums([tensor])
+    tensor.view(torch.int32)[1000] ^= 1
+
+    assert copying.checksums([tensor]) != before

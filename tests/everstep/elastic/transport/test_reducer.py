@@ -1,0 +1,334 @@
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis.strategies import integers, lists
+from torch import nn
+
+from everstep.elastic.transport.group import PeerLostError
+from everstep.elastic.transport.reducer import GradientReducer, _buckets, sum_scalars
+from everstep.errors import EverstepError
+
+
+def single(tensor: torch.Tensor) -> None:
+    """Sum over one worker, which changes nothing."""
+
+
+def double(tensor: torch.Tensor) -> None:
+    """Sum over two workers with the same tensor, in place."""
+    tensor.mul_(2)
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.LazyLinear(2))
+    layers(torch.zeros(1, 3, 5, 5))
+    return layers.to(memory_format=torch.channels_last)
+
+
+def running_mean(net: nn.Sequential) -> torch.Tensor:
+    """Return the running mean of the normalisation layer."""
+    mean = net[1].running_mean
+    assert isinstance(mean, torch.Tensor)
+    return mean
+
+
+def batches_tracked(net: nn.Sequential) -> int:
+    """Return the number of batches that the normalisation layer has counted."""
+    count = net[1].num_batches_tracked
+    assert isinstance(count, torch.Tensor)
+    return int(count)
+
+
+def test_gradients_have_the_same_values_and_layout_as_without_the_reducer() -> None:
+    plain, exchanged = model(), model()
+    exchange = GradientReducer(exchanged, scalars=1)
+    batch = torch.randn(6, 3, 5, 5)
+    plain(batch).square().mean().backward()
+
+    exchange.clear()
+    exchange.begin_microbatch()
+    exchanged(batch).square().mean().backward()
+    exchange.add_microbatch(1.0)
+    exchange.sum([0.0], single)
+
+    for mine, theirs in zip(exchanged.parameters(), plain.parameters(), strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        assert torch.allclose(mine.grad, theirs.grad, atol=1e-6)
+        assert mine.grad.stride() == mine.stride(), "another layout would cost a copy at each step"
+
+
+def test_clearing_starts_a_new_sum() -> None:
+    net = model()
+    exchange = GradientReducer(net, scalars=1)
+    exchange.clear()
+    exchange.begin_microbatch()
+    net(torch.randn(4, 3, 5, 5)).sum().backward()
+    exchange.clear()
+    exchange.begin_microbatch()
+
+    exchange.sum([0.0], single)
+    for parameter in net.parameters():
+        assert parameter.grad is not None
+        assert not parameter.grad.any()
+
+
+def test_compressed_gradients_keep_three_digits_and_counters_are_exact() -> None:
+    plain, compressed = model(), model()
+    batch = torch.randn(6, 3, 5, 5)
+    plain(batch).square().mean().backward()
+    exchange = GradientReducer(compressed, scalars=2, compress=True)
+    sizes = []
+
+    def all_reduce(tensor: torch.Tensor) -> None:
+        sizes.append(tensor.numel() * tensor.element_size())
+
+    exchange.clear()
+    exchange.begin_microbatch()
+    compressed(batch).square().mean().backward()
+    exchange.add_microbatch(1.0)
+    numbers = exchange.sum([2.0**23 + 1, 0.0], all_reduce)
+
+    assert numbers == [2.0**23 + 1, 0.0]
+    weights = sum(parameter.numel() for parameter in plain.parameters())
+    assert sizes[0] == 2 * weights
+    for mine, theirs in zip(compressed.parameters(), plain.parameters(), strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        assert torch.allclose(mine.grad, theirs.grad, rtol=2**-8, atol=1e-9)
+    assert torch.equal(running_mean(compressed), running_mean(plain))
+
+
+class Peer:
+    """An all-reduce with a worker that has the same gradients, which records the started buckets."""
+
+    def __init__(self) -> None:
+        self.begun: list[torch.Tensor] = []
+        self.waited = 0
+
+    def __call__(self, tensor: torch.Tensor) -> Callable[[], None]:
+        self.begun.append(tensor)
+
+        def end() -> None:
+            tensor.mul_(2)
+            self.waited += 1
+
+        return end
+
+
+SMALL = 64  # bytes: buckets of one or two layers
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_overlapped_sums_equal_those_started_at_the_end(compress: bool) -> None:
+    late, early = model(), model()
+    batch, peer = torch.randn(6, 3, 5, 5), Peer()
+    at_the_end = GradientReducer(late, scalars=1, compress=compress)
+    bucketed = GradientReducer(early, scalars=1, compress=compress, bucket_bytes=SMALL)
+
+    at_the_end.clear()
+    at_the_end.begin_microbatch()
+    late(batch).square().mean().backward()
+    at_the_end.add_microbatch(0.5)
+    expected = at_the_end.sum([3.0], double)
+    bucketed.clear()
+    bucketed.begin_microbatch(peer)
+    early(batch).square().mean().backward()
+    bucketed.add_microbatch(0.5)
+    actual = bucketed.sum([3.0], single)
+
+    assert actual == expected == [6.0]
+    assert peer.waited == len(peer.begun) > 2, "gradients in more than one part, and the rest"
+    for mine, theirs in zip(early.parameters(), late.parameters(), strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        assert torch.equal(mine.grad, theirs.grad)
+    assert torch.equal(running_mean(early), running_mean(late))
+
+
+def test_gradients_of_the_last_layers_are_reduced_before_those_of_the_first_are_computed() -> None:
+    net, peer = model(), Peer()
+    exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL)
+    begun_before_the_first_layer: list[int] = []
+
+    def count_started_buckets(_gradient: torch.Tensor) -> None:
+        begun_before_the_first_layer.append(len(peer.begun))
+
+    weight = net[0].weight
+    assert isinstance(weight, nn.Parameter)
+    weight.register_hook(count_started_buckets)  # type: ignore[no-untyped-call]  # torch does not annotate it
+
+    exchange.clear()
+    exchange.begin_microbatch(peer)
+    net(torch.randn(4, 3, 5, 5)).sum().backward()
+
+    assert begun_before_the_first_layer[0] > 0
+
+
+def test_a_worker_without_samples_starts_the_same_sums_in_the_same_order() -> None:
+    sizes = []
+    for samples in (4, 0):
+        net, peer = model(), Peer()
+        exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL)
+        exchange.clear()
+        exchange.begin_microbatch(peer)
+        if samples:
+            net(torch.randn(samples, 3, 5, 5)).sum().backward()
+        exchange.add_microbatch(samples / 4)
+        exchange.sum([0.0], single)
+        sizes.append([tensor.numel() for tensor in peer.begun])
+
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_an_abandoned_sum_cannot_write_to_the_next_step(early: bool) -> None:
+    net, peer = model(), Peer()
+    exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL)
+
+    def lost(tensor: torch.Tensor) -> None:
+        peer(tensor)
+        raise PeerLostError("gone")
+
+    exchange.clear()
+    exchange.begin_microbatch(peer if early else None)
+    net(torch.randn(4, 3, 5, 5)).sum().backward()
+    exchange.add_microbatch(1.0)
+    if not early:
+        with pytest.raises(PeerLostError):
+            exchange.sum([0.0], lost)
+    exchange.roll_back()
+    exchange.clear()
+    exchange.begin_microbatch()
+    for tensor in peer.begun:  # a late operation of the abandoned group completes
+        tensor.fill_(7)
+
+    assert peer.begun
+    assert all(parameter.grad is None for parameter in net.parameters())
+
+
+def lost(tensor: torch.Tensor) -> NoReturn:
+    """Fail as in a group that has ended."""
+    tensor.fill_(9)  # gloo may have written some of it already
+    raise PeerLostError("gone")
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("early", [False, True])
+def test_gradients_accumulated_before_the_group_failed_are_kept(
+    early: bool, compress: bool
+) -> None:
+    whole, broken = model(), model()
+    batch = torch.randn(6, 3, 5, 5)
+    parts = ((batch[:4], 4 / 6), (batch[4:], 2 / 6))
+    at_once = GradientReducer(whole, scalars=1, compress=compress)
+    kept = GradientReducer(broken, scalars=1, compress=compress, bucket_bytes=SMALL)
+
+    at_once.clear()
+    for images, weight in parts:
+        at_once.begin_microbatch()
+        whole(images).square().sum().backward()
+        at_once.add_microbatch(weight)
+    expected = at_once.sum([3.0], single)
+
+    before, batches = running_mean(broken).clone(), batches_tracked(broken)
+    kept.clear()
+    kept.begin_microbatch(lost if early else None)
+    broken(parts[0][0]).square().sum().backward()
+    kept.add_microbatch(parts[0][1])
+    with pytest.raises(PeerLostError):
+        kept.sum([3.0], lost)
+    assert kept.roll_back()
+    assert torch.equal(running_mean(broken), before)
+    kept.begin_microbatch()
+    broken(parts[1][0]).square().sum().backward()
+    kept.add_microbatch(parts[1][1])
+
+    assert kept.sum([3.0], single) == expected
+    for mine, theirs in zip(broken.parameters(), whole.parameters(), strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        assert torch.equal(mine.grad, theirs.grad)
+    for counted, expected_buffer in zip(broken.buffers(), whole.buffers(), strict=True):
+        assert torch.equal(counted, expected_buffer)
+    assert batches_tracked(broken) == batches + 1, "a step is one batch"
+
+
+def test_an_incomplete_part_invalidates_earlier_parts() -> None:
+    net = model()
+    exchange = GradientReducer(net, scalars=1)
+    exchange.clear()
+    exchange.begin_microbatch()
+    net(torch.randn(4, 3, 5, 5)).sum().backward()
+    exchange.add_microbatch(0.5)
+    exchange.begin_microbatch()
+    net(torch.randn(4, 3, 5, 5))
+
+    assert not exchange.roll_back()
+
+
+@given(sizes=lists(integers(1, 100), min_size=1, max_size=30), min_bytes=integers(1, 200))
+def test_every_parameter_is_in_one_bucket_and_none_is_too_small_but_the_last(
+    sizes: list[int], min_bytes: int
+) -> None:
+    buckets = _buckets(sizes, min_bytes)
+
+    assert [index for bucket in reversed(buckets) for index in bucket] == list(range(len(sizes)))
+    assert all(sum(sizes[i] for i in bucket) >= min_bytes for bucket in buckets[:-1])
+
+
+def test_small_counters_are_reduced_with_the_gradients() -> None:
+    exchange = GradientReducer(model(), scalars=3)
+    exchange.clear()
+    exchange.begin_microbatch()
+
+    assert exchange.sum([1.5, 0.0, 2.0], single) == [1.5, 0.0, 2.0]
+
+
+def test_batch_statistics_of_one_worker_do_not_change() -> None:
+    net = model()
+    exchange = GradientReducer(net, scalars=1)
+    exchange.clear()
+    exchange.begin_microbatch()
+    net(torch.randn(4, 3, 5, 5)).sum().backward()
+    before = running_mean(net).clone()
+
+    exchange.add_microbatch(1.0)
+    exchange.sum([0.0], single)
+
+    assert torch.equal(running_mean(net), before)
+
+
+def test_counts_are_summed_exactly() -> None:
+    assert sum_scalars([2.0**40 + 1, 3.0], torch.device("cpu"), single) == pytest.approx(
+        [2.0**40 + 1, 3.0], abs=0
+    )
+
+
+def test_two_backward_passes_of_one_microbatch_are_accumulated() -> None:
+    net = nn.Linear(2, 1, bias=False)
+    reducer = GradientReducer(net, scalars=1)
+    reducer.clear()
+    reducer.begin_microbatch()
+
+    net(torch.tensor([[1.0, 0.0]])).sum().backward()
+    net(torch.tensor([[0.0, 1.0]])).sum().backward()
+    reducer.add_microbatch(1.0)
+    reducer.sum([0.0], single)
+
+    assert net.weight.grad is not None
+    assert net.weight.grad.tolist() == [[1.0, 1.0]], "the second gradient must not be dropped"
+
+
+def test_a_second_backward_pass_after_its_sum_has_started_is_refused() -> None:
+    net = nn.Linear(2, 1, bias=False)
+    reducer = GradientReducer(net, scalars=1, bucket_bytes=1)
+    reducer.clear()
+    reducer.begin_microbatch(lambda _: lambda: None)
+    net(torch.ones(1, 2)).sum().backward()
+
+    with pytest.raises(EverstepError, match="second backward pass"):
+        net(torch.ones(1, 2)).sum().backward()

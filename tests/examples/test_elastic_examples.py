@@ -1,0 +1,188 @@
+"""The examples of the elastic library, through evictions on this machine."""
+
+import contextlib
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from components.config import from_mapping
+from everstep.elastic.accounting.journal import Reader
+from everstep.elastic.launch.launcher import DONE, NOTICE
+from tests.everstep.elastic.launch.launched import SECONDS, Launched, launched
+from tests.examples import script_page
+from tests.trainer.elastic.nodes import running_etcd
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PLAIN, ELASTIC = EXAMPLES / "mnist" / "plain.py", EXAMPLES / "mnist" / "elastic.py"
+TRANSFORMER = EXAMPLES / "transformer" / "train.py"
+SAMPLES, BATCH, EPOCHS = 2000, 100, 40
+STEPS = SAMPLES // BATCH * EPOCHS
+
+pytestmark = pytest.mark.timeout(4 * SECONDS)
+
+
+@pytest.fixture
+def mnist(tmp_path: Path) -> Path:
+    """Return a data set in the format of MNIST, of noisy copies of ten images."""
+    folder = tmp_path / "data" / "MNIST" / "raw"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 255, (10, 28, 28))
+    for part, count in (("train", SAMPLES), ("t10k", 200)):
+        labels = rng.integers(0, 10, count, dtype=np.uint8)
+        pixels = np.clip(images[labels] + rng.normal(0, 80, (count, 28, 28)), 0, 255)
+        for name, array in (("images-idx3", pixels.astype(np.uint8)), ("labels-idx1", labels)):
+            header = struct.pack(">HBB", 0, 8, array.ndim)
+            header += struct.pack(f">{array.ndim}I", *array.shape)
+            (folder / f"{part}-{name}-ubyte").write_bytes(header + array.tobytes())
+    return tmp_path / "data"
+
+
+class Journal:
+    """The journal of a run."""
+
+    def __init__(self, run: Path) -> None:
+        self._reader = Reader(run / "journal")
+
+    def steps(self) -> list[Mapping[str, Any]]:
+        return [entry for entry in self._reader.read() if entry["kind"] == "step"]
+
+    def first_step(self, workers: int, after: int = 0) -> int:
+        """Return the first step after another that a group of this size took; 0 without one."""
+        found = (
+            step["step"]
+            for step in self.steps()
+            if step["world_size"] == workers and step["step"] > after
+        )
+        return min(found, default=0)
+
+    def wait(self, launcher: Launched, workers: int, after: int = 0) -> int:
+        """Return the first step after another that a group of this size takes."""
+        return launcher.until(lambda: self.first_step(workers, after), f"{workers} workers train")
+
+
+def mnist_arguments(data: Path, run: Path) -> list[str]:
+    return [
+        *(str(ELASTIC), "--data", str(data), "--run", str(run)),
+        *("--epochs", str(EPOCHS), "--global-batch", str(BATCH)),
+    ]
+
+
+def shared(endpoint: str, nnodes: str) -> list[str]:
+    return ["--rendezvous-endpoint", endpoint, "--run-id", "example", "--nnodes", nnodes]
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[str]:
+    folder = tmp_path / "etcd"
+    folder.mkdir()
+    with running_etcd(folder) as endpoint:
+        yield endpoint
+
+
+@pytest.mark.twin
+def test_mnist_survives_the_crash_of_a_worker(tmp_path: Path, mnist: Path) -> None:
+    run = tmp_path / "run"
+    with launched(tmp_path, "--nproc-per-node", "2", *mnist_arguments(mnist, run)) as launcher:
+        at = Journal(run).wait(launcher, workers=2)
+        launcher.kill_worker()
+        Journal(run).wait(launcher, workers=2, after=at + 1)
+
+        assert launcher.wait() == DONE, launcher.log
+
+        assert "is gone" in launcher.log, "a worker was killed"
+        assert f"epoch {EPOCHS}: accuracy 1.0000" in launcher.log
+    taken = [step["step"] for step in Journal(run).steps()]
+    assert sorted(set(taken)) == list(range(1, STEPS + 1)), "no step is lost"
+    assert (run / "model.pt").exists()
+
+
+@pytest.mark.twin
+def test_a_group_of_fixed_size_waits_for_a_lost_node(
+    tmp_path: Path, mnist: Path, etcd: str
+) -> None:
+    run = tmp_path / "run"
+    arguments = [*shared(etcd, "2"), *mnist_arguments(mnist, run)]
+    with contextlib.ExitStack() as stack:
+        first, second = (
+            stack.enter_context(launched(tmp_path, *arguments, name=name)) for name in ("n0", "n1")
+        )
+        at = Journal(run).wait(first, workers=2)
+        second.kill()
+        first.wait_for("has lapsed")
+        again = stack.enter_context(launched(tmp_path, *arguments, name="n1"))
+        Journal(run).wait(first, workers=2, after=at + 1)
+
+        assert first.wait() == DONE, first.log
+        assert again.wait() == DONE, again.log
+    assert {step["world_size"] for step in Journal(run).steps()} == {2}, "never one node alone"
+
+
+@pytest.mark.twin
+def test_the_transformer_continues_when_a_node_is_drained(tmp_path: Path, etcd: str) -> None:
+    pytest.importorskip("transformers", reason="`make test-examples` installs it")
+    run = tmp_path / "run"
+    arguments = [
+        *shared(etcd, "1:2"),
+        *("--preload", "transformers", str(TRANSFORMER), "--run", str(run), "--epochs", "3"),
+        *("--samples", "4000", "--global-batch", "100", "--width", "32"),
+    ]
+    with contextlib.ExitStack() as stack:
+        first, second = (
+            stack.enter_context(launched(tmp_path, *arguments, name=name)) for name in ("n0", "n1")
+        )
+        at = Journal(run).wait(first, workers=2)
+        second.process.send_signal(signal.SIGTERM)
+
+        assert second.wait() == NOTICE, second.log
+        Journal(run).wait(first, workers=1, after=at)
+        assert first.wait() == DONE, first.log
+        assert "epoch 3: " in first.log
+    # A successor of rank 0 notes its last step again, since rank 0 may have been killed before it did.
+    taken = [step["step"] for step in Journal(run).steps() if not step.get("again")]
+    assert taken == list(range(1, 121)), "a drain costs no step"
+
+
+def test_the_plain_script_trains(tmp_path: Path, mnist: Path) -> None:
+    arguments = ["--data", str(mnist), "--run", str(tmp_path / "run"), "--epochs", "2"]
+
+    done = subprocess.run(
+        [sys.executable, PLAIN, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    )
+
+    assert "epoch 2: accuracy 1.0000" in done.stdout
+    assert (tmp_path / "run" / "model.pt").exists()
+
+
+def test_the_page_shows_the_difference_of_the_scripts() -> None:
+    written = script_page.PAGE.read_text(encoding="utf-8")
+
+    assert written == script_page.page(), "run `make docs` and review the difference"
+
+
+def test_the_stack_of_the_page_is_valid() -> None:
+    text = script_page.PAGE.read_text(encoding="utf-8")
+    stack = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
+
+    config = from_mapping({"job": stack["config"]["everstep:job"]})
+
+    assert config.job.program == (
+        "python3",
+        "train.py",
+        "--epochs",
+        "90",
+        "--run",
+        "$(EVERSTEP_RUN)",
+    )

@@ -1,0 +1,39 @@
+"""Numbers from outside have a source and a date, and their age is reported."""
+
+import datetime
+import json
+from typing import Any
+
+import pytest
+
+from facts import age
+
+
+@pytest.mark.parametrize("entry", age.table(), ids=lambda entry: entry["name"])
+def test_a_listed_number_is_in_the_file_that_the_table_names(entry: dict[str, Any]) -> None:
+    assert entry["contains"] in (age.ROOT / entry["file"]).read_text(encoding="utf-8"), (
+        "after a change, compare it with its source and write the date"
+    )
+    assert entry["source"]
+
+
+def test_every_data_file_is_dated_or_of_a_dated_version_of_botocore() -> None:
+    for path in age.DATA.glob("*.json"):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        dated = content.get("date") or content.get("asOf")
+        assert dated or content["source"].startswith("botocore "), f"{path.name} has no date"
+
+
+def test_no_value_is_dated_in_the_future() -> None:
+    today = datetime.datetime.now(tz=datetime.UTC).date()
+
+    assert [fact.name for fact in age.facts() if fact.days(today) < -1] == []
+
+
+def test_numbers_older_than_90_days_are_marked_and_counted() -> None:
+    oldest = min(age.facts(), key=lambda fact: fact.date)
+    day_91 = oldest.date + datetime.timedelta(days=91)
+
+    assert age.report(day_91).startswith("!   91 days")
+    assert f"1 of {len(list(age.facts()))} are older" in age.report(day_91)
+    assert "!" not in age.report(oldest.date)

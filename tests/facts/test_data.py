@@ -1,0 +1,55 @@
+"""The checked-in data files of cloudfacts are complete and current."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cloudfacts import aws, azure
+from cloudfacts.data import FOLDER
+
+from facts import update
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_every_file_names_its_source(path: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert content.get("source") or content.get("sources"), (
+        "a value without a source cannot be checked"
+    )
+
+
+def test_the_files_from_botocore_are_current() -> None:
+    for name, text in update.generated().items():
+        assert (FOLDER / name).read_text(encoding="utf-8") == text, f"{name}: run make catalog"
+
+
+def test_every_described_instance_type_exists_in_the_api_of_ec2() -> None:
+    assert set(aws.INSTANCE_TYPES) <= aws.INSTANCE_TYPE_NAMES
+
+
+def test_zones_are_known_only_of_regions_that_exist() -> None:
+    letters = json.loads((FOLDER / "aws_zones.json").read_text(encoding="utf-8"))["zones"]
+    assert set(letters) <= set(aws.REGIONS)
+    assert aws.zones("us-west-2") == ("us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d")
+    assert aws.zones("nowhere-1") == ()
+
+
+def test_gpus_have_a_model_and_memory() -> None:
+    machines: list[aws.InstanceType | azure.VmSize] = [
+        *aws.INSTANCE_TYPES.values(),
+        *azure.VM_SIZES.values(),
+    ]
+    for kind in machines:
+        assert bool(kind.gpus) == bool(kind.gpu_model) == bool(kind.gpu_memory_mib), kind
+
+
+def test_retired_vm_sizes_are_not_listed() -> None:
+    assert [name for name in azure.VM_SIZES if azure.retired(name)] == []
+    assert azure.retired("Standard_NC6s_v3") == "in September 2025"
+
+
+def test_gpu_families_include_those_whose_hardware_is_not_described() -> None:
+    families = aws.gpu_families()
+
+    assert {"g4ad", "g5", "gr6", "p3", "p6-b300", "p6e-gb200"} <= families
+    assert families.isdisjoint({"m6i", "c7g", "t3"})

@@ -1,0 +1,258 @@
+"""Run GitHub's workflows on this machine with `act`, on a copy of the repository.
+
+`act` evaluates expressions, matrices, conditions, outputs and called workflows as GitHub does, and runs each job
+in a folder of its own. Three parts differ from GitHub:
+
+    actions     `uses:` of other repositories are replaced by stand-ins (stand_ins.py); the project's own
+                action runs as it is
+    shell       steps without `shell` get `bash -e`, as on GitHub; the default of `act` has pipefail and would
+                hide a missing one
+    settings    variables of the repository and of environments are arguments of a run
+"""
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.github import stand_ins
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNNER = "ubuntu-24.04"
+REPOSITORY = "example/everstep"
+RUN_SECONDS = 300
+GITHUB_SHELL = "defaults:\n  run:\n    shell: bash -e {0}\n"
+STAMPS = ("uv", "runtime", "aws", "azure", "development")
+"""Groups of packages that `make` considers installed in the virtual environment of the copy."""
+
+USES = re.compile(r"uses: ([\w.-]+/[\w./-]+)@(\S+)")
+
+
+@functools.cache
+def program() -> Path:
+    """Build `act` where it is missing and return its path."""
+    command = ["go", "-C", str(ROOT / ".github" / "act"), "tool", "-n", "act"]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, f"`act` cannot be built: {built.stderr}"
+    return Path(built.stdout.strip())
+
+
+@dataclass(frozen=True)
+class WorkflowRun:
+    """The results of one run of a workflow.
+
+    Attributes:
+        jobs: result of each job that ran, by its name.
+        actions: calls of stand-ins in their order: name of the action and its inputs, keys in lower case.
+        summary: text of the run's summary.
+        log: all output.
+    """
+
+    jobs: Mapping[str, str]
+    actions: Sequence[tuple[str, Mapping[str, str]]]
+    summary: str
+    log: str
+
+    @property
+    def is_green(self) -> bool:
+        """True if at least one job ran and none failed."""
+        return bool(self.jobs) and set(self.jobs.values()) == {"success"}
+
+    def calls(self, action: str) -> list[Mapping[str, str]]:
+        """Return the inputs of each call of an action."""
+        return [inputs for name, inputs in self.actions if name == action]
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A copy of the working tree that a test may change, with stand-ins for actions.
+
+    Attributes:
+        folder: the copy.
+        home: folder for stand-ins, records and the workspaces of jobs.
+    """
+
+    folder: Path
+    home: Path
+
+    @classmethod
+    def create(cls, home: Path) -> "Repository":
+        """Copy the working tree into a folder below `home`."""
+        repository = cls(home / "repository", home)
+        _copy_tree(repository.folder)
+        _link_environment(repository.folder / ".venv")
+        for path in repository.workflows():
+            text = path.read_text()
+            assert "defaults:" not in text, f"{path.name} has defaults; the tests add their own"
+            path.write_text(text + GITHUB_SHELL)
+        _commit(repository.folder)
+        return repository
+
+    def workflows(self) -> list[Path]:
+        """Return the workflow files."""
+        return sorted((self.folder / ".github" / "workflows").glob("*.yaml"))
+
+    def replace(self, path: str, old: str, new: str) -> None:
+        """Replace text in a file; it must occur."""
+        text = (self.folder / path).read_text()
+        assert old in text, f"{path} does not contain {old!r}"
+        (self.folder / path).write_text(text.replace(old, new, 1))
+
+    def write_program(self, path: str, script: str) -> None:
+        """Replace a file with a shell script."""
+        (self.folder / path).write_text(f"#!/bin/sh\n{script}\n")
+        (self.folder / path).chmod(0o755)
+
+    def run(
+        self,
+        workflow: str,
+        event: str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        variables: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        job: str | None = None,
+        matrix: Mapping[str, str] | None = None,
+    ) -> WorkflowRun:
+        """Run a workflow, or one job of it with the jobs that it needs.
+
+        Args:
+            workflow: name of the file without its suffix.
+            event: event that starts it.
+            payload: the event's data.
+            variables: the repository's variables.
+            environment: variables of the stand-ins, such as the responses of the cloud.
+            job: id of the only job to run.
+            matrix: the only combination to run.
+        """
+        record = self.home / "record.jsonl"
+        record.unlink(missing_ok=True)
+        (self.home / "event.json").write_text(json.dumps(_event(payload or {})))
+        command = [
+            str(program()),
+            event,
+            f"--workflows=.github/workflows/{workflow}.yaml",
+            *self._fixed_flags(record),
+            *(f"--local-repository={flag}" for flag in self._stand_ins()),
+            *(f"--var={key}={value}" for key, value in (variables or {}).items()),
+            *(f"--env={key}={value}" for key, value in (environment or {}).items()),
+            *(f"--matrix={key}:{value}" for key, value in (matrix or {}).items()),
+            *([f"--job={job}"] if job else []),
+        ]
+        return _results(self._output_of(command), record)
+
+    def _fixed_flags(self, record: Path) -> list[str]:
+        return [
+            f"--platform={RUNNER}=-self-hosted",
+            "--no-skip-checkout",
+            "--no-cache-server",
+            "--action-offline-mode",
+            "--json",
+            "--concurrent-jobs=1",
+            "--defaultbranch=main",
+            "--secret=GITHUB_TOKEN=none",
+            f"--action-cache-path={self.home / 'work'}",
+            f"--eventpath={self.home / 'event.json'}",
+            f"--env=STAND_IN_REPOSITORY={self.folder}",
+            f"--env=STAND_IN_RECORD={record}",
+            f"--env=STAND_IN_RECORDER={Path(__file__).with_name('record.py')}",
+        ]
+
+    def _stand_ins(self) -> Iterator[str]:
+        """Write a stand-in for each action that the workflows use, and yield the flags for them."""
+        files = [*self.workflows(), *(self.folder / ".github" / "actions").glob("*/action.yaml")]
+        for name, ref in sorted({use for path in files for use in USES.findall(path.read_text())}):
+            folder = self.home / "actions" / name.replace("/", "_")
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "action.yml").write_text(json.dumps(stand_ins.action(name)))  # JSON is YAML
+            yield f"https://github.com/{name}@{ref}={folder}"
+
+    def _output_of(self, command: Sequence[str]) -> str:
+        programs = self.home / "bin"
+        programs.mkdir(exist_ok=True)
+        for name, script in stand_ins.PROGRAMS.items():
+            (programs / name).write_text(script)
+            (programs / name).chmod(0o755)
+        ended = subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=RUN_SECONDS,
+            check=False,
+        )
+        return ended.stdout
+
+
+@dataclass
+class _Results:
+    jobs: dict[str, str] = field(default_factory=dict)
+    summary: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+
+def _results(output: str, record: Path) -> WorkflowRun:
+    """Read the results from the output of `act` and the record of the stand-ins."""
+    found = _Results()
+    for line in output.splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            found.log.append(line)
+            continue
+        if "LocalRepositoryCache" not in entry.get("msg", ""):
+            found.log.append(f"{entry.get('job', '')}: {entry.get('msg', '')}".rstrip())
+        if "jobResult" in entry:
+            found.jobs[entry["job"].strip()] = entry["jobResult"]
+        if entry.get("command") == "summary":
+            found.summary.append(entry["content"])
+    calls = record.read_text().splitlines() if record.exists() else []
+    return WorkflowRun(
+        found.jobs,
+        [(call["action"], call["inputs"]) for call in map(json.loads, calls)],
+        "\n".join(found.summary),
+        "\n".join(found.log),
+    )
+
+
+def _event(payload: Mapping[str, Any]) -> dict[str, Any]:
+    return {"repository": {"full_name": REPOSITORY, "default_branch": "main"}, **payload}
+
+
+def _copy_tree(folder: Path) -> None:
+    """Copy the tracked and untracked files with their times, which `make` compares."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
+def _link_environment(folder: Path) -> None:
+    """Link the virtual environment of the working tree, with every group of packages up to date."""
+    folder.mkdir()
+    for entry in (ROOT / ".venv").iterdir():
+        if not entry.name.startswith("."):
+            (folder / entry.name).symlink_to(entry)
+    for stamp in STAMPS:
+        (folder / f".{stamp}").touch()
+
+
+def _commit(folder: Path) -> None:
+    git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.org"]
+    for command in (
+        ["init", "--quiet", "--initial-branch=main"],
+        ["remote", "add", "origin", f"https://github.com/{REPOSITORY}"],
+        ["add", "."],
+        ["commit", "--quiet", "--message=A copy"],
+    ):
+        subprocess.run([*git, *command], cwd=folder, check=True, timeout=60)

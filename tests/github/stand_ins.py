@@ -1,0 +1,120 @@
+"""Stand-ins for the actions and programs that the workflows use.
+
+Each records its inputs. Some do more: `actions/checkout` copies the repository, and `pulumi/actions` reads the
+stack, so that a stack that is refused fails; variables set the responses of the cloud.
+"""
+
+from typing import Any
+
+RECORD = 'python3 "$STAND_IN_RECORDER"'
+CHECKOUT = 'cp -a "$STAND_IN_REPOSITORY/." .'
+
+PULUMI = """
+everstep cost --stack "$STACK" > /dev/null
+if [ "$EXPECT_NO_CHANGES" = true ] && [ -n "$STAND_IN_DRIFT" ]; then
+  echo "error: no changes were expected but changes occurred"
+  exit 1
+fi
+if [ "$COMMAND $STACK" = "$STAND_IN_REFUSED" ]; then
+  echo "error: the cloud refuses $COMMAND of $STACK"
+  exit 1
+fi
+"""
+"""Two variables simulate the cloud: STAND_IN_DRIFT, set if it differs from the state; STAND_IN_REFUSED, the command and
+stack that fail."""
+
+DIGEST = "sha256:" + "0" * 64
+
+INPUTS: dict[str, tuple[str, ...]] = {
+    "actions/attest-build-provenance": (
+        "subject-path",
+        "subject-digest",
+        "subject-name",
+        "push-to-registry",
+    ),
+    "actions/cache": ("path", "key"),
+    "actions/checkout": ("persist-credentials",),
+    "actions/download-artifact": ("name", "path"),
+    "actions/setup-go": ("go-version", "cache-dependency-path"),
+    "actions/setup-python": ("python-version",),
+    "actions/upload-artifact": ("name", "path"),
+    "anchore/sbom-action": ("path", "artifact-name", "output-file"),
+    "aws-actions/configure-aws-credentials": (
+        "role-to-assume",
+        "role-session-name",
+        "role-duration-seconds",
+        "aws-region",
+    ),
+    "azure/login": ("client-id", "tenant-id", "subscription-id"),
+    "azure/use-kubelogin": ("kubelogin-version",),
+    "docker/build-push-action": ("context", "file", "push", "tags", "provenance", "sbom"),
+    "docker/login-action": ("registry", "username", "password"),
+    "docker/setup-buildx-action": (),
+    "pulumi/actions": (
+        "pulumi-version",
+        "command",
+        "stack-name",
+        "cloud-url",
+        "secrets-provider",
+        "upsert",
+        "diff",
+        "refresh",
+        "expect-no-changes",
+        "policyPacks",
+        "comment-on-pr",
+        "comment-on-summary",
+    ),
+    "pypa/gh-action-pypi-publish": (),
+}
+"""Inputs of each action that the workflows may set."""
+
+SCRIPTS = {
+    "actions/checkout": CHECKOUT,
+    "actions/download-artifact": 'mkdir -p "$INPUT_PATH"; cp "$STAND_IN_REPOSITORY"/build/dist/* "$INPUT_PATH"',
+    "actions/upload-artifact": (
+        'mkdir -p "$STAND_IN_REPOSITORY/build/dist"; cp "$INPUT_PATH"/* "$STAND_IN_REPOSITORY/build/dist"'
+    ),
+    "anchore/sbom-action": 'echo "{}" > "$INPUT_FILE"',
+    "docker/build-push-action": 'test -f "$INPUT_FILE"; echo "digest=$STAND_IN_DIGEST" >> "$GITHUB_OUTPUT"',
+    "pulumi/actions": PULUMI,
+}
+"""Script that a stand-in runs after it has recorded its inputs."""
+
+PROGRAMS = {
+    "sudo": '#!/bin/sh\nwhile case "$1" in --*) ;; *) false ;; esac; do shift; done\nexec "$@"\n',
+    "gh": '#!/bin/sh\necho "gh $*" >> "$STAND_IN_RECORD.gh"\n',
+}
+"""Programs of a hosted runner that may be missing here, by name."""
+
+
+def action(name: str) -> dict[str, Any]:
+    """Return the definition of the stand-in for an action."""
+    assert name in INPUTS, f"{name} has no stand-in: declare its inputs in {__name__}.INPUTS"
+    environment = {
+        "ACTION": name,
+        "INPUTS": "${{ toJSON(inputs) }}",
+        "INPUT_PATH": "${{ inputs.path }}",
+        "INPUT_FILE": "${{ inputs.file || inputs.output-file }}",
+        "COMMAND": "${{ inputs.command }}",
+        "STACK": "${{ inputs.stack-name }}",
+        "EXPECT_NO_CHANGES": "${{ inputs.expect-no-changes }}",
+    }
+    outputs = {"digest": {"description": "digest", "value": "${{ steps.work.outputs.digest }}"}}
+    return {
+        "name": name,
+        "description": "stand-in",
+        "inputs": {key: {"description": key, "required": False} for key in INPUTS[name]},
+        "outputs": outputs,
+        "runs": {
+            "using": "composite",
+            "steps": [
+                {"shell": "bash", "env": environment, "run": RECORD},
+                {
+                    "id": "work",
+                    "shell": "bash",
+                    "env": environment,
+                    "run": SCRIPTS.get(name, ":"),
+                },
+            ],
+        },
+    }

@@ -1,0 +1,143 @@
+"""The workflows `deploy`, `drift` and `teardown`, run by `act`."""
+
+import pytest
+
+from tests.github.act import Repository, WorkflowRun
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
+
+BACKEND = {"PULUMI_BACKEND_URL": "s3://state", "PULUMI_SECRETS_PROVIDER": "awskms://key"}
+STACKS = ["aks-dev", "aks-prod", "eks-dev", "eks-prod"]
+
+
+def commands(run: WorkflowRun) -> list[str]:
+    """Return the commands that Pulumi ran, each with its stack."""
+    return sorted(f"{call['command']} {call['stack-name']}" for call in run.calls("pulumi/actions"))
+
+
+def test_a_push_deploys_all_stacks_prod_after_dev(repository: Repository) -> None:
+    run = repository.run("deploy", "push", variables=BACKEND)
+
+    assert run.is_green, run.log
+    order = [call["stack-name"] for call in run.calls("pulumi/actions")]
+    assert sorted(order) == STACKS
+    assert order.index("eks-dev") < order.index("eks-prod"), "prod gets only what dev has run"
+    assert order.index("aks-dev") < order.index("aks-prod"), "prod gets only what dev has run"
+
+
+def test_a_dev_stack_that_the_cloud_refuses_is_red_and_its_prod_stack_is_not_deployed(
+    repository: Repository,
+) -> None:
+    run = repository.run(
+        "deploy",
+        "push",
+        variables={**BACKEND, "STACKS": "eks-dev eks-prod"},
+        environment={"STAND_IN_REFUSED": "up eks-dev"},
+    )
+
+    assert not run.is_green
+    assert "the cloud refuses up of eks-dev" in run.log
+    assert commands(run) == ["up eks-dev"], run.log
+
+
+def test_a_stack_file_with_an_error_is_red_before_the_cloud_is_reached(
+    repository: Repository,
+) -> None:
+    repository.replace("stacks/Pulumi.eks-dev.yaml", "kubernetesVersion:", "kubernetesVersoin:")
+
+    run = repository.run("deploy", "push", variables={**BACKEND, "STACKS": "eks-dev"})
+
+    assert not run.is_green
+    assert "kubernetesVersoin" in run.log
+
+
+@pytest.mark.parametrize("cloud", ["aks", "eks"])
+def test_a_team_with_one_cloud_deploys_its_prod_stack(repository: Repository, cloud: str) -> None:
+    stacks = [f"{cloud}-dev", f"{cloud}-prod"]
+
+    run = repository.run("deploy", "push", variables={**BACKEND, "STACKS": " ".join(stacks)})
+
+    assert run.is_green, run.log
+    assert commands(run) == [f"up {stack}" for stack in stacks]
+
+
+def test_each_cloud_is_logged_in_to_with_its_own_identity(repository: Repository) -> None:
+    identities = {
+        "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/everstep",
+        "AWS_REGION": "us-east-1",
+        "AZURE_CLIENT_ID": "client",
+    }
+
+    run = repository.run(
+        "deploy", "push", variables={**BACKEND, **identities, "STACKS": "eks-dev aks-dev"}
+    )
+
+    (aws,) = run.calls("aws-actions/configure-aws-credentials")
+    assert aws["role-to-assume"] == identities["AWS_ROLE_ARN"]
+    (azure,) = run.calls("azure/login")
+    assert azure["client-id"] == "client"
+    assert len(run.calls("azure/use-kubelogin")) == 1
+
+
+def test_drift_is_green_while_the_cloud_equals_the_state(repository: Repository) -> None:
+    run = repository.run("drift", "schedule", variables=BACKEND)
+
+    assert run.is_green, run.log
+    assert commands(run) == [f"preview {stack}" for stack in STACKS]
+    for call in run.calls("pulumi/actions"):
+        assert call["refresh"] == "true", "without a refresh the cloud is not read"
+        assert call["expect-no-changes"] == "true", "without it a difference is green"
+
+
+def test_drift_is_red_if_the_cloud_differs(repository: Repository) -> None:
+    run = repository.run(
+        "drift", "schedule", variables=BACKEND, environment={"STAND_IN_DRIFT": "yes"}
+    )
+
+    assert set(run.jobs.values()) == {"failure"}, run.log
+    assert len(run.calls("pulumi/actions")) == len(STACKS), (
+        "one stack's drift must not hide another's"
+    )
+
+
+def test_the_evening_run_deletes_nothing_unless_the_repository_opted_in(
+    repository: Repository,
+) -> None:
+    run = repository.run("teardown", "schedule", variables=BACKEND)
+
+    assert not run.calls("pulumi/actions"), run.log
+
+
+@pytest.mark.parametrize(
+    ("event", "variables"),
+    [("schedule", {"TEARDOWN_DEV": "true"}), ("workflow_dispatch", {})],
+    ids=["opted in", "by hand"],
+)
+def test_a_teardown_destroys_the_dev_stacks_only(
+    repository: Repository, event: str, variables: dict[str, str]
+) -> None:
+    run = repository.run("teardown", event, variables={**BACKEND, **variables})
+
+    assert run.is_green, run.log
+    assert commands(run) == ["destroy aks-dev", "destroy eks-dev"]
+
+
+def test_a_teardown_that_leaves_resources_is_red(repository: Repository) -> None:
+    run = repository.run(
+        "teardown",
+        "workflow_dispatch",
+        variables=BACKEND,
+        environment={"STAND_IN_REFUSED": "destroy aks-dev"},
+    )
+
+    assert not run.is_green, "resources that stay are billed"
+    assert commands(run) == ["destroy aks-dev", "destroy eks-dev"], (
+        "one failure must not stop the other"
+    )
+
+
+@pytest.mark.parametrize("workflow", ["deploy", "drift", "teardown"])
+def test_nothing_runs_without_a_backend(repository: Repository, workflow: str) -> None:
+    run = repository.run(workflow, "workflow_dispatch")
+
+    assert not run.calls("pulumi/actions"), run.log

@@ -1,0 +1,70 @@
+"""The workflow `release`, run by `act`."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.github.act import ROOT, Repository, WorkflowRun
+from tests.github.stand_ins import DIGEST
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
+
+IMAGES = {"trainer", "controller", "spot", "etcd-rejoin"}
+VERSION = "0.1.0"
+PUSHED = {"STAND_IN_DIGEST": DIGEST}
+
+
+def release(repository: Repository, tag: str, **arguments: str) -> WorkflowRun:
+    """Run the workflow for a tag."""
+    payload = {"ref": f"refs/tags/{tag}"}
+    job = arguments.pop("job", None)
+    return repository.run("release", "push", payload=payload, environment=arguments, job=job)
+
+
+def test_the_version_of_the_tests_is_that_of_the_distribution() -> None:
+    assert f'\nversion = "{VERSION}"\n' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_a_tag_publishes_wheels_and_all_images_with_provenance(repository: Repository) -> None:
+    run = release(repository, f"v{VERSION}", **PUSHED)
+
+    assert run.is_green, run.log
+    pushed = {call["tags"].rpartition("/")[2] for call in run.calls("docker/build-push-action")}
+    assert pushed == {f"{image}:v{VERSION}" for image in IMAGES}
+    attested = [call.get("subject-digest") for call in run.calls("actions/attest-build-provenance")]
+    assert attested.count(DIGEST) == len(IMAGES), "each image's provenance names its digest"
+    assert f"trainer@{DIGEST}" in run.summary, "stack files name images by these digests"
+    published = sorted(path.name for path in published_files(repository))
+    assert any(re.match(r"everstep-.*\.whl", name) for name in published), published
+    assert len(run.calls("pypa/gh-action-pypi-publish")) == 1
+
+
+def test_a_tag_that_is_not_the_version_publishes_nothing(repository: Repository) -> None:
+    run = release(repository, "v9.9.9", **PUSHED)
+
+    assert not run.is_green
+    assert not run.calls("pypa/gh-action-pypi-publish"), run.log
+
+
+def test_a_version_without_an_entry_in_the_changelog_publishes_nothing(
+    repository: Repository,
+) -> None:
+    repository.replace("CHANGELOG.md", f"## {VERSION}", "## Some other version")
+
+    run = release(repository, f"v{VERSION}", **PUSHED)
+
+    assert not run.is_green
+    assert not run.calls("pypa/gh-action-pypi-publish"), run.log
+
+
+def test_a_push_without_a_digest_fails(repository: Repository) -> None:
+    run = release(repository, f"v{VERSION}", job="images", STAND_IN_DIGEST="")
+
+    assert "success" not in run.jobs.values(), run.log
+    assert not run.calls("actions/attest-build-provenance"), "nothing names what would be attested"
+
+
+def published_files(repository: Repository) -> list[Path]:
+    """Return the files in the stand-in of the artifact store."""
+    return list((repository.folder / "build" / "dist").iterdir())

@@ -1,0 +1,111 @@
+"""Properties of GitHub's workflows that actionlint does not check."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
+ACTIONS = sorted((ROOT / ".github" / "actions").glob("*/action.yaml"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def steps(workflow: dict[str, Any]) -> list[dict[str, Any]]:
+    return [step for job in workflow["jobs"].values() for step in job.get("steps", ())]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_step_with_a_pipe_fails_when_any_of_its_commands_fails(path: Path) -> None:
+    piped = [
+        step for step in steps(yaml.safe_load(path.read_text())) if " | " in step.get("run", "")
+    ]
+
+    assert [step["run"] for step in piped if step.get("shell") != "bash"] == [], (
+        "without `shell: bash` GitHub runs bash without pipefail, and `command | tee` never fails"
+    )
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_no_workflow_runs_code_of_a_fork_with_the_permissions_of_the_repository(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+
+    assert "pull_request_target" not in workflow[True], "`on` is read as the YAML boolean true"
+
+
+def test_a_pull_request_runs_all_that_continuous_integration_runs() -> None:
+    text = (ROOT / ".github" / "workflows" / "pull-request.yaml").read_text()
+
+    assert any(".ci/run" in step.get("run", "") for step in steps(yaml.safe_load(text)))
+
+
+@pytest.mark.parametrize(
+    "path", [*WORKFLOWS, *ACTIONS], ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
+def test_actions_of_others_are_pinned_by_commit_with_their_version(path: Path) -> None:
+    uses = re.findall(r"uses: (?!\./)(.*)", path.read_text())
+
+    assert [use for use in uses if not re.fullmatch(r"\S+@[0-9a-f]{40} # v[\d.]+", use)] == [], (
+        "a tag can be moved to other code, which would run with the identity of a deployment"
+    )
+
+
+def test_an_action_has_one_commit_in_all_workflows() -> None:
+    text = "".join(path.read_text() for path in [*WORKFLOWS, *ACTIONS])
+    commits = {(name, commit) for name, commit in re.findall(r"uses: (\S+)@(\S+)", text)}
+
+    assert len(commits) == len({name for name, _ in commits})
+
+
+def test_the_pulumi_cli_is_the_one_that_the_tests_run() -> None:
+    (pinned,) = re.findall(r"pulumi-version: (\S+)", stack_workflow())
+    modules = (ROOT / "twin/cloudtwin/toolchain/pulumi/go.mod").read_text()
+
+    assert f"github.com/pulumi/pulumi/pkg/v3 v{pinned} " in modules
+
+
+def test_a_session_lasts_as_long_as_the_job() -> None:
+    (minutes,) = re.findall(r"timeout-minutes: (\d+)", stack_workflow())
+    (seconds,) = re.findall(r"role-duration-seconds: (\d+)", stack_workflow())
+
+    assert int(seconds) >= 60 * int(minutes), (
+        "an `up` without credentials leaves pending operations"
+    )
+
+
+def test_tokens_for_aks_are_renewed_during_the_job() -> None:
+    (environment,) = (
+        step["env"]
+        for step in steps(yaml.safe_load(stack_workflow()))
+        if step.get("uses", "").startswith("pulumi/actions@")
+    )
+
+    assert environment["AAD_LOGIN_METHOD"] == "workloadidentity", (
+        "GitHub's assertion lives for five minutes, less than a new cluster takes"
+    )
+    assert environment["AZURE_CLIENT_ID"] == environment["ARM_CLIENT_ID"]
+
+
+def test_a_preview_shares_no_concurrency_group_with_a_change_of_the_stack() -> None:
+    (group,) = re.findall(r"group: (.*)", stack_workflow())
+
+    assert group.startswith("${{ inputs.command == 'preview' && format('preview-"), (
+        "GitHub cancels the pending run of a group when another one arrives"
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_outputs_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(r"(?:stack output |output `)(\w+)", page.read_text())
+    program = "".join(
+        path.read_text() for path in [ROOT / "__main__.py", *(ROOT / "components").rglob("*.py")]
+    )
+
+    assert [name for name in named if f'"{name}"' not in program] == []
+
+
+def stack_workflow() -> str:
+    """Return the text of the workflow that has the credentials."""
+    return (ROOT / ".github" / "workflows" / "stack.yaml").read_text()

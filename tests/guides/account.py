@@ -1,0 +1,97 @@
+"""A user's machine and account for the walk of a guide: a clone, an empty backend, and the twin as the cloud."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtwin.capacity import QuotaStore
+from cloudtwin.providers import install
+from cloudtwin.providers.api.aws import AccountFacts, AwsApi, serve
+from cloudtwin.pulumi import install_plugins
+from cloudtwin.toolchain import ensure_tools
+
+from everstep.cli.twin_settings import configure_twin
+from everstep.progress import Silent
+from tests.guides import cloud_programs
+from tests.guides.guide import ROOT
+from tests.guides.shell import Shell
+
+AWS_ACCOUNT = "111122223333"
+"""The account of the ARNs in the guide."""
+
+PROVIDERS = {"eks": "aws", "aks": "azure-native"}
+QUOTAS = {"L-3819A6DF": 192, "L-DB2E81BA": 64}
+"""vCPUs of spot and on-demand machines with GPUs: what the largest stack may use."""
+
+ZONE_IDS = {"us-east-1c": "use1-az4", "us-east-1d": "use1-az3"}
+"""Of this account, in which EKS has a control plane in each zone of the stacks."""
+
+SETTINGS = {
+    "PULUMI_CONFIG_PASSPHRASE": "of a test",
+    "PULUMI_SKIP_UPDATE_CHECK": "true",
+    "PULUMI_SKIP_CONFIRMATIONS": "true",
+    "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+    "AWS_SECRET_ACCESS_KEY": "none",
+}
+
+
+@dataclass(frozen=True)
+class UserMachine:
+    """The machine of a user.
+
+    Attributes:
+        shell: its shell, in the clone.
+        project: the folder that `everstep init` writes.
+        twin: folder of the twin that is the account.
+    """
+
+    shell: Shell
+    project: Path
+    twin: Path
+
+
+@contextmanager
+def user_machine(folder: Path, stack: str, *, offline: bool) -> Iterator[UserMachine]:
+    """Yield the machine of a user who begins with a guide.
+
+    Args:
+        folder: an empty folder.
+        stack: name of the guide's stack.
+        offline: whether the account has no machines, which is enough for previews and the registry.
+    """
+    clone, home, programs = (folder / name for name in ("clone", "home", "programs"))
+    for path in (clone, home, folder / "backend"):
+        path.mkdir()
+    (clone / "policy").symlink_to(ROOT / "policy")
+    twin = folder / "twins" / stack
+    cloud_programs.install(programs, twin / "kubeconfig")
+    pulumi = ensure_tools(["pulumi"], Silent())["pulumi"]
+    install(home, PROVIDERS[stack.partition("-")[0]])
+    search = (programs, pulumi.parent, Path(sys.executable).parent, os.environ["PATH"])
+    builds, environment = Path.home(), dict(os.environ)
+    configure_twin(environment)  # the cache of builds, before the home folder changes
+    environment |= {
+        **SETTINGS,
+        **install_plugins(home, pulumi),
+        **({"CLOUDTWIN_OFFLINE": "1"} if offline else {}),
+        "CLOUDTWIN_STATE": str(twin.parent),
+        "CLOUDTWIN_NAME": stack,
+        "BACKEND": str(folder / "backend"),
+        "HOME": str(home),
+        "GOCACHE": str(builds / ".cache/go-build"),
+        "GOPATH": os.environ.get("GOPATH") or str(builds / "go"),
+        "PATH": os.pathsep.join(map(str, search)),
+    }
+    facts = AccountFacts(
+        account=AWS_ACCOUNT,
+        caller=f"arn:aws:sts::{AWS_ACCOUNT}:assumed-role/platform/me",
+        zone_ids=ZONE_IDS,
+    )
+    for code, vcpus in QUOTAS.items():
+        QuotaStore(twin).set(code, vcpus)
+    with serve(AwsApi(twin, facts)) as url:
+        shell = Shell(clone, {**environment, "AWS_ENDPOINT_URL": url}, folder / "walk.log")
+        yield UserMachine(shell, clone / "training", twin)

@@ -1,0 +1,11 @@
+"""What a cloud has before a user comes: a running region, and the images that others have published."""
+
+from cloudtwin.progress import Lines
+
+from everstep.cli.engine import cloud_twin
+from everstep.cli.engine.context import open_stack
+
+
+def prepare(stack: str) -> None:
+    """Start the region of a stack's cloud on the twin."""
+    cloud_twin.prepare(open_stack(stack, twin=True), Lines())

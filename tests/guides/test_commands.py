@@ -1,0 +1,184 @@
+"""Every command of docs/eks.md and docs/aks.md is one that the walk runs, with options that exist."""
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+from botocore import xform_name
+from botocore.session import Session
+from typer.main import get_command
+
+from everstep.cli.app import app
+from tests.guides.cloud_programs import PROGRAMS as CLOUD_PROGRAMS
+from tests.guides.cloud_programs import SUPPORTED
+from tests.guides.guide import (
+    GUIDES,
+    WALKED,
+    WITHOUT_ACCOUNT,
+    GuideCommand,
+    blocks,
+    commands_of,
+    walk_of,
+)
+
+PROGRAMS = frozenset({"everstep", "pulumi", "aws", "az", "kubelogin"})
+SHELL = frozenset({"cd", "export", "for", "make", "."})
+ONLY_REAL = frozenset({"make", ".", "for", "az"})
+"""Programs whose commands may be left out on the twin."""
+
+PHASES = (
+    "everstep init",
+    "pulumi login",
+    "pulumi stack init",
+    "pulumi preview",
+    "EVERSTEP_PART=registry pulumi up",
+    "everstep images push",
+    "pulumi up",
+    "everstep follow",
+    "everstep node reclaim",
+    "pulumi config set --stack STACK --path everstep:cluster.kubernetesVersion",
+    "pulumi preview --stack STACK --policy-pack ../policy --diff",
+    "pulumi up",
+    "pulumi destroy",
+)
+"""The beginnings of commands that every walk runs, in this order."""
+
+AWS_CLI_ONLY: dict[tuple[str, str], frozenset[str]] = {
+    ("eks", "update-kubeconfig"): frozenset({"--name", "--region"}),
+    ("ecr", "get-login-password"): frozenset({"--region"}),
+}
+"""Commands of the AWS CLI that are no operation of a service, with the options that the guides use."""
+
+AZURE: dict[str, frozenset[str]] = {
+    "login": frozenset(),
+    "account set": frozenset({"--subscription"}),
+    "account show": frozenset(),
+    "provider register": frozenset({"--namespace", "--wait"}),
+    "provider show": frozenset({"--namespace", "--query"}),
+    "aks get-credentials": frozenset({"--resource-group", "--name", "--file"}),
+    "aks install-cli": frozenset(),
+    "vmss simulate-eviction": frozenset({"--resource-group", "--name", "--instance-id"}),
+    "vm list-usage": frozenset({"--location", "--query"}),
+    "acr login": frozenset({"--name"}),
+    "group delete": frozenset({"--name"}),
+    "role assignment list": frozenset({"--all", "--query"}),
+}
+"""Commands of `az` with their options. Source: Azure CLI reference, 2026-11-22."""
+
+STACKS = [(guide, f"{guide}-{kind}") for guide in GUIDES for kind in ("dev", "prod")]
+
+
+def every_command(guide: str) -> list[GuideCommand]:
+    """Return the commands of all blocks of a guide."""
+    page = GUIDES[guide].read_text()
+    return [command for section, block in blocks(page) for command in commands_of(section, block)]
+
+
+def variants(guide: str) -> list[str]:
+    """Return every command of a guide, those for the twin and those within tables and sentences included."""
+    inline = re.findall(r"`((?:everstep|aws|az) [a-z][^`]*)`", GUIDES[guide].read_text())
+    parts = [part for line in inline for part in re.split(r";|\|\s|&&", line)]
+    written = [text for each in every_command(guide) for text in (each.text, each.instead) if text]
+    return [part.strip() for text in written for part in text.split("&&")] + [
+        part.strip() for part in parts if part.strip()
+    ]
+
+
+def words_of(command: str, program: str) -> list[str]:
+    """Return the arguments of a command of a program; empty for another program."""
+    words = shlex.split(command, comments=True)
+    while words and "=" in words[0]:
+        words.pop(0)
+    return words[1:] if words[:1] == [program] else []
+
+
+def options_of(words: list[str]) -> set[str]:
+    """Return the names of the options of a command."""
+    return {word.partition("=")[0] for word in words if word.startswith("--")}
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_block_is_walked(guide: str) -> None:
+    found = {section for section, _ in blocks(GUIDES[guide].read_text())}
+
+    assert found == {WITHOUT_ACCOUNT, *WALKED}, (
+        "a block in another section would be skipped by the walk without notice"
+    )
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_command_is_of_a_program_that_the_walk_has(guide: str) -> None:
+    for command in every_command(guide):
+        program = next(word for word in command.text.split() if "=" not in word)
+        assert program in PROGRAMS | SHELL, command
+        assert not command.skipped or program in ONLY_REAL, (
+            f"{command.text}: only what the twin cannot have may be left out"
+        )
+        if program in CLOUD_PROGRAMS and command.on_twin == command.text:
+            words = tuple(command.text.split()[: 2 if program == "kubelogin" else 3])
+            assert words in SUPPORTED, f"{command.text}: the twin has no counterpart; say what runs"
+
+
+@pytest.mark.parametrize(("guide", "stack"), STACKS)
+def test_a_walk_leads_through_every_phase_in_order(guide: str, stack: str) -> None:
+    walked = [command.on_twin for command in walk_of(guide, stack)]
+
+    position = 0
+    for phase in PHASES:
+        wanted = phase.replace("STACK", stack)
+        rest = walked[position:]
+        assert any(each.startswith(wanted) for each in rest), f"{stack}: no {wanted} where expected"
+        position += next(i for i, each in enumerate(rest) if each.startswith(wanted)) + 1
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_option_of_everstep_exists(guide: str) -> None:
+    checked = 0
+    for text in variants(guide):
+        words = words_of(text, "everstep")
+        command: Any = get_command(app)
+        while words and hasattr(command, "commands"):
+            assert words[0] in command.commands, f"{text}: there is no command {words[0]}"
+            command = command.commands[words.pop(0)]
+        if not hasattr(command, "commands"):
+            known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+            assert options_of(words) <= known, f"{text}: {options_of(words) - known}"
+            checked += 1
+
+    assert checked >= 15, "the guide has commands of everstep"
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_operation_and_option_of_the_aws_cli_exists(guide: str) -> None:
+    session = Session()
+    for text in variants(guide):
+        words = words_of(text, "aws")
+        service, operation, *rest = [*words, "", ""]
+        if not operation or operation.startswith("-") or service == "sso":
+            continue
+        if (service, operation) in AWS_CLI_ONLY:
+            assert options_of(rest) <= AWS_CLI_ONLY[service, operation], text
+            continue
+        model = session.get_service_model(service)
+        operations = {xform_name(name, "-"): name for name in model.operation_names}
+        assert operation in operations, f"{text}: {service} has no {operation}"
+        shape = model.operation_model(operations[operation]).input_shape
+        members = {f"--{xform_name(name, '-')}" for name in (shape.members if shape else ())}
+        assert options_of(rest) <= {*members, "--query", "--output", "--region"}, text
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_option_of_the_azure_cli_exists(guide: str) -> None:
+    for text in variants(guide):
+        words = words_of(text, "az")
+        verbs = " ".join(w for w in words[: next(
+            (i for i, w in enumerate(words) if w.startswith("-")), len(words))])  # fmt: skip
+        if words:
+            assert verbs in AZURE, text
+            assert options_of(words) <= AZURE[verbs], text
+
+
+def test_a_comment_of_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not know"):
+        commands_of("Steps", "pulumi up\n# on the twin: nothing\n")

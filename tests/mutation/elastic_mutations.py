@@ -1,0 +1,282 @@
+"""The deliberate mistakes in checkpoints, recovery, data order and transport that the tests must catch."""
+
+from tests.mutation.mutations import Mutation
+
+_FILES = "everstep/elastic/checkpoint/files.py"
+_DISK = "everstep/elastic/checkpoint/disk.py"
+_RESTORE = "everstep/elastic/checkpoint/restore.py"
+_RECOVERY = "everstep/elastic/recovery/state_machine.py"
+_WORKER = "everstep/elastic/recovery/live_worker.py"
+_LEDGER = "everstep/elastic/data_order/sample_ledger.py"
+_KEYS = "everstep/elastic/membership/run_keys.py"
+_SUSPICION = "everstep/elastic/membership/suspicion.py"
+_CHECKPOINT_TESTS = ("tests/everstep/elastic/checkpoint",)
+_RECOVERY_TESTS = ("tests/everstep/elastic/recovery",)
+_DATA_TESTS = ("tests/everstep/elastic/data_order",)
+_TRANSPORT_TESTS = ("tests/everstep/elastic/transport",)
+_SUSPICION_TESTS = ("tests/everstep/elastic/membership/test_suspicion.py",)
+_MEMBERSHIP_TESTS = ("tests/everstep/elastic/membership",)
+
+ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation(
+        "commit before anything is written",
+        _FILES,
+        "    staging = new_staging_folder(folder, manifest.step)\n    try:",
+        "    staging = new_staging_folder(folder, manifest.step)\n"
+        "    commit(manifest)\n    commit = lambda _: True\n    try:",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "state file not synced",
+        _FILES,
+        "zlib.crc32(part, checksum)\n        file.sync()\n",
+        "zlib.crc32(part, checksum)\n",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "manifest not synced",
+        _FILES,
+        "indent=1).encode())\n        file.sync()\n",
+        "indent=1).encode())\n",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "names in the staging folder not synced",
+        _FILES,
+        "    disk.sync_folder(staging)\n",
+        "",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "name of the staging folder not synced",
+        _FILES,
+        "    disk.sync_folder(staging.parent)\n",
+        "",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "new name of a checkpoint not synced",
+        _FILES,
+        "    disk.sync_folder(final.parent)\n",
+        "",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "sync of a file that does not reach the disk",
+        _DISK,
+        "        os.fsync(self._file.fileno())\n",
+        "",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "sync of a folder that does not reach the disk",
+        _DISK,
+        "            os.fsync(handle)\n",
+        "            pass\n",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "good checkpoint replaced by a suspended writer",
+        _FILES,
+        "        if _is_good(final, staged.manifest.generation, disk):",
+        "        if False:",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "folder removed although it became good meanwhile",
+        _FILES,
+        "    if _is_good(away, manifest.generation, disk):",
+        "    if False:",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "damaged folder that hides a committed checkpoint of its step",
+        _FILES,
+        "    if not left or _is_good(folder / folder_name(step), generation, disk):",
+        "    if not left or disk.exists(folder / folder_name(step)):",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "committed checkpoint skipped without notice",
+        _RESTORE,
+        "    if record.generation:\n        reason",
+        "    if older:\n        return older[0]\n    if record.generation:\n        reason",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "checkpoint chosen by its steps alone",
+        _RESTORE,
+        "return manifest.generation >= self.generation and manifest.step >= self.step",
+        "return manifest.step >= self.step",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "accepted loss that accepts every later one",
+        _RESTORE,
+        "        if record.step != accept_lost_step:",
+        "        if not accept_lost_step:",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "commit that replaces a later step",
+        _KEYS,
+        "            if before >= committed:",
+        "            if before == committed:",
+        _MEMBERSHIP_TESTS,
+    ),
+    Mutation(
+        "commit that does not compare the newest one in its transaction",
+        _KEYS,
+        "            own_modified=newest[0].modified if newest else 0,\n",
+        "",
+        _MEMBERSHIP_TESTS,
+    ),
+    Mutation(
+        "regroup after a step that a stop has broken already",
+        "everstep/elastic/membership/state_machine.py",
+        """kind == "regroup" and self._announced == ("stop", number)""",
+        "False",
+        _MEMBERSHIP_TESTS,
+    ),
+    Mutation(
+        "late answer mistaken for the answer to the next commit",
+        _WORKER,
+        'self._answers.get(int(message["request"]))',
+        "next(iter(self._answers.values()), None)",
+        _RECOVERY_TESTS,
+    ),
+    Mutation(
+        "torn state that stays offered",
+        _RECOVERY,
+        "            self.progress = StepProgress()  # torn from here on\n",
+        "            pass\n",
+        _RECOVERY_TESTS,
+    ),
+    Mutation(
+        "kept work dropped by a group that fails before it trains",
+        _RECOVERY,
+        "[*([RollBack()] if training else []), ",
+        "[RollBack(), ",
+        _RECOVERY_TESTS,
+    ),
+    Mutation(
+        "snapshot of an abandoned history committed",
+        _RECOVERY,
+        "return agreed if taken_in >= self.unbroken_since else 0",
+        "return agreed",
+        _RECOVERY_TESTS,
+    ),
+    Mutation(
+        "unequal states not reported",
+        _RECOVERY,
+        "tuple(rank for rank in advanced if rank not in sources)",
+        "()",
+        _RECOVERY_TESTS,
+    ),
+    Mutation(
+        "first of several unequal states instead of the majority's",
+        _RECOVERY,
+        "    return max(sums, key=sums.count)",
+        "    return sums[0]",
+        _RECOVERY_TESTS,
+    ),
+    Mutation(
+        "only state of a drained node not saved",
+        _WORKER,
+        "                self._required_state().save_detached()\n",
+        "",
+        _RECOVERY_TESTS,
+    ),
+    Mutation(
+        "limbs of a digest too large for exact sums",
+        _LEDGER,
+        "LIMB_BITS = 8",
+        "LIMB_BITS = 16",
+        _DATA_TESTS,
+    ),
+    Mutation(
+        "digest of 2^63 that fits no signed number",
+        _LEDGER,
+        "(self.digest >= 2**63)",
+        "(self.digest > 2**63)",
+        _DATA_TESTS,
+    ),
+    Mutation(
+        "abort that shuts all new connections",
+        "everstep/elastic/transport/sockets.py",
+        "    found = {fd: name for fd, name in new.items() if _is_connected_to(fd, *store)}",
+        "    found = dict(new)",
+        _TRANSPORT_TESTS,
+    ),
+    Mutation(
+        "journal written by the training loop's thread",
+        "everstep/elastic/accounting/journal.py",
+        "                self._thread.start()\n",
+        "                self._thread.run()\n",
+        ("tests/everstep/elastic/accounting",),
+    ),
+    Mutation(
+        "silence counted while the observer itself was frozen",
+        _SUSPICION,
+        "min(max(elapsed, 0.0), ATTENTION_SECONDS)",
+        "max(elapsed, 0.0)",
+        _SUSPICION_TESTS,
+    ),
+    Mutation(
+        "fence without a witness",
+        _SUSPICION,
+        "return (not others or agree > 0) and agree + 1 > deny",
+        "return agree + 1 > deny",
+        _SUSPICION_TESTS,
+    ),
+    Mutation(
+        "fence against the observers that hear the member",
+        _SUSPICION,
+        "return (not others or agree > 0) and agree + 1 > deny",
+        "return not others or agree > 0",
+        _SUSPICION_TESTS,
+    ),
+    Mutation(
+        "fence that names no generation",
+        "everstep/elastic/membership/etcd_client.py",
+        "        same = [_unchanged(key, modified)]\n        for name, revision in created",
+        "        same = list[dict[str, str]]()\n        for name, revision in created",
+        ("tests/everstep/elastic/membership/test_fence.py",),
+    ),
+    Mutation(
+        "fenced member that puts its key back",
+        "everstep/elastic/membership/state_machine.py",
+        "        if self.view.has_fenced(self._lapsed):\n"
+        '            return self._once("stop", [Stop("the others suspected that this node is lost")])\n',
+        "",
+        ("tests/everstep/elastic/membership/test_state_machine.py",),
+    ),
+    Mutation(
+        "mistakes that make no suspicion slower",
+        "everstep/elastic/membership/arrivals.py",
+        "            self._doublings = min(self._remaining(now) + 1, MAX_DOUBLINGS)\n",
+        "",
+        _SUSPICION_TESTS,
+    ),
+    Mutation(
+        "instruction for an earlier generation that stops the present one",
+        "everstep/elastic/membership/coordinators.py",
+        "return newest.reason if newest and newest.number == number else None",
+        "return newest.reason if newest else None",
+        _MEMBERSHIP_TESTS,
+    ),
+    Mutation(
+        "follower that decides by members it does not watch",
+        "everstep/elastic/membership/state_machine.py",
+        "return self.view.is_complete and self.watches_all",
+        "return True",
+        _MEMBERSHIP_TESTS,
+    ),
+    Mutation(
+        "instruction not requested again after a late one of an earlier generation",
+        "everstep/elastic/membership/coordinators.py",
+        "        key = (kind, number, revision, replaces)\n",
+        "        key = (kind, number, revision, 0)\n",
+        _MEMBERSHIP_TESTS,
+    ),
+)

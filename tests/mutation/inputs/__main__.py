@@ -1,0 +1,63 @@
+"""Measure which wrong inputs of the cloud stacks the twin accepts.
+
+    python -m tests.mutation.inputs [--cloud aws|azure-native] [--show]
+
+The stacks run against the twin's providers without machines; each input of each type is then made wrong in many
+ways. The oracle of AWS is botocore's service models.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.mutation.inputs.declared import STACKS, declared
+from tests.mutation.inputs.run import Tally, judged, name_of, table, total, variants
+from tests.mutation.inputs.verdict import judge
+
+MAX_ACCEPTED = 0.02
+MAX_REASON = 200  # characters
+
+
+def main() -> int:
+    """Print the tables; return 1 if too many variants are accepted or the twin fails."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cloud", choices=sorted(STACKS), help="default: both")
+    parser.add_argument(
+        "--show", action="store_true", help="list what is accepted, and each failure"
+    )
+    options = parser.parse_args()
+    return max(
+        _measure(cloud, show=options.show)
+        for cloud in ([options.cloud] if options.cloud else STACKS)
+    )
+
+
+def _measure(cloud: str, *, show: bool) -> int:
+    print(f"{cloud}: declaring {', '.join(STACKS[cloud])}", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="everstep-inputs-") as folder, judge() as judging:
+        resources = list(declared(cloud, Path(folder)))
+        print(
+            f"{cloud}: changing the inputs of {len(resources)} resources",
+            file=sys.stderr,
+            flush=True,
+        )
+        tallies = judged(variants(resources), judging)
+    print(table(tallies))
+    if show:
+        _show(tallies)
+    whole = total(tallies)
+    return int(len(whole.accepted) > MAX_ACCEPTED * whole.count or bool(whole.failed))
+
+
+def _show(tallies: dict[str, Tally]) -> None:
+    whole = total(tallies)
+    for each in whole.accepted:
+        reason = " ".join(each.reason.split())
+        print(f"accepted {name_of(each.variant)}: {reason[:MAX_REASON]}")
+    for variant, trace in whole.failed:
+        print(f"failed {name_of(variant)}\n{trace}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""The resources that the cloud stacks declare, created in an account of the twin without machines."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cloudtwin.providers import aws, azure
+from cloudtwin.providers.inventory import Inventory
+from cloudtwin.providers.machines import Offline
+from cloudtwin.providers.model import Cloud, ProviderConfig
+from cloudtwin.providers.operations import Operations
+from cloudtwin.providers.protocol.resource import ResourceKey
+from cloudtwin.providers.protocol.values import plain as without_secrets
+from pulumi.runtime import mocks
+
+from components import environment
+from components.docs import stack_table
+from components.stack import TrainingStack, TrainingStackArgs
+from tests.components.provider_outputs import ProviderOutputs
+from tests.components.recorder import plain, record
+
+CLOUDS: Mapping[str, Cloud] = {"aws": aws.CLOUD, "azure-native": azure.CLOUD}
+STACKS: Mapping[str, tuple[str, ...]] = {
+    "aws": ("eks-dev", "eks-prod"),
+    "azure-native": ("aks-dev", "aks-prod"),
+}
+SEED = b"everstep"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """One resource that a stack declares.
+
+    Attributes:
+        stack: name of the stack.
+        name: logical name of the resource.
+        token: type token.
+        inputs: inputs as the program sends them.
+        config: arguments of its provider.
+        before: the account before the resource was created.
+    """
+
+    stack: str
+    name: str
+    token: str
+    inputs: Mapping[str, Any]
+    config: ProviderConfig
+    before: Inventory
+
+    @property
+    def key(self) -> ResourceKey:
+        """Key with which the engine asks the provider."""
+        return ResourceKey(urn=f"urn:pulumi:s::p::{self.token}::{self.name}", token=self.token)
+
+
+def declared(cloud: str, folder: Path, stacks: Sequence[str] = ()) -> Iterator[Declared]:
+    """Yield the resources of a cloud's stacks.
+
+    Args:
+        cloud: aws or azure-native.
+        folder: an empty folder for the accounts.
+        stacks: names of the stacks; default: all.
+    """
+    for stack in stacks or STACKS[cloud]:
+        account = _TwinOutputs(cloud, stack, folder / stack)
+        config = stack_table.read(stack_table.STACKS / f"Pulumi.{stack}.yaml")
+
+        def program() -> Mapping[str, Any]:
+            place = environment.declare(config, stack)  # noqa: B023  it runs within the loop's pass
+            args = TrainingStackArgs(config=config, cluster=place.cluster, volume=place.volume)  # noqa: B023
+            return {**place.outputs, **TrainingStack("training", args).outputs}
+
+        record(program, account)
+        yield from account.found
+
+
+@dataclass
+class _TwinOutputs(ProviderOutputs):
+    """Mocks that create the resources of one cloud in an account of the twin."""
+
+    cloud: str
+    stack: str
+    folder: Path
+    found: list[Declared] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._operations = Operations(CLOUDS[self.cloud], self.folder, Offline())
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        if args.typ == f"pulumi:providers:{self.cloud}":
+            arguments = {key: _read(value) for key, value in args.inputs.items()}
+            self._operations.config = CLOUDS[self.cloud].configure(arguments)
+        if not args.typ.startswith(f"{self.cloud}:"):
+            return super().new_resource(args)
+        given = Declared(
+            stack=self.stack, name=args.name, token=args.typ, inputs=plain(dict(args.inputs)),
+            config=self._operations.config, before=self._operations.account.read(),
+        )  # fmt: skip
+        self.found.append(given)
+        inputs, mistakes = self._operations.check(given.key, {}, dict(given.inputs), SEED)
+        if mistakes:
+            raise AssertionError(f"{args.typ} {args.name}: {mistakes}")
+        identity, outputs = self._operations.create(given.key, inputs, 5)
+        return identity, without_secrets(outputs)
+
+    def call(  # type: ignore[override]  # as in the base class
+        self, args: mocks.MockCallArgs
+    ) -> dict[str, Any]:
+        if args.token in CLOUDS[self.cloud].functions:
+            arguments = plain(dict(args.args))
+            found: dict[str, Any] = without_secrets(self._operations.invoke(args.token, arguments))
+            return found
+        return super().call(args)
+
+
+def _read(value: object) -> object:
+    """Return an argument of a provider, which the SDK sends as JSON unless it is text."""
+    return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value

@@ -1,0 +1,142 @@
+"""Send the wrong variants of all declared inputs to the twin, and count what it accepts."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+
+from cloudtwin.providers.schema.store import SchemaStore
+
+from tests.mutation.inputs import formats, requests, sdk, wrong_policies, wrong_values
+from tests.mutation.inputs.declared import CLOUDS, Declared
+from tests.mutation.inputs.verdict import ACCEPTED, AT_PREVIEW, AT_UP, FAILED, Judge
+from tests.mutation.inputs.wrong_values import Mutation
+
+SEED = 20261123
+HEAD = (
+    "| type | refused by the oracle | at preview | at up | accepted | failed |\n"
+    "| --- | --- | --- | --- | --- | --- |"
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One wrong variant of a declared resource."""
+
+    resource: Declared
+    mutation: Mutation
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A variant that the twin accepts, and why the oracle refuses it."""
+
+    variant: Variant
+    reason: str
+
+
+@dataclass
+class Tally:
+    """Counts of one type of resource.
+
+    Attributes:
+        refused: number of the variants that the oracle refuses, by the twin's answer.
+        accepted: those that the twin accepts.
+        failed: any variants at which the twin fails, with the traceback.
+    """
+
+    refused: Counter[str] = field(default_factory=Counter)
+    accepted: list[Accepted] = field(default_factory=list)
+    failed: list[tuple[Variant, str]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Number of the variants that the oracle refuses."""
+        return sum(self.refused.values())
+
+    def add(self, other: "Tally") -> None:
+        """Add the counts of another type."""
+        self.refused += other.refused
+        self.accepted += other.accepted
+        self.failed += other.failed
+
+
+def variants(resources: Iterable[Declared]) -> list[Variant]:
+    """Return the wrong variants of resources; each input of a type is changed in one resource only."""
+    done: set[tuple[str, str]] = set()
+    chooser = random.Random(SEED)
+    found: list[Variant] = []
+    for resource in resources:
+        every = _mutations(resource, chooser)
+        new = [each for each in every if (resource.token, each.what) not in done]
+        found += (Variant(resource, each) for each in new)
+        done |= {(resource.token, each.what) for each in new}
+    return found
+
+
+def _mutations(resource: Declared, chooser: random.Random) -> Iterator[Mutation]:
+    """Yield the wrong variants of one resource."""
+    cloud = CLOUDS[resource.token.partition(":")[0]]
+    schema = SchemaStore(cloud.name, cloud.types).load(resource.token)
+    yield from wrong_values.mutations(resource.inputs, chooser, tags="tags" in schema.inputs)
+    yield from wrong_values.undeclared(resource.inputs, schema)
+    name, kind = wrong_policies.DOCUMENTS.get(resource.token, ("", ""))
+    for what, text in wrong_policies.wrong_documents(resource.inputs[name], kind) if name else ():
+        yield Mutation(f"{name}: {what}", resource.inputs, (name,), text, certain=True)
+
+
+def reason_of(variant: Variant) -> str:
+    """Return why the service refuses a variant; empty if its models accept it."""
+    resource, mutation = variant.resource, variant.mutation
+    if mutation.certain:
+        return mutation.what
+    if not resource.token.startswith("aws:"):
+        return next(sdk.reasons(resource.token, mutation.inputs), "")
+    by_model = requests.reasons(resource.token, mutation.inputs)
+    # A known input of the SDK that is not a member of the request is for the provider only.
+    models = (each for each in by_model if not each.startswith("Unknown parameter"))
+    return next(chain(models, formats.reasons(mutation.inputs)), "")
+
+
+def judged(wrong: Iterable[Variant], judge: Judge) -> dict[str, Tally]:
+    """Return the counts of each type of resource, and `all`."""
+    tallies: dict[str, Tally] = {}
+    for variant in wrong:
+        tally = tallies.setdefault(variant.resource.token, Tally())
+        verdict = judge.verdict(variant.resource, variant.mutation.inputs)
+        reason = reason_of(variant)
+        if reason:
+            tally.refused[verdict.answer] += 1
+        if reason and verdict.answer == ACCEPTED:
+            tally.accepted.append(Accepted(variant, reason))
+        if verdict.answer == FAILED:
+            tally.failed.append((variant, verdict.message))
+    return tallies
+
+
+def name_of(variant: Variant) -> str:
+    """Return the type and the mistake of a variant."""
+    return f"{variant.resource.token.rpartition(':')[2]} {variant.mutation.what}"
+
+
+def total(tallies: Mapping[str, Tally]) -> Tally:
+    """Return the sum of all types."""
+    whole = Tally()
+    for tally in tallies.values():
+        whole.add(tally)
+    return whole
+
+
+def table(tallies: Mapping[str, Tally]) -> str:
+    """Return the counts as a table, a row for each type of resource."""
+    whole = total(tallies)
+    share = len(whole.accepted) / max(1, whole.count)
+    rows = [_row(token.rpartition(":")[2], tally) for token, tally in sorted(tallies.items())]
+    return "\n".join([HEAD, *rows, _row(f"all ({share:.1%} accepted)", whole)])
+
+
+def _row(name: str, tally: Tally) -> str:
+    at_preview, at_up = tally.refused[AT_PREVIEW], tally.refused[AT_UP]
+    counts = (tally.count, at_preview, at_up, len(tally.accepted), len(tally.failed))
+    return f"| {name} | {' | '.join(map(str, counts))} |"

@@ -1,0 +1,76 @@
+"""The oracle for Azure inputs: the argument classes of Pulumi's SDK, and the models of Azure's SDK.
+
+The classes state names, types, required properties and enumerations, the models limits of numbers, lengths and
+patterns. A class has the model with its name; neither is read by code of the twin.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from cloudtwin.providers.azure.read_models import TARGET as MODELS
+
+from tests.components.sdk_schema import arguments_class, classes_at, input_types, type_errors
+
+REQUESTS = {
+    "StorageAccount": "StorageAccountCreateParameters",
+    "RoleAssignment": "RoleAssignmentCreateParameters",
+}
+
+
+def reasons(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why Azure refuses inputs."""
+    yield from type_errors(token, inputs)
+    module = _models().get(token.split(":")[1])
+    arguments = arguments_class(token)
+    if module and arguments:
+        title = token.rpartition(":")[2]
+        attributes = {**module["names"], **module["models"].get(REQUESTS.get(title, title), {})}
+        yield from _of_object(arguments, inputs, attributes, module["models"])
+
+
+@cache
+def _models() -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(MODELS.read_text())
+    return read
+
+
+def _of_object(
+    arguments: type,
+    value: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    models: Mapping[str, Any],
+) -> Iterator[str]:
+    """Yield the violations in an object of a class."""
+    limits = {name.replace("_", ""): limit for name, limit in attributes.items()}
+    types = input_types(arguments)
+    for name, each in value.items():
+        yield from (f"{name}: {reason}" for reason in _exceeded(limits.get(name.lower(), {}), each))
+        for inner in classes_at(types[name]) if name in types else ():
+            attributes = models.get(inner.__name__.removesuffix("Args"), {})
+            for one in _objects(each):
+                yield from _of_object(inner, one, attributes, models)
+
+
+def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield an object, or the objects of a list or a map."""
+    if isinstance(value, list):
+        yield from (each for each in value if isinstance(each, Mapping))
+    elif isinstance(value, Mapping):
+        yield value
+        yield from (each for each in value.values() if isinstance(each, Mapping))
+
+
+def _exceeded(limits: Mapping[str, Any], value: Any) -> Iterator[str]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not limits.get("minimum", value) <= value <= limits.get("maximum", value):
+            yield f"{value} is out of range"
+    elif isinstance(value, str):
+        if not limits.get("min_length", 0) <= len(value) <= limits.get("max_length", len(value)):
+            yield f"{len(value)} characters"
+        if "pattern" in limits and not re.fullmatch(limits["pattern"], value):
+            yield f"{value!r} does not match {limits['pattern']}"
+    elif isinstance(value, list) and len(value) > limits.get("max_items", len(value)):
+        yield f"{len(value)} entries"

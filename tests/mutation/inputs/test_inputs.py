@@ -1,0 +1,36 @@
+"""A sample of the wrong inputs of a cloud stack; `python -m tests.mutation.inputs` sends those of all."""
+
+import random
+
+import pytest
+
+from tests.mutation.inputs.declared import declared
+from tests.mutation.inputs.run import SEED, Tally, judged, name_of, total, variants
+from tests.mutation.inputs.verdict import judge
+
+SAMPLE = 150
+MAX_ACCEPTED = 0.02
+STACK = {"aws": "eks-prod", "azure-native": "aks-prod"}
+
+
+@pytest.fixture(scope="module", params=["aws"])
+def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tally:
+    """Return the counts of a sample of a cloud's wrong inputs."""
+    folder = tmp_path_factory.mktemp("accounts")
+    resources = list(declared(request.param, folder, (STACK[request.param],)))
+    chosen = random.Random(SEED).sample(variants(resources), SAMPLE)
+    with judge() as judging:
+        return total(judged(chosen, judging))
+
+
+def test_the_twin_accepts_at_most_two_percent_of_what_the_service_refuses(sample: Tally) -> None:
+    accepted = [f"{name_of(each.variant)}: {each.reason}" for each in sample.accepted]
+
+    assert sample.count > SAMPLE / 3, "an oracle that refuses little proves little"
+    assert len(accepted) <= MAX_ACCEPTED * sample.count, accepted
+
+
+def test_each_refusal_is_a_message_and_no_traceback(sample: Tally) -> None:
+    failed = [f"{name_of(variant)}\n{trace}" for variant, trace in sample.failed]
+
+    assert not failed, "\n".join(failed)

@@ -1,0 +1,87 @@
+"""What the twin does with inputs: it refuses them at preview or at `up`, accepts them, or fails."""
+
+import shutil
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cloudtwin import files
+from cloudtwin.providers.errors import CloudError, IncompleteError
+from cloudtwin.providers.machines import Offline
+from cloudtwin.providers.operations import Operations
+from cloudtwin.providers.protocol.errors import ProviderError
+
+from tests.mutation.inputs.declared import CLOUDS, SEED, Declared
+
+ACCEPTED, AT_PREVIEW, AT_UP, FAILED = "accepted", "refused at preview", "refused at up", "failed"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The twin's answer to one wrong variant.
+
+    Attributes:
+        answer: ACCEPTED, AT_PREVIEW, AT_UP or FAILED.
+        message: the refusal, or the traceback of a failure.
+    """
+
+    answer: str
+    message: str = ""
+
+
+class Judge:
+    """Sends inputs to the twin's providers, in accounts in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._providers: dict[str, Operations] = {}
+
+    def verdict(self, resource: Declared, inputs: Mapping[str, Any]) -> Verdict:
+        """Return what the twin does with other inputs of a declared resource."""
+        try:
+            return self._verdict(resource, inputs)
+        except Exception:
+            return Verdict(FAILED, traceback.format_exc())
+
+    def _verdict(self, resource: Declared, inputs: Mapping[str, Any]) -> Verdict:
+        operations = self._operations(resource)
+        try:
+            checked, mistakes = operations.check(resource.key, {}, dict(inputs), SEED)
+        except ProviderError as error:
+            return Verdict(AT_PREVIEW, str(error))
+        if mistakes:
+            return Verdict(
+                AT_PREVIEW, "; ".join(f"{each.path}: {each.reason}" for each in mistakes)
+            )
+        self._restore(resource)
+        try:
+            operations.create(resource.key, checked, 5)
+        except (CloudError, IncompleteError) as error:
+            return Verdict(AT_UP, str(error))
+        return Verdict(ACCEPTED)
+
+    def _operations(self, resource: Declared) -> Operations:
+        if resource.stack not in self._providers:
+            cloud = CLOUDS[resource.token.partition(":")[0]]
+            made = Operations(cloud, self._folder, Offline(), resource.config)
+            self._providers[resource.stack] = made
+        return self._providers[resource.stack]
+
+    def _restore(self, resource: Declared) -> None:
+        """Restore the account to what it was before the resource was created."""
+        account = self._operations(resource).account
+        shutil.rmtree(account.folder, ignore_errors=True)
+        account.folder.mkdir(parents=True)
+        stored = [asdict(each) for each in resource.before.resources]
+        files.write_json(account.path, {"resources": stored}, 0o600)
+
+
+@contextmanager
+def judge() -> Iterator[Judge]:
+    """Yield a judge with a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="everstep-inputs-") as folder:
+        yield Judge(Path(folder))

@@ -1,0 +1,203 @@
+"""Wrong variants of a resource's inputs, one wrong value each. Which are wrong, an oracle decides."""
+
+import copy
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cloudtwin.providers.schema.model import Fields, ResourceSchema, Shape
+
+MANY = 1200  # entries or characters; above every limit but those of whole documents
+HUGE = 2**40
+TEXTS = (
+    "no spaces!", "-begins-with-a-dash", "ends-with-a-slash/", "ÜmläutsAndPßt", "UPPER_lower.123", "a//b", "a\nb",
+    "${variable}", "192.168.1.1", "aws:reserved", "sg-name", "nonsuch",
+)  # fmt: skip
+BLOCKS = (
+    "10.0.0.0/33",
+    "10.0.0.7/16",
+    "10.0.0.0",
+    "300.1.1.0/24",
+    "10.0.0.0/4",
+    "fd00::/200",
+    "nonsuch/16",
+)
+IDS = ("vpc-xyz", "subnet_0123456789abcdef0", "lt-0123", "eipalloc", "sg-0123456789abcdefg")
+ARNS = (
+    "arn:aws:iam::12:role/short", "arn:aws:iam:role/nonsuch", "not-an-arn", "arn:aws:s3:::", "arn::::::",
+    "arn:aws:iam::123456789012:role/with space",
+)  # fmt: skip
+NUMBERS = (-1, 0, -HUGE, HUGE)
+WRONG_TAGS: tuple[tuple[str, Any], ...] = (
+    ("too long: a key of a tag", {"k" * 129: "v"}),
+    ("too long: a value of a tag", {"k": "v" * 257}),
+    ("empty: a key of a tag", {"": "v"}),
+    ("pattern: a value of a tag", {"k": "a#b"}),
+    ("pattern: a key of a tag", {"a?b": "v"}),
+    ("too many tags", {f"k{number}": "v" for number in range(201)}),
+    ("wrong type: tags", ["k"]),
+    ("wrong type: a value of a tag", {"k": {"a": "b"}}),
+)  # fmt: skip
+
+Path = tuple[str | int, ...]
+MISSING = object()
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One wrong variant.
+
+    Attributes:
+        what: kind of mistake and path of the input.
+        valid: the inputs before the change.
+        path: path of the change; empty for none.
+        value: the wrong value; MISSING removes it.
+        certain: True if no service accepts it, whatever the models state.
+    """
+
+    what: str
+    valid: Mapping[str, Any]
+    path: Path
+    value: Any
+    certain: bool = False
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """All inputs, with the mistake."""
+        made: dict[str, Any] = copy.deepcopy(dict(self.valid))
+        parent: Any = made
+        for step in self.path[:-1]:
+            parent = parent[step]
+        if self.value is MISSING:
+            parent.pop(self.path[-1])
+        else:
+            parent[self.path[-1]] = self.value
+        return made
+
+
+def mutations(
+    inputs: Mapping[str, Any], chooser: random.Random, *, tags: bool
+) -> Iterator[Mutation]:
+    """Yield the wrong variants of inputs.
+
+    Args:
+        inputs: valid inputs of one resource.
+        chooser: source of the positions of wrong characters.
+        tags: True if the type has tags.
+    """
+    for path, value in leaves_and_branches(inputs):
+        at = text_of(path)
+        if path:
+            yield Mutation(f"missing: {at}", inputs, path, MISSING)
+            for what, wrong in wrong_values(value, chooser):
+                yield Mutation(f"{what}: {at}", inputs, path, wrong)
+        if isinstance(value, Mapping) and not is_map(path):
+            yield Mutation(f"unknown key: {at}", inputs, (*path, "nonsuch"), "x", certain=True)
+    for what, wrong in WRONG_TAGS if tags else ():
+        yield Mutation(what, inputs, ("tags",), wrong)
+
+
+def undeclared(inputs: Mapping[str, Any], schema: ResourceSchema) -> Iterator[Mutation]:
+    """Yield variants with a wrong value of an input that is not declared."""
+    for path, shape in _absent(inputs, schema.inputs, schema.objects, ()):
+        for what, wrong in _wrong_of(shape):
+            yield Mutation(f"undeclared, {what}: {text_of(path)}", inputs, path, wrong)
+
+
+def _absent(
+    value: Any,
+    fields: Fields,
+    objects: Mapping[str, Fields],
+    here: Path,
+) -> Iterator[tuple[Path, Shape]]:
+    """Yield the paths and shapes of all properties of an object that it does not have, and below it."""
+    for name, each in fields.items():
+        if name not in value:
+            yield (*here, name), each.shape
+            continue
+        inner, shape, path = value[name], each.shape, (*here, name)
+        if isinstance(shape, Mapping) and "list" in shape and isinstance(inner, list) and inner:
+            inner, shape, path = inner[0], shape["list"], (*path, 0)
+        if isinstance(shape, Mapping) and "object" in shape and isinstance(inner, Mapping):
+            yield from _absent(inner, objects[shape["object"]], objects, path)
+
+
+def _wrong_of(shape: Shape) -> Iterator[tuple[str, Any]]:
+    """Yield wrong values of a shape of the SDK."""
+    if shape == "string":
+        yield from (("wrong type", ["a"]), ("empty", ""), ("too long", "a" * MANY))
+        yield from (("pattern", each) for each in (*TEXTS[:4], BLOCKS[0], ARNS[0], IDS[0]))
+    elif shape in ("integer", "number"):
+        yield from (("range", each) for each in NUMBERS)
+        yield "wrong type", "many"
+    elif shape == "boolean":
+        yield "wrong type", "maybe"
+    elif isinstance(shape, Mapping) and "enum" in shape:
+        yield from (("enumeration", each) for each in ("nonsuch", "", 7))
+    elif isinstance(shape, Mapping) and "list" in shape:
+        yield from (("wrong type", "text"), ("empty", []))
+        yield from ((what, [wrong]) for what, wrong in _wrong_of(shape["list"]))
+    elif isinstance(shape, Mapping):
+        yield from (("wrong type", "text"), ("empty", {}))
+
+
+def leaves_and_branches(value: Any, here: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield all values below and including one, with their paths; of a list, the first entry only."""
+    yield here, value
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from leaves_and_branches(each, (*here, key))
+    elif isinstance(value, list) and value:
+        yield from leaves_and_branches(value[0], (*here, 0))
+
+
+def is_map(path: Path) -> bool:
+    """Return True if the keys at a path are the user's: tags, labels and metadata."""
+    return bool(path) and path[-1] in ("tags", "labels", "metadata", "nodeLabels", "config")
+
+
+def text_of(path: Path) -> str:
+    """Return a path with * for every position in a list."""
+    return ".".join("*" if isinstance(step, int) else step for step in path)
+
+
+def wrong_values(value: Any, chooser: random.Random) -> Iterator[tuple[str, Any]]:
+    """Yield wrong values of the kind of a value, with what is wrong."""
+    if isinstance(value, bool):
+        yield from (("wrong type", wrong) for wrong in ("maybe", ["a"], {"a": "b"}))
+    elif isinstance(value, int | float):
+        yield from (("wrong type", wrong) for wrong in ("many", ["a"], {"a": "b"}))
+        yield from (("range", wrong) for wrong in (*NUMBERS, value + 0.5))
+    elif isinstance(value, str):
+        yield from _wrong_texts(value, chooser)
+    elif isinstance(value, list):
+        yield from (("wrong type", wrong) for wrong in ("text", 7, {"a": "b"}))
+        yield "empty", []
+        yield "too many", [copy.deepcopy(value[0]) for _ in range(MANY)] if value else ["a"] * MANY
+    elif isinstance(value, Mapping):
+        yield from (("wrong type", wrong) for wrong in ("text", 7, ["a"]))
+        yield "empty", {}
+
+
+def _wrong_texts(value: str, chooser: random.Random) -> Iterator[tuple[str, Any]]:
+    yield from (("wrong type", wrong) for wrong in (["a"], {"a": "b"}))
+    yield "empty", ""
+    yield "too long", (value or "a") + "a" * MANY
+    position = chooser.randint(0, len(value))
+    yield from (("characters", value[:position] + wrong + value[position:]) for wrong in "! ü")
+    yield from (
+        ("enumeration", wrong)
+        for wrong in (value.swapcase(), f"{value}X", value[:-1])
+        if wrong != value
+    )
+    samples = (
+        BLOCKS
+        if "/" in value and value[:1].isdigit()
+        else ARNS
+        if value.startswith("arn:")
+        else TEXTS
+    )
+    yield from (("pattern", wrong) for wrong in samples)
+    if "-0" in value:
+        yield from (("id", wrong) for wrong in IDS)

@@ -1,0 +1,142 @@
+"""The etcd members with the flags of the stack, as processes on loopback."""
+
+import json
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloudtwin.toolchain import ensure_tools
+
+from everstep.progress import Silent
+from tests.components.existing.existing_stack import declared, pod_of
+
+pytestmark = pytest.mark.twin
+
+MEMBERS = 3
+HEALTHY_WITHIN_SECONDS = 60.0
+
+
+@dataclass
+class Members:
+    """Three etcd processes; a local folder replaces a member's folder on the shared volume."""
+
+    program: Path
+    folder: Path
+    client_ports: list[int]
+    peer_ports: list[int]
+    running: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def flags(self, index: int) -> list[str]:
+        """Return the flags with variables expanded, and loopback addresses instead of pod names."""
+        (container,) = pod_of(declared()["training-etcd-members"])["containers"]
+        flags = []
+        for flag in container["args"]:
+            expanded = flag.replace("$(POD_NAME)", f"etcd-{index}")
+            expanded = expanded.replace("/var/lib/etcd", str(self.folder / f"etcd-{index}"))
+            for member in range(MEMBERS):
+                host = f"http://etcd-{member}.etcd.elastic-job.svc.cluster.local"
+                expanded = expanded.replace(
+                    f"{host}:2379", f"http://127.0.0.1:{self.client_ports[member]}"
+                )
+                expanded = expanded.replace(
+                    f"{host}:2380", f"http://127.0.0.1:{self.peer_ports[member]}"
+                )
+            expanded = expanded.replace("0.0.0.0:2379", f"127.0.0.1:{self.client_ports[index]}")
+            flags.append(expanded.replace("0.0.0.0:2380", f"127.0.0.1:{self.peer_ports[index]}"))
+        return flags
+
+    def start(self, index: int) -> "subprocess.Popen[bytes]":
+        (self.folder / f"etcd-{index}").mkdir(exist_ok=True)
+        with (self.folder / f"etcd-{index}.log").open("ab") as log:
+            command = [str(self.program), *self.flags(index)]
+            self.running[index] = subprocess.Popen(command, stdout=log, stderr=log)
+        return self.running[index]
+
+    def stop(self, index: int) -> None:
+        process = self.running.pop(index)
+        process.terminate()
+        process.wait()
+
+    def request(self, index: int, path: str, body: Any = None, method: str | None = None) -> Any:
+        data = None if body is None else body.encode()
+        url = f"http://127.0.0.1:{self.client_ports[index]}{path}"
+        with urllib.request.urlopen(
+            urllib.request.Request(url, data, method=method), timeout=5
+        ) as response:
+            return json.load(response)
+
+    def wait_until_healthy(self, index: int) -> None:
+        deadline = time.monotonic() + HEALTHY_WITHIN_SECONDS
+        while True:
+            try:
+                if self.request(index, "/health")["health"] == "true":
+                    return
+            except OSError:
+                pass
+            assert time.monotonic() < deadline, (self.folder / f"etcd-{index}.log").read_text()
+            time.sleep(0.1)
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[Members]:
+    program = ensure_tools(["etcd"], Silent())["etcd"]
+    ports = free_ports(2 * MEMBERS)
+    found = Members(program, tmp_path, ports[:MEMBERS], ports[MEMBERS:])
+    try:
+        for index in range(MEMBERS):
+            found.start(index)
+        for index in range(MEMBERS):
+            found.wait_until_healthy(index)
+        yield found
+    finally:
+        for index in list(found.running):
+            found.stop(index)
+
+
+def test_the_members_serve_what_torch_and_everstep_need(members: Members) -> None:
+    created = members.request(0, "/v2/keys/torchelastic?value=1", "", "PUT")
+    lease = members.request(1, "/v3/lease/grant", json.dumps({"TTL": 2}))
+
+    assert created["node"]["value"] == "1", "torch's own backends use only v2"
+    assert lease["TTL"] == "2", "a longer lease would delay the detection of a lost worker"
+
+
+def test_a_member_that_restarts_with_its_data_rejoins(members: Members) -> None:
+    members.request(0, "/v3/kv/put", json.dumps({"key": "YQ==", "value": "MQ=="}))
+
+    members.stop(2)
+    members.request(
+        0, "/v3/kv/put", json.dumps({"key": "Yg==", "value": "Mg=="})
+    )  # two are a quorum
+    members.start(2)
+    members.wait_until_healthy(2)
+
+    found = members.request(2, "/v3/kv/range", json.dumps({"key": "Yg=="}))
+    assert found["kvs"][0]["value"] == "Mg==", "it must have caught up"
+
+
+def test_a_member_that_restarts_without_its_data_is_refused(members: Members) -> None:
+    """This is why members keep their data on the shared volume and not in an emptyDir."""
+    members.stop(2)
+    (members.folder / "etcd-2").rename(members.folder / "lost")
+
+    process = members.start(2)
+
+    assert process.wait(timeout=HEALTHY_WITHIN_SECONDS) != 0
+    assert "already been bootstrapped" in (members.folder / "etcd-2.log").read_text()

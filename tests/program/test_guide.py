@@ -1,0 +1,51 @@
+"""The commands of docs/eks.md and docs/aks.md, one after the other from an empty backend, without machines.
+
+tests/e2e/test_guides.py runs all of them, on machines.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.guides.account import user_machine
+from tests.guides.guide import walk_of
+
+UNTIL = "everstep images push"
+"""The first command that needs machines."""
+
+COMMAND_SECONDS = 200
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize("stack", ["eks-dev", "aks-dev"])
+def test_the_commands_of_the_guide_lead_from_an_empty_backend_to_a_preview_and_a_registry(
+    stack: str, tmp_path: Path
+) -> None:
+    guide, executed, outputs = stack.partition("-")[0], [], []
+    with user_machine(tmp_path, stack, offline=True) as machine:
+        for command in walk_of(guide, stack):
+            if command.text.startswith(UNTIL):
+                break
+            if command.on_twin:
+                outputs.append(machine.shell.run(command.on_twin, COMMAND_SECONDS))
+                executed.append(command.on_twin.split()[:2])
+
+    edits = [["pulumi", "config"]] * sum(each == ["pulumi", "config"] for each in executed)
+    doctor = [["everstep", "doctor"]] if guide == "eks" else []
+    assert executed == [
+        ["everstep", "init"],
+        ["cd", "training"],
+        ["pulumi", "login"],
+        ["pulumi", "stack"],
+        *edits,
+        *doctor,
+        ["everstep", "cost"],
+        ["pulumi", "preview"],
+        ["EVERSTEP_PART=registry", "pulumi"],
+    ]
+    assert len(edits) >= 3, "the guide edits the stack file"
+    assert "NodeGroup" in outputs[-2] or "AgentPool" in outputs[-2], "the preview has all resources"
+    assert "registry" in outputs[-1], "the last command prints where images go"
+    stack_file = machine.project / f"stacks/Pulumi.{stack}.yaml"
+    assert "encryptionsalt" in stack_file.read_text()

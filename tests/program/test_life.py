@@ -1,0 +1,104 @@
+"""The life cycle of a stack, from `up` to `destroy`: real engine, real API server, simulated nodes."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program.conftest import Project
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
+
+
+def kubectl(cluster: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["kubectl", "--kubeconfig", str(cluster), *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def objects(cluster: Path) -> dict[str, Any]:
+    """Return the objects in the namespace, by kind/name."""
+    kinds = "statefulsets,deployments,jobs,services,elasticjobs,pvc,pdb"
+    found = json.loads(kubectl(cluster, "-n", "elastic-job", "get", kinds, "-o", "json"))["items"]
+    return {f"{item['kind']}/{item['metadata']['name']}": item for item in found}
+
+
+def test_a_stack_is_created_updated_and_deleted_completely(
+    project: Project, cluster: Path, nodes: None
+) -> None:
+    project.must("up", "--yes", "--skip-preview")
+
+    found = objects(cluster)
+    assert set(found) == {
+        "StatefulSet/etcd",
+        "Deployment/elastic-job-controller",
+        "Job/prepare-fashion-mnist",
+        "Service/etcd",
+        "Service/etcd-client",
+        "ElasticJob/fashion",
+        "PersistentVolumeClaim/everstep",
+        "PodDisruptionBudget/etcd",
+    }
+    assert found["StatefulSet/etcd"]["status"]["readyReplicas"] == 3
+    assert found["PersistentVolumeClaim/everstep"]["status"]["phase"] == "Bound"
+    project.must("preview", "--expect-no-changes")
+    outputs = json.loads(project.must("stack", "output", "--json"))
+    assert outputs["job"] == "fashion"
+    assert outputs["kubeconfig"] == "[secret]"
+
+    uid = found["ElasticJob/fashion"]["metadata"]["uid"]
+    check_scaling_in_place(project, cluster, uid)
+    check_job_replacement(project, cluster, uid)
+    project.must("preview", "--expect-no-changes")
+    check_deletion(project, cluster)
+
+
+def check_scaling_in_place(project: Project, cluster: Path, uid: str) -> None:
+    project.change("job", replicas=2, maxReplicas=2)
+
+    assert project.planned_operations() == {"training-job-fashion": "update"}, (
+        "no other resource may change"
+    )
+    project.must("up", "--yes", "--skip-preview")
+    job = objects(cluster)["ElasticJob/fashion"]
+    assert job["spec"]["replicaSpecs"]["Worker"]["replicas"] == 2
+    assert job["metadata"]["uid"] == uid, "running workers must continue"
+
+
+def check_job_replacement(project: Project, cluster: Path, uid: str) -> None:
+    project.change("job", model="resnet34")
+
+    project.must("up", "--yes", "--skip-preview")
+    job = objects(cluster)["ElasticJob/fashion"]
+    assert job["metadata"]["uid"] != uid, "no controller changes running pods"
+
+
+def check_deletion(project: Project, cluster: Path) -> None:
+    project.must("destroy", "--yes", "--skip-preview")
+
+    left = kubectl(cluster, "get", "ns,pv,crd,clusterroles,clusterrolebindings", "-o", "name")
+    assert "elastic" not in left
+    assert "everstep" not in left
+
+
+def test_a_stack_can_switch_to_the_published_controller_and_back(
+    project: Project, cluster: Path, nodes: None
+) -> None:
+    project.change("controller", kind="upstream", image="torchelastic/kubernetes:0.1.0")
+    project.must("up", "--yes", "--skip-preview")
+    project.must("preview", "--expect-no-changes")
+
+    project.change("controller", kind="maintained", image="localhost/everstep/controller:local")
+    project.must("up", "--yes", "--skip-preview")
+
+    (version,) = json.loads(
+        kubectl(cluster, "get", "crd", "elasticjobs.elastic.pytorch.org", "-o", "json")
+    )["spec"]["versions"]
+    assert "status" in version["subresources"]
+    check_deletion(project, cluster)

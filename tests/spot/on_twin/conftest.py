@@ -1,0 +1,134 @@
+"""A real API server with a Node object, and the watcher as a process."""
+
+import base64
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cloudtwin.nodes import Twin
+from kubernetes import client, config
+
+from everstep.catalog.names import ELASTICJOB_GROUP, JOB_NAMESPACE
+from everstep.progress import Silent
+from tests.spot.metadata_server import MetadataServer, serving
+
+ROOT = Path(__file__).resolve().parents[3]
+NODE, OTHER_NODE = "gpu-0", "gpu-1"
+SYSTEM_NAMESPACE = "everstep-system"
+
+
+@dataclass(frozen=True)
+class WatcherBench:
+    """A cluster without kubelets.
+
+    Attributes:
+        core: client with the permissions of an administrator.
+        address: address of the API server.
+        credentials: folder with the watcher's token and ca.crt.
+    """
+
+    core: Any  # the stubs accept no JSON bodies
+    address: str
+    credentials: Path
+
+    def node(self, name: str = NODE) -> Any:
+        return self.core.read_node(name)
+
+    def worker(self, name: str, node: str = NODE) -> Any:
+        """Create a worker on a node; without a kubelet it stays until `confirm_deletion`."""
+        container = {"name": "c", "image": "i"}
+        spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 110}
+        metadata = {"name": name, "labels": {"group-name": ELASTICJOB_GROUP}}
+        return self.core.create_namespaced_pod(JOB_NAMESPACE, {"metadata": metadata, "spec": spec})
+
+    def pod(self, name: str) -> Any:
+        return self.core.read_namespaced_pod(name, JOB_NAMESPACE)
+
+    def confirm_deletion(self, name: str) -> None:
+        """Remove a pod as a kubelet would after its end."""
+        self.core.delete_namespaced_pod(name, JOB_NAMESPACE, grace_period_seconds=0)
+
+
+@pytest.fixture(scope="package")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatcherBench]:
+    twin = Twin.open(f"spot-{os.getpid()}")
+    try:
+        twin.up([], Silent())
+        yield prepare(twin.kubeconfig, tmp_path_factory.mktemp("credentials"))
+    finally:
+        twin.down(Silent())
+
+
+def prepare(kubeconfig: Path, credentials: Path) -> WatcherBench:
+    """Create nodes, namespaces and the permissions of the watcher in an empty cluster."""
+    api = config.new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]  # the client has no types
+    core: Any = client.CoreV1Api(api)
+    cluster = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))["clusters"][0]["cluster"]
+    for name in (SYSTEM_NAMESPACE, JOB_NAMESPACE):
+        core.create_namespace({"metadata": {"name": name}})
+    for name in (NODE, OTHER_NODE):
+        core.create_node({"metadata": {"name": name}})
+    kubectl = ("kubectl", "--kubeconfig", str(kubeconfig))
+    rbac = ROOT / "manifests" / "spot-rbac.yaml"
+    subprocess.run([*kubectl, "apply", "-f", str(rbac)], check=True, capture_output=True)
+    # A token bound to a pod names its node, as the tokens from a kubelet do.
+    spec = {
+        "nodeName": NODE,
+        "serviceAccountName": "spot",
+        "containers": [{"name": "c", "image": "i"}],
+    }
+    core.create_namespaced_pod(SYSTEM_NAMESPACE, {"metadata": {"name": "watcher"}, "spec": spec})
+    # Finished, so that drains ignore it; its token remains valid.
+    finished = {"status": {"phase": "Succeeded"}}
+    core.patch_namespaced_pod_status("watcher", SYSTEM_NAMESPACE, finished)
+    bound = ("--bound-object-kind=Pod", "--bound-object-name=watcher")
+    token = subprocess.run(
+        [*kubectl, "-n", SYSTEM_NAMESPACE, "create", "token", "spot", *bound],
+        check=True,
+        capture_output=True,
+    )
+    (credentials / "token").write_bytes(token.stdout)
+    (credentials / "ca.crt").write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+    return WatcherBench(core, cluster["server"], credentials)
+
+
+@contextlib.contextmanager
+def watching(bench: WatcherBench, service: MetadataServer, *arguments: str) -> Iterator[None]:
+    """Run the watcher until the block ends; it must exit with 0 on SIGTERM."""
+    command = [sys.executable, "-m", "spot", "--node", NODE, "--metadata", service.base_url]
+    access = ["--api", bench.address, "--credentials", str(bench.credentials)]
+    process = subprocess.Popen([*command, *access, *arguments], cwd=ROOT, stderr=subprocess.PIPE)
+    try:
+        yield
+    finally:
+        process.terminate()
+        _, log = process.communicate(timeout=20)
+        print(log.decode())
+    assert process.returncode == 0
+
+
+@pytest.fixture
+def azure(bench: WatcherBench) -> Iterator[MetadataServer]:
+    with serving("azure") as service:
+        yield service
+
+
+@pytest.fixture
+def aws(bench: WatcherBench) -> Iterator[MetadataServer]:
+    with serving("aws") as service:
+        yield service
+
+
+def eventually(condition: Callable[[], object], description: str, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {description}"
+        time.sleep(0.1)

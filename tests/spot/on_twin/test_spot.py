@@ -1,0 +1,220 @@
+"""The watcher as a process, with a real API server and its own permissions."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from everstep.catalog.names import (
+    ADVICE_ANNOTATION,
+    DEADLINE_ANNOTATION,
+    JOB_NAMESPACE,
+    NOTICE_ANNOTATION,
+)
+from tests.spot.metadata_server import ACTION, EVENTS, INSTANCE, REBALANCE, MetadataServer
+from tests.spot.on_twin.conftest import NODE, OTHER_NODE, WatcherBench, eventually, watching
+
+pytestmark = pytest.mark.twin
+
+
+def event(kind: str, seconds: float) -> dict[str, Any]:
+    at = datetime.fromtimestamp(time.time() + seconds, UTC)
+    return {
+        "EventId": "event-1",
+        "EventType": kind,
+        "EventStatus": "Scheduled",
+        "Resources": ["vm_0"],
+        "NotBefore": format_datetime(at, usegmt=True),
+    }
+
+
+def notice(bench: WatcherBench) -> dict[str, Any]:
+    value = (bench.node().metadata.annotations or {}).get(NOTICE_ANNOTATION)
+    found: dict[str, Any] = json.loads(value) if value else {}
+    return found
+
+
+def deadline(bench: WatcherBench, name: str) -> str | None:
+    found: str | None = (bench.pod(name).metadata.annotations or {}).get(DEADLINE_ANNOTATION)
+    return found
+
+
+def cordoned(bench: WatcherBench) -> bool:
+    return bool(bench.node().spec.unschedulable)
+
+
+def clean(bench: WatcherBench) -> bool:
+    annotations = bench.node().metadata.annotations or {}
+    return not cordoned(bench) and not {NOTICE_ANNOTATION, ADVICE_ANNOTATION} & set(annotations)
+
+
+def test_a_node_that_azure_reboots_is_drained_released_and_restored(
+    bench: WatcherBench, azure: MetadataServer
+) -> None:
+    azure.documents = {INSTANCE: {"compute": {"name": "vm_0"}}, EVENTS: {"Events": []}}
+    bench.worker("worker-0")
+
+    with watching(bench, azure):
+        azure.documents[EVENTS] = {"Events": [event("Reboot", 30)]}
+        eventually(lambda: cordoned(bench), "the node is cordoned")
+        assert notice(bench)["reason"] == "Reboot"
+        eventually(
+            lambda: bench.pod("worker-0").metadata.deletion_timestamp, "its worker is evicted"
+        )
+        assert deadline(bench, "worker-0") == notice(bench)["deadline"], "before its eviction"
+        grace = bench.pod("worker-0").metadata.deletion_grace_period_seconds
+        assert 20 <= grace <= 28, "the rest of the notice, not the 110 s of the pod"
+        assert azure.started == [], "the machine must not stop before its pods"
+
+        bench.confirm_deletion("worker-0")
+        eventually(lambda: azure.started == ["event-1"], "the event is started")
+
+        azure.documents[EVENTS] = {"Events": []}
+        eventually(lambda: clean(bench), "the node is restored")
+    assert azure.started == ["event-1"]
+
+
+def test_the_watcher_drains_if_the_node_group_of_ec2_does_not(
+    bench: WatcherBench, aws: MetadataServer
+) -> None:
+    at = datetime.fromtimestamp(time.time() + 24, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    aws.documents = {REBALANCE: {"noticeTime": at}}
+    bench.worker("worker-1")
+
+    with watching(bench, aws):
+        eventually(
+            lambda: (bench.node().metadata.annotations or {}).get(ADVICE_ANNOTATION) == "rebalance",
+            "the advice is recorded",
+        )
+        assert not cordoned(bench), "advice alone does not cordon"
+
+        aws.documents[ACTION] = {"action": "terminate", "time": at}
+        eventually(lambda: cordoned(bench), "the node is cordoned")
+        eventually(lambda: deadline(bench, "worker-1") == at, "the worker has the deadline")
+        assert bench.pod("worker-1").metadata.deletion_timestamp is None, (
+            "the node group drains first"
+        )
+        assert notice(bench)["deadline"] == at
+
+        eventually(
+            lambda: bench.pod("worker-1").metadata.deletion_timestamp,
+            "the watcher drains",
+        )
+        bench.confirm_deletion("worker-1")
+        aws.documents.clear()
+        eventually(lambda: clean(bench), "the node is restored")
+
+
+def test_a_notice_survives_a_stalled_service_and_a_restart_of_the_watcher(
+    bench: WatcherBench, azure: MetadataServer
+) -> None:
+    azure.documents = {
+        INSTANCE: {"compute": {"name": "vm_0"}},
+        EVENTS: {"Events": [event("Preempt", 60)]},
+    }
+    with watching(bench, azure, "--cloud=azure"):
+        eventually(lambda: cordoned(bench), "the node is cordoned")
+    since = notice(bench)["since"]
+
+    azure.stalling.set()
+    with watching(bench, azure, "--cloud=azure"):
+        time.sleep(3)
+        assert cordoned(bench)
+        azure.stalling.clear()
+        azure.documents[EVENTS] = {"Events": []}
+        eventually(lambda: clean(bench), "the cancelled notice is removed")
+    assert since
+
+
+def as_watcher(bench: WatcherBench) -> client.CoreV1Api:
+    configuration = client.Configuration(host=bench.address)
+    configuration.ssl_ca_cert = str(bench.credentials / "ca.crt")
+    configuration.api_key = {"authorization": (bench.credentials / "token").read_text().strip()}
+    configuration.api_key_prefix = {"authorization": "Bearer"}
+    return client.CoreV1Api(client.ApiClient(configuration))
+
+
+FORBIDDEN: dict[str, Callable[[client.CoreV1Api], Any]] = {
+    "cordon another node": lambda core: core.patch_node(
+        OTHER_NODE, {"spec": {"unschedulable": True}}
+    ),
+    "relabel its node": lambda core: core.patch_node(
+        NODE, {"metadata": {"labels": {"everstep.dev/pool": "system"}}}
+    ),
+    "untaint its node": lambda core: core.patch_node(
+        NODE, {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
+    ),
+    "delete its node": lambda core: core.delete_node(NODE),
+    "list nodes": lambda core: core.list_node(),
+    "change another annotation of a pod": lambda core: core.patch_namespaced_pod(
+        "own", JOB_NAMESPACE, {"metadata": {"annotations": {"everstep.dev/nnodes": "1:1"}}}
+    ),
+    "relabel a pod": lambda core: core.patch_namespaced_pod(
+        "own", JOB_NAMESPACE, {"metadata": {"labels": {"job-name": "other"}}}
+    ),
+    "change a pod's specification": lambda core: core.patch_namespaced_pod(
+        "own", JOB_NAMESPACE, {"spec": {"activeDeadlineSeconds": 1}}
+    ),
+    "annotate a pod of another node": lambda core: core.patch_namespaced_pod(
+        "foreign", JOB_NAMESPACE, {"metadata": {"annotations": {DEADLINE_ANNOTATION: "now"}}}
+    ),
+    "annotate a pod of another namespace": lambda core: core.patch_namespaced_pod(
+        "watcher", "everstep-system", {"metadata": {"annotations": {DEADLINE_ANNOTATION: "now"}}}
+    ),
+    "delete pods": lambda core: core.delete_namespaced_pod("watcher", "everstep-system"),
+    "list the pods of all namespaces": lambda core: core.list_pod_for_all_namespaces(),
+    "evict a pod of another namespace": lambda core: core.create_namespaced_pod_eviction(
+        "watcher",
+        "everstep-system",
+        client.V1Eviction(metadata=client.V1ObjectMeta(name="watcher")),
+    ),
+    "read secrets": lambda core: core.list_secret_for_all_namespaces(),
+}
+
+
+@pytest.fixture(scope="module")
+def workers(bench: WatcherBench) -> Iterator[None]:
+    """Create a worker on the watcher's node and one on another node."""
+    bench.worker("own")
+    bench.worker("foreign", OTHER_NODE)
+    yield
+    for name in ("own", "foreign"):
+        bench.confirm_deletion(name)
+
+
+@pytest.mark.usefixtures("workers")
+@pytest.mark.parametrize("action", FORBIDDEN)
+def test_the_api_server_refuses_other_changes_of_the_watcher(
+    bench: WatcherBench, action: str
+) -> None:
+    core = as_watcher(bench)
+    # The API server applies a new admission policy after some moments.
+    eventually(lambda: _refused(lambda: FORBIDDEN[action](core)), f"refused: {action}", seconds=10)
+
+
+@pytest.mark.usefixtures("workers")
+def test_the_watcher_is_allowed_to_annotate_workers_of_its_node_with_the_deadline(
+    bench: WatcherBench,
+) -> None:
+    body: dict[str, Any] = {"metadata": {"annotations": {DEADLINE_ANNOTATION: "2026-11-21"}}}
+
+    as_watcher(bench).patch_namespaced_pod("own", JOB_NAMESPACE, body)
+    assert bench.pod("own").metadata.annotations[DEADLINE_ANNOTATION] == "2026-11-21"
+
+    body["metadata"]["annotations"][DEADLINE_ANNOTATION] = None
+    as_watcher(bench).patch_namespaced_pod("own", JOB_NAMESPACE, body)
+    assert not bench.pod("own").metadata.annotations
+
+
+def _refused(call: Callable[[], Any]) -> bool:
+    try:
+        call()
+    except ApiException as error:
+        return error.status in (403, 422)
+    return False

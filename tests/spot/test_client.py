@@ -1,0 +1,79 @@
+"""Parsing of pods, and the command line."""
+
+from typing import Any
+
+import pytest
+
+from spot.__main__ import parse
+from spot.client import read_pod
+
+
+def source(**changes: Any) -> dict[str, Any]:
+    metadata = {"namespace": "elastic-job", "name": "fashion-worker-0", "uid": "1"}
+    pod: dict[str, Any] = {"metadata": metadata, "spec": {}, "status": {"phase": "Running"}}
+    for key, values in changes.items():
+        pod[key] = {**pod[key], **values}
+    return pod
+
+
+def test_a_pod_is_parsed_with_its_grace_period_and_its_end() -> None:
+    pod = read_pod(
+        source(
+            metadata={"deletionTimestamp": "2026-11-21T08:22:00Z"},
+            spec={"terminationGracePeriodSeconds": 110},
+        )
+    )
+
+    assert (pod.namespace, pod.name, pod.uid) == ("elastic-job", "fashion-worker-0", "1")
+    assert (pod.grace_seconds, pod.ends_at, pod.ignored) == (110, 1795249320.0, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "ignored"),
+    [
+        ({}, False),
+        ({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": True}]}}, True),
+        ({"metadata": {"ownerReferences": [{"kind": "ElasticJob", "controller": True}]}}, False),
+        ({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}, True),
+        ({"status": {"phase": "Succeeded"}}, True),
+        ({"status": {"phase": "Failed"}}, True),
+        ({"status": {"phase": "Pending"}}, False),
+    ],
+)
+def test_drains_ignore_daemons_static_pods_and_finished_pods(
+    changes: dict[str, Any], ignored: bool
+) -> None:
+    assert read_pod(source(**changes)).ignored is ignored
+
+
+def test_in_a_pod_the_api_server_is_found_by_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NODE_NAME", "gpu-0")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+
+    args = parse([])
+
+    assert (args.node, args.api, args.cloud) == ("gpu-0", "https://[fd00::1]:443", "auto")
+
+
+def test_outside_of_a_pod_node_and_api_server_are_required(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    with pytest.raises(SystemExit):
+        parse(["--node", "gpu-0"])
+
+    assert "--api" in capsys.readouterr().err
+
+
+def test_a_worker_is_recognized_by_its_label_with_its_deadline() -> None:
+    labels = {"group-name": "elastic.pytorch.org"}
+    annotations = {"everstep.dev/deadline": "2026-11-21T08:20:30Z"}
+
+    worker = read_pod(source(metadata={"labels": labels, "annotations": annotations}))
+
+    assert (worker.worker, worker.deadline) == (True, "2026-11-21T08:20:30Z")
+    assert not read_pod(source()).worker

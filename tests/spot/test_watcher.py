@@ -1,0 +1,353 @@
+"""Reactions of the watcher to notices, with failures of both services."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep.catalog.names import ADVICE_ANNOTATION, NOTICE_ANNOTATION
+from everstep.catalog.timing import NODE_MARGIN_SECONDS
+from spot.annotation import WatchedNode
+from spot.drain import NodePod
+from spot.notice import Effect, Notice
+from tests.spot.simulation import START, Simulation, by_name, pod
+
+
+def notice(seconds: float | None, **changes: Any) -> Notice:
+    deadline = None if seconds is None else START + seconds
+    values: dict[str, Any] = {
+        "cloud": "azure",
+        "reason": "Reboot",
+        "effect": Effect.STOP,
+        "identifier": "event-1",
+        "may_start": True,
+    }
+    return Notice(**{**values, "deadline": deadline, **changes})
+
+
+def preempt(seconds: float) -> Notice:
+    return notice(seconds, reason="Preempt", cloud_drains=True)
+
+
+def annotation(node: Simulation) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(node.current_node.annotations[NOTICE_ANNOTATION])
+    return content
+
+
+def test_one_pass_cordons_the_node_and_records_the_notice() -> None:
+    node = Simulation(notices=(preempt(30),))
+
+    node.run(node.watcher(), 1)
+
+    assert node.current_node.unschedulable
+    assert annotation(node) == {
+        "reason": "Preempt",
+        "deadline": "2026-11-21T08:20:30Z",
+        "cloud": "azure",
+        "leaves": True,
+        "cordoned": True,
+        "since": "2026-11-21T08:20:00Z",
+    }
+
+
+def test_pods_are_evicted_at_once_if_the_cloud_does_not_drain() -> None:
+    node = Simulation(notices=(notice(30),), running=by_name(pod("worker", grace_seconds=110)))
+
+    node.run(node.watcher(), 1)
+
+    ((_, eviction),) = node.evictions
+    assert eviction.grace_seconds == 28, "a longer grace period would outlast the machine"
+
+
+def test_a_cloud_that_promises_to_drain_gets_a_sixth_of_the_notice() -> None:
+    node = Simulation(notices=(preempt(30),), running=by_name(pod("worker", grace_seconds=25)))
+    watcher = node.watcher()
+
+    node.run(watcher, 5)
+    assert not node.evictions
+    node.run(watcher, 1)
+
+    assert [eviction.pod.name for _, eviction in node.evictions] == ["worker"]
+
+
+def test_the_watcher_can_be_configured_to_drain_in_any_case() -> None:
+    node = Simulation(notices=(preempt(30),), running=by_name(pod("worker")))
+
+    node.run(node.watcher(cloud_drains=False), 1)
+
+    assert node.evictions
+
+
+def test_a_terminating_pod_is_evicted_again_only_if_it_would_outlive_the_machine() -> None:
+    now = START
+    late, soon = (
+        pod(name, ends_at=now + seconds, grace_seconds=600)
+        for name, seconds in (("late", 600), ("soon", 20))
+    )
+    node = Simulation(notices=(notice(30),), running=by_name(late, soon))
+
+    node.run(node.watcher(), 3)
+
+    assert [eviction.pod.name for _, eviction in node.evictions] == ["late"]
+
+
+def test_ignored_pods_are_not_evicted() -> None:
+    node = Simulation(notices=(notice(30),), running=by_name(pod("daemon", ignored=True)))
+
+    node.run(node.watcher(), 3)
+
+    assert not node.evictions
+    assert [identifier for identifier, _ in node.started] == ["event-1"], "the node is empty"
+
+
+def test_the_event_is_started_once_and_only_when_the_node_is_empty() -> None:
+    node = Simulation(
+        notices=(notice(60),), running=by_name(pod("one"), pod("two", grace_seconds=10))
+    )
+
+    node.run(node.watcher(), 40)
+
+    assert node.started == [("event-1", 0)]
+
+
+def test_a_pod_under_a_budget_is_retried_and_does_not_block_the_others() -> None:
+    node = Simulation(
+        notices=(notice(30),),
+        running=by_name(pod("protected"), pod("refused"), pod("free")),
+        protected={"protected"},
+        refused={"refused"},
+    )
+    watcher = node.watcher()
+
+    node.run(watcher, 2)
+    assert [eviction.pod.name for _, eviction in node.evictions] == ["free"]
+    node.protected = node.refused = ()
+    node.run(watcher, 1)
+
+    assert {eviction.pod.name for _, eviction in node.evictions} == {"free", "protected", "refused"}
+
+
+def test_a_cancelled_notice_restores_the_node() -> None:
+    node = Simulation(notices=(notice(30),))
+    watcher = node.watcher()
+
+    node.run(watcher, 2)
+    node.notices = ()
+    node.run(watcher, 2)
+
+    assert node.current_node == WatchedNode()
+
+
+def test_a_restarted_watcher_removes_the_notice_from_before_the_reboot() -> None:
+    node = Simulation(notices=(notice(30),))
+    node.run(node.watcher(), 2)
+
+    node.notices = ()
+    node.run(node.watcher(), 1)
+
+    assert node.current_node == WatchedNode()
+
+
+def test_a_cordon_set_by_others_is_not_lifted() -> None:
+    node = Simulation(notices=(notice(30),), current_node=WatchedNode(unschedulable=True))
+    watcher = node.watcher()
+
+    node.run(watcher, 2)
+    node.notices = ()
+    node.run(watcher, 2)
+
+    assert node.current_node == WatchedNode(unschedulable=True)
+
+
+def test_a_freeze_is_only_recorded() -> None:
+    freeze = notice(30, reason="Freeze", effect=Effect.PAUSE, may_start=False)
+    node = Simulation(notices=(freeze,), running=by_name(pod("worker")))
+
+    node.run(node.watcher(), 5)
+
+    assert not node.current_node.unschedulable
+    assert not node.evictions
+    assert (annotation(node)["reason"], annotation(node)["leaves"]) == ("Freeze", False)
+
+
+def test_advice_has_an_annotation_of_its_own() -> None:
+    advice = Notice(cloud="aws", reason="rebalance", effect=Effect.ADVICE)
+    node = Simulation(notices=(advice,), running=by_name(pod("worker")))
+
+    node.run(node.watcher(), 5)
+
+    assert node.current_node == WatchedNode(annotations={ADVICE_ANNOTATION: "rebalance"})
+    assert not node.evictions
+
+
+def test_without_new_notices_the_api_server_is_not_called() -> None:
+    node = Simulation()
+    watcher = node.watcher()
+    node.run(watcher, 1)
+
+    before = node.calls
+    node.run(watcher, 600)
+
+    assert node.calls == before, "one call a second from each node would be a considerable load"
+
+
+def test_a_silent_metadata_service_does_not_cancel_a_notice() -> None:
+    node = Simulation(notices=(notice(60),), running=by_name(pod("worker")))
+    watcher = node.watcher()
+    node.run(watcher, 1)
+
+    node.metadata_available = False
+    node.run(watcher, 20)
+
+    assert node.current_node.unschedulable
+    assert NOTICE_ANNOTATION in node.current_node.annotations
+
+
+def test_a_received_notice_is_handled_although_the_service_has_stalled_since() -> None:
+    node = Simulation(notices=(notice(60),), running=by_name(pod("worker")), api_available=False)
+    watcher = node.watcher()
+    node.run(watcher, 1)
+
+    node.metadata_available, node.api_available = False, True
+    node.run(watcher, 1)
+
+    assert node.current_node.unschedulable
+    assert node.evictions, "the service tends to stall when many machines are interrupted"
+
+
+def test_a_recorded_notice_survives_a_restart_with_a_silent_service() -> None:
+    node = Simulation(notices=(notice(60),))
+    node.run(node.watcher(), 1)
+
+    node.metadata_available = False
+    node.run(node.watcher(), 5)
+
+    assert node.current_node.unschedulable
+
+
+def test_the_watcher_continues_after_an_outage_of_the_api_server() -> None:
+    node = Simulation(notices=(notice(60),), running=by_name(pod("worker")), api_available=False)
+    watcher = node.watcher()
+
+    node.run(watcher, 20)
+    node.api_available = True
+    node.run(watcher, 1)
+
+    assert node.current_node.unschedulable
+    ((_, eviction),) = node.evictions
+    assert eviction.grace_seconds == 30, "38 s remain, more than the pod's own grace period"
+
+
+spans = st.lists(st.tuples(st.integers(0, 90), st.integers(1, 15)), max_size=3)
+
+
+@given(data=st.data())
+def test_the_guarantees_hold_during_any_outages(data: st.DataObject) -> None:
+    announce, withdraw = data.draw(st.integers(0, 20)), data.draw(st.none() | st.integers(21, 60))
+    kind = data.draw(st.sampled_from([notice, preempt]))
+    lasts = data.draw(st.sampled_from([2, 30, 60, 120]))
+    outages, silences = data.draw(spans), data.draw(spans)
+    cordoned_before = data.draw(st.booleans())
+    graces = data.draw(st.lists(st.integers(0, 200), max_size=4))
+    node = Simulation(
+        current_node=WatchedNode(unschedulable=cordoned_before, annotations={"of": "others"}),
+        running=by_name(
+            *(
+                pod(f"pod-{at}", grace_seconds=grace, worker=at % 2 == 0)
+                for at, grace in enumerate(graces)
+            )
+        ),
+    )
+    watcher, current, received = node.watcher(), None, False
+    for second in range(100):
+        if second == announce:
+            current, received = replace(kind(0), deadline=node.now + lasts), False
+        if second == withdraw:
+            current, received = None, False
+        node.notices = (current,) if current else ()
+        node.api_available = not any(at <= second < at + length for at, length in outages)
+        node.metadata_available = not any(at <= second < at + length for at, length in silences)
+        watcher.step()
+        received = received or (node.metadata_available and node.api_available)
+        if received:
+            check_node(node, current, cordoned_before=cordoned_before)
+        node.advance()
+    check_history(node, announce, withdraw, lasts)
+
+
+def check_node(node: Simulation, current: Notice | None, *, cordoned_before: bool) -> None:
+    assert node.current_node.unschedulable == (cordoned_before or current is not None)
+    assert (NOTICE_ANNOTATION in node.current_node.annotations) == (current is not None)
+    assert node.current_node.annotations["of"] == "others"
+
+
+def check_history(node: Simulation, announced: int, withdrawn: int | None, lasts: int) -> None:
+    began = START + announced
+    for when, eviction in node.evictions:
+        assert when >= began, "no eviction before the notice"
+        assert eviction.grace_seconds <= max(1, began + lasts - NODE_MARGIN_SECONDS - when)
+        assert eviction.grace_seconds <= max(eviction.pod.grace_seconds, 0)
+    assert len(node.started) <= 1
+    assert all(left == 0 for _, left in node.started), "the machine must not stop before its pods"
+    if withdrawn is None and node.metadata_available and node.api_available:
+        assert all(pod.ends_at is not None for pod in node.running.values())
+
+
+def worker(name: str = "worker", **values: Any) -> NodePod:
+    return pod(name, worker=True, grace_seconds=110, **values)
+
+
+def test_a_worker_gets_the_deadline_while_the_cloud_may_still_drain() -> None:
+    node = Simulation(notices=(preempt(30),), running=by_name(worker()))
+
+    node.run(node.watcher(), 1)
+
+    assert node.running["worker"].deadline == "2026-11-21T08:20:30Z"
+    assert not node.evictions
+
+
+def test_a_worker_is_evicted_one_pass_after_it_gets_the_deadline() -> None:
+    node = Simulation(notices=(notice(30),), running=by_name(worker(), pod("other")))
+    watcher = node.watcher()
+
+    node.run(watcher, 1)
+    assert [eviction.pod.name for _, eviction in node.evictions] == ["other"]
+    node.run(watcher, 1)
+
+    ((when, eviction),) = [found for found in node.evictions if found[1].pod.name == "worker"]
+    assert (when - START, eviction.grace_seconds) == (1, 27)
+
+
+def test_a_worker_that_cannot_be_annotated_is_still_evicted() -> None:
+    node = Simulation(notices=(notice(30),), running=by_name(worker()), refused={"worker"})
+    watcher = node.watcher()
+    node.run(watcher, 2)
+
+    node.refused = ()
+    node.run(watcher, 1)
+
+    assert node.evictions, "a missing permission must not prevent the drain"
+
+
+def test_a_cancelled_notice_removes_the_deadline_from_its_workers() -> None:
+    node = Simulation(notices=(preempt(60),), running=by_name(worker()))
+    watcher = node.watcher()
+    node.run(watcher, 1)
+
+    node.notices = ()
+    node.run(watcher, 2)
+
+    assert node.running["worker"].deadline is None, "a later drain has the full grace period"
+
+
+def test_a_moved_deadline_reaches_the_workers() -> None:
+    node = Simulation(notices=(preempt(60),), running=by_name(worker()))
+    watcher = node.watcher()
+    node.run(watcher, 1)
+
+    node.notices = (preempt(40),)
+    node.run(watcher, 1)
+
+    assert node.running["worker"].deadline == "2026-11-21T08:20:40Z"

@@ -1,0 +1,161 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from everstep.errors import EverstepError
+from everstep.progress import Silent
+from tests.trainer.data.photographs import make
+from trainer import data, prepare
+from trainer.data.convert import convert, shard_samples
+from trainer.data.shard import Resizing
+
+SMALL = Resizing(short_side=32)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make(tmp_path / "photographs", each=4)
+
+
+def shards(source: Path, output: Path, resizing: Resizing = SMALL, processes: int = 1) -> str:
+    return convert(source, output, resizing, processes, Silent())
+
+
+def test_shards_contain_the_resized_pictures(source: Path, tmp_path: Path) -> None:
+    summary = shards(source, tmp_path / "shards")
+
+    files = data.load("imagefolder", source, "test", 28)
+    made = data.load("imagefolder", tmp_path / "shards", "test", 28)
+    (ours, labels), (theirs, their_labels) = (d.test_batch(np.arange(8)) for d in (made, files))
+    assert "8 train and 8 test pictures in 2 classes" in summary
+    assert list(labels) == list(their_labels)
+    assert np.abs(ours.astype(int) - theirs).mean() < 5
+
+
+def test_the_command_writes_shards_and_then_verifies_them(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["--dataset", "imagefolder", "--output", str(tmp_path / "shards")]
+
+    assert (
+        prepare.main([*line, "--source", str(source), "--short-side", "32", "--processes=1"]) == 0
+    )
+    assert prepare.main(line) == 0
+
+    assert "train: 8 images in 2 classes, contents " in capsys.readouterr().out
+
+
+def test_a_repeated_conversion_does_nothing_and_a_different_one_is_refused(
+    source: Path, tmp_path: Path
+) -> None:
+    first = shards(source, tmp_path / "shards")
+    made = (tmp_path / "shards" / "manifest.json").stat().st_mtime_ns
+
+    assert shards(source, tmp_path / "shards") == first
+    assert (tmp_path / "shards" / "manifest.json").stat().st_mtime_ns == made
+    with pytest.raises(EverstepError, match="shards of other files or of another size"):
+        shards(source, tmp_path / "shards", Resizing(short_side=40))
+
+
+def test_every_invalid_file_is_named_and_skipped_only_on_request(
+    source: Path, tmp_path: Path
+) -> None:
+    cut = source / "train" / "dog" / "1.jpg"
+    cut.write_bytes(cut.read_bytes()[:500])
+    (source / "test" / "cat" / "notes.txt").write_text("not a picture")
+
+    with pytest.raises(EverstepError, match=r"2 file\(s\) are not valid JPEGs") as error:
+        shards(source, tmp_path / "shards")
+    assert "dog/1.jpg: it is truncated" in error.value.what
+    assert "cat/notes.txt: it is not a JPEG" in error.value.what
+    assert not (tmp_path / "shards").exists()
+
+    summary = shards(source, tmp_path / "shards", Resizing(short_side=32, skip_bad=True))
+    assert "7 train and 8 test" in summary
+    assert "2 invalid files skipped" in summary
+
+
+def test_an_interrupted_conversion_resumes(source: Path, tmp_path: Path) -> None:
+    bad = source / "test" / "dog" / "3.jpg"
+    good = bad.read_bytes()
+    bad.write_bytes(b"torn")
+    with pytest.raises(EverstepError):
+        shards(source, tmp_path / "shards")
+    (kept,) = (tmp_path / ".shards.partial").glob("train-*.jpegs")
+    before = kept.stat().st_ino
+
+    bad.write_bytes(good)
+    shards(source, tmp_path / "shards")
+
+    assert (tmp_path / "shards" / kept.name).stat().st_ino == before, "converted a second time"
+    assert not (tmp_path / ".shards.partial").exists()
+    assert len(list((tmp_path / "shards").iterdir())) == 5
+
+
+def test_a_truncated_shard_is_refused_when_it_is_opened(source: Path, tmp_path: Path) -> None:
+    shards(source, tmp_path / "shards")
+    (file,) = (tmp_path / "shards").glob("train-*.jpegs")
+    file.write_bytes(file.read_bytes()[:-1])
+
+    with pytest.raises(EverstepError, match=r"train-.*jpegs has \d+ bytes instead of"):
+        data.load("imagefolder", tmp_path / "shards", "train", 28)
+
+
+def test_a_flipped_byte_is_detected_by_the_checksum_of_the_picture(
+    source: Path, tmp_path: Path
+) -> None:
+    shards(source, tmp_path / "shards")
+    (file,) = (tmp_path / "shards").glob("train-*.jpegs")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    train = data.load("imagefolder", tmp_path / "shards", "train", 28)
+
+    with pytest.raises(EverstepError, match=r"picture \d+ in .*: its checksum differs"):
+        train.train_batch(np.arange(8), 0, 0)
+
+
+def test_shards_of_another_format_are_named(source: Path, tmp_path: Path) -> None:
+    shards(source, tmp_path / "shards")
+    manifest = tmp_path / "shards" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
+
+    with pytest.raises(EverstepError, match="have format 99"):
+        data.load("imagefolder", tmp_path / "shards", "train", 28)
+
+
+def test_parts_with_different_classes_are_refused(source: Path, tmp_path: Path) -> None:
+    (source / "test" / "dog").rename(source / "test" / "dogs")
+
+    with pytest.raises(EverstepError, match="only one has 'dog', 'dogs'"):
+        shards(source, tmp_path / "shards")
+
+
+@pytest.mark.parametrize("of", ["photographs", "shards"])
+def test_the_identity_describes_the_data_and_changes_with_it(
+    source: Path, tmp_path: Path, of: str
+) -> None:
+    def identity(name: str) -> str:
+        folder = source
+        if of == "shards":
+            folder = tmp_path / name
+            shards(source, folder)
+        return data.load("imagefolder", folder, "train", 28).identity
+
+    before = identity("first")
+    picture = source / "train" / "cat" / "2.jpg"
+    picture.write_bytes((source / "train" / "dog" / "0.jpg").read_bytes())
+    changed = identity("second")
+    picture.unlink()
+    fewer = identity("third")
+
+    assert before.startswith("8 images in 2 classes, contents ")
+    assert changed.startswith("8 images in 2 classes, contents ")
+    assert fewer.startswith("7 images in 2 classes, contents ")
+    assert len({before, changed, fewer}) == 3
+
+
+def test_a_data_set_is_split_into_a_few_large_shards() -> None:
+    assert [shard_samples(n) for n in (1, 500, 16_000, 1_281_167)] == [64, 64, 1000, 8192]

@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from everstep.errors import EverstepError
+from trainer import data, prepare
+from trainer.data.device import Prepare
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for part in ("train", "test"):
+        for name in ("cat", "dog"):
+            (tmp_path / part / name).mkdir(parents=True)
+            for number in range(3):
+                pixels = rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / part / name / f"{number}.png")
+    return tmp_path
+
+
+def test_a_folder_of_images_has_a_class_for_each_folder(folder: Path) -> None:
+    train = data.load("imagefolder", folder, "train", 32)
+
+    images, labels = train.train_batch(np.array([0, 5]), seed=1, epoch=0)
+
+    assert (len(train), train.class_count) == (6, 2)
+    assert images.shape == (2, 32, 32, 3)
+    assert list(labels) == [0, 1]
+
+
+def test_the_evaluation_folder_may_be_named_val(folder: Path) -> None:
+    (folder / "test").rename(folder / "val")
+
+    assert len(data.load("imagefolder", folder, "test", 32)) == 6
+
+
+def test_a_crop_depends_on_seed_epoch_and_id_only(folder: Path) -> None:
+    train = data.load("imagefolder", folder, "train", 32)
+
+    first, _ = train.train_batch(np.array([2, 4]), seed=1, epoch=0)
+    again, _ = train.train_batch(np.array([4]), seed=1, epoch=0)
+
+    assert np.array_equal(first[1], again[0])
+
+
+def test_the_error_for_an_empty_folder_describes_the_expected_layout(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+
+    with pytest.raises(EverstepError, match="has no image in a folder per class"):
+        data.load("imagefolder", tmp_path, "train", 32)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EverstepError, match="train does not exist"):
+        data.load("imagefolder", tmp_path, "train", 32)
+
+
+def test_an_invalid_image_is_reported_with_its_path(folder: Path) -> None:
+    broken = folder / "train" / "dog" / "1.png"
+    broken.write_bytes(b"no image")
+    train = data.load("imagefolder", folder, "train", 32)
+
+    with pytest.raises(EverstepError, match=str(broken)):
+        train.train_batch(np.arange(6), seed=0, epoch=0)
+
+
+def test_preparing_a_folder_reports_every_invalid_image(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "train" / "dog" / "1.png").write_bytes(b"no image")
+    (folder / "test" / "cat" / "0.png").write_bytes(b"no image")
+
+    assert prepare.main(["--dataset", "imagefolder", "--output", str(folder)]) == 1
+
+    printed = capsys.readouterr().err
+    assert "2 file(s)" in printed
+    assert "dog/1.png" in printed
+    assert "cat/0.png" in printed
+
+
+def test_the_error_for_unprepared_data_names_the_command(tmp_path: Path) -> None:
+    with pytest.raises(EverstepError, match=r"manifest\.json is missing") as error:
+        data.load("fashion-mnist", tmp_path, "train", 28)
+
+    assert "trainer.prepare" in error.value.fix
+
+
+def test_grey_images_become_valid_model_input(folder: Path) -> None:
+    train = data.load("imagefolder", folder, "train", 32)
+    train.mean, train.deviation = (0.5,), (0.25,)
+    prepare_batch = Prepare(train, torch.device("cpu"), torch.channels_last)
+
+    batch = prepare_batch(np.full((2, 8, 8, 1), 255, np.uint8))
+
+    assert batch.shape == (2, 3, 8, 8)
+    assert torch.allclose(batch, torch.full((2, 3, 8, 8), 2.0))

@@ -1,0 +1,148 @@
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import integers, lists, permutations
+from PIL import Image
+
+from everstep.errors import EverstepError
+from tests.trainer.data.photographs import make, smooth
+from trainer import data
+from trainer.augment import middle_crop, random_crop
+from trainer.data import jpeg
+from trainer.data.images import render
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("photographs"))
+
+
+def encoded(pixels: np.ndarray) -> np.ndarray:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "jpeg", quality=97, subsampling=0)
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+@settings(max_examples=25)  # 25 pictures or so each
+@given(
+    order=permutations(range(6)),
+    cuts=lists(integers(0, 6), max_size=3),
+    seed=integers(0, 2**31),
+    epoch=integers(0, 100),
+)
+def test_an_image_does_not_depend_on_the_worker_or_batch(
+    folder: Path, order: list[int], cuts: list[int], seed: int, epoch: int
+) -> None:
+    train = data.load("imagefolder", folder, "train", 16)
+    together, _ = train.train_batch(np.arange(6), seed, epoch)
+
+    for ids in np.split(np.array(order), sorted(cuts)):
+        images, labels = train.train_batch(ids, seed, epoch)
+        assert np.array_equal(images, together[ids]), "the training would depend on the group"
+        assert list(labels) == [int(sample) // 3 for sample in ids]
+
+
+def test_another_seed_or_epoch_gives_another_image(folder: Path) -> None:
+    train = data.load("imagefolder", folder, "train", 16)
+    one, other_epoch, other_seed = (
+        train.train_batch(np.arange(6), *given)[0] for given in ((1, 0), (1, 1), (2, 0))
+    )
+
+    assert not np.array_equal(one, other_epoch)
+    assert not np.array_equal(one, other_seed)
+
+
+@pytest.mark.parametrize("size", [32, 64, 100])  # decoded at a quarter, at half and whole
+@pytest.mark.parametrize("random_word", [None, 3, 2**63 + 5])
+def test_a_crop_has_the_pixels_of_pil_even_if_decoded_at_a_reduced_size(
+    size: int, random_word: int
+) -> None:
+    pixels = smooth(4, 500, 375)
+    crop = middle_crop(500, 375) if random_word is None else random_crop(500, 375, random_word)
+    ours = np.empty((size, size, 3), np.uint8)
+
+    render(encoded(pixels), random_word, ours)
+
+    by = jpeg.reduction_for(crop.width, crop.height, size)
+    close = crop.reduced(by)
+    right, bottom = close.left + close.width, close.top + close.height
+    box = (by * close.left, by * close.top, by * right, by * bottom)
+    theirs = np.asarray(
+        Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR, box=box)
+    )
+    if crop.mirrored:
+        theirs = theirs[:, ::-1]
+    assert np.abs(ours.astype(int) - theirs).mean() < 3, "a shift by one pixel gives 5"
+
+
+@given(side=integers(8, 5000), size=integers(8, 512))
+def test_a_picture_is_never_decoded_smaller_than_the_image(side: int, size: int) -> None:
+    reduction = jpeg.reduction_for(side, side + 3, size)
+
+    assert reduction == 1 or side // reduction >= size
+    assert reduction == 8 or side < 2 * reduction * size, (
+        "a larger reduction would have been possible"
+    )
+
+
+@given(width=integers(1, 60), height=integers(1, 60))
+def test_the_size_is_read_from_the_header(width: int, height: int) -> None:
+    assert jpeg.frame_size(encoded(np.zeros((height, width, 3), np.uint8))) == (width, height)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda b: b[: len(b) // 2], "truncated"),
+        (lambda b: b"GIF89a" + b, "not a JPEG"),
+        (lambda b: b[:2] + b"\0" + b[3:], "header is damaged"),
+        (lambda b: b[:2], "no frame header"),
+    ],
+)
+def test_an_invalid_jpeg_is_refused_with_the_reason(
+    damage: Callable[[bytes], bytes], reason: str
+) -> None:
+    whole = encoded(smooth(1, 40, 30)).tobytes()
+
+    with pytest.raises(ValueError, match=reason):
+        jpeg.frame_size(np.frombuffer(damage(whole), np.uint8))
+
+
+def test_the_orientation_tag_is_ignored() -> None:
+    tags = Image.Exif()
+    tags[0x0112] = 6  # rotation by 90 degrees
+    file = io.BytesIO()
+    Image.fromarray(smooth(2, 60, 40)).save(file, "jpeg", exif=tags)
+
+    pixels = jpeg.decode(np.frombuffer(file.getvalue(), np.uint8))
+
+    assert pixels.shape == (40, 60, 3), "torchvision ignores the tag too"
+
+
+def test_a_grey_photograph_has_three_channels() -> None:
+    file = io.BytesIO()
+    Image.fromarray(np.full((40, 40), 90, np.uint8)).save(file, "jpeg")
+    into = np.empty((16, 16, 3), np.uint8)
+
+    render(np.frombuffer(file.getvalue(), np.uint8), None, into)
+
+    assert np.all(np.abs(into.astype(int) - 90) < 3)
+
+
+def test_without_opencv_the_error_names_the_package(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    jpeg.opencv.cache_clear()
+    try:
+        with pytest.raises(EverstepError, match="needs OpenCV to read photographs") as error:
+            data.load("imagefolder", folder, "train", 16)
+    finally:
+        jpeg.opencv.cache_clear()
+
+    assert "opencv-python-headless" in error.value.fix

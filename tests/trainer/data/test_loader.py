@@ -1,0 +1,151 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from everstep.errors import EverstepError
+from tests.trainer.data.photographs import make
+from trainer import data
+from trainer.data import BatchRequest
+from trainer.data.loader import Loader, Readers
+from trainer.data.protocol import Opening, from_slot, to_slot
+from trainer.data.reader import Parts
+
+SIZE = 24
+GOOD = 40  # valid pictures in each part; train has an additional invalid one
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make(tmp_path_factory.mktemp("photographs"), each=20)
+    whole = (folder / "train" / "dog" / "0.jpg").read_bytes()
+    (folder / "train" / "dog" / "z.jpg").write_bytes(whole[:600])
+    return folder
+
+
+def parts(folder: Path) -> list[Any]:
+    return [data.load("imagefolder", folder, part, SIZE) for part in ("train", "test")]
+
+
+@pytest.fixture(scope="module")
+def loaders(folder: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield the loaders of both parts, with two processes and fewer slots than samples in a batch."""
+    train, test = parts(folder)
+    ahead = data.read_ahead(train, test, readers=2, global_batch=6)
+    yield ahead
+    assert isinstance(ahead[0], Loader)
+    ahead[0].close()
+
+
+def test_prefetched_images_equal_those_read_on_demand(
+    folder: Path, loaders: tuple[Any, Any]
+) -> None:
+    for plain, ahead in zip(parts(folder), loaders, strict=True):
+        ids = np.random.default_rng(0).permutation(40)  # more than there are slots
+
+        for a, b in zip(plain.train_batch(ids, 5, 2), ahead.train_batch(ids, 5, 2), strict=True):
+            if plain.part == "train":
+                assert np.array_equal(a, b)
+        for a, b in zip(plain.test_batch(ids), ahead.test_batch(ids), strict=True):
+            if plain.part == "test":
+                assert np.array_equal(a, b)
+
+
+def test_a_change_of_the_group_changes_only_the_requested_samples(
+    folder: Path, loaders: tuple[Any, Any]
+) -> None:
+    plain, train = parts(folder)[0], loaders[0]
+    order = np.random.default_rng(1).permutation(40)
+    group_of_three, group_of_two = (
+        np.array_split(order[:12], 3)[1],
+        np.array_split(order[:12], 2)[0],
+    )
+
+    train.prefetch(
+        [BatchRequest(ids=group_of_three, seed=1), BatchRequest(ids=order[20:24], seed=1)]
+    )
+    train.prefetch([BatchRequest(ids=group_of_two, seed=1), BatchRequest(ids=order[12:18], seed=1)])
+
+    for ids in (group_of_two, order[12:18], order[18:30]):
+        assert np.array_equal(train.train_batch(ids, 1, 0)[0], plain.train_batch(ids, 1, 0)[0])
+
+
+def test_an_evaluation_does_not_wait_for_slots_of_the_training(
+    loaders: tuple[Any, Any],
+) -> None:
+    train, test = loaders
+    train.prefetch([BatchRequest(ids=np.arange(40), seed=9)])
+
+    assert test.test_batch(np.arange(40))[0].shape == (40, SIZE, SIZE, 3)
+
+
+def test_images_needed_now_do_not_wait_for_prefetched_ones(
+    folder: Path, loaders: tuple[Any, Any]
+) -> None:
+    plain, train = parts(folder)[0], loaders[0]
+    train.prefetch(
+        [BatchRequest(ids=np.arange(GOOD - 12, GOOD), seed=4)]
+    )  # as many as there are slots
+
+    images, _ = train.train_batch(np.arange(GOOD), 4, 0)
+
+    assert np.array_equal(images, plain.train_batch(np.arange(GOOD), 4, 0)[0])
+
+
+def test_an_invalid_picture_raises_when_it_is_used_and_not_when_it_is_prefetched(
+    loaders: tuple[Any, Any],
+) -> None:
+    train, _ = loaders
+    train.prefetch([BatchRequest(ids=np.arange(GOOD + 1))])
+    train.train_batch(np.arange(GOOD), 0, 0)
+
+    with pytest.raises(
+        EverstepError, match=r"dog/z\.jpg cannot be read as an image: it is truncated"
+    ):
+        train.train_batch(np.array([GOOD]), 0, 0)
+
+
+def test_a_picture_that_repeatedly_crashes_its_reader_ends_the_run_with_its_name(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train, test = parts(folder)
+    readers = Readers(train, test, count=1, slots=4, program=["false"])
+    try:
+        with pytest.raises(
+            EverstepError, match=r"failed 3 times in a row at .*cat/0\.jpg; .* code 1"
+        ):
+            readers.take([(0, 0, 0)])
+    finally:
+        readers.close()
+
+    assert caplog.text.count("replacing it") == 2, "the last reader is not replaced"
+
+
+def test_a_reader_detects_data_that_changed_during_the_run(folder: Path) -> None:
+    arguments = Opening(
+        folder=str(folder), size=SIZE, identities=("40 images", ""), memory=0, slots=1
+    )
+
+    with pytest.raises(
+        EverstepError, match="changed since this worker started: 40 images then, 41"
+    ):
+        Parts(arguments).render(0, 0, 0, np.empty((SIZE, SIZE, 3), np.uint8))
+
+
+def test_reader_arguments_survive_the_command_line() -> None:
+    arguments = Opening(folder="/a b/ü", size=8, identities=("x", "y"), memory=5, slots=7)
+
+    assert Opening.from_argument(arguments.to_argument()) == arguments
+
+
+def test_an_error_too_long_for_a_slot_is_truncated() -> None:
+    assert from_slot(to_slot("ä" * 100, 30) + b"rest").startswith("ää")
+    assert from_slot(to_slot("short", 30).ljust(30, b"x")) == "short"
+
+
+def test_prepared_arrays_are_not_read_ahead(folder: Path) -> None:
+    train, test = parts(folder)
+
+    assert data.read_ahead(train, test, readers=0, global_batch=8) == (train, test)

@@ -1,0 +1,49 @@
+"""A job on local nodes, with a real etcd."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.elastic.nodes import NAMES, Nodes, etcd_process, running_etcd, small_data
+
+Start = Callable[..., Nodes]
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the endpoint of an etcd with one member, shared by the tests of a module."""
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as address:
+        yield address
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """Yield the endpoint and the process of an etcd with one member."""
+    with etcd_process(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def start(tmp_path: Path, etcd: tuple[str, object]) -> Iterator[Start]:
+    """Yield a function that starts nodes of a long job, with additional options of the trainer.
+
+    `names` are the nodes; other keyword arguments are passed to `Nodes`.
+    """
+    data = small_data(tmp_path, samples=1200)
+    defaults = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
+    defaults += ["--global-batch", "12", "--epochs", "1000", "--checkpoint-seconds", "2"]
+    started: list[Nodes] = []
+
+    def start_nodes(*options: str, names: tuple[str, ...] = NAMES, **more: Any) -> Nodes:
+        nodes = Nodes(tmp_path, etcd[0], [*defaults, *options], **more)
+        started.append(nodes)
+        for name in names:
+            nodes.start(name)
+        return nodes
+
+    yield start_nodes
+    for nodes in started:
+        nodes.close()

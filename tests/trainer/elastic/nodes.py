@@ -1,0 +1,257 @@
+"""Nodes without Kubernetes: agents as local processes on loopback addresses, with a real etcd."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from cloudtwin.images.confine import KILLED_WITH_PARENT
+from cloudtwin.toolchain import ensure_tools
+
+from everstep.elastic.accounting.journal import Reader
+from everstep.elastic.membership.etcd_client import Etcd
+from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.progress import Silent
+from tests.processes import free_port, start_ticks, stat_fields
+
+REPOSITORY = Path(__file__).parents[3]
+NAMES = ("w0", "w1", "w2")
+KeyValue = Mapping[str, Any]
+Found = TypeVar("Found")
+
+
+@contextlib.contextmanager
+def running_etcd(folder: Path) -> Iterator[str]:
+    """Run an etcd with one member and yield its endpoint."""
+    with etcd_process(folder) as (endpoint, _):
+        yield endpoint
+
+
+@contextlib.contextmanager
+def etcd_process(
+    folder: Path, *flags: str, scheme: str = "http"
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run an etcd with one member and yield its endpoint and its process, which tests may stop.
+
+    EVERSTEP_TEST_ETCD replaces the program that the toolchain builds.
+    """
+    client, peer = free_port(), free_port()
+    log = (folder / "etcd.log").open("wb")
+    process = subprocess.Popen(
+        [
+            *KILLED_WITH_PARENT,
+            os.environ.get("EVERSTEP_TEST_ETCD") or ensure_tools(["etcd"], Silent())["etcd"],
+            f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls={scheme}://127.0.0.1:{client}",
+            f"--advertise-client-urls={scheme}://127.0.0.1:{client}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer}",
+            *flags,
+            *(
+                ["--unsafe-no-fsync"] if "EVERSTEP_TEST_ETCD" not in os.environ else []
+            ),  # 3.4 lacks this flag
+        ],
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        until(lambda: _answers(client), 20, "etcd answers")
+        yield f"127.0.0.1:{client}", process
+    finally:
+        process.kill()
+        process.wait()
+        log.close()
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def until(condition: Callable[[], Found | None], seconds: float, what: str) -> Found:
+    """Poll until a condition returns a true value, and return it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"waited {seconds} s without success until {what}")
+
+
+class Nodes:
+    """Machines that each run one agent of a job."""
+
+    def __init__(
+        self,
+        folder: Path,
+        etcd: str,
+        options: list[str],
+        *,
+        job: str = "job",
+        workers: int = 1,
+        max_members: int = 3,
+        flags: tuple[str, ...] = (),
+        bounds_file: Path | None = None,
+        program: tuple[str, ...] = ("-m", "trainer.train"),
+    ) -> None:
+        self._program = program
+        self._workers, self._max_members, self._bounds_file = workers, max_members, bounds_file
+        self._flags = flags
+        self.run, self._folder, self._etcd, self._options = (
+            folder / "runs" / job,
+            folder,
+            etcd,
+            options,
+        )
+        self._job = job
+        self._journal = Reader(self.run / "journal")
+        self._agents: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(
+        self,
+        name: str,
+        *more: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start a node's agent, with additional options of the trainer."""
+        number = int(name[1:])
+        address = f"127.0.0.{2 + number}"
+        variables = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(REPOSITORY),
+            "POD_NAME": name,
+            "POD_IP": address,
+            "NODE_NAME": f"node-{name}",
+            "TMPDIR": str(self._folder),
+            **({"EVERSTEP_NNODES_FILE": str(self._bounds_file)} if self._bounds_file else {}),
+            **(environment or {}),
+        }
+        injected = [
+            "--rdzv_backend=etcd",
+            f"--rdzv_endpoint={self._etcd}",
+            f"--rdzv_id={self._job}",
+            f"--nnodes=1:{self._max_members}",
+            *self._flags,
+        ]
+        per_node = [f"--nproc_per_node={self._workers}"]
+        program = [*self._program, "--run", str(self.run), *self._options, *more]
+        if name in self._agents:
+            self._agents[name].wait(30)  # the previous one has been killed: reap it
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self._agents[name] = subprocess.Popen(
+                [
+                    *KILLED_WITH_PARENT,
+                    sys.executable,
+                    "-m",
+                    "trainer.launch",
+                    *injected,
+                    *per_node,
+                    *program,
+                ],
+                cwd=self._folder,
+                env=variables,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def signal_agent(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to the agent only, as a kubelet does."""
+        self._agents[name].send_signal(number)
+
+    def signal_all(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to every process of a node, including those that are started meanwhile."""
+        signalled = set[int]()
+        while unsignalled := set(self.processes(name)) - signalled:
+            for process in unsignalled:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, number)
+            signalled |= unsignalled
+
+    def worker(self, name: str) -> int:
+        """Return the process id of a node's worker: the newest of its processes."""
+        return max(self.processes(name), key=start_ticks)
+
+    def exit_code(self, name: str, seconds: float) -> int:
+        return self._agents[name].wait(seconds)
+
+    def close(self) -> None:
+        for name, agent in self._agents.items():
+            self.signal_all(name, signal.SIGKILL)
+            agent.wait()
+
+    def members(self) -> int:
+        """Return the number of registered agents, including spares."""
+        with contextlib.closing(Etcd(EtcdOptions(endpoints=(self._etcd,)))) as etcd:
+            return len(etcd.get(f"/everstep/{self._job}/members/")[0])
+
+    def journal(self, kind: str) -> list[KeyValue]:
+        return [entry for entry in self._journal.read() if entry["kind"] == kind]
+
+    def next_step(self, after: float, world_size: int, seconds: float = 90) -> KeyValue:
+        """Return the first step that a group of this size completed after a time."""
+        return self.next_step_where(
+            lambda step: step["at"] > after and step["world_size"] == world_size,
+            seconds,
+            f"{world_size} workers take a step",
+        )
+
+    def next_step_where(
+        self, matches: Callable[[KeyValue], bool], seconds: float, what: str
+    ) -> KeyValue:
+        """Return the first step that matches."""
+        try:
+            return until(
+                lambda: next((step for step in self.journal("step") if matches(step)), None),
+                seconds,
+                what,
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logs()}") from None
+
+    def logs(self) -> str:
+        parts = [
+            f"--- {p.name}\n{p.read_text()[-1500:]}" for p in sorted(self._folder.glob("w*.log"))
+        ]
+        return "\n".join(parts)
+
+    def processes(self, name: str) -> list[int]:
+        """Return the ids of all processes of a node, in any order."""
+        session, found = self._agents[name].pid, []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError, IndexError):
+                    if int(stat_fields(int(entry.name))[3]) == session:
+                        found.append(int(entry.name))
+        return found
+
+
+def small_data(folder: Path, samples: int) -> Path:
+    """Prepare a data set of random images, small enough for steps of a fraction of a second."""
+    import gzip
+    import struct
+
+    from trainer.prepare import prepare_fashion_mnist
+
+    source = folder / "source"
+    source.mkdir()
+    rng = np.random.default_rng(0)
+    for part, count in (("train", samples), ("t10k", 24)):
+        pixels = rng.integers(0, 255, (count, 28, 28), dtype=np.uint8)
+        labels = rng.integers(0, 10, count, dtype=np.uint8)
+        for name, array in (("images-idx3", pixels), ("labels-idx1", labels)):
+            header = struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(
+                f">{array.ndim}I", *array.shape
+            )
+            (source / f"{part}-{name}-ubyte.gz").write_bytes(
+                gzip.compress(header + array.tobytes())
+            )
+    prepare_fashion_mnist(source, folder / "data")
+    return folder / "data"

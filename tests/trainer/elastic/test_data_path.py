@@ -1,0 +1,160 @@
+"""The processes of the data path: crashes and clean-up."""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from everstep.progress import Silent
+from tests.trainer.data.photographs import make
+from tests.trainer.elastic.nodes import Nodes, running_etcd, until
+from trainer import data
+from trainer.data.convert import convert
+from trainer.data.loader import Readers
+from trainer.data.shard import Resizing
+
+pytestmark = pytest.mark.twin
+SIZE = 24
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("photographs"), each=80)
+
+
+def parts(folder: Path) -> list[Any]:
+    return [data.load("imagefolder", folder, part, SIZE) for part in ("train", "test")]
+
+
+def test_a_killed_reader_is_replaced_without_loss(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train, test = parts(folder)
+    readers = Readers(train, test, count=1, slots=40)
+    try:
+        keys = [(0, sample, sample) for sample in range(20)]
+        readers.prefetch(0, keys)
+        os.kill(readers.processes[0], signal.SIGKILL)
+
+        images = readers.take(keys)
+
+        for sample in range(20):
+            into = np.empty((SIZE, SIZE, 3), np.uint8)
+            train.render(sample, sample, into)
+            assert np.array_equal(images[sample], into)
+        assert "was killed by signal 9" in caplog.text
+    finally:
+        readers.close()
+
+
+def test_readers_end_with_their_worker_even_if_it_is_killed(folder: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from trainer import data\n"
+        "folder = Path(sys.argv[1])\n"
+        "train, test = (data.load('imagefolder', folder, part, 24) for part in ('train', 'test'))\n"
+        "from trainer.data.loader import Readers\n"
+        "readers = Readers(train, test, 1, 8)\n"
+        "readers.take([(0, 0, 0)])\n"
+        "print(*readers.processes, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    assert worker.stdout is not None
+    with worker.stdout as output:
+        reader = int(output.readline())
+        os.kill(
+            reader, signal.SIGTERM
+        )  # readers ignore SIGTERM, since the worker finishes its step
+        handle = os.pidfd_open(reader)
+
+        worker.kill()
+        worker.wait()
+
+        assert wait_for_end(handle, 10), "a reader without a worker must not stay"
+        os.close(handle)
+
+
+def wait_for_end(handle: int, seconds: float) -> bool:
+    """Return True if the process of a pidfd ends in time."""
+    return bool(select.select([handle], [], [], seconds)[0])
+
+
+def test_shards_do_not_depend_on_the_number_of_processes(folder: Path, tmp_path: Path) -> None:
+    identities = set()
+    for processes in (1, 3):
+        output = tmp_path / str(processes)
+        convert(folder, output, Resizing(short_side=32), processes, Silent())
+        identities.add(data.load("imagefolder", output, "train", SIZE).identity)
+
+    assert len(identities) == 1
+
+
+def test_an_interrupted_conversion_reports_it_and_can_be_resumed(
+    folder: Path, tmp_path: Path
+) -> None:
+    line = [sys.executable, "-m", "trainer.prepare", "--dataset=imagefolder", "--processes=2"]
+    line += [f"--source={folder}", f"--output={tmp_path / 'shards'}", "--short-side=32"]
+    # Tests that run in the background ignore SIGINT, and so do all their children.
+    handled = ["env", "--default-signal=INT", *line]
+    with subprocess.Popen(handled, stderr=subprocess.PIPE, text=True) as stopped:
+        assert stopped.stderr is not None
+        assert "Converting" in stopped.stderr.readline()
+        stopped.send_signal(signal.SIGINT)
+        output = stopped.stderr.read()
+
+    assert stopped.returncode == 130
+    assert "run it again to continue" in output
+    assert "Traceback" not in output
+    assert not (tmp_path / "shards").exists()
+    assert subprocess.run(line, check=False).returncode == 0
+
+
+@pytest.mark.timeout(600)
+def test_readers_survive_a_change_of_the_group_and_end_with_their_node(
+    tmp_path: Path,
+) -> None:
+    data_folder = make(tmp_path / "photographs", each=40)
+    options = ["--model", "resnet18", "--dataset", "imagefolder", "--data", str(data_folder)]
+    options += ["--image-size=32", "--global-batch=8", "--epochs=1000", "--loader-workers=2"]
+    with running_etcd(tmp_path) as etcd:
+        nodes = Nodes(tmp_path, etcd, options)
+        try:
+            for name in ("w0", "w1"):
+                nodes.start(name)
+            nodes.next_step(0, world_size=2, seconds=300)
+            staying, leaving = readers_of(nodes, "w0"), readers_of(nodes, "w1")
+
+            drained = time.time()
+            nodes.signal_agent("w1", signal.SIGTERM)
+            assert nodes.exit_code("w1", 60) == 143, nodes.logs()
+            after = nodes.next_step(drained, world_size=1)
+
+            before = max(e["step"] for e in nodes.journal("step") if e["at"] < after["at"])
+            assert after["step"] == before + 1, "an announced departure costs no step"
+            assert len(staying) == len(leaving) == 2
+            assert readers_of(nodes, "w0") == staying, (
+                "the new group changes only the requested samples"
+            )
+            until(lambda: not readers_of(nodes, "w1"), 10, "the readers of the node that left end")
+        finally:
+            nodes.close()
+
+
+def readers_of(nodes: Nodes, name: str) -> set[int]:
+    """Return the process ids of a node's readers."""
+    found = set()
+    for process in nodes.processes(name):
+        with contextlib.suppress(OSError):  # it may have ended meanwhile
+            if b"trainer.data.reader" in Path(f"/proc/{process}/cmdline").read_bytes():
+                found.add(process)
+    return found

@@ -1,0 +1,78 @@
+"""One node trains: reruns, damaged checkpoints, and a diverging loss."""
+
+import json
+import shutil
+
+import pytest
+
+from everstep.elastic.checkpoint import files as checkpoint
+from tests.trainer.elastic.conftest import Start
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
+
+
+def test_a_single_node_trains_and_a_rerun_ends_immediately(start: Start) -> None:
+    nodes = start("--global-batch", "16", "--max-steps", "3", names=("w0",))
+    assert nodes.exit_code("w0", 240) == 0, nodes.logs()
+    starts = len(nodes.journal("start"))
+
+    nodes.start("w1")
+
+    assert nodes.exit_code("w1", 20) == 0, "a late joiner must not fail a finished job"
+    assert len(nodes.journal("start")) == starts
+
+    nodes.start("w1", "--max-steps", "4")
+    assert nodes.exit_code("w1", 240) == 0, nodes.logs()
+    assert json.loads((nodes.run / "result.json").read_text())["steps"] == 4
+    assert (nodes.run / "previous-1" / "result.json").exists(), "the earlier run is kept"
+
+
+def test_a_damaged_checkpoint_is_skipped_and_one_of_another_model_is_refused(start: Start) -> None:
+    nodes = start("--global-batch", "16", "--max-steps", "6", names=("w0",))
+    assert nodes.exit_code("w0", 240) == 0, nodes.logs()
+    (nodes.run / "result.json").unlink()
+    good = max((nodes.run / "checkpoints").iterdir())
+    torn = good.with_name("step-00000099")
+    shutil.copytree(good, torn)
+    (torn / checkpoint.STATE_FILE).write_bytes(b"torn")
+
+    nodes.start("w0")
+    assert nodes.exit_code("w0", 240) == 0, nodes.logs()
+    assert nodes.journal("skip_checkpoint")[-1]["path"].endswith(torn.name)
+    assert nodes.journal("restore")[-1]["step"] == 6
+
+    (nodes.run / "result.json").unlink()
+    nodes.start("w0", "--model", "resnet34")
+    assert nodes.exit_code("w0", 240) == 1
+    assert "model is 'resnet18' there and 'resnet34' here" in nodes.logs()
+
+
+def test_a_non_finite_loss_ends_the_job_and_names_the_step(start: Start) -> None:
+    nodes = start(
+        "--global-batch", "16", "--max-steps", "60", "--learning-rate", "1e30", names=("w0",)
+    )
+
+    assert nodes.exit_code("w0", 240) == 1
+    assert "training has diverged" in nodes.logs()
+
+
+def test_a_damaged_committed_checkpoint_stops_the_run_until_its_loss_is_accepted(
+    start: Start,
+) -> None:
+    line = ("--global-batch", "16", "--max-steps", "6", "--checkpoint-steps", "3")
+    nodes = start(*line, names=("w0",))
+    assert nodes.exit_code("w0", 240) == 0, nodes.logs()
+    (nodes.run / "result.json").unlink()
+    committed = max((nodes.run / "checkpoints").iterdir())
+    (committed / checkpoint.STATE_FILE).write_bytes(b"torn")
+
+    nodes.start("w0")
+    assert nodes.exit_code("w0", 240) == 1, "an older state would be used without notice"
+    assert "the committed checkpoint of step 6" in nodes.logs()
+    assert "--accept-older-checkpoint=6" in nodes.logs()
+
+    nodes.start("w0", "--accept-older-checkpoint", "6")
+    assert nodes.exit_code("w0", 240) == 0, nodes.logs()
+    (lost,) = nodes.journal("lost_checkpoint")
+    assert (lost["step"], lost["restored"] < 6) == (6, True)
+    assert json.loads((nodes.run / "result.json").read_text())["steps"] == 6

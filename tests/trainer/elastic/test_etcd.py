@@ -1,0 +1,434 @@
+"""The etcd client and the agent around membership, against a real etcd."""
+
+import contextlib
+import itertools
+import logging
+import queue
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+
+from everstep.elastic.membership.agent import (
+    Agent,
+    LeftError,
+    NodeAssignment,
+    RunEndedError,
+)
+from everstep.elastic.membership.etcd_client import (
+    Etcd,
+    EtcdRefusedError,
+    EtcdUnreachableError,
+    WatchEvent,
+)
+from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.events import (
+    MemberGone,
+    MemberPut,
+    MembershipSnapshot,
+    RunEnded,
+)
+from everstep.elastic.membership.generations import Generation, GroupLimits, Member
+from everstep.elastic.membership.lease_probe import LeaseProbe
+from everstep.elastic.membership.own_key import AgentIdentity
+from everstep.elastic.membership.run_keys import RunKeys
+from everstep.elastic.recovery.state_machine import StepProgress
+from tests.processes import free_port
+from tests.trainer.elastic.nodes import until
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def etcd(endpoint: str) -> Iterator[Etcd]:
+    client = Etcd(EtcdOptions(endpoints=(endpoint,), retry_seconds=5))
+    yield client
+    client.close()
+
+
+def test_keys_are_read_back_under_their_prefix(etcd: Etcd) -> None:
+    etcd.put("/keys/a", "1")
+    etcd.put("/keys/ä/b", "zwei")
+    etcd.put("/other", "3")
+
+    entries, revision = etcd.get("/keys/")
+
+    assert [(entry.key, entry.value) for entry in entries] == [
+        ("/keys/a", "1"),
+        ("/keys/ä/b", "zwei"),
+    ]
+    assert revision >= entries[0].modified
+
+
+def test_one_of_two_concurrent_replacements_succeeds(etcd: Etcd) -> None:
+    assert etcd.put_if_unchanged("/race", "first", 0)
+    assert not etcd.put_if_unchanged("/race", "second", 0)
+
+    entries, _ = etcd.get("/race")
+    assert etcd.put_if_unchanged("/race", "third", entries[0].modified)
+
+
+def test_a_key_is_removed_with_its_lease(etcd: Etcd) -> None:
+    lease = etcd.grant(60)
+    etcd.put("/leased", "here", lease)
+    assert etcd.keep_alive(lease, request_seconds=1, retry_seconds=2)
+
+    etcd.revoke(lease)
+
+    assert etcd.get("/leased")[0] == []
+    assert not etcd.keep_alive(lease, request_seconds=1, retry_seconds=2)
+    etcd.revoke(lease)  # a second time raises nothing
+
+
+def test_the_expiry_of_a_lease_is_detected_and_not_before(etcd: Etcd) -> None:
+    lease = etcd.grant(2)
+    etcd.put("/lapses", "here", lease)
+    assert etcd.get("/lapses")[0][0].lease == lease
+    for _ in range(3):
+        time.sleep(0.6)
+        renewed_after = time.monotonic()
+        etcd.keep_alive(lease, request_seconds=1, retry_seconds=2)
+    probe, responses = LeaseProbe(lease), set()
+
+    while True:
+        probed_at = time.monotonic()
+        left = etcd.seconds_left(lease, request_seconds=0.3)
+        responses.add(left)
+        if left is None or probe.observe(left, probed_at, time.monotonic()):
+            break
+        time.sleep(0.05)
+
+    assert probed_at - renewed_after >= 2.0
+    assert responses >= {1, 0}
+    assert not etcd.keep_alive(lease, request_seconds=1, retry_seconds=2)
+    etcd.revoke(lease)
+    assert etcd.get("/lapses")[0] == []
+    assert etcd.seconds_left(lease, request_seconds=0.3) is None
+
+
+def test_a_key_under_a_lapsed_lease_is_refused_and_not_retried(etcd: Etcd) -> None:
+    with pytest.raises(EtcdRefusedError, match="lease not found"):
+        etcd.put("/lapsed", "here", 12345)
+
+
+def test_a_watch_reports_every_change_in_order(etcd: Etcd) -> None:
+    _, revision = etcd.get("/watched/")
+    etcd.put("/watched/a", "1")
+    etcd.delete("/watched/a")
+
+    changes = [change for batch in _first_two(etcd, revision) for change in batch]
+
+    assert [(change.kind, change.entry.key) for change in changes] == [
+        ("put", "/watched/a"),
+        ("delete", "/watched/a"),
+    ]
+
+
+def _first_two(etcd: Etcd, revision: int) -> Iterator[list[WatchEvent]]:
+    received = 0
+    for changes in etcd.watch("/watched/", revision + 1, 5):
+        yield changes
+        received += len(changes)
+        if received == 2:
+            return
+
+
+def test_an_idle_watch_ends_so_that_the_keys_are_read_again(etcd: Etcd) -> None:
+    _, revision = etcd.get("/silent/")
+
+    with pytest.raises(OSError, match="timed out"):
+        next(etcd.watch("/silent/", revision + 1, 0.3))
+
+
+def test_an_unreachable_endpoint_is_skipped(endpoint: str) -> None:
+    etcd = Etcd(EtcdOptions(endpoints=(f"127.0.0.1:{free_port()}", endpoint), retry_seconds=5))
+
+    etcd.put("/failover", "1")
+
+    assert etcd.get("/failover")[0][0].value == "1"
+    etcd.close()
+
+
+def test_resolved_addresses_are_used_without_dns(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etcd.put("/dns", "1")
+
+    def down(*_: object, **__: object) -> NoReturn:
+        raise socket.gaierror("no DNS")
+
+    monkeypatch.setattr(socket, "getaddrinfo", down)
+
+    assert etcd.get("/dns")[0][0].value == "1"
+
+
+def test_an_unreachable_etcd_is_an_error_with_its_address() -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+
+    with pytest.raises(EtcdUnreachableError, match=endpoint):
+        Etcd(EtcdOptions(endpoints=(endpoint,), retry_seconds=0.3)).get("/x")
+
+
+class Peer:
+    """An agent; the test acts as its worker."""
+
+    def __init__(
+        self, endpoint: str, run: str, name: str, limits: GroupLimits, *, heartbeats: bool = False
+    ) -> None:
+        self.stops: queue.Queue[str] = queue.Queue()
+        self.regroups: queue.Queue[str] = queue.Queue()
+        self.agent = Agent(
+            Etcd(EtcdOptions(endpoints=(endpoint,), retry_seconds=10)),
+            run,
+            AgentIdentity(name, "127.0.0.1"),
+            limits,
+            open_store=lambda: "127.0.0.1:1",
+            on_stop=self.stops.put,
+            on_regroup=self.regroups.put,
+            on_ended=lambda ended: None,
+            heartbeats=heartbeats,
+        )
+        self.ranks: queue.Queue[NodeAssignment | Exception] = queue.Queue()
+        self.agent.start()
+
+    def wait(self) -> None:
+        """Request a rank in the background."""
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        try:
+            self.agent.ready()
+            self.ranks.put(self.agent.next_assignment())
+        except (LeftError, RunEndedError) as error:
+            self.ranks.put(error)
+
+    def assignment(self, timeout: float) -> NodeAssignment:
+        """Return the rank assignment of this peer."""
+        assignment = self.ranks.get(timeout=timeout)
+        assert isinstance(assignment, NodeAssignment), assignment
+        return assignment
+
+    def vanish(self) -> None:
+        """Stop renewing the lease and deciding anything, without notice."""
+        self.agent._stop_threads()
+
+    def silence(self) -> None:
+        """Send no more heartbeats; the lease is renewed, and etcd is watched."""
+        assert self.agent._heartbeats is not None
+        self.agent._heartbeats.close()
+
+
+SMALL = GroupLimits(min_members=1, max_members=3)
+LARGE = GroupLimits(min_members=1, max_members=3, full_view_members=0, coordinators=1)
+
+
+@pytest.fixture(params=[SMALL, LARGE], ids=["all-watch", "one-coordinator"])
+def group(endpoint: str, request: pytest.FixtureRequest) -> Iterator[list[Peer]]:
+    """Yield three peers in one generation, without heartbeats."""
+    yield from peers_of_one_group(endpoint, request, heartbeats=False)
+
+
+@pytest.fixture(params=[SMALL, LARGE], ids=["all-watch", "one-coordinator"])
+def beating_group(endpoint: str, request: pytest.FixtureRequest) -> Iterator[list[Peer]]:
+    """Yield three peers in one generation."""
+    yield from peers_of_one_group(endpoint, request, heartbeats=True)
+
+
+def peers_of_one_group(
+    endpoint: str, request: pytest.FixtureRequest, *, heartbeats: bool
+) -> Iterator[list[Peer]]:
+    run, limits = request.node.name, request.param
+    names = ("n0", "n1", "n2")
+    peers = [Peer(endpoint, run, name, limits, heartbeats=heartbeats) for name in names]
+    for peer in peers:
+        peer.wait()
+    ranks = [peer.assignment(timeout=20) for peer in peers]
+    assert sorted(assignment.rank for assignment in ranks) == [0, 1, 2]
+    assert {assignment.generation.number for assignment in ranks} == {1}
+    yield peers
+    for peer in peers:
+        peer.agent.close()
+
+
+def test_workers_that_can_never_exchange_data_form_few_generations(endpoint: str) -> None:
+    """A wrong GLOO_SOCKET_IFNAME: each generation fails at once, on all nodes."""
+    limits = GroupLimits(min_members=2, max_members=2)
+    peers = [Peer(endpoint, "no-data", name, limits) for name in ("n0", "n1")]
+    began = time.monotonic()
+    for expected in range(1, 6):
+        for peer in peers:
+            peer.wait()
+        numbers = {peer.assignment(timeout=20).generation.number for peer in peers}
+        assert numbers == {expected}
+    for peer in peers:
+        peer.agent.close()
+
+    assert time.monotonic() - began > 3.0, "the time between attempts grows"
+
+
+def test_a_vanished_node_is_detected_when_its_lease_expires(group: list[Peer]) -> None:
+    group[2].vanish()
+
+    assert "lost" in group[0].stops.get(timeout=10)
+    for peer in group[:2]:
+        peer.wait()
+    ranks = [peer.assignment(timeout=10) for peer in group[:2]]
+    assert {assignment.generation.number for assignment in ranks} == {2}
+    assert not group[0].agent.commit(1, 1, 5), (
+        "the lost node may still run: its commits are refused"
+    )
+    assert group[0].agent.commit(2, 1, 5)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_silent_member_is_fenced_although_its_lease_is_valid_and_returns(
+    beating_group: list[Peer], lost: int
+) -> None:
+    silent = beating_group[lost]
+    staying = [peer for peer in beating_group if peer is not silent]
+    until(lambda: all(hears(peer, silent) for peer in staying), 20, "heartbeats have arrived")
+    silent.silence()
+
+    assert staying[0].stops.get(timeout=10) == f"lost n{lost}"
+    assert "suspected" in silent.stops.get(timeout=10)
+    for peer in beating_group:
+        peer.wait()
+    while silent.ranks.empty():  # it may join the others in the group after their next one
+        for peer in staying:
+            with contextlib.suppress(queue.Empty):
+                peer.regroups.get(timeout=0.05)
+                peer.wait()
+    joined = silent.assignment(timeout=10).generation
+    assert len(joined.members) == 3
+    assert not silent.agent.commit(1, 1, 5), "its old generation is over"
+
+
+def hears(peer: Peer, other: Peer) -> bool:
+    """Return whether a peer would miss the heartbeats of another one."""
+    assert peer.agent._heartbeats is not None
+    arrivals = peer.agent._heartbeats._core._arrivals.get(other.agent._core.identity or "")
+    return arrivals is not None and arrivals.is_steady
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_probing_neighbour_revokes_only_lapsed_leases(
+    group: list[Peer], lost: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "everstep.elastic.membership.lease_prober")
+    generation = group[0].agent._core.mine
+    assert generation is not None
+    ranks = generation.ranks
+    by_rank = sorted(group, key=lambda peer: ranks[peer.agent._core.identity or ""])
+    staying = [peer for rank, peer in enumerate(by_rank) if rank != lost]
+    name = by_rank[lost].agent._node.name
+    by_rank[lost].vanish()
+
+    deadline = time.monotonic() + 10
+    while staying[0].stops.empty() and time.monotonic() < deadline:
+        for peer in staying:
+            peer.agent.stalled()
+        time.sleep(0.1)
+
+    assert [peer.stops.get(timeout=10) for peer in staying] == [f"lost {name}"] * 2
+    lapsed = [
+        record.getMessage() for record in caplog.records if "the lease of" in record.getMessage()
+    ]
+    assert len(lapsed) <= 1, "etcd may have removed it first"
+    assert all(f"lease of {name}-" in line for line in lapsed)
+
+
+def test_a_leaving_node_is_announced_to_all_and_departs(group: list[Peer]) -> None:
+    group[1].agent.leave()
+
+    assert group[0].regroups.get(timeout=10) == "n1 leaves"
+    assert group[1].regroups.get(timeout=10) == "n1 leaves"
+    for peer in group:
+        peer.wait()
+    assert isinstance(group[1].ranks.get(timeout=10), LeftError)
+    assert group[0].assignment(timeout=10).generation.number == 2
+    assert group[1].agent.wait_departed(10)
+
+
+def test_waiting_members_receive_the_end_of_the_run(group: list[Peer]) -> None:
+    group[0].wait()  # its worker is gone, the others still run: it waits
+    group[1].agent.end_run(RunEnded(finished=True, reason="done"))
+
+    ended = group[0].ranks.get(timeout=10)
+    assert isinstance(ended, RunEndedError)
+    assert ended.ended.finished
+
+
+def test_the_end_of_an_earlier_run_of_the_same_name_is_ignored(etcd: Etcd) -> None:
+    ended = RunEnded(finished=True, reason="done")
+    RunKeys(etcd, "again").put_outcome(ended)
+    later = RunKeys(etcd, "again")
+
+    assert ended not in [*later.read(), *later.read()], "nor when it is read again"
+
+    RunKeys(etcd, "again").put_outcome(ended)
+    assert ended in [*later.read()]
+
+
+def test_only_workers_of_the_current_generation_may_end_the_run(etcd: Etcd) -> None:
+    keys, failed = RunKeys(etcd, "outcome"), RunEnded(finished=False, reason="diverged")
+    [*keys.read()]
+    assert not keys.put_outcome(failed, 1), "there is no generation yet"
+    assert keys.propose(Generation(1, ("a", "b"), "127.0.0.1:1"), 0)
+    [agreed] = [update for update in keys.read() if isinstance(update, MembershipSnapshot)]
+    assert keys.propose(Generation(2, ("a",), "127.0.0.1:1"), agreed.revision)
+
+    assert not keys.put_outcome(failed, 1), "b was fenced out: the run of a continues"
+    assert not keys.put_outcome(failed, 0), "a worker without a generation may not end it either"
+    assert failed not in [*keys.read()]
+
+    assert keys.put_outcome(failed, 2)
+    assert failed in [*keys.read()]
+
+
+def test_before_the_first_generation_any_worker_may_end_the_run(etcd: Etcd) -> None:
+    keys, failed = RunKeys(etcd, "first"), RunEnded(finished=False, reason="no data")
+    [*keys.read()]
+
+    assert keys.put_outcome(failed, 0)
+    assert failed in [*keys.read()]
+
+
+def test_a_commit_needs_the_current_generation_and_is_read_by_joiners(
+    etcd: Etcd,
+) -> None:
+    keys = RunKeys(etcd, "commits")
+    assert not keys.commit(1, StepProgress(1, 5)), "there is no generation yet"
+
+    assert keys.propose(Generation(1, ("a",), "127.0.0.1:1"), 0)
+    assert keys.commit(1, StepProgress(1, 5))
+    assert not keys.commit(2, StepProgress(1, 6))
+
+    assert StepProgress(1, 5) in [*RunKeys(etcd, "commits").read()]
+
+
+def test_commits_only_advance(etcd: Etcd) -> None:
+    keys = RunKeys(etcd, "monotonic")
+    assert keys.propose(Generation(1, ("a",), "127.0.0.1:1"), 0)
+    assert keys.commit(1, StepProgress(1, 108))
+
+    assert not keys.commit(1, StepProgress(1, 100)), "a slow request for an earlier step"
+    assert keys.commit(1, StepProgress(1, 108)), "the same one again: its answer was lost"
+
+    assert StepProgress(1, 108) in [*RunKeys(etcd, "monotonic").read()]
+
+
+def test_changes_of_a_member_are_reported_as_events(etcd: Etcd) -> None:
+    keys, member = RunKeys(etcd, "members"), Member("n0-1", "n0", "127.0.0.1", 0)
+    [*keys.read()]
+    lease = etcd.grant(5)
+    keys.put_member(member, lease)
+    etcd.revoke(lease)
+
+    put, gone = itertools.islice(keys.follow(), 2)
+
+    assert isinstance(put, MemberPut)
+    assert (put.member.identity, put.member.node) == ("n0-1", "n0")
+    assert gone == MemberGone("n0-1")

@@ -1,0 +1,245 @@
+"""Runs with a full disk, wrong clocks, a non-finite loss, different images, and without etcd."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import free_port
+from tests.trainer.elastic.conftest import Start
+from tests.trainer.elastic.nodes import REPOSITORY, KeyValue, Nodes, small_data, until
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
+
+STATE_MEGABYTES = 90  # ResNet-18 with momentum
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a disk that is too small for one checkpoint at the folder of the checkpoints."""
+    folder = tmp_path / "runs" / "job" / "checkpoints"
+    folder.mkdir(parents=True)
+    size = f"size={STATE_MEGABYTES // 2}m"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "everstep-test", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def remount(folder: Path, options: str) -> None:
+    """Remount the disk with other options; during a write the kernel refuses to make it read-only."""
+    command = ["mount", "-o", f"remount,{options}", str(folder)]
+    until(
+        lambda: subprocess.run(command, check=False, capture_output=True).returncode == 0,
+        20,
+        f"the disk is remounted {options}",
+    )
+
+
+def journal_entry(nodes: Nodes, kind: str, after: float) -> KeyValue:
+    """Return the first journal entry of a kind after a time."""
+    return until(
+        lambda: next((e for e in nodes.journal(kind) if e["at"] > after), None),
+        120,
+        f"the journal contains {kind!r}\n{nodes.logs()}",
+    )
+
+
+def test_failed_saves_are_reported_on_a_full_or_read_only_disk_while_training_continues(
+    small_disk: Path, start: Start
+) -> None:
+    nodes = start(names=("w0",))
+
+    failed = journal_entry(nodes, "checkpoint_failed", 0)
+    assert "No space left" in failed["reason"]
+    assert f"checkpoint of step {failed['step']} FAILED" in nodes.logs()
+    nodes.next_step(failed["at"], world_size=1)
+    # Polled, because the next attempt may be in progress.
+    until(lambda: not list(small_disk.iterdir()), 30, "incomplete files are removed")
+
+    remount(small_disk, f"size={STATE_MEGABYTES * 6}m")
+    journal_entry(nodes, "checkpoint", time.time())
+
+    remount(small_disk, "ro")
+    failed = journal_entry(nodes, "checkpoint_failed", time.time())
+    assert "Read-only file system" in failed["reason"]
+    nodes.next_step(failed["at"], world_size=1)
+
+    remount(small_disk, "rw")
+    journal_entry(nodes, "checkpoint", time.time())
+
+
+@pytest.mark.parametrize("mode", ["live", "exact"])
+def test_a_non_finite_loss_ends_the_run_and_names_the_step(start: Start, mode: str) -> None:
+    nodes = start("--mode", mode, "--learning-rate", "1e30", names=("w0",))
+
+    assert nodes.exit_code("w0", 240) == 1
+    steps = [entry["step"] for entry in nodes.journal("step")]
+    assert f"the loss of step {max(steps, default=0) + 1} is nan" in nodes.logs()
+    assert "Lower the learning rate" in nodes.logs()
+    assert "--learning-rate, --warmup-fraction" in nodes.logs(), "the fix names the options"
+
+
+def test_steps_with_a_non_finite_loss_are_skipped_a_limited_number_of_times_if_configured(
+    start: Start,
+) -> None:
+    nodes = start("--nonfinite-loss", "skip", "--learning-rate", "1e30", names=("w0",))
+
+    assert nodes.exit_code("w0", 240) == 1
+    skipped = [entry["step"] for entry in nodes.journal("nonfinite_step")]
+    assert len(skipped) >= 10
+    assert "is not applied to the model" in nodes.logs()
+    assert f"the loss of step {skipped[-1]} is" in nodes.logs()
+
+
+def changed(folder: Path, more: str) -> Path:
+    """Copy the trainer, append code to its classifier module, and return the import path."""
+    other = folder / "other"
+    for package in ("trainer", "everstep"):
+        shutil.copytree(
+            REPOSITORY / package, other / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    with (other / "trainer" / "classifier.py").open("a") as source:
+        source.write(more)
+    return other
+
+
+KILL_ONE_IN_FIRST_STEP = """
+import contextlib, os, signal
+from everstep.elastic.accounting.journal import flush_all
+_train = Classifier.train
+def _train_or_kill(self, batch):
+    if not batch.rehearsal:
+        with contextlib.suppress(FileExistsError):
+            (Path(os.environ["TMPDIR"]) / "killed-once").touch(exist_ok=False)
+            flush_all()  # a killed process writes no more
+            os.kill(os.getpid(), signal.SIGKILL)
+    _train(self, batch)
+Classifier.train = _train_or_kill
+"""
+
+RAISE_IN_EVERY_STEP = """
+_train = Classifier.train
+def _train_or_raise(self, batch):
+    if not batch.rehearsal:
+        raise LookupError("a fault of the program")
+    _train(self, batch)
+Classifier.train = _train_or_raise
+"""
+
+RAISE_BEFORE_THE_GROUP = """
+def _fault(self, batch):
+    raise LookupError("a fault of the program")
+Classifier.train = _fault
+"""
+
+
+def test_a_worker_killed_in_the_first_step_does_not_end_the_other_workers(
+    start: Start, tmp_path: Path
+) -> None:
+    program = {"PYTHONPATH": str(changed(tmp_path, KILL_ONE_IN_FIRST_STEP))}
+    nodes = start(names=(), workers=2)
+    nodes.start("w0", environment=program)
+
+    nodes.next_step(0, world_size=2, seconds=240)
+
+    assert (tmp_path / "killed-once").exists()
+    starts = Counter(entry["worker"] for entry in nodes.journal("start"))
+    assert sorted(starts.values()) == [1, 2], "only the killed worker starts again"
+
+
+def test_a_program_that_always_crashes_ends_the_run_with_its_error(
+    start: Start, tmp_path: Path
+) -> None:
+    program = {"PYTHONPATH": str(changed(tmp_path, RAISE_IN_EVERY_STEP))}
+    nodes = start(names=())
+    nodes.start("w0", environment=program)
+
+    assert nodes.exit_code("w0", 240) == 1, nodes.logs()
+    assert "the workers ended 3 times in a row before a step was done" in nodes.logs()
+    assert "LookupError: a fault of the program" in nodes.logs()
+    assert len(nodes.journal("start")) == 3
+
+
+def test_a_program_that_crashes_before_it_joins_ends_the_run_with_its_error(
+    start: Start, tmp_path: Path
+) -> None:
+    program = {"PYTHONPATH": str(changed(tmp_path, RAISE_BEFORE_THE_GROUP))}
+    nodes = start(names=())
+    nodes.start("w0", environment=program)
+
+    assert nodes.exit_code("w0", 240) == 1, nodes.logs()
+    assert "the workers ended 4 times in a row before they joined the run" in nodes.logs()
+    assert "LookupError: a fault of the program" in nodes.logs()
+    assert not nodes.journal("start"), "no group waited for it"
+
+
+def test_a_worker_of_another_image_version_is_refused_and_the_others_continue(
+    start: Start, tmp_path: Path
+) -> None:
+    nodes = start(names=("w0",))
+    nodes.next_step(0, world_size=1, seconds=240)
+    other = changed(tmp_path, "# one line more\n")
+
+    nodes.start("w1", environment={"PYTHONPATH": str(other)})
+
+    assert nodes.exit_code("w1", 240) == 1, nodes.logs()
+    assert "is not like the others" in nodes.logs()
+    nodes.next_step(time.time(), world_size=1)
+    assert [e["file"] for e in nodes.journal("start")] == ["w0"]
+
+
+CLOCK = """
+import os, time
+_true, _hours = time.time, float(os.environ["CLOCK_HOURS"])
+time.time = lambda: _true() + 3600 * _hours * (1 if int(_true()) % 2 else -1)
+"""
+
+
+def test_wrong_and_jumping_clocks_have_no_effect(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK)
+    nodes = start("--max-steps", "60", names=())
+    for hours, name in enumerate(("w0", "w1", "w2")):
+        path = f"{tmp_path / 'clock'}:{REPOSITORY}"
+        nodes.start(name, environment={"PYTHONPATH": path, "CLOCK_HOURS": str(7 * hours)})
+
+    assert [nodes.exit_code(name, 300) for name in ("w0", "w1", "w2")] == [0, 0, 0], nodes.logs()
+
+    steps = [entry for entry in nodes.journal("step") if not entry.get("again")]
+    assert {entry["step"] for entry in steps} == set(range(1, 61))
+    times = [entry["at"] for entry in nodes.journal("generation")]
+    assert max(times) - min(times) > 3600, "the test must have shifted the clocks"
+    verified = subprocess.run(
+        [sys.executable, "-m", "trainer.verify", str(nodes.run)],
+        check=False,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert "every sample exactly once" in verified.stdout, verified
+
+
+def test_an_unreachable_etcd_is_reported_after_ten_seconds_and_retried_until_the_timeout(
+    tmp_path: Path,
+) -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    data = small_data(tmp_path, samples=100)
+    fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
+    nodes = Nodes(tmp_path, endpoint, fixed, flags=("--rdzv_conf=retry_seconds=14",))
+    try:
+        nodes.start("w0")
+        began = time.monotonic()
+        until(lambda: "still trying, for 14 s in all" in nodes.logs(), 60, "the outage is reported")
+        reported = time.monotonic() - began
+        assert nodes.exit_code("w0", 60) == 138, nodes.logs()
+    finally:
+        nodes.close()
+
+    assert reported >= 10
+    assert re.search(rf"etcd .*{endpoint}", nodes.logs())

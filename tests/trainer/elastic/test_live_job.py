@@ -1,0 +1,128 @@
+"""Three local agents train one model in live mode while workers crash, leave and return."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from everstep.elastic.checkpoint import files as checkpoint
+from tests.trainer.elastic.conftest import Start
+from tests.trainer.elastic.nodes import NAMES, REPOSITORY, Nodes
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
+
+
+def processes_started(nodes: Nodes, name: str) -> int:
+    return sum(entry["file"] == name for entry in nodes.journal("start"))
+
+
+def steps_in_order(nodes: Nodes) -> list[int]:
+    return [entry["step"] for entry in nodes.journal("step") if not entry.get("again")]
+
+
+@pytest.mark.parametrize("overlap", ["off", "on"])
+def test_workers_survive_a_crash_a_drain_a_return_and_a_freeze(start: Start, overlap: str) -> None:
+    nodes = start("--overlap", overlap)
+    nodes.next_step(0, world_size=3, seconds=240)
+
+    killed = time.time()
+    os.kill(nodes.worker("w0"), signal.SIGKILL)  # it may be rank 0: the rules are the same
+    nodes.next_step(killed, world_size=2)
+    nodes.next_step(time.time(), world_size=3, seconds=240)
+
+    drained = time.time()
+    nodes.signal_agent("w1", signal.SIGTERM)
+    assert nodes.exit_code("w1", 60) == 143, nodes.logs()
+    after_drain = nodes.next_step(drained, world_size=2)
+    before = max(e["step"] for e in nodes.journal("step") if e["at"] < after_drain["at"])
+    assert after_drain["step"] == before + 1, "an announced departure costs no step"
+
+    nodes.start("w1")
+    nodes.next_step(time.time(), world_size=3, seconds=240)
+    frozen = time.time()
+    nodes.signal_all("w1", signal.SIGSTOP)
+    nodes.next_step(frozen, world_size=2)
+    nodes.signal_all("w1", signal.SIGCONT)
+    nodes.next_step(time.time(), world_size=3, seconds=240)
+    assert processes_started(nodes, "w2") == 1, "the worker of w2 has run without interruption"
+    assert processes_started(nodes, "w1") == 2, "a frozen worker continues when it is thawed"
+
+    for name in NAMES:  # all at once: only the checkpoints are left
+        nodes.signal_all(name, signal.SIGKILL)
+    total = max(steps_in_order(nodes)) + 5
+    for name in NAMES:
+        nodes.start(name, "--max-steps", str(total))
+    assert [nodes.exit_code(name, 300) for name in NAMES] == [0, 0, 0], nodes.logs()
+
+    assert set(steps_in_order(nodes)) == set(range(1, total + 1)), "no step may be missing"
+    assert json.loads((nodes.run / "result.json").read_text())["steps"] == total
+    newest = checkpoint.check(max((nodes.run / "checkpoints").iterdir()))
+    assert newest.manifest.step == total
+    verified = subprocess.run(
+        [sys.executable, "-m", "trainer.verify", str(nodes.run)],
+        check=False,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert "every sample exactly once" in verified.stdout, verified
+    lost = nodes.journal("lost")
+    assert any(entry["kept"] for entry in lost), (
+        "survivors keep their results of the step in flight"
+    )
+
+
+def test_in_exact_mode_a_disturbed_run_is_bitwise_equal_to_an_undisturbed_one(
+    start: Start,
+) -> None:
+    options = ("--mode", "exact", "--global-batch", "40", "--shard-size", "8", "--max-steps", "14")
+    alone = start(*options, names=("w0",), job="alone")
+    assert alone.exit_code("w0", 300) == 0, alone.logs()
+
+    disturbed = start(*options, job="disturbed")
+    first = disturbed.next_step(0, world_size=3, seconds=240)
+    os.kill(disturbed.worker("w1"), signal.SIGKILL)
+    disturbed.next_step(first["at"], world_size=2)
+    assert [disturbed.exit_code(name, 300) for name in NAMES] == [0, 0, 0], disturbed.logs()
+
+    sizes = {entry["world_size"] for entry in disturbed.journal("step")}
+    assert sizes >= {2, 3}
+    results = [json.loads((n.run / "result.json").read_text()) for n in (alone, disturbed)]
+    assert results[0]["sha256"] == results[1]["sha256"]
+
+
+def test_a_stopped_worker_is_replaced_and_a_drained_job_saves_its_last_step(
+    start: Start,
+) -> None:
+    nodes = start(names=("w0", "w1"))
+    nodes.next_step(0, world_size=2, seconds=240)
+
+    stopped = time.time()
+    os.kill(nodes.worker("w1"), signal.SIGSTOP)
+
+    nodes.next_step(stopped + 1, world_size=1, seconds=60)
+    nodes.next_step(time.time(), world_size=2, seconds=240)
+    assert processes_started(nodes, "w1") == 2
+
+    for name in ("w0", "w1"):
+        nodes.signal_agent(name, signal.SIGTERM)
+        time.sleep(0.15)  # the second while the first's departure is in progress: no node stays
+    assert [nodes.exit_code(name, 60) for name in ("w0", "w1")] == [143, 143], nodes.logs()
+    saved = max(entry["step"] for entry in nodes.journal("checkpoint"))
+    assert saved == max(steps_in_order(nodes)), "if no node stays, the last one saves"
+
+
+def test_a_worker_of_another_model_is_refused_and_the_others_continue(start: Start) -> None:
+    nodes = start(names=("w0",))
+    nodes.next_step(0, world_size=1, seconds=240)
+
+    nodes.start("w1", "--model", "resnet34")
+
+    assert nodes.exit_code("w1", 240) == 1, nodes.logs()
+    assert "is not like the others" in nodes.logs()
+    nodes.next_step(time.time(), world_size=1)
+    assert processes_started(nodes, "w0") == 1

@@ -1,0 +1,54 @@
+"""The metrics of a real worker."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.processes import free_port
+from tests.trainer.elastic.nodes import REPOSITORY, small_data, until
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(300)]
+
+
+def scrape(port: int) -> dict[tuple[str, str | None], float]:
+    """Return the values by metric and activity; empty while the port is closed."""
+    with (
+        contextlib.suppress(OSError),
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response,
+    ):
+        families = text_string_to_metric_families(response.read().decode())
+        return {(s.name, s.labels.get("activity")): s.value for f in families for s in f.samples}
+    return {}
+
+
+def test_a_worker_that_trains_serves_its_steps_samples_and_seconds(tmp_path: Path) -> None:
+    port = free_port()
+    line = ["--model", "resnet18", "--dataset", "fashion-mnist", "--global-batch", "4"]
+    line += ["--data", str(small_data(tmp_path, 400)), "--run", str(tmp_path / "run")]
+    with (tmp_path / "log").open("wb") as log:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "trainer.train", *line],
+            cwd=REPOSITORY,
+            env={**os.environ, "EVERSTEP_METRICS_PORT": str(port)},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        until(
+            lambda: scrape(port).get(("everstep_step", None), 0) >= 2, 200, "two steps are exported"
+        )
+        exported = scrape(port)
+    finally:
+        worker.kill()
+        worker.wait()
+
+    samples, step = exported["everstep_samples", None], exported["everstep_step", None]
+    assert abs(samples - 4 * step) <= 4, "a scrape may fall between the two"
+    assert exported["everstep_group_workers", None] == 1
+    assert exported["everstep_worker_seconds_total", "compute"] > 0

@@ -1,0 +1,168 @@
+"""The agent of a node in live mode, with a real etcd; the test acts as the workers."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch.distributed.elastic.rendezvous.api import RendezvousParameters
+
+from everstep.catalog.names import AGENT_VARIABLE
+from everstep.elastic.membership import node_workers
+from everstep.elastic.membership.crashes import CRASHES
+from everstep.elastic.membership.etcd_client import Etcd
+from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.events import MembershipSnapshot, RunEnded
+from everstep.elastic.membership.generations import Generation, Member
+from everstep.elastic.membership.rendezvous import BACKEND, EtcdV3Handler
+from everstep.elastic.membership.run_keys import RunKeys
+from everstep.elastic.transport import channel
+from tests.trainer.elastic.nodes import until
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(60)]
+
+runs = (f"run-{number}" for number in itertools.count())
+
+
+@pytest.fixture
+def run(endpoint: str) -> Iterator[tuple[str, RunKeys]]:
+    """Yield the name of a run and its keys, to write as other agents do."""
+    name = next(runs)
+    with contextlib.closing(Etcd(EtcdOptions(endpoints=(endpoint,)))) as etcd:
+        yield name, RunKeys(etcd, name)
+
+
+@pytest.fixture
+def agent(
+    endpoint: str, run: tuple[str, RunKeys], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator["Workers"]:
+    monkeypatch.setenv(AGENT_VARIABLE, str(tmp_path / "agent.sock"))
+    monkeypatch.setenv("POD_NAME", "w0")
+    handler = EtcdV3Handler(
+        RendezvousParameters(
+            BACKEND, endpoint, run[0], 1, 3, local_addr="127.0.0.1", join_window_seconds="0.1"
+        )
+    )
+    handler.next_rendezvous()
+    with contextlib.ExitStack() as connections:
+        yield Workers(tmp_path / "agent.sock", connections)
+    handler.shutdown()
+
+
+# Greater than any process id, proc(5): an agent may kill a worker that does not react.
+UNUSED_PROCESS_ID = 2**22
+
+
+class Workers:
+    """Clients that send the messages of workers and of their supervisors."""
+
+    def __init__(self, path: Path, connections: contextlib.ExitStack) -> None:
+        self._path, self._connections = path, connections
+        self._numbers = itertools.count(UNUSED_PROCESS_ID)
+
+    def connect(self, **message: object) -> tuple[int, channel.MessageStream]:
+        """Connect with a first message; return the process id and the connection."""
+        connection = self._connections.enter_context(
+            contextlib.closing(channel.connect(str(self._path)))
+        )
+        number = next(self._numbers)
+        connection.send({"hello": number, **message})
+        return number, connection
+
+    def join(self) -> tuple[int, channel.MessageStream]:
+        """Connect a worker that warms up and joins a group."""
+        number, connection = self.connect()
+        connection.send({"ready": 0})
+        receive(connection, "form")
+        return number, connection
+
+    def crash(self) -> bool:
+        """Crash a worker in its first step; return whether its supervisor may restart it."""
+        number, connection = self.join()
+        connection.close()
+        _, supervisor = self.connect(crashed=number)
+        return bool(receive(supervisor, "again")["again"])
+
+
+def snapshot(keys: RunKeys) -> MembershipSnapshot:
+    return next(update for update in keys.read() if isinstance(update, MembershipSnapshot))
+
+
+def generation_revision(keys: RunKeys) -> int:
+    return snapshot(keys).revision
+
+
+def member_keys(keys: RunKeys) -> list[str]:
+    return [member.identity for member in snapshot(keys).members]
+
+
+def receive(connection: channel.MessageStream, kind: str) -> channel.Message:
+    """Return the next message of a kind, and skip others."""
+    while (message := connection.receive()) is not None:
+        if kind in message:
+            return message
+    raise AssertionError(f"the agent closed the connection before it sent {kind!r}")
+
+
+def test_a_worker_that_starts_at_the_end_of_the_run_is_informed(
+    agent: Workers, run: tuple[str, RunKeys]
+) -> None:
+    _, first = agent.connect()
+    run[1].put_outcome(RunEnded(finished=True, reason="all steps are done"))
+    assert receive(first, "end")["code"] == 0
+
+    _, late = agent.connect()
+
+    assert receive(late, "end") == {"end": "the run is over: all steps are done", "code": 0}
+
+
+def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of_times(
+    agent: Workers,
+) -> None:
+    # A supervisor gets the same messages as workers.
+    _, watcher = agent.connect(crashed=UNUSED_PROCESS_ID)
+
+    answers = [agent.crash() for _ in range(CRASHES)]
+
+    assert answers == [True] * (CRASHES - 1) + [False]
+    message = receive(watcher, "end")
+    assert message["code"] is None
+    assert f"{CRASHES} times in a row before a step was done" in message["end"]
+
+
+def test_a_node_whose_workers_only_crash_withdraws_and_ends_no_other(
+    agent: Workers, run: tuple[str, RunKeys]
+) -> None:
+    other = Member("other-1", "other", "127.0.0.1", after=99)
+    run[1].put_member(other, 0)
+    _, watcher = agent.connect(crashed=UNUSED_PROCESS_ID)
+
+    answers = [agent.crash() for _ in range(CRASHES)]
+
+    assert answers == [True] * (CRASHES - 1) + [False]
+    assert "on w0 the workers ended" in receive(watcher, "end")["end"]
+    updates = [update for update in run[1].read() if isinstance(update, RunEnded)]
+    assert updates == [], "one bad node ends no run"
+
+
+def test_a_worker_that_cannot_be_killed_makes_its_node_withdraw(
+    agent: Workers, run: tuple[str, RunKeys], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a hung mount: SIGKILL has no effect, and the process keeps its connections."""
+    monkeypatch.setattr(node_workers, "LEAVE_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(node_workers, "UNKILLABLE_SECONDS", 0.5)
+    agent.join()
+
+    run[1].propose(Generation(9, ("other-1",)), generation_revision(run[1]))
+
+    until(lambda: not member_keys(run[1]), 20, "the others need not wait for this node")
+
+
+def test_a_step_resets_the_count_of_crashes(agent: Workers) -> None:
+    assert [agent.crash(), agent.crash()] == [True, True]
+    _, trains = agent.join()
+    trains.send({"progressed": 1})
+    trains.close()
+
+    assert agent.crash()

@@ -1,0 +1,97 @@
+import numpy as np
+from hypothesis import given
+from hypothesis.strategies import integers
+
+from trainer.augment import crop_and_flip, middle_crop, random_crop, random_words
+
+PAD = 2
+
+
+def images(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(1, 255, (count, 9, 7, 1), dtype=np.uint8)
+
+
+def test_an_image_depends_on_its_seed_epoch_and_id_only() -> None:
+    batch, ids = images(8), np.arange(100, 108)
+
+    together = crop_and_flip(batch, 1, 2, ids, PAD)
+    alone = np.concatenate([crop_and_flip(batch[[i]], 1, 2, ids[[i]], PAD) for i in range(8)])
+
+    assert np.array_equal(together, alone), "a sample must not depend on the worker"
+    assert not np.array_equal(together, crop_and_flip(batch, 1, 3, ids, PAD))
+    assert not np.array_equal(together, crop_and_flip(batch, 2, 2, ids, PAD))
+
+
+def test_an_image_is_only_shifted_and_mirrored() -> None:
+    batch, ids = images(64), np.arange(64)
+
+    for before, after in zip(batch, crop_and_flip(batch, 5, 0, ids, PAD), strict=True):
+        padded = np.pad(before, ((PAD, PAD), (PAD, PAD), (0, 0)))
+        crops = [
+            padded[down : down + 9, right : right + 7]
+            for down in range(2 * PAD + 1)
+            for right in range(2 * PAD + 1)
+        ]
+        assert any(
+            np.array_equal(after, crop) or np.array_equal(after, crop[:, ::-1]) for crop in crops
+        )
+
+
+def test_about_half_of_the_images_are_mirrored() -> None:
+    line = np.zeros((2000, 9, 9, 1), np.uint8)
+    line[:, :, 0] = 255  # a mark on the left
+
+    right = crop_and_flip(line, 3, 0, np.arange(2000), 0)[:, :, 5:].any((1, 2, 3)).mean()
+
+    assert 0.25 < right < 0.65
+
+
+@given(width=integers(1, 5000), height=integers(1, 5000), random_word=integers(0, 2**64 - 1))
+def test_a_random_crop_is_within_the_picture_and_depends_only_on_its_arguments(
+    width: int, height: int, random_word: int
+) -> None:
+    crop = random_crop(width, height, random_word)
+
+    assert crop.width > 0
+    assert crop.height > 0
+    assert 0 <= crop.left <= width - crop.width
+    assert 0 <= crop.top <= height - crop.height
+    assert crop == random_crop(width, height, random_word)
+
+
+@given(random_word=integers(0, 2**64 - 1))
+def test_a_random_crop_has_the_area_and_aspect_ratio_of_the_standard_recipe(
+    random_word: int,
+) -> None:
+    crop = random_crop(500, 375, random_word)
+
+    area, ratio = crop.width * crop.height / (500 * 375), crop.width / crop.height
+    assert 0.078 <= area <= 1
+    assert 0.74 <= ratio <= 1.35
+
+
+def test_the_crops_of_an_epoch_cover_the_picture_and_half_of_them_are_mirrored() -> None:
+    crops = [
+        random_crop(500, 375, int(random_word))
+        for random_word in random_words(3, 0, np.arange(2000))
+    ]
+
+    middles = np.array([(c.left + c.width / 2, c.top + c.height / 2) for c in crops]).mean(0)
+    assert np.allclose(middles, (250, 187.5), atol=8)
+    assert 0.46 < np.mean([crop.mirrored for crop in crops]) < 0.54
+    assert len({(crop.left, crop.top, crop.width) for crop in crops}) > 1900
+
+
+def test_a_picture_outside_the_allowed_aspect_ratios_is_cropped_at_the_centre() -> None:
+    crop = random_crop(1000, 10, 5)
+
+    assert (crop.width, crop.height, crop.left) == (13, 10, 493)
+
+
+@given(width=integers(1, 5000), height=integers(1, 5000))
+def test_the_evaluation_crop_is_a_centred_square(width: int, height: int) -> None:
+    crop = middle_crop(width, height)
+
+    assert crop.width == crop.height <= min(width, height)
+    assert abs(2 * crop.left + crop.width - width) <= 1
+    assert abs(2 * crop.top + crop.height - height) <= 1

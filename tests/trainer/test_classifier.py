@@ -1,0 +1,278 @@
+"""The trainer's steps in one process: non-finite numbers, broken groups, the result."""
+
+import json
+import math
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from everstep.elastic.accounting.time_account import TimeAccount
+from everstep.elastic.checkpoint.files import Manifest, check, write
+from everstep.elastic.data_order.sample_ledger import SampleLedger
+from everstep.elastic.recovery.live_worker import TrainingState
+from everstep.elastic.recovery.worker import Group, SingleProcessGroup
+from everstep.elastic.training.session import MAX_SKIPPED_STEPS
+from everstep.elastic.transport.group import PeerLostError, RankAssignment
+from everstep.errors import EverstepError
+from tests.trainer.elastic.nodes import small_data
+from trainer import models
+from trainer.classifier import Classifier, assemble
+from trainer.run_folder import open_run, write_result_when_possible
+from trainer.settings import parse, result
+from trainer.verify import Commit, verify
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_data(tmp_path_factory.mktemp("data"), samples=10)
+
+
+class Tiny(nn.Module):
+    """A small network with batch normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn1, self.fc = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        classes: torch.Tensor = self.fc(self.bn1(self.conv1(images)).relu().mean((2, 3)))
+        return classes
+
+
+@pytest.fixture(autouse=True)
+def tiny_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "build", lambda name, classes: Tiny())
+
+
+def assembled(
+    data: Path, folder: Path, more: Sequence[str], group: Group | None = None
+) -> Classifier:
+    line = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
+    line += ["--run", str(folder / "run"), "--global-batch", "4", "--shard-size", "2"]
+    settings = parse([*line, "--epochs", "20", *more])
+    return assemble(settings, group or SingleProcessGroup(), TimeAccount(), torch.device("cpu"))
+
+
+@pytest.fixture
+def classifier(data: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Classifier:
+    return assembled(data, tmp_path, request.param)
+
+
+def tiny(classifier: Classifier) -> Tiny:
+    """Return the network with its type."""
+    assert isinstance(classifier.model, Tiny)
+    return classifier.model
+
+
+def train(classifier: Classifier, steps: int) -> None:
+    """Train until this number of steps is completed."""
+    for batch in classifier.run:
+        if classifier.run.step == steps:
+            break
+        classifier.train(batch)
+
+
+def ledger(classifier: Classifier) -> SampleLedger:
+    return classifier.run._session.state.ledger
+
+
+def momenta(classifier: Classifier) -> list[torch.Tensor]:
+    tensors = classifier.run._session.state.tensors()
+    return [tensor for name, tensor in tensors.items() if name.startswith("momentum.")]
+
+
+SKIPPING = [["--nonfinite-loss", "skip", "--mode", mode] for mode in ("live", "exact")]
+STOPPING = [["--mode", mode] for mode in ("live", "exact")]
+
+
+@pytest.mark.parametrize("classifier", STOPPING, indirect=True)
+def test_a_non_finite_loss_stops_the_run_with_the_step_named(classifier: Classifier) -> None:
+    def corrupt() -> None:
+        tiny(classifier).fc.bias.data[0] = math.nan
+
+    classifier.run.after_step(corrupt)
+
+    with pytest.raises(EverstepError, match="the loss of step 2 is nan"):
+        train(classifier, 2)
+    assert classifier.run.step == 1
+
+
+@pytest.mark.parametrize("classifier", SKIPPING, indirect=True)
+def test_a_skipped_step_changes_nothing_but_counts_as_trained(classifier: Classifier) -> None:
+    model = tiny(classifier)
+    assert model.bn1.running_mean is not None
+    before = model.bn1.running_mean.clone()
+    hook = model.conv1.register_forward_hook(lambda *_: _[2] * math.inf)
+    batches = iter(classifier.run)
+    while classifier.run.step < 1:
+        classifier.train(next(batches))
+    hook.remove()
+
+    assert torch.equal(model.bn1.running_mean, before)
+    tensors = classifier.run._session.state.tensors().values()
+    assert all(torch.isfinite(tensor).all() for tensor in tensors)
+    assert not any(tensor.any() for tensor in momenta(classifier)), "no update was made"
+
+    while classifier.run.step < 2:
+        classifier.train(next(batches))
+    assert any(tensor.any() for tensor in momenta(classifier))
+    run = {"samples": 10, "fingerprint": {"global_batch": 4, "seed": 0}}
+    trained = ledger(classifier)
+    assert verify(run, [Commit(2, 0, trained.samples, trained.digest)]) == []
+
+
+@pytest.mark.parametrize("classifier", SKIPPING[:1], indirect=True)
+def test_a_non_finite_gradient_is_found_although_the_loss_is_finite(
+    classifier: Classifier,
+) -> None:
+    weight = tiny(classifier).fc.weight
+    weight.register_hook(lambda gradient: gradient * math.inf)  # type: ignore[no-untyped-call]  # torch does not annotate it
+    train(classifier, 1)
+
+    assert classifier.run._session.skipped == 1
+    assert not any(tensor.any() for tensor in momenta(classifier))
+
+
+@pytest.mark.parametrize("classifier", SKIPPING[1:], indirect=True)
+def test_the_number_of_skipped_steps_is_limited(classifier: Classifier) -> None:
+    tiny(classifier).fc.bias.data[0] = math.nan
+    classifier.run._session.skipped = MAX_SKIPPED_STEPS
+
+    with pytest.raises(EverstepError, match="the loss of step 1 is nan"):
+        train(classifier, 1)
+
+
+class BreakingGroup(SingleProcessGroup):
+    """A group of two that breaks in its first sum; then this worker continues without it.
+
+    Args:
+        keeps: whether the next group continues from this worker's state.
+    """
+
+    def __init__(self, *, keeps: bool = True) -> None:
+        self._keeps, self._broken = keeps, False
+        self.kept: Any = None
+
+    def join(self, state: TrainingState) -> RankAssignment:
+        alone = super().join(state)
+        if not self._broken:
+            return RankAssignment(0, 2, 0, None, 2, self._lose)
+        self.kept = state.kept()
+        state.adopt(0, self.kept if self._keeps else (), keeps=self._keeps)
+        return alone
+
+    def _lose(self, tensor: torch.Tensor) -> None:
+        tensor.fill_(9)
+        self._broken = True
+        raise PeerLostError("gone")
+
+
+@pytest.mark.parametrize("mode", STOPPING)
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_failed_step_is_completed_without_computing_kept_results(
+    mode: list[str], keeps: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = assembled(data, tmp_path / "other", mode)
+    train(undisturbed, 1)
+    group, requested = BreakingGroup(keeps=keeps), list[int]()
+    classifier = assembled(data, tmp_path, mode, group)
+    read = classifier.train_set.train_batch
+
+    def counted(ids: Any, seed: int, epoch: int) -> Any:
+        requested.extend(ids.tolist())
+        return read(ids, seed, epoch)
+
+    monkeypatch.setattr(classifier.train_set, "train_batch", counted)
+    train(classifier, 1)
+
+    assert group.kept
+    assert set(requested) == set(classifier.run._session.order.batch(0).tolist())
+    repeated = len(requested) - len(set(requested))
+    assert (repeated == 0) == keeps, "kept gradients are not computed again"
+    assert ledger(classifier) == ledger(undisturbed)
+    if mode[-1] == "exact":
+        assert classifier.run.sha256() == undisturbed.run.sha256()
+
+
+@pytest.mark.parametrize("classifier", STOPPING[:1], indirect=True)
+def test_a_complete_run_has_its_result_and_is_not_continued(
+    classifier: Classifier, data: Path, tmp_path: Path
+) -> None:
+    classifier.run.each_epoch(classifier.evaluate)
+    for batch in classifier.run:
+        classifier.train(batch)
+
+    found = result(classifier.settings)
+    assert found is not None
+    assert found["steps"] == classifier.run.total_steps
+    assert 0 < found["accuracy"] <= 1
+    assert found["sha256"] == classifier.run.sha256()
+    again = assembled(data, tmp_path, STOPPING[0])
+    assert list(again.run) == []
+    assert again.run.metrics["accuracy"] == found["accuracy"]
+    newest = check(max((tmp_path / "run" / "checkpoints").iterdir()))
+    assert newest.manifest.extra["accuracy"] == found["accuracy"]
+
+
+@pytest.mark.parametrize("classifier", STOPPING[:1], indirect=True)
+def test_a_result_is_written_as_soon_as_disk_space_is_free(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = classifier.settings
+    next(iter(classifier.run))  # opens the folder
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))  # the kernel lets no file grow beyond
+    monkeypatch.setattr(  # space is freed while it waits
+        "trainer.run_folder.time.sleep",
+        lambda _: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard)),
+    )
+    try:
+        write_result_when_possible(settings, 1, 0.5, "")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert "its result cannot be written" in caplog.text
+    assert result(settings) is not None
+
+
+@pytest.mark.parametrize("classifier", STOPPING[:1], indirect=True)
+def test_a_run_folder_that_cannot_be_created_is_an_error_with_a_fix(
+    classifier: Classifier,
+) -> None:
+    classifier.settings.run.write_text("a file at the folder's path")
+
+    with pytest.raises(EverstepError, match="cannot be written") as refused:
+        open_run(classifier.settings)
+
+    assert "Free space" in refused.value.fix
+
+
+@pytest.mark.parametrize("classifier", STOPPING, indirect=True)
+def test_a_checkpoint_of_the_first_version_is_continued(classifier: Classifier) -> None:
+    """The first version has momentum from the start and no hyper-parameters of the optimizer."""
+    state = {
+        name: torch.full_like(tensor, 2)
+        for name, tensor in classifier.run._session.state.tensors().items()
+    }
+    extra = {"evaluated": 0, "accuracy": 0.25, "samples": 4, "digest": "00ff"}
+    fingerprint = {
+        **classifier.settings.fingerprint,
+        "data": classifier.train_set.identity,
+    }
+    manifest = Manifest(1, 1, fingerprint, json.loads(json.dumps(extra)))
+    folder = classifier.settings.run / "checkpoints"
+    write(folder, state, manifest, commit=lambda _: True)
+
+    next(iter(classifier.run))
+
+    assert classifier.run.step == 1
+    assert classifier.run.metrics == {"accuracy": 0.25}
+    assert ledger(classifier) == SampleLedger(4, 255)
+    weight = tiny(classifier).fc.weight
+    assert (weight == 2).all()
+    assert (classifier.run.optimizer.state[weight]["momentum_buffer"] == 2).all()

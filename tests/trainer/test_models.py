@@ -1,0 +1,95 @@
+import pytest
+import torch
+
+from everstep.catalog.trainer_options import MODELS
+from everstep.errors import EverstepError
+from trainer import models
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("resnet18", 11_689_512), ("resnet50", 25_557_032), ("efficientnet_b0", 5_288_548)],
+)
+def test_models_have_as_many_parameters_as_published(name: str, parameters: int) -> None:
+    with torch.device("meta"):
+        model = models.build(name, classes=1000)
+
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+def test_a_model_has_an_output_for_each_class() -> None:
+    head = models.build("resnet18", classes=10).fc
+
+    assert isinstance(head, torch.nn.Linear)
+    assert head.out_features == 10
+
+
+def test_every_model_can_be_built() -> None:
+    with torch.device("meta"):
+        assert all(models.build(name, classes=2) for name in MODELS)
+
+
+def test_an_unknown_model_is_reported_with_the_nearest_name() -> None:
+    with pytest.raises(EverstepError, match="there is no model 'resnet-18'") as error:
+        models.check_name("resnet-18")
+
+    assert "resnet18" in error.value.fix
+
+
+def test_biases_and_normalisation_do_not_decay() -> None:
+    model = models.build("resnet18", classes=10)
+
+    decaying, others = models.parameter_groups(model, 1e-3)
+
+    assert all(parameter.ndim > 1 for parameter in decaying["params"])
+    assert others["weight_decay"] == 0
+    assert len(decaying["params"]) + len(others["params"]) == len(list(model.parameters()))
+
+
+def test_efficientnet_computes_in_float32_on_a_cpu() -> None:
+    assert models.precision("efficientnet_b0", torch.device("cpu")).dtype is None
+
+
+@pytest.mark.parametrize(
+    ("native", "exact", "dtype"),
+    [
+        (True, False, torch.bfloat16),
+        (True, True, torch.bfloat16),
+        (False, False, torch.float16),
+        (False, True, None),
+    ],
+)
+def test_a_gpu_computes_in_bfloat16_only_if_it_supports_it(
+    native: bool, exact: bool, dtype: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def supported(including_emulation: bool = True) -> bool:
+        return native or including_emulation  # torch emulates it on older GPUs, slowly
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+
+    found = models.precision("efficientnet_b0", torch.device("cuda"), exact=exact)
+
+    assert found.dtype is dtype
+    assert found.needs_scaler == (dtype is torch.float16)
+
+
+@pytest.mark.parametrize("size", [28, 32, 64])
+def test_a_cropped_convolution_computes_the_same_function(size: int) -> None:
+    torch.manual_seed(1)
+    cropped = models.build("resnet18", classes=10)
+    plain = models.build("resnet18", classes=10)
+    for module in plain.modules():
+        if isinstance(module, models.CroppedKernelConv2d):
+            object.__setattr__(module, "__class__", torch.nn.Conv2d)
+    plain.load_state_dict(cropped.state_dict())
+    images = torch.randn(4, 3, size, size)
+
+    for model in (cropped, plain):
+        model(images).square().mean().backward()
+
+    for (name, actual), expected in zip(
+        cropped.named_parameters(), plain.parameters(), strict=True
+    ):
+        assert actual.grad is not None
+        assert expected.grad is not None
+        assert torch.allclose(actual.grad, expected.grad, rtol=1e-3, atol=1e-5), name

@@ -1,0 +1,95 @@
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from everstep.errors import EverstepError
+from trainer import data, prepare
+
+
+def idx(array: np.ndarray) -> bytes:
+    header = struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
+    return gzip.compress(header + array.tobytes())
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 30), ("t10k", 10)):
+        pixels = rng.integers(0, 255, (count, 28, 28), dtype=np.uint8)
+        labels = rng.integers(0, 10, count, dtype=np.uint8)
+        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(idx(pixels))
+        (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(idx(labels))
+    return folder
+
+
+def test_prepared_data_can_be_loaded(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "deep" / "fashion-mnist"
+    assert (
+        prepare.main(
+            ["--dataset", "fashion-mnist", "--source", str(source), "--output", str(output)]
+        )
+        == 0
+    )
+
+    train = data.load("fashion-mnist", output, "train", 28)
+    images, labels = train.train_batch(np.array([3, 1]), seed=0, epoch=0)
+
+    assert (len(train), train.class_count) == (30, 10)
+    assert images.shape == (2, 28, 28, 1)
+    assert labels.dtype == np.int64
+
+
+def test_a_repeated_preparation_does_nothing(source: Path, tmp_path: Path) -> None:
+    prepare.prepare_fashion_mnist(source, tmp_path / "out")
+    made = (tmp_path / "out" / "manifest.json").stat().st_mtime_ns
+
+    prepare.prepare_fashion_mnist(tmp_path / "gone", tmp_path / "out")
+
+    assert (tmp_path / "out" / "manifest.json").stat().st_mtime_ns == made
+
+
+def test_incomplete_data_are_prepared_again(source: Path, tmp_path: Path) -> None:
+    prepare.prepare_fashion_mnist(source, tmp_path / "out")
+    (tmp_path / "out" / "train-images.npy").write_bytes(b"torn")
+
+    prepare.prepare_fashion_mnist(source, tmp_path / "out")
+
+    assert len(data.load("fashion-mnist", tmp_path / "out", "train", 28)) == 30
+
+
+def test_a_missing_source_names_the_package(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [
+        "--dataset",
+        "fashion-mnist",
+        "--source",
+        str(tmp_path),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+
+    assert prepare.main(line) == 1
+    assert "dataset-fashion-mnist" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_invalid_source_file_is_reported(source: Path, tmp_path: Path) -> None:
+    (source / "t10k-labels-idx1-ubyte.gz").write_bytes(b"not gzip")
+
+    with pytest.raises(
+        EverstepError, match=r"t10k-labels-idx1-ubyte\.gz is not a gzipped IDX file"
+    ):
+        prepare.prepare_fashion_mnist(source, tmp_path / "out")
+
+
+def test_an_unknown_data_set_is_reported_with_the_nearest_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert prepare.main(["--dataset", "fashion_mnist", "--output", str(tmp_path)]) == 1
+    assert "Nearest: fashion-mnist" in capsys.readouterr().err

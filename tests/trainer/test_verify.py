@@ -1,0 +1,129 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everstep.elastic.data_order.sample_ledger import SampleLedger, digest
+from everstep.elastic.data_order.sampler import SampleOrder
+from trainer.verify import Commit, read, verify
+
+PLAN = SampleOrder(samples=50, global_batch=7, epochs=3, seed=11)
+RUN = {"samples": 50, "fingerprint": {"global_batch": 7, "seed": 11}}
+
+
+def commits(*steps: int, skip: int = -1, twice: int = -1) -> list[Commit]:
+    """Return the ledger entries of a run; `skip` omits a step, `twice` applies one twice."""
+    ledger, found = SampleLedger(), []
+    for step in range(max(steps)):
+        ids = PLAN.batch(step)
+        for _ in range(0 if step == skip else 2 if step == twice else 1):
+            ledger = ledger.plus(len(ids), digest(step, ids))
+        if step + 1 in steps:
+            found.append(Commit(step + 1, 1, ledger.samples, ledger.digest))
+    return found
+
+
+def test_a_run_that_trained_every_sample_once_is_verified() -> None:
+    assert verify(RUN, commits(3, 8, 20, PLAN.total_steps)) == []
+
+
+@pytest.mark.parametrize("fault", [{"skip": 5}, {"twice": 5}])
+def test_a_lost_or_repeated_step_is_detected_in_every_later_commit(fault: dict[str, int]) -> None:
+    faults = verify(RUN, commits(3, 8, 20, **fault))
+
+    assert len(faults) == 2
+    assert "step 8 of generation 1" in faults[0]
+
+
+def test_a_late_commit_of_an_older_generation_is_detected() -> None:
+    late = commits(3, 8)
+    found = verify(RUN, [Commit(8, 2, late[1].samples, late[1].digest), late[0]])
+
+    assert found == ["a commit of an older generation came after one of a newer"]
+
+
+def test_the_program_prints_the_result_and_returns_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(RUN))
+    lines = [
+        {"step": c.step, "generation": 1, "samples": c.samples, "digest": f"{c.digest:016x}"}
+        for c in commits(3, 8)
+    ]
+    text = "\n".join(json.dumps(line) for line in lines)
+    (tmp_path / "ledger.jsonl").write_text(text + '\n{"step": 9, "gen')
+    assert len(list(read(tmp_path / "ledger.jsonl"))) == 2
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "trainer.verify", str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert "2 commits, the last of step 8, 50 samples: every sample exactly once" in ended.stdout
+
+
+def test_data_accepted_during_a_run_count_from_their_step() -> None:
+    ledger, found = SampleLedger(), []
+    other = SampleOrder(samples=30, global_batch=7, epochs=3, seed=11)
+    for step in range(14):
+        ids = (PLAN if step < 9 else other).batch(step)
+        ledger = ledger.plus(len(ids), digest(step, ids))
+        found.append(Commit(step + 1, 1, ledger.samples, ledger.digest))
+    changed = {**RUN, "data_changes": [{"step": 9, "samples": 30}]}
+
+    assert verify(changed, found) == []
+    assert len(verify(RUN, found)) == 5
+
+
+def run_program(run: Path) -> "subprocess.CompletedProcess[str]":
+    """Verify a run's folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "trainer.verify", str(run)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+def write_run(folder: Path, ledger: list[Commit], manifests: list[Commit]) -> None:
+    (folder / "run.json").write_text(json.dumps(RUN))
+    lines = [{**vars(commit), "digest": f"{commit.digest:016x}"} for commit in ledger]
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for commit in manifests:
+        path = folder / "checkpoints" / f"step-{commit.step:08d}"
+        path.mkdir(parents=True)
+        extra = {"samples": commit.samples, "digest": f"{commit.digest:016x}"}
+        manifest = {"step": commit.step, "generation": commit.generation, "extra": extra}
+        (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_missing_line_of_the_ledger_is_noticed_and_its_checkpoint_verified(
+    tmp_path: Path,
+) -> None:
+    three, eight = commits(3, 8)
+    write_run(tmp_path, [three], [three, eight])
+
+    ended = run_program(tmp_path)
+
+    assert "has no line for the checkpoint of step 8" in ended.stdout
+    assert ended.returncode == 0, "a writer may end between a commit and its line"
+
+
+def test_a_checkpoint_of_other_samples_is_detected_without_its_line(tmp_path: Path) -> None:
+    three, eight = commits(3, 8)
+    write_run(tmp_path, [three], [Commit(8, 1, eight.samples, eight.digest + 1)])
+
+    assert run_program(tmp_path).returncode == 1
+
+
+def test_a_ledger_that_lacks_the_end_of_a_finished_run_is_wrong(tmp_path: Path) -> None:
+    write_run(tmp_path, commits(3, 8), [])
+    (tmp_path / "result.json").write_text(json.dumps({"steps": 20}))
+
+    ended = run_program(tmp_path)
+
+    assert ended.returncode == 1
+    assert "the run ended after 20 steps, its last commit is of step 8" in ended.stdout

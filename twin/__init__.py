@@ -1,1 +1,0 @@
-"""A machine that behaves as a cloud: real Kubernetes nodes in namespaces of one Linux machine."""

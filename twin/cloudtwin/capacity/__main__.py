@@ -1,0 +1,364 @@
+"""The daemon: compares pools with machines twice a second, and starts and stops machines.
+
+Started by `daemon.start`. All its state is on disk: one that is killed can be replaced at any moment.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cloudtwin import files
+from cloudtwin.capacity import daemon, fleet, quotas
+from cloudtwin.capacity.config import MarketConfig
+from cloudtwin.capacity.fleet import FleetPlan, PoolMachine
+from cloudtwin.capacity.limits import CapacityLimits
+from cloudtwin.capacity.pools import Pool, PoolStore
+from cloudtwin.capacity.quotas import QuotaStore
+from cloudtwin.capacity.scaler import Scaler
+from cloudtwin.errors import TwinError
+from cloudtwin.kubernetes_api import ApiError
+from cloudtwin.nodes import Twin, node_objects, records
+from cloudtwin.nodes.bring_up import admin_client
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.processes import Process
+from cloudtwin.nodes.machine.machine import Machine
+from cloudtwin.nodes.metadata import notices
+from cloudtwin.nodes.metadata.notices import Notice
+from cloudtwin.progress import Lines
+
+TICK_SECONDS = 0.5
+IDLE_DRAIN_SECONDS = 8.0  # minutes in the clouds; a twin's time is compressed
+REPLACE_DRAIN_SECONDS = 60.0  # of a node group's update: 15 minutes
+OVERDUE_SECONDS = (
+    1.0  # delay after a notice expires, within which a drill removes the machine itself
+)
+RETRY_SECONDS = 5.0
+MAX_MACHINE_THREADS = 32
+FAILURES = (TwinError, ApiError, OSError)
+
+
+@dataclass
+class Daemon:
+    """The machines of one twin's pools.
+
+    Attributes:
+        twin: the twin.
+        scaler: its autoscaler.
+        workers: threads that start and stop machines.
+        starting: pools of machines that are being started, by machine.
+        busy: machines that a worker is changing.
+        leaving: the busy machines that are being removed.
+        retry_at: time of the next attempt to start machines that failed, by pool; monotonic clock.
+        faults: reasons why machines failed to start, by pool.
+        noticed: pools of machines with a notice, by machine.
+        last_errors: the errors last logged, by machine.
+        logged_reasons: the autoscaler's reasons last logged.
+    """
+
+    twin: Twin
+    scaler: Scaler
+    workers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(MAX_MACHINE_THREADS)
+    )
+    starting: dict[str, str] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
+    leaving: set[str] = field(default_factory=set)
+    retry_at: dict[str, float] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+    noticed: dict[str, str] = field(default_factory=dict)
+    last_errors: dict[str, str] = field(default_factory=dict)
+    logged_reasons: set[str] = field(default_factory=set)
+
+    @property
+    def store(self) -> PoolStore:
+        """The pools."""
+        return PoolStore(self.twin.state)
+
+    def run(self) -> None:
+        """Work until the twin is taken down."""
+        while self.twin.layout.settings.exists():
+            try:
+                with self.store.exclusive():
+                    self.tick()
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                # A file that is being removed, or one of another version: retry.
+                log(f"cannot read the state: {error!r}")
+                time.sleep(RETRY_SECONDS)
+            time.sleep(TICK_SECONDS)
+
+    def tick(self) -> None:
+        """Compare pools with machines once, and start the changes."""
+        being_started = list(
+            self.starting.values()
+        )  # before reading the machines, which the workers change
+        machines = self.machines()
+        self.shrink_pools_of_evicted(machines)
+        pools = {pool.name: pool for pool in self.store.all()}  # after shrinking
+        config = MarketConfig.load(self.twin.state)
+        for machine, notice in machines:
+            if (
+                notice
+                and notice.terminate
+                and notices.is_due(machine.folder, notice, OVERDUE_SECONDS)
+            ):
+                self.run_in_background(machine.name, self.twin.terminate, machine.name, notice)
+        observed = self.observe(machines, pools)
+        plan = fleet.decide(list(pools.values()), observed, self.limits(pools, config))
+        self.clear_faults(plan, being_started)
+        self.act(plan, pools)
+        for name in plan.reclaim:
+            cloud = next(m.record.spec.cloud for m, _ in machines if m.name == name)
+            self.run_in_background(name, self.twin.reclaim, name, config.notice_seconds(cloud))
+        self.scale(pools, machines, plan, config)
+        self.write_faults(plan)
+
+    def limits(self, pools: dict[str, Pool], config: MarketConfig) -> dict[str, int]:
+        """Return the capacity for pools: the lowest of the market's, the quotas' and the manual limit."""
+        limits = CapacityLimits(self.twin.state).current()
+        for name, pool in pools.items():
+            if (capacity := config.capacity(pool, time.time())) is not None:
+                limits[name] = min(capacity, limits.get(name, capacity))
+        for name, allowed in self.quotas(pools).items():
+            limits[name] = min(allowed, limits.get(name, allowed))
+        return limits
+
+    def quotas(self, pools: dict[str, Pool]) -> dict[str, int]:
+        """Return the number of machines of each pool that the account's quotas allow."""
+        return quotas.limits(pools.values(), QuotaStore(self.twin.state).all())
+
+    def shrink_pools_of_evicted(self, machines: list[tuple[Machine, Notice | None]]) -> None:
+        """Lower the sizes of Azure pools with evicted machines, which a scale set does not replace."""
+        present = {machine.name for machine, _ in machines}
+        for name in [name for name in self.noticed if name not in present]:
+            pool = self.store.get(self.noticed.pop(name))
+            if pool and pool.cloud == "azure":
+                min_size = pool.min_size if pool.autoscaled else 0
+                self.store.resize(pool.name, max(pool.desired_size - 1, min_size))
+        for machine, notice in machines:
+            if notice and notice.terminate:
+                self.noticed[machine.name] = machine.record.spec.group
+
+    def scale(
+        self,
+        pools: dict[str, Pool],
+        machines: list[tuple[Machine, Notice | None]],
+        plan: FleetPlan,
+        config: MarketConfig,
+    ) -> None:
+        """Apply the autoscaler's decision."""
+        staying = {
+            m.name: m.record.spec.group
+            for m, notice in machines
+            if m.name not in self.leaving and not (notice and notice.terminate)
+        }
+        decision = self.scaler.decide(
+            list(pools.values()), staying, plan.shortages, config.time_factor
+        )
+        if decision is None:
+            return
+        for reason in set(decision.reasons) - self.logged_reasons:
+            log(f"autoscaler: {reason}")
+        self.logged_reasons = set(decision.reasons)
+        for name, size in decision.sizes.items():
+            self.store.resize(name, size)
+        for name in decision.remove:
+            self.remove(name, self.retire)
+            pool = pools[staying[name]]
+            self.store.resize(pool.name, (self.store.get(pool.name) or pool).desired_size - 1)
+
+    def machines(self) -> list[tuple[Machine, Notice | None]]:
+        """Return the machines of all pools with their notices, oldest first."""
+        tree, layout = Tree.here(), self.twin.layout
+        found = [Machine(layout, tree, record) for record in records.all_of(layout)]
+        found.sort(key=lambda machine: fleet.machine_number(machine.name))  # records are by address
+        return [(m, Notice.load(m.folder.notice)) for m in found if m.record.spec.group]
+
+    def observe(
+        self, machines: list[tuple[Machine, Notice | None]], pools: dict[str, Pool]
+    ) -> list[PoolMachine]:
+        """Return the machines for the decision, those being started included."""
+        releases = {name: pool.release for name, pool in pools.items()}
+        old = any(
+            m.record.spec.release != releases.get(m.record.spec.group, m.record.spec.release)
+            for m, _ in machines
+        )
+        ready = self.ready_nodes() if old else {m.name for m, _ in machines}
+        present = [
+            PoolMachine(
+                name=machine.name,
+                pool=machine.record.spec.group,
+                alive=machine.name in self.starting or machine.process is not None,
+                leaving=machine.name in self.leaving,
+                noticed=bool(notice and notice.terminate),
+                release=machine.record.spec.release,
+                ready=machine.name in ready,
+            )
+            for machine, notice in machines
+        ]
+        names = {machine.name for machine in present}
+        starting = [
+            PoolMachine(name=name, pool=pool, release=releases.get(pool, ""), ready=False)
+            for name, pool in dict(self.starting).items()
+            if name not in names
+        ]
+        return [*present, *starting]
+
+    def ready_nodes(self) -> set[str]:
+        """Return the names of the Nodes that are Ready; empty if the cluster does not respond."""
+        with contextlib.suppress(*FAILURES):
+            nodes = node_objects.nodes(admin_client(self.twin.layout))
+            return {name for name, node in nodes.items() if node_objects.is_ready(node)}
+        return set()
+
+    def clear_faults(self, plan: FleetPlan, being_started: Collection[str]) -> None:
+        """Remove the faults of pools that start no machines now: they are complete, or have shrunk."""
+        for name in self.faults.keys() - plan.start.keys() - set(being_started):
+            self.faults.pop(name, None)
+
+    def act(self, plan: FleetPlan, pools: dict[str, Pool]) -> None:
+        """Start the changes of a plan."""
+        for name in plan.forget:
+            self.remove(name, self.twin.remove)
+        for name in plan.stop:
+            self.remove(name, self.retire)
+        for name in plan.replace:
+            self.remove(name, self.replace)
+        for name, count in plan.start.items():
+            if time.monotonic() >= self.retry_at.get(name, 0.0):
+                self.start(pools[name], count)
+
+    def start(self, pool: Pool, count: int) -> None:
+        """Start machines of a pool in the background."""
+        names = self.new_names(pool.name, count)
+        self.starting.update(dict.fromkeys(names, pool.name))
+
+        def work() -> None:
+            try:
+                self.twin.launch([pool.machine(name) for name in names], Lines())
+                self.faults.pop(pool.name, None)
+            except FAILURES as error:
+                if self.faults.get(pool.name) != str(error):
+                    log(f"{pool.name}: {error}")
+                self.faults[pool.name] = str(error)
+                self.retry_at[pool.name] = time.monotonic() + RETRY_SECONDS
+            finally:
+                for name in names:
+                    del self.starting[name]
+
+        report_bugs(self.workers.submit(work))
+
+    def new_names(self, pool: str, count: int) -> list[str]:
+        """Return names for new machines, which no earlier machine of the twin had."""
+        path = self.twin.state / "cloud" / "made.json"
+        next_numbers = files.read_json(path) or {}
+        first = int(next_numbers.get(pool, 0))
+        files.write_json(path, next_numbers | {pool: first + count})
+        return [fleet.machine_name(pool, first + index) for index in range(count)]
+
+    def run_in_background(self, name: str, action: Callable[..., None], *arguments: object) -> None:
+        """Run an action on a machine, unless another one is running on it."""
+        if name in self.busy:
+            return
+        self.busy.add(name)
+
+        def work() -> None:
+            try:
+                action(*arguments)
+                self.last_errors.pop(name, None)
+            except FAILURES as error:
+                if self.last_errors.get(name) != str(error):  # the next tick retries silently
+                    log(f"{name}: {error}")
+                self.last_errors[name] = str(error)
+            finally:
+                self.busy.discard(name)
+                self.leaving.discard(name)
+
+        report_bugs(self.workers.submit(work))
+
+    def remove(self, name: str, action: Callable[[str], None]) -> None:
+        """Remove a machine by an action; it no longer counts as a machine of its pool."""
+        if name not in self.busy:
+            self.leaving.add(name)
+            self.run_in_background(name, action, name)
+
+    def retire(self, name: str, drain_seconds: float = IDLE_DRAIN_SECONDS) -> None:
+        """Drain a machine for a while, then remove it."""
+        log(f"{name}: no longer needed")
+        with contextlib.suppress(*FAILURES):
+            node_objects.drain(admin_client(self.twin.layout), name, drain_seconds)
+        self.twin.remove(name)
+
+    def replace(self, name: str) -> None:
+        """Drain a machine of an old release, then remove it."""
+        self.retire(name, REPLACE_DRAIN_SECONDS)
+
+    def write_faults(self, plan: FleetPlan) -> None:
+        """Write the reasons why pools lack machines to the file that `daemon.last_fault` reads."""
+        pools = {pool.name: pool for pool in self.store.all()}
+        allowed = self.quotas(pools)
+        shortages = {
+            name: quotas.reason(pools[name])
+            if name in allowed and pools[name].desired_size > allowed[name]
+            else f"The cloud has no capacity for {count} more."
+            for name, count in plan.shortages.items()
+        }
+        faults = {**shortages, **self.faults}
+        path = daemon.faults_file(self.twin.state)
+        if faults != (files.read_json(path) or {}):
+            files.write_json(path, faults)
+
+
+def log(line: str) -> None:
+    """Write a line to the log."""
+    print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+
+
+def report_bugs(future: "Future[None]") -> None:
+    """Log an unexpected exception of a worker, which would be lost with its thread."""
+
+    def show(done: "Future[None]") -> None:
+        if error := done.exception():
+            log(f"a bug in the daemon, please report it: {error!r}")
+
+    future.add_done_callback(show)
+
+
+def lock(state: Path) -> bool:
+    """Return True if this process is the twin's only daemon; the lock is held until it ends."""
+    path = state / "cloud" / "daemon.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    return True  # the descriptor stays open on purpose
+
+
+def main() -> int:
+    """Run the command. Return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m cloudtwin.capacity", description=__doc__)
+    parser.add_argument("--state", type=Path, required=True, help="the twin's folder")
+    state = parser.parse_args().state
+    if not lock(state):
+        log("another daemon serves this twin")
+        return 0
+    process = Process.of(os.getpid())
+    assert process is not None, "this process exists"  # noqa: S101 - cannot happen
+    layout = Layout(state)
+    process.save(layout.process(daemon.NAME))
+    Daemon(Twin(layout), Scaler(admin_client(layout))).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""An autoscaler's decision: more machines for unschedulable pods, fewer where machines are idle. Pure.
+
+After the Kubernetes cluster autoscaler: for each pod that is unschedulable, it looks for a pool whose
+new machine could run the pod, in the order of priorities. A pool for which the cloud has no capacity
+is skipped, so that a job falls back from spot to the next pool.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cloudtwin.capacity.pools import Pool
+from cloudtwin.nodes.model import Taint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """Resources that a machine offers or a pod requests.
+
+    Attributes:
+        milli_cpu: thousandths of a CPU.
+        memory: bytes.
+        gpus: whole GPUs.
+        pods: number of pods.
+    """
+
+    milli_cpu: int = 0
+    memory: int = 0
+    gpus: int = 0
+    pods: int = 0
+
+    def fits(self, other: "Resources") -> bool:
+        """Return True if these resources cover `other`."""
+        left = self - other
+        return min(left.milli_cpu, left.memory, left.gpus, left.pods) >= 0
+
+    def __sub__(self, other: "Resources") -> "Resources":
+        return Resources(
+            milli_cpu=self.milli_cpu - other.milli_cpu,
+            memory=self.memory - other.memory,
+            gpus=self.gpus - other.gpus,
+            pods=self.pods - other.pods,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toleration:
+    """A toleration of a pod. Empty fields match everything, as in Kubernetes."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Return True if the toleration matches a taint."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if not self.key:
+            return self.operator == "Exists"
+        return self.key == taint.key and (self.operator == "Exists" or self.value == taint.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingPod:
+    """An unschedulable pod.
+
+    Attributes:
+        name: with its namespace.
+        requests: requested resources.
+        selector: labels that its machine must have.
+        tolerations: its tolerations.
+    """
+
+    name: str
+    requests: Resources
+    selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolNode:
+    """A machine of a pool, with the properties that the scheduler uses.
+
+    Attributes:
+        name: its name.
+        pool: its pool.
+        free: resources that no pod requests.
+        idle_seconds: time in which only daemons ran there; 0 while other pods run.
+    """
+
+    name: str
+    pool: str
+    free: Resources
+    idle_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalablePool:
+    """A pool whose size the autoscaler may change.
+
+    Attributes:
+        pool: the pool.
+        offers: resources of a new machine that its daemons leave.
+        priority: pools of higher priority grow first.
+        ignored_taints: keys of taints that are removed soon after the start.
+        out_of_capacity: True if the cloud has no capacity for it now.
+    """
+
+    pool: Pool
+    offers: Resources
+    priority: int = 0
+    ignored_taints: frozenset[str] = frozenset()
+    out_of_capacity: bool = False
+
+    def obstacle(self, pod: PendingPod) -> str:
+        """Return the reason why a new machine could not run a pod; empty if it could."""
+        labels = self.pool.machine("any").labels
+        for key, value in pod.selector.items():
+            if labels.get(key) != value:
+                return f"it has no label {key}={value}"
+        for taint in self.pool.all_taints:
+            hard = taint.effect != "PreferNoSchedule" and taint.key not in self.ignored_taints
+            if hard and not any(each.tolerates(taint) for each in pod.tolerations):
+                return f"the pod does not tolerate {taint.key}={taint.value}:{taint.effect}"
+        if not self.offers.fits(pod.requests):
+            return f"it offers {self.offers}, the pod requests {pod.requests}"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingDecision:
+    """A decision of the autoscaler.
+
+    Attributes:
+        sizes: desired sizes of the pools that grow.
+        remove: machines that are no longer needed.
+        reasons: one line for each change and each pod that stays pending.
+    """
+
+    sizes: Mapping[str, int]
+    remove: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+
+def decide(
+    pools: Sequence[ScalablePool], nodes: Sequence[PoolNode], pending: Sequence[PendingPod]
+) -> ScalingDecision:
+    """Return the changes of the pools' sizes.
+
+    While pods are pending no machine is removed: one that is idle now may run them in a moment.
+
+    Args:
+        pools: the pools whose size may change.
+        nodes: their machines.
+        pending: the unschedulable pods.
+    """
+    placement = _Placement(sorted(pools, key=lambda p: (-p.priority, p.pool.name)), nodes)
+    for pod in pending:
+        placement.place(pod)
+    remove = () if pending else _idle(pools, nodes)
+    reasons = [*placement.reasons, *(f"{name}: idle for long enough" for name in remove)]
+    return ScalingDecision(sizes=placement.sizes, remove=remove, reasons=tuple(reasons))
+
+
+class _Placement:
+    """Assignment of pods to machines that exist or are expected, else to new ones."""
+
+    def __init__(self, pools: Sequence[ScalablePool], nodes: Sequence[PoolNode]) -> None:
+        self.sizes: dict[str, int] = {}
+        self.reasons: list[str] = []
+        self._pools = {each.pool.name: each for each in pools}
+        # Expected machines come first. A pod may be pending only because its machine is new.
+        self._nodes = [
+            PoolNode(name="", pool=name, free=each.offers)
+            for name, each in self._pools.items()
+            if not each.out_of_capacity
+            for _ in range(each.pool.desired_size - sum(node.pool == name for node in nodes))
+        ]
+        self._nodes += nodes
+
+    def place(self, pod: PendingPod) -> None:
+        """Assign a pod to a machine, a new one if no other can run it."""
+        for index, node in enumerate(self._nodes):
+            pool = self._pools.get(node.pool)
+            if pool and not pool.obstacle(pod) and node.free.fits(pod.requests):
+                self._nodes[index] = replace(node, free=node.free - pod.requests)
+                return
+        obstacles = []
+        for name, pool in self._pools.items():
+            size = self.sizes.get(name, pool.pool.desired_size)
+            if obstacle := self._obstacle(pool, pod, size):
+                obstacles.append(f"{name}: {obstacle}")
+                continue
+            self.sizes[name] = size + 1
+            self._nodes.append(PoolNode(name="", pool=name, free=pool.offers - pod.requests))
+            self.reasons.append(f"{name} grows to {size + 1} for {pod.name}")
+            return
+        why = "; ".join(obstacles) or "there is no pool"
+        self.reasons.append(f"{pod.name} stays pending: {why}")
+
+    def _obstacle(self, pool: ScalablePool, pod: PendingPod, size: int) -> str:
+        if obstacle := pool.obstacle(pod):
+            return obstacle
+        if size >= pool.pool.max_size:
+            return f"it has {size} machines, its maximum"
+        return "the cloud has no capacity" if pool.out_of_capacity else ""
+
+
+def _idle(pools: Sequence[ScalablePool], nodes: Sequence[PoolNode]) -> tuple[str, ...]:
+    """Return the machines to remove as idle, longest idle first, down to each pool's min_size."""
+    remove: list[str] = []
+    for each in pools:
+        pool = each.pool
+        own = [node for node in nodes if node.pool == pool.name]
+        idle = [n for n in own if n.idle_seconds and n.idle_seconds >= pool.idle_seconds]
+        spare = max(min(len(own), pool.desired_size) - pool.min_size, 0)
+        idle.sort(key=lambda node: (-node.idle_seconds, node.name))
+        remove += [node.name for node in idle[:spare]]
+    return tuple(remove)

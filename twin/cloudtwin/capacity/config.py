@@ -1,0 +1,112 @@
+"""The speed of time in a twin's cloud, and its spot market.
+
+By default time passes at its normal speed, and there is no market: every pool gets its machines.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cloudtwin import files
+from cloudtwin.capacity import market
+from cloudtwin.capacity.market import CapacityChange, MarketParameters
+from cloudtwin.capacity.pools import Pool
+from cloudtwin.errors import TwinError
+from cloudtwin.nodes.model import Cloud
+
+# Seconds between a cloud's notice and the interruption; on Azure the minimum that is guaranteed.
+NOTICE_SECONDS: dict[Cloud, float] = {"aws": 120.0, "azure": 30.0, "": 0.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarketConfig:
+    """The configuration of time and market.
+
+    Attributes:
+        time_factor: seconds of the cloud per second of the twin.
+        seed: the market's seed; empty without a market.
+        opened_at: the market's start, in seconds since the epoch.
+        parameters: the market's statistics.
+    """
+
+    time_factor: float = 1.0
+    seed: str = ""
+    opened_at: float = 0.0
+    parameters: MarketParameters = field(default_factory=MarketParameters)
+
+    @classmethod
+    def load(cls, state: Path) -> "MarketConfig":
+        """Return the configuration of a twin."""
+        stored: dict[str, Any] = files.read_json(_path(state)) or {}
+        parameters = MarketParameters(**stored.pop("parameters", {}))
+        return cls(**stored, parameters=parameters)
+
+    def save(self, state: Path) -> None:
+        """Store the configuration of a twin."""
+        files.write_json(_path(state), asdict(self))
+
+    def notice_seconds(self, cloud: Cloud) -> float:
+        """Return the seconds between notice and interruption, in the twin's time."""
+        return NOTICE_SECONDS[cloud] / self.time_factor
+
+    def capacity(self, pool: Pool, now: float) -> int | None:
+        """Return the market's capacity for a pool; None for a pool without a market."""
+        if not self._has_market(pool):
+            return None
+        seconds = (now - self.opened_at) * self.time_factor
+        return market.capacity_at(self._seed_of(pool), pool.max_size, seconds, self.parameters)
+
+    def upcoming(self, pool: Pool, now: float) -> Iterator[CapacityChange]:
+        """Yield the market's future changes of a pool, with seconds from now in the twin's time."""
+        if not self._has_market(pool):
+            return
+        for change in market.changes(self._seed_of(pool), pool.max_size, self.parameters):
+            seconds = self.opened_at + change.at_seconds / self.time_factor - now
+            if seconds > 0:
+                yield CapacityChange(seconds, change.machines)
+
+    def _has_market(self, pool: Pool) -> bool:
+        return bool(self.seed) and pool.capacity == "spot" and pool.max_size > 0
+
+    def _seed_of(self, pool: Pool) -> str:
+        return f"{self.seed}/{pool.name}"
+
+
+def compress_time(state: Path, factor: float) -> None:
+    """Set the speed of time: notices, idle times and the market become shorter by the factor.
+
+    Raises:
+        TwinError: the factor is not positive.
+    """
+    if factor <= 0:
+        raise TwinError(f"The time factor cannot be {factor:g}.", "Set a factor above 0.")
+    replace(MarketConfig.load(state), time_factor=factor).save(state)
+
+
+def open_market(state: Path, seed: str, parameters: MarketParameters | None = None) -> None:
+    """Open a spot market with full capacity. The same seed gives the same market.
+
+    Raises:
+        TwinError: the seed is empty.
+    """
+    if not seed:
+        raise TwinError(
+            "A market needs a seed.", "Choose any word; the same word gives the same market."
+        )
+    MarketConfig(
+        time_factor=MarketConfig.load(state).time_factor,
+        seed=seed,
+        opened_at=time.time(),
+        parameters=parameters or MarketParameters(),
+    ).save(state)
+
+
+def close_market(state: Path) -> None:
+    """Close the market: every pool gets its machines again."""
+    MarketConfig(time_factor=MarketConfig.load(state).time_factor).save(state)
+
+
+def _path(state: Path) -> Path:
+    return state / "cloud" / "market.json"

@@ -1,0 +1,141 @@
+"""Start of a cluster's control plane, waits for the machines of pools, and storage drivers."""
+
+import base64
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloudtwin import files
+from cloudtwin.capacity import daemon
+from cloudtwin.capacity.pools import PoolStore
+from cloudtwin.errors import TwinError
+from cloudtwin.kubernetes_api import ApiError
+from cloudtwin.nodes import Twin, node_objects, records
+from cloudtwin.nodes.bring_up import admin_client
+from cloudtwin.nodes.control_plane import registry
+from cloudtwin.nodes.kubelet import csi_drivers
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.machine.machine import Machine
+from cloudtwin.nodes.options import TwinOptions
+from cloudtwin.nodes.records import MachineRecord
+from cloudtwin.nodes.twin import api_errors
+from cloudtwin.progress import Progress, Silent
+
+POOL_POLL_SECONDS = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlPlane:
+    """The endpoint of a cluster and the credentials for it.
+
+    Attributes:
+        endpoint: the API server's address, such as `https://127.0.0.1:34567`.
+        authority: certificate of the cluster's authority, PEM in base64, as in a kubeconfig.
+        kubeconfig: path of an administrator's kubeconfig.
+    """
+
+    endpoint: str
+    authority: str
+    kubeconfig: Path
+
+
+def ensure_control_plane(
+    state: Path, progress: Progress | None = None, options: TwinOptions | None = None
+) -> ControlPlane:
+    """Start the twin's control plane and the daemon, unless they run.
+
+    Args:
+        state: the twin's folder.
+        progress: shows the steps.
+        options: the caller's additions to the twin; by default the stored ones.
+
+    Raises:
+        TwinError: the control plane cannot run here.
+    """
+    twin = Twin(Layout(state), options)
+    if not twin.status().api_ready:
+        twin.up([], progress or Silent())
+    registry.ensure(twin.layout, Tree.here(), progress or Silent())
+    daemon.start(state)
+    settings = files.read_json(twin.layout.settings) or {}
+    authority = (twin.layout.pki / "ca.crt").read_bytes()
+    return ControlPlane(
+        endpoint=f"https://127.0.0.1:{settings['port']}",
+        authority=base64.b64encode(authority).decode(),
+        kubeconfig=twin.kubeconfig,
+    )
+
+
+def wait(
+    state: Path, pool: str, timeout_seconds: float = 120.0, progress: Progress | None = None
+) -> tuple[str, ...]:
+    """Wait until a pool has its desired size and release and all machines are Ready. Return their names.
+
+    For a deleted pool, wait until its last machine has been removed.
+
+    Raises:
+        TwinError: the timeout passed; includes the reason if it is known.
+    """
+    with (progress or Silent()).step(f"Waiting for the machines of {pool}"):
+        twin, store = Twin(Layout(state)), PoolStore(state)
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            daemon.start(state)  # in each iteration: it may end during the wait
+            found = store.get(pool)
+            desired, release = (found.desired_size, found.release) if found else (0, "")
+            present, ready = _machines(twin, pool)
+            current = all(record.spec.release == release for record in present)
+            if current and len(present) == len(ready) == desired:
+                return tuple(ready)
+            if time.monotonic() > deadline:
+                raise _late(state, pool, len(ready), desired, timeout_seconds)
+            time.sleep(POOL_POLL_SECONDS)
+
+
+def _machines(twin: Twin, pool: str) -> tuple[list[MachineRecord], list[str]]:
+    """Return the machines of a pool, and the names of those that run and whose Nodes are Ready.
+
+    It is cheaper than `Twin.status`, for several calls per second.
+    """
+    layout, tree = twin.layout, Tree.here()
+    present = [Machine(layout, tree, r) for r in records.all_of(layout) if r.spec.group == pool]
+    nodes: dict[str, dict[str, Any]] = {}
+    with contextlib.suppress(ApiError, OSError):
+        nodes = node_objects.nodes(admin_client(layout)) if present else {}
+    ready = [m.name for m in present if m.process and node_objects.is_ready(nodes.get(m.name, {}))]
+    return [machine.record for machine in present], ready
+
+
+def _late(state: Path, pool: str, ready: int, desired: int, seconds: float) -> TwinError:
+    reason = daemon.last_fault(state, pool)
+    return TwinError(
+        f"After {seconds:.0f} s the pool {pool!r} has {ready} of {desired} machines Ready."
+        + (f" {reason}" if reason else ""),
+        f"The log of the daemon that starts them: {Layout(state).log(daemon.NAME)}",
+    )
+
+
+def enable_driver(state: Path, driver: str) -> None:
+    """Install a storage driver (`fsx.csi.aws.com`, `blob.csi.azure.com`), as an add-on does.
+
+    Raises:
+        TwinError: the API server refuses.
+    """
+    layout = Layout(state)
+    with api_errors():
+        csi_drivers.enable(layout, admin_client(layout), driver)
+
+
+def disable_driver(state: Path, driver: str) -> None:
+    """Remove a storage driver, if the cluster exists.
+
+    Raises:
+        TwinError: the API server refuses.
+    """
+    layout = Layout(state)
+    if layout.settings.exists():
+        with api_errors():
+            csi_drivers.disable(layout, admin_client(layout), driver)

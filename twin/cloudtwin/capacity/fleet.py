@@ -1,0 +1,146 @@
+"""The decision which machines start and stop so that pools reach their desired sizes. Pure.
+
+All inputs are on disk: pools, machines and notices. A daemon that replaces a killed one therefore
+decides the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cloudtwin.capacity.pools import Pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolMachine:
+    """A machine of a pool.
+
+    Attributes:
+        name: its name.
+        pool: its pool.
+        alive: True if it runs or starts.
+        leaving: True if it is being removed.
+        noticed: True if the cloud has announced its interruption.
+        release: the release that it started with.
+        ready: True if its Node is Ready; only regarded while machines of another release are replaced.
+    """
+
+    name: str
+    pool: str
+    alive: bool = True
+    leaving: bool = False
+    noticed: bool = False
+    release: str = ""
+    ready: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetPlan:
+    """Changes to the machines of all pools.
+
+    Attributes:
+        start: number of new machines of each pool.
+        stop: machines to drain and remove.
+        forget: machines that no longer exist and whose records are removed.
+        reclaim: spot machines that the cloud reclaims for lack of capacity.
+        shortages: number of machines that each pool lacks because of missing capacity.
+        replace: machines of an old release to drain and remove, at most one of each pool.
+    """
+
+    start: Mapping[str, int]
+    stop: tuple[str, ...]
+    forget: tuple[str, ...]
+    reclaim: tuple[str, ...]
+    shortages: Mapping[str, int]
+    replace: tuple[str, ...] = ()
+
+
+def decide(
+    pools: Sequence[Pool], machines: Sequence[PoolMachine], limits: Mapping[str, int]
+) -> FleetPlan:
+    """Return the changes.
+
+    EKS starts a replacement when an interruption is announced (capacity rebalancing, which managed
+    node groups enable). AKS counts a machine until it is gone.
+
+    Args:
+        pools: all pools.
+        machines: their machines, oldest first, including those of deleted pools.
+        limits: the cloud's capacity for each pool; a pool that is absent has no limit.
+    """
+    known = {pool.name for pool in pools}
+    stop = [m.name for m in machines if m.alive and not m.leaving and m.pool not in known]
+    forget = [m.name for m in machines if not m.alive and not m.leaving]
+    start: dict[str, int] = {}
+    shortages: dict[str, int] = {}
+    reclaim: list[str] = []
+    replaced: list[str] = []
+    for pool in pools:
+        present = [m for m in machines if m.pool == pool.name and m.alive]
+        extra = _surge(pool, present)
+        wanted = pool.desired_size + extra
+        replaced += _replaced(pool, present, wanted)
+        limit = limits.get(pool.name)
+        own = [m for m in present if not m.leaving]
+        active = [m for m in own if not m.noticed]
+        reclaimed = active[limit:] if limit is not None and pool.capacity == "spot" else []
+        counted = [m for m in (active if pool.cloud == "aws" else own) if m not in reclaimed]
+        # Machines with a notice do not count as surplus: another, possibly busy one would be stopped.
+        staying = [m for m in active if m not in reclaimed]
+        staying.sort(key=lambda m: m.release != pool.release)  # those of an old release stop first
+        surplus = len(staying) - wanted
+        if surplus > 0:
+            stop += [m.name for m in staying[-surplus:]]
+        lacking = max(wanted - len(counted), 0)
+        available = lacking if limit is None else max(limit - len(active), 0)
+        reclaim += [m.name for m in reclaimed]
+        if lacking and available:
+            start[pool.name] = min(lacking, available)
+        if lacking > available:
+            shortages[pool.name] = lacking - available
+    return FleetPlan(
+        start=start,
+        stop=tuple(stop),
+        replace=tuple(each for each in replaced if each not in stop),
+        forget=tuple(forget),
+        reclaim=tuple(reclaim),
+        shortages=shortages,
+    )
+
+
+def _old(pool: Pool, present: Sequence[PoolMachine]) -> list[PoolMachine]:
+    """Return the machines of a pool that have another release, those being removed included."""
+    return [machine for machine in present if machine.release != pool.release]
+
+
+def _surge(pool: Pool, present: Sequence[PoolMachine]) -> int:
+    """Return how many machines a pool has above its desired size while others are replaced.
+
+    It is negative while a pool without surge removes a machine, whose successor starts afterwards.
+    """
+    old = _old(pool, present)
+    return min(pool.surge, len(old)) - sum(machine.leaving for machine in old)
+
+
+def _replaced(pool: Pool, present: Sequence[PoolMachine], wanted: int) -> list[str]:
+    """Return the machine of an old release that is removed now: the oldest, once all successors are Ready."""
+    staying = [machine for machine in present if not (machine.leaving or machine.noticed)]
+    candidates = _old(pool, staying)
+    waits = any(machine.leaving for machine in present) or len(staying) < wanted
+    if waits or not all(m.ready for m in staying if m.release == pool.release):
+        return []
+    return [machine.name for machine in candidates[:1]]
+
+
+def machine_name(pool: str, number: int) -> str:
+    """Return the name of a pool's machine with a number.
+
+    A Node's name allows fewer characters than the name of an EKS node group.
+    """
+    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in pool.lower()).strip("-")
+    return f"{kept[:30].rstrip('-') or 'pool'}-{number}"
+
+
+def machine_number(name: str) -> int:
+    """Return the number in a machine's name; 0 for a name of another origin."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdigit() else 0

@@ -1,0 +1,272 @@
+"""Conversion of Kubernetes objects to the input of the autoscaler's decision. Pure.
+
+On AKS the autoscaler is part of the cloud, and each pool enables or disables it. On EKS it is a
+pod in the cluster: without one nothing is scaled, and its command line configures it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+import yaml
+
+from cloudtwin.capacity.autoscaler import (
+    PendingPod,
+    PoolNode,
+    Resources,
+    ScalablePool,
+    Toleration,
+)
+from cloudtwin.capacity.pools import Pool
+from cloudtwin.nodes import node_objects
+from cloudtwin.nodes.model import GPU_RESOURCE
+
+IMAGE = "cluster-autoscaler"
+PRIORITIES = "cluster-autoscaler-priority-expander"
+ENDED = {"Succeeded", "Failed"}
+SUFFIXES: dict[str, int | str] = {
+    "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+    "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "m": "0.001",
+}  # fmt: skip
+GO_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoscalerPod:
+    """An autoscaler that runs as a pod.
+
+    Attributes:
+        namespace: its namespace, also that of its ConfigMap.
+        flags: the values of each flag of its command line.
+    """
+
+    namespace: str
+    flags: Mapping[str, tuple[str, ...]]
+
+    @property
+    def ignored_taints(self) -> frozenset[str]:
+        """The keys of taints that are removed soon after a machine's start."""
+        given = (*self.flags.get("startup-taint", ()), *self.flags.get("ignore-taint", ()))
+        return frozenset(key for value in given for key in value.split(","))
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """The idle time after which a machine is removed; None without the flag."""
+        given = self.flags.get("scale-down-unneeded-time", ())
+        return duration_seconds(given[-1]) if given else None
+
+
+def find_autoscaler(pods: Sequence[Object]) -> AutoscalerPod | None:
+    """Return the autoscaler that runs in the cluster, or None."""
+    for pod in pods:
+        container = pod["spec"]["containers"][0]
+        image = container["image"].rpartition("/")[2].partition(":")[0]
+        if image == IMAGE and pod.get("status", {}).get("phase") == "Running":
+            flags: dict[str, tuple[str, ...]] = {}
+            for argument in (*container.get("command", ()), *container.get("args", ())):
+                name, separator, value = argument.removeprefix("--").partition("=")
+                if separator:
+                    flags[name] = (*flags.get(name, ()), value)
+            return AutoscalerPod(namespace=pod["metadata"]["namespace"], flags=flags)
+    return None
+
+
+def scalable_pools(
+    pools: Sequence[Pool],
+    offers: Mapping[str, Resources],
+    found: AutoscalerPod | None,
+    priorities: Mapping[str, int],
+    shortages: Mapping[str, int],
+    time_factor: float = 1.0,
+) -> list[ScalablePool]:
+    """Return the pools whose size may change.
+
+    Args:
+        pools: all pools.
+        offers: resources of a new machine of each pool.
+        found: the autoscaler that runs as a pod.
+        priorities: of pools, 0 by default.
+        shortages: the pools for which the cloud has no capacity.
+        time_factor: seconds of the cloud per second of the twin.
+    """
+    scalable = []
+    for pool in pools:
+        enabled = found is not None if pool.cloud == "aws" else pool.autoscaled
+        if not enabled or pool.min_size == pool.max_size:
+            continue
+        idle = (found and found.idle_seconds) or pool.idle_seconds
+        scalable.append(
+            ScalablePool(
+                pool=replace(pool, idle_seconds=idle / time_factor),
+                offers=offers[pool.name],
+                priority=priorities.get(pool.name, 0),
+                ignored_taints=found.ignored_taints if found else frozenset(),
+                out_of_capacity=pool.name in shortages,
+            )
+        )
+    return scalable
+
+
+def priorities_of(config_map: Object, pools: Sequence[Pool]) -> dict[str, int]:
+    """Return the pools' priorities in the autoscaler's ConfigMap, the highest of several."""
+    text = config_map.get("data", {}).get("priorities", "")
+    table: Any = yaml.safe_load(text) or {}
+    priorities: dict[str, int] = {}
+    for priority, patterns in table.items() if isinstance(table, dict) else ():
+        for pool in pools:
+            if any(re.search(pattern, _group_name(pool)) for pattern in patterns):
+                priorities[pool.name] = max(int(priority), priorities.get(pool.name, int(priority)))
+    return priorities
+
+
+def _group_name(pool: Pool) -> str:
+    """Return the cloud's name for the group of machines of a pool, which priorities refer to."""
+    return f"eks-{pool.name}-00000000" if pool.cloud == "aws" else f"aks-{pool.name}-00000000-vmss"
+
+
+def pending_pods(pods: Sequence[Object]) -> list[PendingPod]:
+    """Return the unschedulable pods."""
+    return [
+        PendingPod(
+            name=f"{pod['metadata']['namespace']}/{pod['metadata']['name']}",
+            requests=requests_of(pod),
+            selector=pod["spec"].get("nodeSelector") or {},
+            tolerations=tuple(_toleration(t) for t in pod["spec"].get("tolerations") or ()),
+        )
+        for pod in pods
+        if pod.get("status", {}).get("phase") == "Pending"
+        and "deletionTimestamp" not in pod["metadata"]
+        and any(
+            c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable"
+            for c in pod["status"].get("conditions", ())
+        )
+    ]
+
+
+def pool_nodes(
+    pools: Mapping[str, Pool],
+    groups: Mapping[str, str],
+    nodes: Mapping[str, Object],
+    pods: Sequence[Object],
+    idle: Mapping[str, float],
+) -> list[PoolNode]:
+    """Return the schedulable machines of pools.
+
+    Args:
+        pools: by name.
+        groups: the pool of each machine.
+        nodes: the Node objects, by name.
+        pods: all pods of the cluster.
+        idle: idle seconds of machines.
+    """
+    found = []
+    for name, node in nodes.items():
+        pool = pools.get(groups.get(name, ""))
+        if pool and node_objects.is_schedulable(node):
+            free = _allocatable(node, pool)
+            for pod in _pods_on(name, pods):
+                free -= requests_of(pod)
+            found.append(
+                PoolNode(name=name, pool=pool.name, free=free, idle_seconds=idle.get(name, 0.0))
+            )
+    return found
+
+
+def resources_of_new_node(
+    pool: Pool, groups: Mapping[str, str], nodes: Mapping[str, Object], pods: Sequence[Object]
+) -> Resources | None:
+    """Return the resources of a new machine of a pool, from those of an existing one; None without one."""
+    for name, node in nodes.items():
+        if groups.get(name) == pool.name:
+            offers = _allocatable(node, pool)
+            for pod in _pods_on(name, pods):
+                if not node_objects.is_evictable(pod):
+                    offers -= requests_of(pod)
+            return offers
+    return None
+
+
+def is_busy(name: str, pods: Sequence[Object]) -> bool:
+    """Return True if pods other than daemons run on a machine."""
+    return any(node_objects.is_evictable(pod) for pod in _pods_on(name, pods))
+
+
+def requests_of(pod: Object) -> Resources:
+    """Return a pod's requests: the sum of its containers or, if larger, those of an init container."""
+    spec = pod["spec"]
+    containers = [_requests(container) for container in spec["containers"]]
+    init_containers = [_requests(container) for container in spec.get("initContainers") or ()]
+
+    def larger(field: str) -> int:
+        single: list[int] = [getattr(each, field) for each in init_containers]
+        total: int = sum(getattr(each, field) for each in containers)
+        return max(total, *single, 0)
+
+    return Resources(
+        milli_cpu=larger("milli_cpu"), memory=larger("memory"), gpus=larger("gpus"), pods=1
+    )
+
+
+def quantity(text: str | float) -> Decimal:
+    """Return the value of a Kubernetes quantity.
+
+    Raises:
+        ValueError: the text is not a valid quantity.
+    """
+    found = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", str(text))
+    if not found or found[2] not in SUFFIXES:
+        raise ValueError(f"{text!r} is not a valid Kubernetes quantity")
+    return Decimal(found[1]) * Decimal(SUFFIXES[found[2]])
+
+
+def duration_seconds(text: str) -> float:
+    """Return the seconds of a Go duration such as `10m` or `1h30m`.
+
+    Raises:
+        ValueError: the text is not a valid duration.
+    """
+    parts = re.findall(r"([0-9.]+)(ms|h|m|s)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is not a valid duration")
+    return sum(float(number) * GO_UNITS[unit] for number, unit in parts)
+
+
+def _allocatable(node: Object, pool: Pool) -> Resources:
+    allocatable = node.get("status", {}).get("allocatable", {})
+    return Resources(
+        milli_cpu=int(quantity(allocatable.get("cpu", 0)) * 1000),
+        memory=int(quantity(allocatable.get("memory", 0))),
+        # A new machine reports its GPUs only when its device plugin runs.
+        gpus=int(allocatable.get(GPU_RESOURCE, 0)) or pool.gpus,
+        pods=int(allocatable.get("pods", 0)),
+    )
+
+
+def _pods_on(name: str, pods: Sequence[Object]) -> list[Object]:
+    return [
+        pod
+        for pod in pods
+        if pod["spec"].get("nodeName") == name and pod.get("status", {}).get("phase") not in ENDED
+    ]
+
+
+def _requests(container: Object) -> Resources:
+    resources = container.get("resources") or {}
+    requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return Resources(
+        milli_cpu=int(quantity(requests.get("cpu", 0)) * 1000),
+        memory=int(quantity(requests.get("memory", 0))),
+        gpus=int(requests.get(GPU_RESOURCE, 0)),
+    )
+
+
+def _toleration(toleration: Object) -> Toleration:
+    return Toleration(
+        key=toleration.get("key") or "",
+        operator=toleration.get("operator") or "Equal",
+        value=toleration.get("value") or "",
+        effect=toleration.get("effect") or "",
+    )

@@ -1,0 +1,210 @@
+"""The pools of machines in a cloud account, in a file that all processes of the twin share.
+
+A provider writes a pool when a node group is created or updated, the daemon reads it and starts
+machines, and the autoscaler changes its desired size. The file is changed under a lock, so that
+simultaneous changes of labels and size are both kept.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from cloudtwin import files
+from cloudtwin.nodes.model import CLOUDS, Cloud, MachineSpec, Role, Taint
+
+Capacity = Literal["spot", "on-demand"]
+AKS_SPOT = Taint("kubernetes.azure.com/scalesetpriority", "spot")
+CAPACITIES: tuple[Capacity, ...] = ("spot", "on-demand")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Machines of one kind whose number a cloud keeps at a desired size.
+
+    Attributes:
+        name: name of the node group or agent pool; unique in a twin, and a prefix of its machines' names.
+        cloud: its cloud.
+        cluster: name of its cluster.
+        role: role of its machines, which determines the memory that they offer.
+        instance_types: instance types in order of preference.
+        zone: such as `us-east-1a` or `eastus-1`; empty in a region without zones.
+        region: such as `us-east-1` or `eastus`.
+        labels: declared labels, without the cloud's own.
+        taints: declared taints, without that of AKS for spot machines.
+        gpus: GPUs per machine.
+        min_size: lower bound for the autoscaler.
+        desired_size: number of machines that the cloud keeps.
+        max_size: upper bound for the autoscaler.
+        capacity: whether the machines are spot or on demand.
+        startup_taints: taints of a new machine until an agent removes them.
+        autoscaled: True if the cloud's own autoscaler may change `desired_size`; not used for an
+            autoscaler that runs as a pod.
+        idle_seconds: idle time after which the autoscaler removes a machine.
+        release: version of the software of its machines. Machines of another release are replaced.
+        surge: machines that the pool may have above its desired size while others are replaced.
+    """
+
+    name: str
+    cloud: Cloud
+    cluster: str
+    role: Role
+    instance_types: tuple[str, ...]
+    zone: str = ""
+    region: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    gpus: int = 0
+    min_size: int = 0
+    desired_size: int = 0
+    max_size: int = 0
+    capacity: Capacity = "on-demand"
+    startup_taints: tuple[Taint, ...] = ()
+    autoscaled: bool = False
+    idle_seconds: float = 600.0
+    release: str = ""
+    surge: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a pool that no cloud accepts: a bug of the provider."""
+        if not 0 <= self.min_size <= self.max_size:
+            raise ValueError(f"pool {self.name}: {self.min_size=} exceeds {self.max_size=}")
+        if not self.instance_types:
+            raise ValueError(f"pool {self.name} has no instance type")
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> "Pool":
+        """Return the pool of a JSON object.
+
+        Raises:
+            KeyError, TypeError, ValueError: the object is not a pool.
+        """
+        clouds: dict[str, Cloud] = {cloud: cloud for cloud in CLOUDS}
+        capacities: dict[str, Capacity] = {capacity: capacity for capacity in CAPACITIES}
+        return cls(
+            **{
+                **stored,
+                "cloud": clouds[stored["cloud"]],
+                "role": Role(stored["role"]),
+                "capacity": capacities[stored["capacity"]],
+                "instance_types": tuple(stored["instance_types"]),
+                "taints": tuple(Taint.parse(taint) for taint in stored["taints"]),
+                "startup_taints": tuple(Taint.parse(taint) for taint in stored["startup_taints"]),
+            }
+        )
+
+    @property
+    def all_taints(self) -> tuple[Taint, ...]:
+        """The taints of a new machine: the declared ones, and that of AKS for spot machines."""
+        added = (AKS_SPOT,) if self.cloud == "azure" and self.capacity == "spot" else ()
+        return tuple(dict.fromkeys((*self.taints, *added, *self.startup_taints)))
+
+    def machine(self, name: str, instance_type: str | None = None) -> MachineSpec:
+        """Return a machine of this pool, by default of its first instance type."""
+        chosen = instance_type or self.instance_types[0]
+        return MachineSpec(
+            name=name,
+            role=self.role,
+            gpus=self.gpus,
+            labels={**cloud_labels(self), **self.labels},
+            taints=self.all_taints,
+            instance_type=chosen,
+            zone=self.zone,
+            region=self.region,
+            cloud=self.cloud,
+            spot=self.capacity == "spot",
+            group=self.name,
+            release=self.release,
+        )
+
+
+def cloud_labels(pool: Pool) -> dict[str, str]:
+    """Return the labels that EKS or AKS adds to a node of a pool.
+
+    Source: the user guides of both, and nodes observed there. AKS labels only spot nodes with their
+    capacity, EKS all nodes.
+    """
+    if pool.cloud == "azure":
+        labels = {
+            "agentpool": pool.name,
+            "kubernetes.azure.com/agentpool": pool.name,
+            "kubernetes.azure.com/cluster": f"MC_{pool.cluster}",
+            "kubernetes.azure.com/mode": "system" if pool.role is Role.SYSTEM else "user",
+        }
+        accelerator = {"accelerator": "nvidia", "kubernetes.azure.com/accelerator": "nvidia"}
+        spot = {"kubernetes.azure.com/scalesetpriority": "spot"}
+        return (
+            labels | (accelerator if pool.gpus else {}) | (spot if pool.capacity == "spot" else {})
+        )
+    return {
+        "eks.amazonaws.com/nodegroup": pool.name,
+        "eks.amazonaws.com/capacityType": "SPOT" if pool.capacity == "spot" else "ON_DEMAND",
+    }
+
+
+@dataclass(frozen=True)
+class PoolStore:
+    """The pools of one twin.
+
+    Attributes:
+        state: the twin's folder.
+    """
+
+    state: Path
+
+    @property
+    def path(self) -> Path:
+        """The file of the pools."""
+        return self.state / "cloud" / "pools.json"
+
+    def all(self) -> tuple[Pool, ...]:
+        """Return every pool, by name."""
+        stored = files.read_json(self.path) or {}
+        return tuple(Pool.parse(stored[name]) for name in sorted(stored))
+
+    def get(self, name: str) -> Pool | None:
+        """Return a pool with its current desired size, or None."""
+        return next((pool for pool in self.all() if pool.name == name), None)
+
+    def put(self, pool: Pool) -> None:
+        """Add a pool, or replace the one of its name."""
+        self._change(lambda stored: stored.update({pool.name: asdict(pool)}))
+
+    def resize(self, name: str, desired_size: int) -> None:
+        """Change a pool's desired size and nothing else. A deleted pool stays deleted."""
+
+        def change(stored: dict[str, Any]) -> None:
+            if name in stored:
+                stored[name] = asdict(replace(Pool.parse(stored[name]), desired_size=desired_size))
+
+        self._change(change)
+
+    def delete(self, name: str) -> None:
+        """Delete a pool. The daemon removes its machines."""
+        self._change(lambda stored: stored.pop(name, None))
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Prevent decisions of the daemon while the block runs."""
+        with _locked(self.path.with_name("deciding.lock")):
+            yield
+
+    def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
+        with _locked(self.path.with_suffix(".lock")):
+            stored = files.read_json(self.path) or {}
+            change(stored)
+            files.write_json(self.path, stored)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # held for milliseconds
+        yield
+    finally:
+        os.close(descriptor)

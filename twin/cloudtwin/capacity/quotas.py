@@ -1,0 +1,77 @@
+"""Service quotas of the twin's AWS account, set by hand: new accounts may buy no machine with a GPU.
+
+A quota that is not set does not limit anything.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudfacts.aws import INSTANCE_TYPES
+from cloudfacts.quotas import quota
+
+from cloudtwin import files
+from cloudtwin.capacity.pools import Pool
+
+SPOT_EXCEEDED = "MaxSpotInstanceCountExceeded: Max spot instance count exceeded"
+ON_DEMAND_EXCEEDED = (
+    "VcpuLimitExceeded: You have requested more vCPU capacity than your current vCPU limit allows"
+)
+
+
+@dataclass(frozen=True)
+class QuotaStore:
+    """The quotas of one twin.
+
+    Attributes:
+        state: the twin's folder.
+    """
+
+    state: Path
+
+    @property
+    def path(self) -> Path:
+        """The file of the quotas."""
+        return self.state / "cloud" / "quotas.json"
+
+    def set(self, code: str, vcpus: float) -> None:
+        """Set a quota.
+
+        Args:
+            code: such as `L-3819A6DF`.
+            vcpus: vCPUs in one region.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(self.path, {**self.all(), code: vcpus})
+
+    def all(self) -> dict[str, float]:
+        """Return the quotas that are set, by code."""
+        return {
+            str(code): float(value) for code, value in (files.read_json(self.path) or {}).items()
+        }
+
+
+def limits(pools: Iterable[Pool], quotas: dict[str, float]) -> dict[str, int]:
+    """Return the number of machines of each pool that the quotas allow; without a quota it is absent.
+
+    Pools that share a quota share its vCPUs, in the given order and up to their desired sizes.
+
+    Args:
+        pools: the pools.
+        quotas: vCPUs by code of the quota.
+    """
+    left = dict(quotas)
+    found: dict[str, int] = {}
+    for pool in pools:
+        machine = INSTANCE_TYPES.get(pool.instance_types[0])
+        counted = quota(pool.instance_types[0], spot=pool.capacity == "spot")
+        if pool.cloud != "aws" or machine is None or counted is None or counted.code not in left:
+            continue
+        found[pool.name] = int(left[counted.code] // machine.vcpus)
+        left[counted.code] -= min(found[pool.name], pool.desired_size) * machine.vcpus
+    return found
+
+
+def reason(pool: Pool) -> str:
+    """Return the error of EC2 when a quota is exceeded."""
+    return SPOT_EXCEEDED if pool.capacity == "spot" else ON_DEMAND_EXCEEDED

@@ -1,0 +1,72 @@
+"""Interruptions of machines on command, as by a spot market: for drills and tests."""
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cloudtwin.capacity.config import MarketConfig
+from cloudtwin.capacity.limits import CapacityLimits
+from cloudtwin.capacity.pools import PoolStore
+from cloudtwin.nodes import Power, Twin
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.progress import Progress, Silent
+
+
+def reclaim(
+    state: Path,
+    names: Sequence[str],
+    notice_seconds: float | None = None,
+    unavailable_seconds: float | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Interrupt machines at the same time: notice, drain, removal. Return when they are removed.
+
+    Args:
+        state: the twin's folder.
+        names: names of the machines.
+        notice_seconds: time between notice and removal; by default the cloud's, in compressed time.
+        unavailable_seconds: time without capacity for replacements, from the notice on; by default
+            they start at once.
+        progress: shows each machine.
+
+    Raises:
+        TwinError: a machine does not exist, or belongs to no cloud.
+    """
+    twin, config = Twin(Layout(state)), MarketConfig.load(state)
+    specs = {machine.spec.name: machine.spec for machine in twin.status().machines}
+    seconds = {
+        name: notice_seconds
+        if notice_seconds is not None
+        else config.notice_seconds(specs[name].cloud if name in specs else "")
+        for name in names
+    }
+    with PoolStore(state).exclusive():  # or replacements would start before the limit is set
+        for name in names:
+            twin.notice(name, seconds[name], terminate=True)
+        if unavailable_seconds is not None:
+            _limit_pools(twin, names, unavailable_seconds)
+    with ThreadPoolExecutor(max_workers=max(len(names), 1)) as workers:
+        list(
+            workers.map(lambda name: twin.reclaim(name, seconds[name], progress or Silent()), names)
+        )
+
+
+def _limit_pools(twin: Twin, names: Sequence[str], seconds: float) -> None:
+    present = [m for m in twin.status().machines if m.power is not Power.GONE]
+    pools = {m.spec.name: m.spec.group for m in present}
+    for pool, machines in remaining_machines(pools, names).items():
+        CapacityLimits(twin.state).set(pool, machines, seconds)
+
+
+def remaining_machines(pools: Mapping[str, str], interrupted: Collection[str]) -> dict[str, int]:
+    """Return the number of machines that each affected pool keeps.
+
+    Args:
+        pools: the pool of each machine; empty for a machine without one.
+        interrupted: names of machines.
+    """
+    affected = {pool for name, pool in pools.items() if name in interrupted and pool}
+    return {
+        pool: sum(each == pool and name not in interrupted for name, each in pools.items())
+        for pool in sorted(affected)
+    }

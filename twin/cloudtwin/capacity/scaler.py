@@ -1,0 +1,102 @@
+"""The autoscaler of a twin: reads the cluster at intervals and returns decisions.
+
+Only idle times are remembered. After a restart they begin at 0, so that machines are removed later.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cloudtwin.capacity import autoscaler, observation
+from cloudtwin.capacity.autoscaler import Resources, ScalingDecision
+from cloudtwin.capacity.observation import AutoscalerPod, Object
+from cloudtwin.capacity.pools import Pool
+from cloudtwin.kubernetes_api import ApiError, KubernetesClient
+from cloudtwin.nodes import node_objects
+from cloudtwin.nodes.machine import configuration
+
+SCAN_SECONDS = 3.0  # the cluster autoscaler scans every 10 s
+PODS_PER_NODE = 110
+
+
+@dataclass
+class Scaler:
+    """The autoscaler of one twin.
+
+    Attributes:
+        api: a client of its cluster.
+    """
+
+    api: KubernetesClient
+    _next_scan: float = 0.0
+    _idle_since: dict[str, float] = field(default_factory=dict)
+
+    def decide(
+        self,
+        pools: Sequence[Pool],
+        groups: Mapping[str, str],
+        shortages: Mapping[str, int],
+        time_factor: float,
+    ) -> ScalingDecision | None:
+        """Return the changes of pools; None between two scans, and if the cluster does not respond.
+
+        Args:
+            pools: all pools.
+            groups: the pools of the machines that stay, by machine.
+            shortages: the pools for which the cloud has no capacity.
+            time_factor: seconds of the cloud per second of the twin.
+        """
+        now = time.monotonic()
+        if now < self._next_scan or not any(pool.min_size < pool.max_size for pool in pools):
+            return None
+        self._next_scan = now + SCAN_SECONDS
+        try:
+            pods: list[Object] = self.api.get("/api/v1/pods")["items"]
+            found = observation.find_autoscaler(pods)
+            if not found and not any(pool.autoscaled for pool in pools):
+                return None
+            nodes = {name: n for name, n in node_objects.nodes(self.api).items() if name in groups}
+            priorities = self._priorities(found, pools)
+        except (ApiError, OSError):
+            return None
+        offers = {
+            pool.name: observation.resources_of_new_node(pool, groups, nodes, pods)
+            or nominal_resources(pool)
+            for pool in pools
+        }
+        scalable = observation.scalable_pools(
+            pools, offers, found, priorities, shortages, time_factor
+        )
+        by_name = {each.pool.name: each.pool for each in scalable}
+        observed = observation.pool_nodes(by_name, groups, nodes, pods, self._idle(nodes, pods))
+        return autoscaler.decide(scalable, observed, observation.pending_pods(pods))
+
+    def _idle(self, nodes: Mapping[str, Object], pods: Sequence[Object]) -> dict[str, float]:
+        now = time.monotonic()
+        idle = {
+            name
+            for name, node in nodes.items()
+            if node_objects.is_ready(node) and not observation.is_busy(name, pods)
+        }
+        self._idle_since = {name: self._idle_since.get(name, now) for name in idle}
+        return {name: now - since for name, since in self._idle_since.items()}
+
+    def _priorities(self, found: AutoscalerPod | None, pools: Sequence[Pool]) -> dict[str, int]:
+        namespace = found.namespace if found else "kube-system"
+        path = f"/api/v1/namespaces/{namespace}/configmaps/{observation.PRIORITIES}"
+        try:
+            return observation.priorities_of(self.api.get(path), pools)
+        except ApiError:
+            return {}  # without it all pools have one priority
+
+
+def nominal_resources(pool: Pool) -> Resources:
+    """Return the nominal resources of a machine, for a pool that has had no machine yet."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Resources(
+        milli_cpu=1000 * (os.cpu_count() or 1),
+        memory=configuration.offered_bytes(pool.role, memory),
+        gpus=pool.gpus,
+        pods=PODS_PER_NODE,
+    )

@@ -1,0 +1,451 @@
+"""The public interface of the twin: everything that a program outside this distribution may import.
+
+A command line, a test suite or another Pulumi project drives a twin through the names of this module and
+through no other module, so that everything behind it can move. Importing it costs a few milliseconds:
+classes are loaded on first use, and functions import what they need.
+
+A twin is addressed by its folder (`state_directory(name)`). Errors that a user can fix are `TwinError`s.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudtwin.errors import TwinError
+from cloudtwin.paths import DEFAULT as DEFAULT_TWIN
+from cloudtwin.paths import cache_directory, state_directory, twin_name
+
+if TYPE_CHECKING:
+    from cloudtwin.images import Base, ImageStore, Recipe, build, ensure_images
+    from cloudtwin.images.registry_client import Login, Registry, RegistryError, is_this_machine
+    from cloudtwin.nodes import (
+        Leftover,
+        MachineSpec,
+        Role,
+        RunningTwin,
+        Taint,
+        Twin,
+        leftovers,
+        twins,
+    )
+    from cloudtwin.nodes.options import TwinOptions
+    from cloudtwin.progress import Progress
+    from cloudtwin.providers import BANNER
+    from cloudtwin.toolchain import ensure_packages, ensure_tools
+    from cloudtwin.toolchain.packages import Package
+
+__all__ = [
+    "BANNER",
+    "DEFAULT_TWIN",
+    "Base",
+    "ImageStore",
+    "Leftover",
+    "Login",
+    "MachineSpec",
+    "Package",
+    "ProgramStatus",
+    "Recipe",
+    "Registry",
+    "RegistryError",
+    "Role",
+    "RunningTwin",
+    "SpotPool",
+    "Taint",
+    "Twin",
+    "TwinError",
+    "TwinOptions",
+    "build",
+    "build_context",
+    "cache_directory",
+    "close_market",
+    "engine_plugins",
+    "ensure_images",
+    "ensure_packages",
+    "ensure_programs",
+    "ensure_tools",
+    "go_version",
+    "images_are_built",
+    "install_provider",
+    "is_this_machine",
+    "kubeconfig_path",
+    "leftovers",
+    "market_seed",
+    "open_market",
+    "packages",
+    "program_status",
+    "publish_image",
+    "reclaim",
+    "registry",
+    "remaining_resources",
+    "shared_volume",
+    "source_key",
+    "spot_pools",
+    "start_region",
+    "state_directory",
+    "twin_name",
+    "twins",
+    "user_images",
+]
+
+_LAZY = {
+    "BANNER": "cloudtwin.providers",
+    "Base": "cloudtwin.images",
+    "ImageStore": "cloudtwin.images",
+    "Leftover": "cloudtwin.nodes",
+    "Login": "cloudtwin.images.registry_client",
+    "MachineSpec": "cloudtwin.nodes",
+    "Package": "cloudtwin.toolchain.packages",
+    "Recipe": "cloudtwin.images",
+    "Registry": "cloudtwin.images.registry_client",
+    "RegistryError": "cloudtwin.images.registry_client",
+    "Role": "cloudtwin.nodes",
+    "RunningTwin": "cloudtwin.nodes",
+    "Taint": "cloudtwin.nodes",
+    "Twin": "cloudtwin.nodes",
+    "TwinOptions": "cloudtwin.nodes.options",
+    "build": "cloudtwin.images",
+    "ensure_images": "cloudtwin.images",
+    "ensure_packages": "cloudtwin.toolchain",
+    "ensure_tools": "cloudtwin.toolchain",
+    "is_this_machine": "cloudtwin.images.registry_client",
+    "leftovers": "cloudtwin.nodes",
+    "twins": "cloudtwin.nodes",
+}
+"""Modules of the names that are loaded on first use."""
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+# --- machines -----------------------------------------------------------------------------------
+
+
+def kubeconfig_path(state: Path) -> Path:
+    """Return the path of a twin's administrator kubeconfig, whether it exists or not."""
+    from cloudtwin.nodes.layout import Layout
+
+    return Layout(state).kubeconfig
+
+
+def shared_volume(state: Path) -> Path | None:
+    """Return the folder of a cloud twin's first shared volume; None before there is one."""
+    from cloudtwin import files
+    from cloudtwin.nodes.layout import Layout
+
+    layout = Layout(state)
+    volumes = files.read_json(layout.volumes) or {}
+    folders = sorted({str(entry["folder"]) for entry in volumes.values()})
+    return layout.shared / folders[0] if folders else None
+
+
+# --- clouds -------------------------------------------------------------------------------------
+
+
+def engine_plugins(home: Path, program: Path) -> Mapping[str, str]:
+    """Install a language host and a Kubernetes provider where a Pulumi home has no official ones.
+
+    Args:
+        home: PULUMI_HOME.
+        program: the `pulumi` program.
+
+    Returns:
+        Environment variables to run the program with.
+    """
+    from cloudtwin.pulumi import install_plugins
+
+    return install_plugins(home, program)
+
+
+def install_provider(home: Path, cloud: str) -> None:
+    """Install the twin's provider of a cloud in a Pulumi home.
+
+    Args:
+        home: PULUMI_HOME.
+        cloud: `aws` or `azure-native`.
+
+    Raises:
+        TwinError: there is no such cloud, or its SDK is not installed.
+    """
+    from cloudtwin.providers import install
+
+    install(home, cloud)
+
+
+def start_region(state: Path, options: "TwinOptions | None" = None) -> None:
+    """Start the control plane of a cloud twin and the daemon that creates machines for its pools."""
+    from cloudtwin.capacity import ensure_control_plane
+
+    ensure_control_plane(state, options=options)
+
+
+def registry(state: Path, host: str, *, as_node: bool = False) -> "Registry":
+    """Return a client of the twin's registry, which stands in for a host: ECR, ACR or a public one.
+
+    Args:
+        state: the twin's folder.
+        host: the host's name in image references.
+        as_node: log in with the permissions of nodes, not of a user who may push.
+
+    Raises:
+        TwinError: the twin has no registry.
+    """
+    from cloudtwin.nodes.control_plane import registry as component
+    from cloudtwin.nodes.layout import Layout
+
+    return component.client(Layout(state), host, as_node=as_node)
+
+
+def publish_image(
+    state: Path, recipe: "Recipe", host: str, repository: str, tag: str, progress: "Progress"
+) -> str:
+    """Build an image if necessary, upload it to the twin's registry, and return its digest.
+
+    Raises:
+        RegistryError: the registry refuses.
+        TwinError: the twin has no registry, or the image cannot be built.
+    """
+    from cloudtwin.images.store import ensure_layout
+    from cloudtwin.nodes.control_plane import registry as component
+    from cloudtwin.nodes.layout import Layout
+
+    source = ensure_layout(recipe, progress)
+    with progress.step(f"Pushing {host}/{repository}:{tag}") as step:
+        return component.publish(Layout(state), source, host, repository, tag, step)
+
+
+def remaining_resources(state: Path, cloud: str) -> list[str]:
+    """Return type and name of every resource that remains in the twin's account of a cloud."""
+    from cloudtwin.providers.account import Account
+
+    return [f"{each.token} {each.name}" for each in Account(state, cloud).read().resources]
+
+
+# --- spot capacity ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpotPool:
+    """A spot pool of a cloud twin and what its market allows.
+
+    Attributes:
+        name: name of the pool.
+        desired_size: machines that the pool should have now.
+        max_size: machines that the pool may have.
+        available: machines that the market allows now; None if no market limits the pool.
+        changes: the next changes of that limit: seconds from now and machines allowed.
+    """
+
+    name: str
+    desired_size: int
+    max_size: int
+    available: int | None
+    changes: tuple[tuple[float, int], ...]
+
+
+def spot_pools(state: Path, max_changes: int = 0) -> list[SpotPool]:
+    """Return the spot pools of a cloud twin, with at most `max_changes` coming changes of each."""
+    import time
+    from itertools import islice
+
+    from cloudtwin.capacity import MarketConfig, PoolStore
+
+    market, now = MarketConfig.load(state), time.time()
+    return [
+        SpotPool(
+            name=pool.name,
+            desired_size=pool.desired_size,
+            max_size=pool.max_size,
+            available=market.capacity(pool, now),
+            changes=tuple(
+                (change.at_seconds, change.machines)
+                for change in islice(market.upcoming(pool, now), max_changes)
+            ),
+        )
+        for pool in PoolStore(state).all()
+        if pool.capacity == "spot"
+    ]
+
+
+def market_seed(state: Path) -> str:
+    """Return the seed of the open spot market; empty if none is open."""
+    from cloudtwin.capacity import MarketConfig
+
+    return MarketConfig.load(state).seed
+
+
+def open_market(state: Path, seed: str, *, speed: float, changes_per_hour: float) -> None:
+    """Open a spot market; the same seed gives the same market.
+
+    Args:
+        state: the twin's folder.
+        seed: any non-empty text.
+        speed: seconds of the cloud that pass in one real second.
+        changes_per_hour: changes of each pool's limit per hour of the cloud.
+
+    Raises:
+        TwinError: the seed is empty or the speed is not positive.
+    """
+    from cloudtwin.capacity import MarketParameters, compress_time
+    from cloudtwin.capacity import open_market as open_
+
+    compress_time(state, speed)
+    open_(state, seed, MarketParameters(changes_per_hour=changes_per_hour))
+
+
+def close_market(state: Path) -> None:
+    """Close the spot market and let time pass at its real speed."""
+    from cloudtwin.capacity import close_market as close
+    from cloudtwin.capacity import compress_time
+
+    close(state)
+    compress_time(state, 1.0)
+
+
+def reclaim(
+    state: Path,
+    machines: list[str],
+    notice_seconds: float,
+    unavailable_seconds: float | None = None,
+) -> None:
+    """Reclaim spot machines as their cloud does, all at once, and return when they are gone.
+
+    Args:
+        state: the twin's folder.
+        machines: names of the machines.
+        notice_seconds: time between the notice and the end.
+        unavailable_seconds: time from the notice until the pools can have replacements; None: at once.
+
+    Raises:
+        TwinError: a machine does not exist or belongs to no cloud.
+    """
+    from cloudtwin.capacity import reclaim as reclaim_machines
+
+    reclaim_machines(state, machines, notice_seconds, unavailable_seconds)
+
+
+# --- requirements on the host -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramStatus:
+    """Version and location of a program of the twin.
+
+    Attributes:
+        version: version that the twin uses; empty for its own programs.
+        on_path: path of a suitable program on PATH; None if there is none.
+        built: path of the program built from the current sources; None if it is not built.
+    """
+
+    version: str
+    on_path: Path | None
+    built: Path | None
+
+
+def program_status(name: str) -> ProgramStatus:
+    """Return the version and location of a program of the twin, without building it."""
+    from cloudtwin.toolchain.binaries import PROGRAMS
+    from cloudtwin.toolchain.tools import on_path
+
+    found = on_path(name)
+    return ProgramStatus(
+        version=PROGRAMS[name].version, on_path=found, built=None if found else _built(name)
+    )
+
+
+def _built(name: str) -> Path | None:
+    from cloudtwin.toolchain.binaries import PROGRAMS
+    from cloudtwin.toolchain.gobuild import find_go
+    from cloudtwin.toolchain.tools import module_key
+
+    module = PROGRAMS[name]
+    try:
+        key = module_key(module, find_go().version)
+    except TwinError:
+        return None
+    path = cache_directory().absolute() / "toolchain" / f"{module.name}-{key}" / name
+    return path if path.exists() else None
+
+
+def go_version() -> str:
+    """Return the version of the Go compiler on this host.
+
+    Raises:
+        TwinError: Go is missing or too old.
+    """
+    from cloudtwin.toolchain.gobuild import find_go
+
+    return find_go().version
+
+
+def packages() -> "tuple[tuple[Package, ...], tuple[Package, ...]]":
+    """Return all Debian packages that the twin needs, and those that are missing."""
+    from cloudtwin.toolchain.packages import PACKAGES, missing
+
+    return PACKAGES, tuple(missing())
+
+
+def ensure_programs(progress: "Progress") -> None:
+    """Build every program of the twin that is missing.
+
+    Raises:
+        TwinError: Go is missing or a build fails.
+    """
+    from cloudtwin.toolchain import ensure_tools
+    from cloudtwin.toolchain.binaries import PROGRAMS
+
+    ensure_tools(PROGRAMS, progress)
+
+
+def build_context(recipe: "Recipe", folder: Path, progress: "Progress") -> None:
+    """Write the build context of an image to an empty folder, with its Python packages.
+
+    Raises:
+        TwinError: a source of the image does not exist, or its packages cannot be fetched.
+    """
+    from cloudtwin.images.recipes import lay_out
+    from cloudtwin.images.store import ensure_wheels
+
+    wheels = ensure_wheels(recipe, progress) if recipe.requirements else None
+    lay_out(recipe, folder, wheels=wheels)
+
+
+def source_key(recipe: "Recipe", base: str = "") -> str:
+    """Return a key of an image's sources, and of its base image if it is not the default.
+
+    Raises:
+        TwinError: a source of the image does not exist.
+    """
+    from cloudtwin.images import recipes
+    from cloudtwin.toolchain import cache
+
+    sources = recipes.source_key(recipe)
+    return cache.digest([sources, base]) if base else sources
+
+
+def images_are_built() -> bool:
+    """Return whether images were built on this host before; they may be out of date."""
+    from cloudtwin.images.store import images_folder
+    from cloudtwin.toolchain import cache
+
+    folder = images_folder()
+    return folder.is_dir() and bool(cache.versions(folder, "store"))
+
+
+def user_images() -> frozenset[str]:
+    """Return the references of the images in the archives that CLOUDTWIN_IMAGES names.
+
+    Raises:
+        TwinError: the variable does not name a folder of archives.
+    """
+    from cloudtwin.images import oci_layout
+    from cloudtwin.images.store import image_archives
+
+    return frozenset(
+        image.reference for archive in image_archives() for image in oci_layout.read(archive)
+    )

@@ -1,0 +1,66 @@
+"""Execution of a program such that none of its mounts and processes outlives it, or this process.
+
+A debootstrap or a buildah that is killed leaves /proc and /dev of the host mounted in a folder that is removed
+later. The program therefore runs in new mount and PID namespaces. When this process ends, the kernel kills the
+first process of the PID namespace, and with it all other processes and mounts of the program.
+"""
+
+import os
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+KEPT_LINES = 200
+KILLED_WITH_PARENT = ("setpriv", "--pdeathsig=KILL", "--")
+OWN_MOUNTS = ("unshare", "--mount", "--propagation=private")
+OWN_PROCESSES = ("--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A program's exit code and its last lines on standard output and error."""
+
+    code: int
+    lines: tuple[str, ...]
+
+    @property
+    def output(self) -> str:
+        """The lines as one text."""
+        return "\n".join(self.lines)
+
+
+def run(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    on_line: Callable[[str], None] = lambda _: None,
+) -> Finished:
+    """Run a program confined; end it if this process is interrupted.
+
+    Args:
+        arguments: the program and its arguments.
+        environment: variables to add to ours.
+        on_line: called with each line that the program prints, without its end.
+    """
+    process = subprocess.Popen(
+        [*KILLED_WITH_PARENT, *OWN_MOUNTS, *OWN_PROCESSES, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, **environment},
+    )
+    kept: deque[str] = deque(maxlen=KEPT_LINES)
+    try:
+        for line in process.stdout or ():
+            kept.append(line.rstrip())
+            on_line(kept[-1])
+        return Finished(process.wait(), tuple(kept))
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        if process.stdout:
+            process.stdout.close()

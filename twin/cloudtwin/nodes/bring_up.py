@@ -1,0 +1,256 @@
+"""Start of a new twin, or of the missing parts of an existing one."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from cloudtwin import files
+from cloudtwin.errors import TwinError
+from cloudtwin.images import ImageStore
+from cloudtwin.kubernetes_api import ApiError, KubernetesClient
+from cloudtwin.nodes import node_objects, records
+from cloudtwin.nodes.control_plane import certificates, components, dns, startup
+from cloudtwin.nodes.control_plane.components import KEEPER
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.linux import processes
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.processes import Process
+from cloudtwin.nodes.linux.requirements import require_abilities
+from cloudtwin.nodes.machine import image_copies
+from cloudtwin.nodes.machine.machine import Machine
+from cloudtwin.nodes.model import MachineSpec, Power
+from cloudtwin.nodes.records import MACHINE_PROGRAMS, MachineRecord
+from cloudtwin.progress import Progress, Step
+from cloudtwin.toolchain import ensure_packages, ensure_tools
+
+KEEPER_SECONDS = 30.0  # typically 0.3
+READY_SECONDS = 60.0  # of the API server; typically 4
+STRAY_SECONDS = 5.0
+NODE_SECONDS = 60.0  # of the slowest machine; typically 5
+LOG_LINES = 8
+READY_POLL_SECONDS = 0.1
+
+
+def check(layout: Layout, machines: Sequence[MachineSpec]) -> None:
+    """Check the host and the machines before anything is written.
+
+    Raises:
+        TwinError: the host lacks a requirement, or a machine is invalid.
+    """
+    require_abilities()
+    records.refuse_contradictions(layout, machines)
+
+
+def machine_tools(progress: Progress) -> dict[str, Path]:
+    """Return the programs of a machine; build missing ones and install Debian's packages."""
+    ensure_packages(progress)
+    return ensure_tools(MACHINE_PROGRAMS, progress)
+
+
+def bring_up(
+    layout: Layout,
+    tree: Tree,
+    machines: Sequence[MachineSpec],
+    images: Callable[[Progress], ImageStore],
+    progress: Progress,
+) -> None:
+    """Start everything that does not run, including gone machines. The caller has called `check` and holds the lock.
+
+    Raises:
+        TwinError: a component or machine does not start; the others are left running.
+    """
+    programs = ensure_tools(components.PROGRAMS, progress)
+    if machines or records.all_of(layout):
+        # Before anything starts: a build can take minutes, and a partial twin is useless meanwhile.
+        programs |= machine_tools(progress)
+        store = images(progress)
+    prepare_folder(layout)
+    certificates.write(layout)
+    with progress.step("Starting the control plane") as step:
+        start_control_plane(layout, tree, programs)
+        wait_ready(layout, step)
+    if machines or records.all_of(layout):
+        image_copies.keep(store, layout)
+        wanted = records.assign_slots(layout, machines, programs, store.key)
+        start_machines(layout, tree, wanted, progress)
+        _report_older_images(layout, store.key, progress)
+
+
+def _report_older_images(layout: Layout, key: str, progress: Progress) -> None:
+    """Report the machines whose images have been rebuilt since they booted: their pods run older code."""
+    if older := [record.spec.name for record in records.all_of(layout) if record.images != key]:
+        with progress.step(f"Keeping the older images of {', '.join(older)}") as step:
+            step.note(
+                "rebuilt since; `vanish` and `return` update a machine, or `down` and `up` all of them"
+            )
+
+
+def start_machines(
+    layout: Layout,
+    tree: Tree,
+    wanted: Sequence[MachineRecord],
+    progress: Progress,
+) -> None:
+    """Boot machines that do not run, in parallel, and wait until every Node is usable.
+
+    Raises:
+        TwinError: a machine did not start, or its Node is not Ready in time.
+    """
+    machines = [Machine(layout, tree, record) for record in wanted]
+    names = ", ".join(machine.name for machine in machines)
+    with progress.step(f"Starting the machines {names}") as step:
+        step.note("booting")
+        boot_machines(layout, machines)
+        wait_nodes_ready(admin_client(layout), machines, step)
+
+
+def boot_machines(layout: Layout, machines: Sequence[Machine]) -> None:
+    """Boot machines that do not run, in parallel, without waiting for their Nodes.
+
+    Raises:
+        TwinError: a machine did not start.
+    """
+    client = admin_client(layout)
+    with ThreadPoolExecutor(max_workers=len(machines)) as pool:
+        list(pool.map(partial(_make_usable, client=client), machines))
+    dns.apply(layout, client)
+
+
+def _make_usable(machine: Machine, client: KubernetesClient) -> None:
+    """Start, thaw or connect a machine, depending on its state."""
+    if machine.power is Power.GONE:
+        node_objects.delete(client, machine.name)
+        machine.boot()
+        return
+    if machine.power is Power.FROZEN:
+        machine.freeze(frozen=False)
+    if not machine.connected:
+        machine.connect(connected=True)
+
+
+def wait_nodes_ready(client: KubernetesClient, machines: Sequence[Machine], step: Step) -> None:
+    """Wait until each Node is Ready and offers its GPUs.
+
+    Raises:
+        TwinError: a Node is not Ready in time; the message names the logs.
+    """
+    deadline, waiting, names = time.monotonic() + NODE_SECONDS, list(machines), ""
+    while True:
+        known = node_objects.nodes(client)
+        waiting = [
+            m for m in waiting if not node_objects.is_usable(known.get(m.name, {}), m.record.spec)
+        ]
+        if not waiting:
+            return
+        before, names = names, ", ".join(machine.name for machine in waiting)
+        if names != before:
+            step.note(f"waiting for {names}")
+        if time.monotonic() > deadline:
+            logs = "\n".join(f"  {machine.folder.logs}" for machine in waiting)
+            raise TwinError(
+                f"Not Ready after {NODE_SECONDS:.0f} s: {names}.", f"Their logs are in:\n{logs}"
+            )
+        time.sleep(READY_POLL_SECONDS)
+
+
+def prepare_folder(layout: Layout) -> None:
+    """Create the twin's folders; every user of every pod can write to the shared one, as to a network share."""
+    layout.state.mkdir(parents=True, exist_ok=True)
+    layout.shared.mkdir(exist_ok=True)
+    layout.shared.chmod(0o1777)
+    layout.events.touch()
+    layout.control_plane.mkdir(exist_ok=True, mode=0o700)
+    layout.machines.mkdir(exist_ok=True)
+
+
+def start_control_plane(layout: Layout, tree: Tree, programs: dict[str, Path]) -> None:
+    """Start the keeper and those of the four programs that do not run."""
+    tree.create(layout.control_plane_cgroup)
+    _end_strays(layout, tree)
+    if not components.running(layout)[KEEPER]:
+        _start_keeper(layout, tree)
+    server = f"https://127.0.0.1:{_settings(layout)['port']}"
+    admin = certificates.load(layout, "admin")
+    certificates.write_kubeconfig(layout, layout.kubeconfig, admin, server)
+    startup.start_missing(layout, programs, tree)
+
+
+def _end_strays(layout: Layout, tree: Tree) -> None:
+    """End processes of the control plane without a record: their `up` was killed before it wrote one."""
+    recorded = (processes.load(layout.process(name)) for name in components.COMPONENTS)
+    known = {process.pid for process in recorded if process and process.alive}
+    for pid in tree.processes(layout.control_plane_cgroup) - known:
+        if stray := Process.of(pid):
+            stray.kill()
+            stray.wait_gone(STRAY_SECONDS)
+
+
+def admin_client(layout: Layout) -> KubernetesClient:
+    """Return a client with an administrator's permissions, for use on the host."""
+    return KubernetesClient(layout.pki, "admin", "127.0.0.1", int(_settings(layout)["port"]))
+
+
+def wait_ready(layout: Layout, step: Step) -> None:
+    """Wait for the API server.
+
+    Raises:
+        TwinError: a program ended, or the server is not ready in time.
+    """
+    step.note("waiting for the API server")
+    client, deadline = admin_client(layout), time.monotonic() + READY_SECONDS
+    while not client.ready():
+        dead = [name for name, runs in components.running(layout).items() if not runs]
+        if dead or time.monotonic() > deadline:
+            raise _not_ready(layout, dead)
+        time.sleep(READY_POLL_SECONDS)
+    # The controller manager creates the default service account some time later, and until then the API
+    # server refuses every pod.
+    if not processes.wait_until(partial(_has_default_account, client), READY_SECONDS):
+        raise _not_ready(layout, [components.CONTROLLER_MANAGER])
+
+
+def _has_default_account(client: KubernetesClient) -> bool:
+    try:
+        client.get("/api/v1/namespaces/default/serviceaccounts/default")
+    except (ApiError, OSError):
+        return False
+    return True
+
+
+def _start_keeper(layout: Layout, tree: Tree) -> None:
+    before = processes.load(layout.process(KEEPER))
+    command = [sys.executable, "-m", "cloudtwin.nodes.control_plane.keeper", str(layout.state)]
+    enclosed = [*tree.enclosing(layout.control_plane_cgroup), *command]
+    process = processes.start(enclosed, layout.log(KEEPER))
+
+    def has_reported() -> bool:
+        current = processes.load(layout.process(KEEPER))
+        return current is not None and current != before
+
+    if not processes.wait_until(lambda: has_reported() or not process.alive, KEEPER_SECONDS):
+        process.kill()
+    if not process.alive:
+        raise _not_ready(layout, [KEEPER])
+
+
+def _settings(layout: Layout) -> dict[str, int]:
+    return files.read_json(layout.settings) or {}
+
+
+def _not_ready(layout: Layout, dead: Sequence[str]) -> TwinError:
+    if not dead:
+        what = f"The API server was not ready after {READY_SECONDS:.0f} s."
+        return TwinError(what, f"Its log: {layout.log(components.API_SERVER)}")
+    logs = "\n".join(_tail(layout.log(name)) for name in dead)
+    return TwinError(
+        f"The control plane's {', '.join(dead)} ended while starting. Last lines of the log:\n{logs}",
+        f"The whole log is in {layout.control_plane}. Run `up` again to start it once more.",
+    )
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return "\n".join(f"  {line}" for line in lines[-LOG_LINES:])

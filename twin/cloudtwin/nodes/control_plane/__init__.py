@@ -1,0 +1,1 @@
+"""The Kubernetes control plane, as processes next to the virtual switch."""

@@ -1,0 +1,57 @@
+"""Certificates and kubeconfigs of the control plane and of the programs that use it."""
+
+import shutil
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from cloudtwin import files
+from cloudtwin.nodes.control_plane import pki
+from cloudtwin.nodes.control_plane.components import CONTROLLER_MANAGER, SCHEDULER
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.network import addressing
+
+
+def write(layout: Layout) -> None:
+    """Create the certificate authority and all certificates of the control plane, once."""
+    done = layout.pki / "complete"
+    if done.exists():
+        return
+    shutil.rmtree(layout.pki, ignore_errors=True)
+    layout.pki.mkdir(parents=True, mode=0o700)
+    authority = pki.new_authority(f"{layout.identity}-ca")
+    authority.save(layout.pki, "ca")
+    signing = pki.new_key()
+    files.write(layout.pki / "service-accounts.key", signing, files.PRIVATE)
+    files.write(layout.pki / "service-accounts.pub", pki.public_key_of(signing))
+    services = ["kubernetes", "default", "svc", "cluster", "local"]
+    names = ["localhost", *(".".join(services[:length]) for length in (1, 2, 3, 5))]
+    addresses = [
+        addressing.KUBERNETES_SERVICE, addressing.CONTROL_PLANE, IPv4Address("127.0.0.1"),
+    ]  # fmt: skip
+    for name, pair in {
+        "apiserver": pki.issue(authority, "kube-apiserver", names=names, addresses=addresses),
+        "kubelet-client": pki.issue(authority, "kube-apiserver-kubelet-client", pki.MASTERS),
+        "admin": pki.issue(authority, "cloudtwin-admin", pki.MASTERS),
+        CONTROLLER_MANAGER: pki.issue(authority, f"system:{CONTROLLER_MANAGER}"),
+        SCHEDULER: pki.issue(authority, f"system:{SCHEDULER}"),
+        "kube-proxy": pki.issue(authority, "system:kube-proxy"),
+    }.items():
+        pair.save(layout.pki, name)
+    for name in (CONTROLLER_MANAGER, SCHEDULER, "kube-proxy"):
+        write_kubeconfig(layout, layout.pki / f"{name}.kubeconfig", load(layout, name))
+    files.write(done, "")
+
+
+def load(layout: Layout, name: str) -> pki.KeyPair:
+    """Return a key pair of the control plane."""
+    read = [(layout.pki / f"{name}.{ending}").read_bytes() for ending in ("crt", "key")]
+    return pki.KeyPair(*read)
+
+
+def write_kubeconfig(
+    layout: Layout, path: Path, client: pki.KeyPair, server: str = addressing.API_SERVER
+) -> None:
+    """Write the kubeconfig of a client of this cluster."""
+    authority = (layout.pki / "ca.crt").read_bytes()
+    name = f"cloudtwin-{layout.name}"
+    files.write(path, pki.kubeconfig(server, authority, client, name), files.PRIVATE)

@@ -1,0 +1,29 @@
+"""Names of the processes of the control plane, and which of them run.
+
+A module of its own: the keeper and the machines use it and should not load what starts the processes.
+"""
+
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.linux import processes
+from cloudtwin.nodes.linux.processes import Process
+
+KEEPER = "keeper"
+ETCD = "etcd"
+API_SERVER = "kube-apiserver"
+CONTROLLER_MANAGER = "kube-controller-manager"
+SCHEDULER = "kube-scheduler"
+PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
+COMPONENTS = (KEEPER, *PROGRAMS)
+CAPACITY = "capacity"  # the optional daemon that starts and ends machines
+
+
+def holder(layout: Layout) -> Process | None:
+    """Return a running process in the twin's network namespace, the keeper first."""
+    known = (processes.load(layout.process(component)) for component in COMPONENTS)
+    return next((process for process in known if process and process.alive), None)
+
+
+def running(layout: Layout) -> dict[str, bool]:
+    """Return for each component whether it runs."""
+    known = {component: processes.load(layout.process(component)) for component in COMPONENTS}
+    return {component: bool(process and process.alive) for component, process in known.items()}

@@ -1,0 +1,62 @@
+"""The keeper of a twin: holds its network, relays the host's connections and acts as the cloud's controller.
+
+It owns the network namespace with the switch and forwards connections from the host to the API server and the registry.
+Started as `python -m cloudtwin.nodes.control_plane.keeper STATE`.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from cloudtwin import files
+from cloudtwin.nodes.control_plane import relay
+from cloudtwin.nodes.control_plane.cloud_controller import CloudController
+from cloudtwin.nodes.control_plane.components import KEEPER, holder
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.linux import syscalls
+from cloudtwin.nodes.linux.processes import Process
+from cloudtwin.nodes.network import addressing, links
+
+PORTS = {"port": addressing.API_PORT, "registry_port": addressing.REGISTRY_PORT}
+"""Setting with a port of the host -> port of the control plane."""
+
+NODE_DELETION_SECONDS = 5.0  # after a machine is gone; AWS and Azure take about a minute
+
+
+def main(state: Path) -> None:
+    """Run until killed."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    layout = Layout(state)
+    settings = files.read_json(layout.settings) or {}
+    listeners = {port: relay.listen(int(settings.get(name, 0))) for name, port in PORTS.items()}
+    join_or_build_network(layout)
+    chosen = {name: listeners[port].getsockname()[1] for name, port in PORTS.items()}
+    files.write_json(layout.settings, settings | chosen)
+    if this := Process.of(os.getpid()):
+        this.save(layout.process(KEEPER))
+    controller = CloudController(
+        layout, float(settings.get("node_deletion_seconds", NODE_DELETION_SECONDS))
+    )
+    asyncio.run(_work(listeners, controller))
+
+
+async def _work(listeners: Mapping[int, socket.socket], controller: CloudController) -> None:
+    relays = (relay.serve(listener, port) for port, listener in listeners.items())
+    await asyncio.gather(*relays, controller.run())
+
+
+def join_or_build_network(layout: Layout) -> None:
+    """Enter the network namespace that a component still holds, or build a new one."""
+    if running := holder(layout):
+        syscalls.enter(links.namespace_of(running.pid), syscalls.Namespace.NETWORK)
+        return
+    syscalls.unshare(syscalls.Namespace.NETWORK)
+    links.build_switch()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

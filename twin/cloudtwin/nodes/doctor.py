@@ -1,0 +1,102 @@
+"""Search for running twins on this host and for remains of others, without changing anything."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cloudtwin.nodes.control_plane.components import KEEPER
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.linux import mounts, processes
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.model import Leftover, RunningTwin
+from cloudtwin.paths import NAME_VARIABLE, STATE_VARIABLE, state_root
+
+
+def down_command(state: Path) -> str:
+    """Return the command that takes down the twin of a state folder."""
+    variables = f"{STATE_VARIABLE}={state.parent} {NAME_VARIABLE}={state.name}"
+    return f"{variables} python -m cloudtwin down"
+
+
+def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
+    """Return the remains of every twin on this host that is not running, started by any user.
+
+    Args:
+        command: returns the shell command that takes down the twin of a state folder.
+    """
+    tree, root = Tree.here(), state_root()
+    running = set(running_twins(tree))
+    folders = [folder for folder in sorted(root.glob("*")) if folder.is_dir()]
+    found = [
+        Leftover("state", str(folder), command(folder))
+        for folder in folders
+        if folder not in running
+    ]
+    identities = {Layout(folder).identity for folder in running}
+    for name in sorted(tree.named() - identities):
+        found += [_process(pid) for pid in sorted(tree.processes(name))]
+        found.append(_cgroup(name, tree))
+    for target in mounts.below(root):
+        if not any(target.is_relative_to(folder) for folder in running):
+            found.append(Leftover("mount", str(target), f"umount --lazy {target}"))
+    return found
+
+
+def twins(command: Callable[[Path], str] = down_command) -> list[RunningTwin]:
+    """Return every twin that runs on this host, the oldest first, including those of killed tests.
+
+    Args:
+        command: returns the shell command that takes down the twin of a state folder.
+    """
+    tree = Tree.here()
+    found = [_running(folder, tree, command(folder)) for folder in running_twins(tree)]
+    return sorted(found, key=lambda twin: (-twin.age_seconds, twin.state))
+
+
+def _running(folder: Path, tree: Tree, command: str) -> RunningTwin:
+    layout = Layout(folder)
+    keeper = processes.load(layout.process(KEEPER))
+    started = keeper.started / os.sysconf("SC_CLK_TCK") if keeper else 0.0
+    prefix = Path(layout.machine_cgroup("")).name
+    machines = {
+        child.name.removeprefix(prefix)
+        for cgroup in tree.folders(layout.identity)
+        for child in cgroup.glob(f"{prefix}*")
+    }
+    age = int(time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+    return RunningTwin(str(folder), age, tuple(sorted(machines)), command)
+
+
+def running_twins(tree: Tree) -> Iterator[Path]:
+    """Yield the state folders of the running twins: those whose keeper is alive and recorded there."""
+    for name in tree.named():
+        for pid in tree.processes(f"{name}/{Layout.CONTROL_PLANE}"):
+            state = state_of_keeper(_command_line(pid))
+            if state and Layout(state).identity == name:
+                known = processes.load(Layout(state).process(KEEPER))
+                if known and known.pid == pid and known.alive:
+                    yield state
+
+
+def state_of_keeper(command: list[str]) -> Path | None:
+    """Return the state folder in a keeper's command line, or None for any other program."""
+    if command[1:3] != ["-m", "cloudtwin.nodes.control_plane.keeper"] or len(command) != 4:
+        return None
+    return Path(command[3])
+
+
+def _command_line(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+    except OSError:
+        return []
+
+
+def _process(pid: int) -> Leftover:
+    return Leftover("process", f"{pid} {' '.join(_command_line(pid))[:120]}", f"kill -9 {pid}")
+
+
+def _cgroup(name: str, tree: Tree) -> Leftover:
+    folders = " ".join(str(folder) for folder in tree.folders(name) if folder.exists())
+    return Leftover("cgroup", name, f"find {folders} -depth -type d -exec rmdir {{}} ';'")

@@ -1,0 +1,1 @@
+"""Plugins of the kubelet: CSI drivers and GPU devices without hardware."""

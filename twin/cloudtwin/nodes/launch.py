@@ -1,0 +1,45 @@
+"""Addition of machines to a running twin without blocking other commands.
+
+`up` locks the whole twin and waits for every Node. The capacity daemon starts machines at any time and must not
+block other commands for that long: here only the assignment of addresses is locked.
+"""
+
+from collections.abc import Callable, Sequence
+
+from cloudtwin.images import ImageStore
+from cloudtwin.nodes import bring_up, lock, records
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.machine import image_copies
+from cloudtwin.nodes.machine.machine import Machine
+from cloudtwin.nodes.model import MachineSpec
+from cloudtwin.progress import Progress
+
+SLOT_SECONDS = 60.0  # another command may be copying images
+
+
+def launch(
+    layout: Layout,
+    tree: Tree,
+    specs: Sequence[MachineSpec],
+    images: Callable[[Progress], ImageStore],
+    progress: Progress,
+) -> None:
+    """Boot new machines; their Nodes are Ready seconds later. The caller holds the shared lock.
+
+    Raises:
+        TwinError: a machine is invalid or did not start; its record remains, without a process.
+    """
+    programs = bring_up.machine_tools(progress)
+    with lock.held(layout.slots_lock, "address plan", "launch", timeout_seconds=SLOT_SECONDS):
+        records.refuse_contradictions(layout, specs)
+        store = image_copies.in_use(layout) or images(progress)
+        image_copies.keep(store, layout)
+        names = {spec.name for spec in specs}
+        assigned = records.assign_slots(layout, specs, programs, store.key)
+        wanted = [record for record in assigned if record.spec.name in names]
+        for record in wanted:  # the record reserves the slot
+            record.save(layout.machine(record.spec.name).record)
+    machines = [Machine(layout, tree, record) for record in wanted]
+    with progress.step(f"Booting {', '.join(machine.name for machine in machines)}"):
+        bring_up.boot_machines(layout, machines)

@@ -1,0 +1,1 @@
+"""Linux system interfaces: namespaces, mounts, cgroups and processes."""

@@ -1,0 +1,217 @@
+"""Cgroups of the host: one for each twin and, in it, one for each machine.
+
+By its cgroup, a machine's containers are accounted for, a machine can be frozen as a whole, and all processes of
+a twin can be found and ended even if their records are lost.
+
+Version 1 has one tree for each controller, version 2 a single one. Version 2 has not been measured.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtwin.nodes.linux.processes import wait_until
+
+ROOT = Path("/sys/fs/cgroup")
+PREFIX = "cloudtwin-"
+# Controllers that containerd and the kubelet need; runc needs only the name of systemd's tree.
+V1_CONTROLLERS = (
+    "cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd",
+)  # fmt: skip
+V2_CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids", "hugetlb")
+V1_INHERITED = (
+    "cpuset.cpus",
+    "cpuset.mems",
+)  # empty in a new folder, which then accepts no process
+EMPTY_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The cgroups of this host.
+
+    Attributes:
+        root: their mount point.
+        version: 1 or 2.
+        controllers: for version 1 the folders below the root; empty for version 2.
+    """
+
+    root: Path
+    version: int
+    controllers: tuple[str, ...] = ()
+
+    @classmethod
+    def here(cls, root: Path = ROOT) -> "Tree":
+        """Return the cgroups of this host; a hybrid of both versions counts as version 1."""
+        if (root / "cgroup.controllers").exists():
+            return cls(root, 2)
+        found = (name for name in V1_CONTROLLERS if (root / name / "cgroup.procs").exists())
+        return cls(root, 1, tuple(found))
+
+    def folders(self, path: str) -> list[Path]:
+        """Return the folders of one cgroup, one for each controller."""
+        if self.version == 2:
+            return [self.root / path]
+        return [self.root / name / path for name in self.controllers]
+
+    def create(self, path: str) -> None:
+        """Create a cgroup and its parents."""
+        parts = path.split("/")
+        for depth in range(1, len(parts) + 1):
+            self._create_one("/".join(parts[:depth]))
+
+    def add(self, path: str, pid: int) -> None:
+        """Move a process, with its threads, into a cgroup."""
+        for folder in self.folders(path):
+            (folder / "cgroup.procs").write_text(str(pid))
+
+    def enclosing(self, path: str) -> list[str]:
+        """Return a command prefix that moves a program into a cgroup before it starts.
+
+        If it were moved afterwards and its parent were killed in between, it would be lost.
+        """
+        lists = " ".join(str(folder / "cgroup.procs") for folder in self.folders(path))
+        return [
+            "sh",
+            "-c",
+            f'for list in {lists}; do echo $$ > "$list" || exit; done; exec "$@"',
+            "sh",
+        ]
+
+    def processes(self, path: str) -> set[int]:
+        """Return every process in a cgroup or below it."""
+        found: set[int] = set()
+        for folder in self.folders(path):
+            for listing in folder.rglob("cgroup.procs"):
+                with contextlib.suppress(OSError):
+                    found.update(int(line) for line in listing.read_text().split())
+        return found - {0}  # 0 is a process of a PID namespace that is not visible here
+
+    def freeze(self, path: str, *, frozen: bool) -> bool:
+        """Stop or continue all processes; return True if the kernel finished in time."""
+        if self.version == 1:
+            state = self.root / "freezer" / path / "freezer.state"
+            wanted = "FROZEN" if frozen else "THAWED"
+            state.write_text(wanted)
+            return wait_until(lambda: state.read_text().strip() == wanted, EMPTY_SECONDS)
+        folder = self.root / path
+        (folder / "cgroup.freeze").write_text(str(int(frozen)))
+        line = f"frozen {int(frozen)}"
+        return wait_until(
+            lambda: line in (folder / "cgroup.events").read_text().splitlines(), EMPTY_SECONDS
+        )
+
+    def is_frozen(self, path: str) -> bool:
+        """Return True if the processes are stopped."""
+        state = (
+            self.root / "freezer" / path / "freezer.state"
+            if self.version == 1
+            else self.root / path / "cgroup.freeze"
+        )
+        try:
+            return state.read_text().strip() in {"FROZEN", "FREEZING", "1"}
+        except OSError:
+            return False
+
+    def kill(self, path: str) -> None:
+        """End every process in a cgroup, frozen ones too, and remove the cgroup.
+
+        Raises:
+            OSError: a process or folder remains.
+        """
+        if not any(folder.exists() for folder in self.folders(path)):
+            return
+        self._thaw_all(path)
+        wait_until(lambda: not self._kill_once(path), EMPTY_SECONDS)
+        self.remove(path)
+
+    def remove(self, path: str) -> None:
+        """Remove an empty cgroup and those below it.
+
+        Raises:
+            OSError: one is not empty.
+        """
+        for folder in self.folders(path):
+            deepest_first = sorted(_folders(folder), key=lambda f: len(f.parts), reverse=True)
+            for one in deepest_first:
+                with contextlib.suppress(FileNotFoundError):
+                    _remove_folder(one)
+
+    def named(self, prefix: str = PREFIX) -> set[str]:
+        """Return the names of all twins' cgroups."""
+        return {
+            folder.name
+            for parent in self.folders("")
+            for folder in parent.glob(f"{prefix}*")
+            if folder.is_dir()
+        }
+
+    def _thaw_all(self, path: str) -> None:
+        """Continue frozen processes at any depth: in version 1, a frozen process dies only after that."""
+        if self.version == 1:
+            for state in (self.root / "freezer" / path).rglob("freezer.state"):
+                with contextlib.suppress(OSError):  # gone meanwhile
+                    state.write_text("THAWED")
+
+    def _kill_once(self, path: str) -> set[int]:
+        living = self.processes(path)
+        for pid in living:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return living
+
+    def _create_one(self, path: str) -> None:
+        for folder in self.folders(path):
+            folder.mkdir(exist_ok=True)
+            if self.version == 1:
+                _inherit(folder)
+            else:
+                _delegate(folder.parent)
+
+
+def _inherit(folder: Path) -> None:
+    for name in V1_INHERITED:
+        file = folder / name
+        if file.exists() and not file.read_text().strip():
+            file.write_text((folder.parent / name).read_text())
+
+
+def _delegate(parent: Path) -> None:
+    """Delegate the controllers of a folder to its children."""
+    offered = (parent / "cgroup.controllers").read_text().split()
+    for controller in set(offered) & set(V2_CONTROLLERS):
+        with contextlib.suppress(
+            OSError
+        ):  # in use elsewhere; the kubelet reports missing controllers
+            (parent / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def _folders(top: Path) -> Iterator[Path]:
+    if top.is_dir():
+        yield top
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            for child in top.iterdir():
+                if child.is_dir():
+                    yield from _folders(child)
+
+
+def _remove_folder(folder: Path) -> None:
+    # The kernel reports the folder as busy for a moment after the last process died.
+    try:
+        folder.rmdir()
+    except OSError:
+        if not wait_until(lambda: _removed(folder), EMPTY_SECONDS):
+            folder.rmdir()
+
+
+def _removed(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,15 @@
+"""The mount table of the kernel."""
+
+from pathlib import Path
+
+
+def below(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Path]:
+    """Return the mount points in a folder, itself included, the deepest first."""
+    targets = (_unescape(line.split()[4]) for line in mountinfo.read_text().splitlines())
+    inside = {Path(target) for target in targets if Path(target).is_relative_to(folder)}
+    return sorted(inside, key=lambda target: len(target.parts), reverse=True)
+
+
+def _unescape(target: str) -> str:
+    """Decode the kernel's escapes of blanks, tabs, line ends and backslashes in a path."""
+    return target.encode().decode("unicode_escape").encode("latin-1").decode()

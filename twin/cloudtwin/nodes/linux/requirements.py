@@ -1,0 +1,51 @@
+"""Requirements of a twin on its host."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from cloudtwin.errors import TwinError
+
+NAMESPACES = ("mnt", "net", "pid", "ipc", "uts", "cgroup")
+# With the kernel's numbers.
+CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12, "CAP_SYS_CHROOT": 18, "CAP_KILL": 5}
+
+
+def require_abilities() -> None:
+    """Check that machines can be started on this host.
+
+    Raises:
+        TwinError: a requirement is missing; the message names all of them.
+    """
+    if lacking := missing_abilities():
+        raise TwinError(
+            f"A twin cannot run on this host; missing: {', '.join(lacking)}.",
+            "Run as root on Linux with namespaces and cgroups, or use a Kubernetes cluster of your own through its"
+            " kubeconfig.",
+        )
+
+
+def missing_abilities(process: Path = Path("/proc/self")) -> list[str]:
+    """Return the names of the requirements that this process lacks."""
+    lacking = [] if os.geteuid() == 0 else ["root"]
+    lacking += [f"{n} namespaces" for n in NAMESPACES if not (process / "ns" / n).exists()]
+    held = _effective_capabilities(process / "status")
+    lacking += [name for name, number in CAPABILITIES.items() if not held >> number & 1]
+    if not lacking and not _may_unshare():
+        lacking.append("permission to create namespaces")
+    return lacking
+
+
+def _effective_capabilities(status: Path) -> int:
+    for line in status.read_text().splitlines() if status.exists() else ():
+        if line.startswith("CapEff:"):
+            return int(line.split()[1], 16)
+    return 0
+
+
+def _may_unshare() -> bool:
+    """Return whether a namespace can be created: seccomp or a security module may forbid it."""
+    return (
+        subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode
+        == 0
+    )

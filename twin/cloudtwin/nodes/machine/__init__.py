@@ -1,0 +1,1 @@
+"""One machine: its configuration, its first process and the services in it."""

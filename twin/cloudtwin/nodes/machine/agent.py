@@ -1,0 +1,125 @@
+"""The agent of a cloud's machine: metadata service, CSI drivers and simulated GPUs in one process.
+
+One process, since every machine has it and each Python process takes ten megabytes. It reads one small file
+every second; gRPC is loaded when it is first needed.
+
+Started in a machine as `python -m cloudtwin.nodes.machine.agent`.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cloudtwin import files
+from cloudtwin.kubernetes_api import ApiError, KubernetesClient
+from cloudtwin.nodes import node_objects
+from cloudtwin.nodes.kubelet import csi_drivers
+from cloudtwin.nodes.machine import configuration
+from cloudtwin.nodes.metadata import server
+from cloudtwin.nodes.metadata.server import MetadataService
+from cloudtwin.nodes.network.addressing import API_PORT, CONTROL_PLANE
+
+if TYPE_CHECKING:
+    from cloudtwin.nodes.kubelet.csi import CsiPlugin
+
+DRIVER_POLL_SECONDS = 1.0
+INSIDE = configuration.INSIDE
+ACKNOWLEDGEMENT = Path("/var/lib/cloudtwin/acknowledged.json")
+
+
+@dataclass
+class RunningDrivers:
+    """The CSI drivers that run on this machine.
+
+    Attributes:
+        node: the machine's name.
+        client: client with the permissions of the drivers.
+        shared_mount: the folder that all machines share.
+    """
+
+    node: str
+    client: KubernetesClient
+    shared_mount: Path
+    _running: dict[str, tuple["CsiPlugin", contextlib.ExitStack]] = field(default_factory=dict)
+    _tainted: set[str] = field(default_factory=set)
+
+    def update(self, wanted: Sequence[str]) -> None:
+        """Start and stop drivers so that the wanted ones run; remove the startup taint of each that has started."""
+        for driver in set(wanted) - set(self._running):
+            self._start(driver)
+        for driver in set(self._running) - set(wanted):
+            self._running.pop(driver)[1].close()
+            self._tainted.discard(driver)
+        for driver in sorted(self._tainted):
+            if self._running[driver][0].registered.is_set() and self._untaint(driver):
+                self._tainted.discard(driver)
+
+    def _start(self, driver: str) -> None:
+        from cloudtwin.nodes.kubelet import csi
+
+        plugin = csi.CsiPlugin(driver, self.node, configuration.ACCOUNT, self.shared_mount)
+        stack = contextlib.ExitStack()
+        stack.enter_context(csi.serving(plugin))
+        self._running[driver] = plugin, stack
+        if driver in csi_drivers.STARTUP_TAINTS:
+            self._tainted.add(driver)
+
+    def _untaint(self, driver: str) -> bool:
+        """Remove the startup taint; return False if that must be tried again."""
+        path = f"{node_objects.NODES}/{self.node}"
+        try:
+            node = self.client.get(path)
+            if patch := without_taint(node, csi_drivers.STARTUP_TAINTS[driver]):
+                self.client.merge(path, patch)
+        except (ApiError, OSError) as error:
+            print(f"{driver}: the startup taint remains for now: {error}", flush=True)
+            return False
+        return True
+
+
+def without_taint(node: dict[str, Any], key: str) -> dict[str, Any] | None:
+    """Return the patch that removes a taint from a Node, or None if the Node has no such taint.
+
+    The patch contains the Node's resource version, so that it fails if another client has changed the taints.
+    """
+    taints = node["spec"].get("taints", [])
+    kept = [taint for taint in taints if taint["key"] != key]
+    if kept == taints:
+        return None
+    return {
+        "metadata": {"resourceVersion": node["metadata"]["resourceVersion"]},
+        "spec": {"taints": kept},
+    }
+
+
+def main() -> NoReturn:
+    """Run the agent, forever."""
+    facts = files.read_json(INSIDE / "instance.json") or {}
+    service = MetadataService(facts, INSIDE / "notice.json", ACKNOWLEDGEMENT)
+    threading.Thread(target=server.serve, args=(service,), daemon=True).start()
+    if facts["gpus"]:
+        threading.Thread(target=offer_devices, args=(service,), daemon=True).start()
+    client = KubernetesClient(INSIDE, "agent", str(CONTROL_PLANE), API_PORT)
+    running = RunningDrivers(facts["name"], client, Path(facts["shared_mount"]))
+    while True:
+        wanted = (files.read_json(configuration.ACCOUNT / "drivers.json") or {}).get("drivers", [])
+        running.update(wanted)
+        time.sleep(DRIVER_POLL_SECONDS)
+
+
+def offer_devices(service: MetadataService) -> NoReturn:
+    """Offer the machine's GPUs while a device plugin is connected, forever."""
+    wanted = service.plugins.any_open
+    while True:
+        wanted.wait()
+        from cloudtwin.nodes.kubelet import device_plugin
+
+        device_plugin.offer(int(service.facts["gpus"]), wanted.is_set)
+
+
+if __name__ == "__main__":
+    main()

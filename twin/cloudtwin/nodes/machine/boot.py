@@ -1,0 +1,63 @@
+"""Boot of a machine: entry into its namespaces, one after another, and the fork of its first process.
+
+Started as `python -m cloudtwin.nodes.machine.boot STATE MACHINE`; ends as soon as the machine's first process
+runs. It is a process of its own, since a process cannot leave a namespace again.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from cloudtwin.nodes import options
+from cloudtwin.nodes.control_plane.components import holder
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.linux import syscalls
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.processes import Process
+from cloudtwin.nodes.linux.syscalls import Namespace
+from cloudtwin.nodes.machine import image_aliases, init
+from cloudtwin.nodes.network import links
+from cloudtwin.nodes.records import MachineRecord
+
+OTHERS = Namespace.CGROUP | Namespace.UTS | Namespace.IPC | Namespace.PID
+
+
+def main(state: Path, name: str) -> None:
+    """Boot a prepared machine."""
+    layout, tree = Layout(state), Tree.here()
+    machine = layout.machine(name)
+    record, switch = MachineRecord.load(machine.record), holder(layout)
+    if record is None or switch is None:
+        sys.exit(f"machine {name!r} is not prepared, or the switch does not run")
+    tree.add(layout.machine_cgroup(name), os.getpid())
+    images = layout.images / record.images
+    plan = init.BootPlan(
+        record=record,
+        machine=machine,
+        shared=layout.shared,
+        shared_mount=options.load(layout).shared_mount,
+        images=images,
+        tree=tree,
+        tools=record.tools,
+        aliases=image_aliases.all_of(layout),
+        cloud=layout.cloud,
+    )
+    syscalls.unshare(Namespace.NETWORK)
+    links.connect(switch.pid, os.getpid(), record.address)
+    if record.spec.cloud:
+        links.add_metadata_address()
+    # After the last subprocess: the next child is the first process of the PID namespace.
+    syscalls.unshare(OTHERS)
+    child = os.fork()
+    if child == 0:
+        # Only in the child: the parent still writes a file outside the machine.
+        syscalls.unshare(Namespace.MOUNT)
+        init.main(plan)
+    process = Process.of(child)
+    if process is None:
+        sys.exit("the machine's first process ended at once")
+    process.save(machine.process)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

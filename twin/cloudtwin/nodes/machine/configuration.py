@@ -1,0 +1,199 @@
+"""Configuration files of a machine, for containerd, CNI, kubelet and the agent, as pure functions of its spec."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import yaml
+
+from cloudtwin.nodes.metadata import instance
+from cloudtwin.nodes.model import MachineSpec, Role
+from cloudtwin.nodes.network import addressing
+from cloudtwin.nodes.network.addressing import Address
+
+INSIDE = Path("/cloudtwin")  # mount point of the configuration in a machine
+ACCOUNT = INSIDE / "cloud"  # mount point of the account's contents in a cloud's machine
+CONTAINERD_SOCKET = Path("/run/containerd/containerd.sock")
+PAUSE_IMAGE = "localhost/cloudtwin/pause:local"
+CREDENTIAL_PROVIDERS = {
+    "aws": ("ecr-credential-provider", "*.dkr.ecr.*.amazonaws.com"),
+    "azure": ("acr-credential-provider", "*.azurecr.io"),
+}
+"""Cloud -> program that fetches credentials of its registry, and pattern of the images that need them."""
+
+# containerd 1.6 ignores the file without a table `host`.
+REGISTRY_HOSTS = f"""\
+server = "{addressing.REGISTRY}"
+[host."{addressing.REGISTRY}"]
+  capabilities = ["pull", "resolve"]
+"""
+PROVIDER_CONFIG, PROVIDER_FOLDER = "credential-provider.yaml", "credential-providers"
+CREDENTIALS = "registry-credentials.json"
+# Allocatable memory of a machine. Every kubelet detects the host's whole memory, so each must reserve most of it.
+MEBIBYTE = 1 << 20
+MEMORY_BYTES = {Role.SYSTEM: 3 << 30, Role.GPU: 5 << 30}
+EVICTION_BYTES = 100 << 20  # kept free by the kubelet, in addition to the reserved memory
+
+
+@dataclass(frozen=True)
+class Host:
+    """Properties of the host in a machine's configuration.
+
+    Attributes:
+        memory_bytes: its total memory.
+        cni: the folder with the CNI plugins.
+    """
+
+    memory_bytes: int
+    cni: Path
+
+
+def files_of(spec: MachineSpec, address: Address, host: Host, shared_mount: Path) -> dict[str, str]:
+    """Return the machine's configuration files by their names in its configuration folder."""
+    facts = instance.facts(spec, str(address.ip)) | {"shared_mount": str(shared_mount)}
+    cloud = {"instance.json": json.dumps(facts, indent=1)}
+    return {
+        "containerd.toml": containerd(host.cni),
+        "cni/10-pods.conflist": json.dumps(cni(address), indent=1),
+        "kubelet.yaml": yaml.safe_dump(kubelet(spec, address, host.memory_bytes), sort_keys=False),
+        "resolv.conf": f"nameserver {addressing.DNS_SERVICE}\n",
+        # The twin's registry has the images of all hosts; containerd adds the host to each request.
+        "registries/_default/hosts.toml": REGISTRY_HOSTS,
+        **(cloud | credential_provider(spec.cloud) if spec.cloud else {}),
+    }
+
+
+def credential_provider(cloud: str) -> dict[str, str]:
+    """Return the files of the kubelet's credential provider, which returns the node's credentials in its cloud.
+
+    The program prints a file of the account. The file contains only registries from which the nodes may pull.
+    """
+    name, images = CREDENTIAL_PROVIDERS[cloud]
+    api, kind = "credentialprovider.kubelet.k8s.io/v1", "CredentialProviderConfig"
+    provider = {
+        "name": name,
+        "matchImages": [images],
+        "defaultCacheDuration": "0s",
+        "apiVersion": api,
+    }
+    config = {"apiVersion": "kubelet.config.k8s.io/v1", "kind": kind, "providers": [provider]}
+    return {
+        PROVIDER_CONFIG: yaml.safe_dump(config, sort_keys=False),
+        f"{PROVIDER_FOLDER}/{name}": f"#!/bin/sh\nexec cat {ACCOUNT / CREDENTIALS}\n",
+    }
+
+
+def containerd(cni_folder: Path) -> str:
+    """Return containerd's configuration: only the overlayfs snapshotter, nothing that needs root on the host."""
+    unused = (
+        "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
+        "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper",
+        "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing",
+    )  # fmt: skip
+    # oom_score and restrict_oom_score_adj: lowering a score needs CAP_SYS_RESOURCE, which a host that is
+    # itself a container may not have.
+    return f"""\
+version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+oom_score = 0
+disabled_plugins = {json.dumps(unused)}
+[grpc]
+  address = "{CONTAINERD_SOCKET}"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{INSIDE / "registries"}"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{cni_folder}"
+    conf_dir = "{INSIDE / "cni"}"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "/var/lib/containerd/opt"
+"""
+
+
+def cni(address: Address) -> dict[str, object]:
+    """Return the pod network of a machine: a bridge; routes lead to the pods of other machines."""
+    addresses = {
+        "type": "host-local",
+        "dataDir": "/run/cni-addresses",
+        "ranges": [[{"subnet": str(address.pods)}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    bridge = {
+        "type": "bridge",
+        "bridge": "pods",
+        "isGateway": True,
+        "ipMasq": False,
+        "hairpinMode": True,
+        "ipam": addresses,
+    }
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
+    return {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge, portmap]}
+
+
+def kubelet(spec: MachineSpec, address: Address, memory_bytes: int) -> dict[str, object]:
+    """Return the kubelet's configuration."""
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(INSIDE / "ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "address": str(address.ip),
+        "tlsCertFile": str(INSIDE / "kubelet.crt"),
+        "tlsPrivateKeyFile": str(INSIDE / "kubelet.key"),
+        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "cgroupDriver": "cgroupfs",
+        "failCgroupV1": False,
+        "enforceNodeAllocatable": ["pods"],
+        # Memory is divided among machines. Processors are overcommitted on purpose: each machine offers all
+        # of the host's, so that several workers with two processors each fit on a small host.
+        "kubeReserved": {"memory": f"{_reserved_bytes(spec.role, memory_bytes) // MEBIBYTE}Mi"},
+        "evictionHard": {
+            "memory.available": f"{EVICTION_BYTES // MEBIBYTE}Mi",
+            "nodefs.available": "200Mi",
+            "imagefs.available": "200Mi",
+        },
+        "podPidsLimit": 4096,
+        "failSwapOn": False,
+        "oomScoreAdj": 0,
+        # The sysctls that the kubelet would set for the whole host are private files here, with its values.
+        "protectKernelDefaults": True,
+        "resolvConf": str(INSIDE / "resolv.conf"),
+        "clusterDNS": [str(addressing.DNS_SERVICE)],
+        "clusterDomain": "cluster.local",
+        "nodeStatusUpdateFrequency": "2s",
+        "nodeStatusReportFrequency": "1m",
+        "nodeLeaseDurationSeconds": 8,  # renewed every 2 s; the controller manager waits 8
+        "imageGCHighThresholdPercent": 100,  # never: a removed image could not be pulled again
+        "volumeStatsAggPeriod": "-1s",
+        "registerWithTaints": [asdict(taint) for taint in spec.taints],
+        "providerID": instance.provider_id(spec),
+        "logging": {"verbosity": 1},
+    }
+
+
+def labels(spec: MachineSpec) -> dict[str, str]:
+    """Return the labels that the kubelet registers with."""
+    known = {
+        "node.kubernetes.io/instance-type": spec.instance_type,
+        "topology.kubernetes.io/zone": spec.zone,
+        "topology.kubernetes.io/region": spec.region,
+    }
+    return {**spec.labels, **{label: value for label, value in known.items() if value}}
+
+
+def offered_bytes(role: Role, memory_bytes: int) -> int:
+    """Return the memory of a machine for pods, given that of the host."""
+    return min(MEMORY_BYTES[role], memory_bytes // 2)
+
+
+def _reserved_bytes(role: Role, memory_bytes: int) -> int:
+    """Return the part of the host's memory that is not for pods of this machine."""
+    return memory_bytes - EVICTION_BYTES - offered_bytes(role, memory_bytes)

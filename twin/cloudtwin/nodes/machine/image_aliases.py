@@ -1,0 +1,70 @@
+"""Aliases of local images that stand in for published ones, which a machine without a registry cannot pull.
+
+An alias is a second name in a machine's containerd, so that pods use the same names as in a cloud. The kubelet
+finds the image present and contacts no registry.
+"""
+
+import subprocess
+from collections import defaultdict
+from collections.abc import Mapping
+
+from cloudtwin import files
+from cloudtwin.errors import TwinError
+from cloudtwin.images.golden import KUBELET_NAMESPACE
+from cloudtwin.nodes import lock
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.linux import processes
+from cloudtwin.nodes.machine.configuration import CONTAINERD_SOCKET
+
+ALIASES_LOCK_SECONDS = 10.0
+
+
+def all_of(layout: Layout) -> dict[str, str]:
+    """Return the local references by published ones."""
+    stored = files.read_json(layout.aliases) or {}
+    return {str(published): str(local) for published, local in stored.items()}
+
+
+def add(layout: Layout, aliases: Mapping[str, str], running: Mapping[str, int]) -> None:
+    """Store aliases for later machines, and create them on running ones.
+
+    Args:
+        layout: the twin's folder.
+        aliases: local references by published ones.
+        running: ids of the first processes of running machines, by name.
+
+    Raises:
+        TwinError: a machine's containerd refuses one.
+    """
+    with lock.held(
+        layout.aliases.with_suffix(".lock"),
+        "image aliases",
+        "alias",
+        timeout_seconds=ALIASES_LOCK_SECONDS,
+    ):
+        files.write_json(layout.aliases, all_of(layout) | dict(aliases))
+    for name, pid in running.items():
+        for command in commands(aliases):
+            _run(["nsenter", "--mount", f"--target={pid}", *command], name)
+
+
+def commands(aliases: Mapping[str, str]) -> list[list[str]]:
+    """Return the commands that create aliases in a machine, one for each local image."""
+    published: dict[str, list[str]] = defaultdict(list)
+    for name, local in sorted(aliases.items()):
+        if name != local:
+            published[local].append(name)
+    ctr = ["ctr", f"--address={CONTAINERD_SOCKET}", f"--namespace={KUBELET_NAMESPACE}"]
+    return [[*ctr, "images", "tag", "--force", local, *names] for local, names in published.items()]
+
+
+def _run(command: list[str], name: str) -> None:
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=processes.ENVIRONMENT
+    )
+    if done.returncode:
+        message = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise TwinError(
+            f"The machine {name!r} cannot use {command[-2]} in place of {command[-1]}: {message}",
+            "A running machine has the images that it booted with. Restart it to use newer ones.",
+        )

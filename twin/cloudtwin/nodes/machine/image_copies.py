@@ -1,0 +1,68 @@
+"""Images of machines, shared by hard links and mounts.
+
+The twin has one copy of the store, consisting of hard links, so that it is independent of the cache. A machine gets
+copies of the databases and small files. The unpacked layers are mounted: they consist of thirty thousand files,
+which containerd never changes.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from cloudtwin.images import ImageStore, clone
+from cloudtwin.nodes import records
+from cloudtwin.nodes.layout import Layout
+
+SNAPSHOTS = Path("io.containerd.snapshotter.v1.overlayfs/snapshots")
+
+
+def keep(store: ImageStore, layout: Layout) -> Path:
+    """Return the twin's own copy of a store; create it if necessary. Copies that machines use are kept."""
+    kept = layout.images / store.key
+    if not kept.exists():
+        temporary = layout.images / f".{store.key}"
+        if temporary.exists():
+            shutil.rmtree(temporary)
+        clone(store, temporary)
+        temporary.replace(kept)
+    used = {record.images for record in records.all_of(layout)} | {store.key}
+    for folder in layout.images.iterdir():
+        if folder.name not in used:
+            shutil.rmtree(folder)
+    return kept
+
+
+def in_use(layout: Layout) -> ImageStore | None:
+    """Return the newest images of the twin's machines as a store, or None if there are none."""
+    kept = [folder for folder in layout.images.glob("*") if not folder.name.startswith(".")]
+    if not kept:
+        return None
+    newest = max(kept, key=lambda folder: folder.stat().st_ctime)
+    return ImageStore(newest, newest.name, ())
+
+
+def make_root(kept: Path, destination: Path) -> None:
+    """Create a containerd root for one machine, with empty folders as mount points of the layers."""
+    for folder, names, files in os.walk(kept):
+        source = Path(folder)
+        target = destination / source.relative_to(kept)
+        target.mkdir(parents=True)
+        shutil.copystat(source, target)
+        if source.relative_to(kept).parent == SNAPSHOTS:
+            names.clear()  # a layer: mounted, not copied
+            continue
+        for name in files:
+            _copy(source / name, target / name)
+
+
+def layers(kept: Path) -> list[Path]:
+    """Return the folders of layers, relative to a containerd root."""
+    return sorted(path.relative_to(kept) for path in (kept / SNAPSHOTS).iterdir())
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Link a file that is named by its digest and never changes; copy others, such as databases."""
+    if source.parent.name == "sha256":
+        target.hardlink_to(source)
+    else:
+        shutil.copy2(source, target, follow_symlinks=False)

@@ -1,0 +1,192 @@
+"""The first process of a machine: sets up its file system, starts its services and restarts those that end.
+
+It replaces systemd. When it is killed, the kernel ends every process in the machine.
+"""
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import cloudtwin
+from cloudtwin.nodes.layout import MachineLayout
+from cloudtwin.nodes.linux import processes
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.machine import (
+    configuration,
+    image_aliases,
+    image_copies,
+    root_filesystem,
+)
+from cloudtwin.nodes.machine.configuration import INSIDE
+from cloudtwin.nodes.model import Role
+from cloudtwin.nodes.network import links
+from cloudtwin.nodes.records import MachineRecord
+
+RESTART_SECONDS = 1.0
+CONTAINERD_SECONDS = 30.0
+LOGS = Path("/var/log")
+
+
+@dataclass(frozen=True)
+class BootPlan:
+    """Arguments of a machine's first process.
+
+    Attributes:
+        record: record of the machine.
+        machine: paths of the machine on the host.
+        shared: the folder that all machines share, on the host.
+        shared_mount: mount point of that folder in the machine.
+        images: the twin's copy of the image store.
+        tree: cgroups of the host.
+        tools: paths of the machine's programs, by name.
+        aliases: local image references by published ones.
+        cloud: contents of the cloud account, on the host.
+    """
+
+    record: MachineRecord
+    machine: MachineLayout
+    shared: Path
+    shared_mount: Path
+    images: Path
+    tree: Tree
+    tools: Mapping[str, str]
+    aliases: Mapping[str, str]
+    cloud: Path
+
+
+@dataclass
+class Services:
+    """The machine's long-running programs.
+
+    Attributes:
+        commands: command line of each service.
+        running: names of the running services by process id.
+    """
+
+    commands: dict[str, Sequence[str]]
+    running: dict[int, str] = field(default_factory=dict)
+
+    def start(self, name: str) -> None:
+        """Start a service with its own log."""
+        with (LOGS / f"{name}.log").open("ab") as log:
+            child = subprocess.Popen(
+                self.commands[name],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=processes.ENVIRONMENT,
+                start_new_session=True,
+            )
+        child.returncode = 0  # reaped in `watch`, with the orphans
+        self.running[child.pid] = name
+
+    def watch(self) -> NoReturn:
+        """Reap processes of the machine and restart services, forever."""
+        while True:
+            pid, status = os.waitpid(-1, 0)
+            if name := self.running.pop(pid, None):
+                print(f"{name} ended with {os.waitstatus_to_exitcode(status)}", flush=True)
+                time.sleep(RESTART_SECONDS)
+                self.start(name)
+
+
+def main(plan: BootPlan) -> NoReturn:
+    """Run the machine, forever."""
+    try:
+        os.setsid()
+        os.umask(0o022)
+        _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))  # pods inherit it
+        set_up(plan)
+        services = Services(commands(plan.record))
+        services.start("containerd")
+        # The kubelet would also wait, but with a longer interval.
+        processes.wait_until(configuration.CONTAINERD_SOCKET.exists, CONTAINERD_SECONDS)
+        tag_images(plan.aliases)  # before a pod can use one
+        for name in services.commands.keys() - {"containerd"}:
+            services.start(name)
+        services.watch()
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def set_up(plan: BootPlan) -> None:
+    """Set the machine's host name, file system, cgroups and network."""
+    socket.sethostname(plan.record.spec.name)
+    code = Path(cloudtwin.__file__).parents[1]
+    needed = [code, Path(sys.prefix), Path(sys.base_prefix), *map(Path, plan.tools.values())]
+    containerd = Path("/var/lib/containerd")
+    layers = {containerd / layer: plan.images / layer for layer in image_copies.layers(plan.images)}
+    folders = root_filesystem.Folders(
+        plan.machine.disk, plan.machine.config, plan.shared, plan.shared_mount
+    )
+    account = {configuration.ACCOUNT: plan.cloud} if plan.record.spec.cloud else {}
+    root_filesystem.build(folders, needed, {**layers, **account})
+    root_filesystem.mount_cgroups(plan.tree.version, plan.tree.controllers)
+    root_filesystem.mount_private_sysctls()
+    LOGS.mkdir(exist_ok=True)
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    links.reject_unknown_services()
+
+
+def tag_images(aliases: Mapping[str, str]) -> None:
+    """Let local images stand in for published ones; failures are ignored."""
+    running = [
+        subprocess.Popen(command, env=processes.ENVIRONMENT, stdout=subprocess.DEVNULL)
+        for command in image_aliases.commands(aliases)
+    ]
+    for process in running:
+        process.wait()
+
+
+def credential_options(cloud: bool) -> list[str]:  # noqa: FBT001  the only option
+    """Return the kubelet's options for its credential provider, which machines of clouds have."""
+    if not cloud:
+        return []
+    return [
+        f"--image-credential-provider-config={INSIDE / configuration.PROVIDER_CONFIG}",
+        f"--image-credential-provider-bin-dir={INSIDE / configuration.PROVIDER_FOLDER}",
+    ]
+
+
+def commands(record: MachineRecord) -> dict[str, Sequence[str]]:
+    """Return the command line of each service of a machine."""
+    spec, config = record.spec, INSIDE
+    services: dict[str, Sequence[str]] = {
+        "containerd": ["containerd", f"--config={config / 'containerd.toml'}"],
+        "kubelet": [
+            record.tools["kubelet"],
+            f"--config={config / 'kubelet.yaml'}",
+            f"--kubeconfig={config / 'kubelet.kubeconfig'}",
+            f"--hostname-override={spec.name}",
+            f"--node-ip={record.address.ip}",
+            *credential_options(bool(spec.cloud)),
+            "--node-labels=" + ",".join(f"{k}={v}" for k, v in configuration.labels(spec).items()),
+        ],
+        "kube-proxy": [
+            record.tools["kube-proxy"],
+            f"--kubeconfig={config / 'kube-proxy.kubeconfig'}",
+            f"--hostname-override={spec.name}",
+            "--proxy-mode=iptables",
+            "--cluster-cidr=10.244.0.0/16",
+            # The connection table is the host's: do not change its size and timeouts.
+            "--conntrack-max-per-core=0",
+            "--conntrack-tcp-timeout-established=0",
+            "--conntrack-tcp-timeout-close-wait=0",
+        ],
+    }
+    if spec.cloud:
+        services["agent"] = [sys.executable, "-m", "cloudtwin.nodes.machine.agent"]
+    elif spec.role is Role.GPU and spec.gpus:
+        plugin = [sys.executable, "-m", "cloudtwin.nodes.kubelet.device_plugin", str(spec.gpus)]
+        services["device-plugin"] = plugin
+    return services

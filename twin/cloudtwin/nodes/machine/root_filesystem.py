@@ -1,0 +1,149 @@
+"""The root file system of a machine: the host's programs, read-only, and its own folders for changing files.
+
+The host's `/usr` needs no machine image and fits the host's containerd.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from cloudtwin.nodes.linux import syscalls
+from cloudtwin.nodes.linux.processes import wait_until
+from cloudtwin.nodes.linux.syscalls import Mount
+from cloudtwin.nodes.machine import configuration
+
+# Not bound from the host. What a machine needs below them is bound path by path.
+OWN = ("proc", "sys", "dev", "run", "tmp", "var", "mnt", "lost+found", configuration.INSIDE.name)
+# The new root is built on a tmpfs over /sys, which exists on every host and holds no files that machines need.
+NEW_ROOT = Path("/sys")
+DELEGATE_SECONDS = 2.0
+# Values that the kubelet requires. Private files provide them; the host's values do not change.
+PRIVATE_SYSCTLS = {
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "kernel/keys/root_maxkeys": 1_000_000,
+    "kernel/keys/root_maxbytes": 25_000_000,
+    "vm/overcommit_memory": 1,
+    "vm/panic_on_oom": 0,
+}
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The machine's folders on the host.
+
+    Attributes:
+        disk: mounted at /var.
+        config: mounted read-only at /cloudtwin.
+        shared: the folder that all machines share.
+        shared_mount: mount point of `shared` in the machine.
+    """
+
+    disk: Path
+    config: Path
+    shared: Path
+    shared_mount: Path
+
+
+def build(own: Folders, needed: Sequence[Path], more: Mapping[Path, Path]) -> None:
+    """Build a new root for this mount namespace and change to it.
+
+    Args:
+        own: the machine's folders.
+        needed: host paths that are mounted read-only at their own names.
+        more: further read-only mounts: path in the machine -> path on the host.
+    """
+    syscalls.mount("none", Path("/"), flags=Mount.PRIVATE | Mount.RECURSIVE)
+    root = NEW_ROOT
+    syscalls.mount("root", root, "tmpfs", options="mode=755")
+    for entry in sorted(Path("/").iterdir()):
+        if entry.name not in OWN:
+            _mirror(entry, root)
+    for name in OWN:
+        (root / name).mkdir(exist_ok=True)
+    _bind(own.disk, root / "var")
+    for name in ("run", "tmp"):
+        syscalls.mount(
+            name, root / name, "tmpfs", options="mode=1777" if name == "tmp" else "mode=755"
+        )
+    _bind(own.config, root / configuration.INSIDE.relative_to("/"), read_only=True)
+    _bind(own.shared, root / own.shared_mount.relative_to("/"))
+    for path in hidden(needed):
+        _bind(path, root / path.relative_to("/"), read_only=True)
+    for inside, path in more.items():
+        _bind(path, root / inside.relative_to("/"), read_only=True)
+    syscalls.bind(Path("/dev"), root / "dev", recursive=True)
+    syscalls.mount("proc", root / "proc", "proc")
+    syscalls.pivot_root(root)
+    syscalls.mount("sysfs", Path("/sys"), "sysfs", Mount.READ_ONLY)
+    _mount_if_present("tmpfs", Path("/dev/shm"), "mode=1777")  # noqa: S108 - a mount point, not a file
+    syscalls.mount("none", Path("/"), flags=Mount.SHARED | Mount.RECURSIVE)
+
+
+def hidden(paths: Iterable[Path]) -> list[Path]:
+    """Return the paths that must be mounted, since the host's folder above them is not."""
+    return sorted({path for path in paths if path.is_absolute() and path.parts[1] in OWN})
+
+
+def mount_cgroups(version: int, controllers: Sequence[str]) -> None:
+    """Mount the cgroups; in the machine's cgroup namespace its own cgroup is the root.
+
+    In version 2 a cgroup with processes cannot delegate controllers: the caller moves to a leaf.
+    """
+    top = Path("/sys/fs/cgroup")
+    if version == 2:
+        syscalls.mount("cgroup2", top, "cgroup2")
+        leaf = top / "init"
+        leaf.mkdir()
+        (leaf / "cgroup.procs").write_text("0")
+        for controller in (top / "cgroup.controllers").read_text().split():
+            # Refused until the process that booted the machine has ended: it is still in the top cgroup.
+            wait_until(partial(_delegated, top, controller), DELEGATE_SECONDS)
+        return
+    syscalls.mount("cgroups", top, "tmpfs", options="mode=755")
+    for name in controllers:
+        (top / name).mkdir()
+        options = "none,name=systemd" if name == "systemd" else name
+        syscalls.mount("cgroup", top / name, "cgroup", options=options)
+
+
+def _delegated(top: Path, controller: str) -> bool:
+    try:
+        (top / "cgroup.subtree_control").write_text(f"+{controller}")
+    except OSError:
+        return False
+    return True
+
+
+def mount_private_sysctls(folder: Path = Path("/run/sysctl")) -> None:
+    """Mount private files over sysctls of the host."""
+    folder.mkdir()
+    for name, value in PRIVATE_SYSCTLS.items():
+        file, target = folder / name.replace("/", "."), Path("/proc/sys") / name
+        file.write_text(f"{value}\n")
+        if target.exists():
+            syscalls.bind(file, target)
+
+
+def _mirror(entry: Path, root: Path) -> None:
+    target = root / entry.name
+    if entry.is_symlink():
+        target.symlink_to(entry.readlink())
+    elif entry.is_dir():
+        target.mkdir()
+        syscalls.bind(entry, target, read_only=True, recursive=True)
+
+
+def _bind(source: Path, target: Path, *, read_only: bool = False) -> None:
+    if source.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    syscalls.bind(source, target, read_only=read_only)
+
+
+def _mount_if_present(kind: str, target: Path, options: str) -> None:
+    if target.is_dir():
+        syscalls.mount(kind, target, kind, options=options)

@@ -1,0 +1,1 @@
+"""Instance metadata services of AWS and Azure, and the termination notices they announce."""

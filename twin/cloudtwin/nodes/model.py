@@ -1,0 +1,174 @@
+"""Specifications and states of a twin and its machines."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+Cloud = Literal["", "aws", "azure"]
+Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+EFFECTS: tuple[Effect, ...] = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+CLOUDS: tuple[Cloud, ...] = ("", "aws", "azure")
+GPU_RESOURCE = "nvidia.com/gpu"
+
+
+class Role(StrEnum):
+    """Kind of a machine: it determines the memory, and whether there can be GPUs."""
+
+    SYSTEM = "system"
+    GPU = "gpu"
+
+
+@dataclass(frozen=True)
+class Taint:
+    """A taint of a Node."""
+
+    key: str
+    value: str = ""
+    effect: Effect = "NoSchedule"
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> "Taint":
+        """Return the taint that a JSON object describes, in the form of this class or of Kubernetes.
+
+        Raises:
+            KeyError, ValueError: it does not describe a taint.
+        """
+        effects: dict[str, Effect] = {effect: effect for effect in EFFECTS}
+        return cls(str(stored["key"]), str(stored.get("value") or ""), effects[stored["effect"]])
+
+
+@dataclass(frozen=True)
+class MachineSpec:
+    """Specification of a machine.
+
+    A cloud's machine also has the labels that the cloud's controller sets on every Node, and a metadata service.
+
+    Attributes:
+        name: its name and its Node's.
+        role: its kind, which determines its memory.
+        gpus: number of simulated `nvidia.com/gpu` on a GPU machine; ignored on others.
+        labels: labels of its Node, in addition to instance type, zone and region.
+        taints: taints that its Node registers with.
+        instance_type: such as `g5.xlarge`.
+        zone: such as `us-east-1a` or `eastus-1`; empty if the region has no zones.
+        region: such as `us-east-1`.
+        cloud: the cloud whose metadata service it has; empty for none.
+        spot: True if the cloud may reclaim it.
+        group: the pool that it belongs to.
+        release: version of its software, as its pool names it; empty for none.
+    """
+
+    name: str
+    role: Role
+    gpus: int = 1
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    instance_type: str = ""
+    zone: str = ""
+    region: str = ""
+    cloud: Cloud = ""
+    spot: bool = False
+    group: str = ""
+    release: str = ""
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> "MachineSpec":
+        """Return the spec that a JSON object describes; missing fields get their defaults.
+
+        Raises:
+            KeyError, TypeError, ValueError: it does not describe a spec.
+        """
+        clouds: dict[str, Cloud] = {cloud: cloud for cloud in CLOUDS}
+        return cls(
+            name=str(stored["name"]),
+            role=Role(stored["role"]),
+            gpus=int(stored["gpus"]),
+            labels={str(key): str(value) for key, value in dict(stored.get("labels", {})).items()},
+            taints=tuple(Taint.parse(taint) for taint in stored.get("taints", ())),
+            instance_type=str(stored.get("instance_type", "")),
+            zone=str(stored.get("zone", "")),
+            region=str(stored.get("region", "")),
+            cloud=clouds[stored.get("cloud", "")],
+            spot=bool(stored.get("spot", False)),
+            group=str(stored.get("group", "")),
+            release=str(stored.get("release", "")),
+        )
+
+
+class Power(StrEnum):
+    """State of a machine's processes."""
+
+    RUNNING = "running"
+    FROZEN = "frozen"
+    GONE = "gone"
+
+
+@dataclass(frozen=True)
+class MachineStatus:
+    """State of a machine.
+
+    Attributes:
+        spec: its specification.
+        power: state of its processes.
+        connected: True if its network link is up.
+        ip: its address.
+        ready: True if its Node is Ready; None if there is no Node or no API server.
+        schedulable: True if its Node accepts new pods; None as for `ready`.
+    """
+
+    spec: MachineSpec
+    power: Power
+    connected: bool
+    ip: str
+    ready: bool | None
+    schedulable: bool | None
+
+
+@dataclass(frozen=True)
+class TwinStatus:
+    """State of a twin.
+
+    Attributes:
+        name: its name.
+        api_ready: True if its API server answers.
+        components: for each component of the control plane, whether it runs.
+        machines: its machines in the order of their addresses.
+    """
+
+    name: str
+    api_ready: bool
+    components: dict[str, bool]
+    machines: tuple[MachineStatus, ...]
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A resource of this host that remains of a twin that no longer runs.
+
+    Attributes:
+        kind: state, process, cgroup or mount.
+        what: its id, name or path.
+        how_to_remove: the command that removes it.
+    """
+
+    kind: str
+    what: str
+    how_to_remove: str
+
+
+@dataclass(frozen=True)
+class RunningTwin:
+    """A twin that runs on this host, started by any user or test.
+
+    Attributes:
+        state: its folder.
+        age_seconds: seconds since its control plane started.
+        machines: names of its machines.
+        how_to_remove: the command that takes it down.
+    """
+
+    state: str
+    age_seconds: int
+    machines: tuple[str, ...]
+    how_to_remove: str

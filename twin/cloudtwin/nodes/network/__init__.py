@@ -1,0 +1,1 @@
+"""Addresses and virtual links of the twin's network."""

@@ -1,0 +1,115 @@
+"""Machine records: what a twin stores about each machine between commands."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cloudtwin import files
+from cloudtwin.errors import TwinError
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.model import MachineSpec
+from cloudtwin.nodes.network.addressing import MAX_MACHINES, Address, free_slot
+
+MACHINE_PROGRAMS = ("kubelet", "kube-proxy")
+MAX_GPUS = 16  # ours; the largest cloud machines have 8
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class MachineRecord:
+    """A machine that belongs to a twin, running or gone.
+
+    Attributes:
+        spec: its specification.
+        slot: its number in the addressing plan, fixed while it belongs to the twin.
+        tools: paths of the programs that it runs, by name.
+        images: the key of its image store.
+    """
+
+    spec: MachineSpec
+    slot: int
+    tools: Mapping[str, str]
+    images: str
+
+    @property
+    def address(self) -> Address:
+        """Its address."""
+        return Address(self.slot)
+
+    def save(self, path: Path) -> None:
+        """Write the record to a file."""
+        files.write_json(path, asdict(self))
+
+    @classmethod
+    def load(cls, path: Path) -> "MachineRecord | None":
+        """Return the record in a file, or None if there is no valid one."""
+        stored = files.read_json(path)
+        try:
+            return cls.parse(stored) if stored else None
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, object]) -> "MachineRecord":
+        """Return the record that a JSON object describes.
+
+        Raises:
+            KeyError, TypeError, ValueError: it does not describe a record.
+        """
+        spec, tools = stored["spec"], stored["tools"]
+        if not isinstance(spec, Mapping) or not isinstance(tools, Mapping):
+            raise TypeError("a machine's record has no spec or no tools")
+        slot = Address(int(str(stored["slot"]))).index
+        programs = {str(name): str(path) for name, path in tools.items()}
+        return cls(MachineSpec.parse(spec), slot, programs, str(stored["images"]))
+
+
+def all_of(layout: Layout) -> list[MachineRecord]:
+    """Return the machines of a twin in the order of their slots."""
+    loaded = (MachineRecord.load(path) for path in layout.machines.glob("*/machine.json"))
+    return sorted((record for record in loaded if record), key=lambda record: record.slot)
+
+
+def refuse_contradictions(layout: Layout, wanted: Sequence[MachineSpec]) -> None:
+    """Refuse invalid machines, and machines that exist with another spec.
+
+    Raises:
+        TwinError: the message names all problems.
+    """
+    known = {record.spec.name: record.spec for record in all_of(layout)}
+    problems: list[str] = []
+    for index, spec in enumerate(wanted):
+        if not NAME.fullmatch(spec.name):
+            problems.append(
+                f"{spec.name!r} is not a valid name: 1 to 40 lower-case letters, digits, hyphens"
+            )
+        if not 0 <= spec.gpus <= MAX_GPUS:
+            problems.append(
+                f"{spec.name!r} requests {spec.gpus} GPUs: 0 to {MAX_GPUS} are possible"
+            )
+        if any(spec.name == other.name for other in wanted[:index]):
+            problems.append(f"{spec.name!r} is requested twice")
+        if (existing := known.get(spec.name)) and existing != spec:
+            problems.append(f"{spec.name!r} exists as {existing.role} with {existing.gpus} GPU(s)")
+    if len(known | {spec.name: spec for spec in wanted}) > MAX_MACHINES:
+        problems.append(f"more than {MAX_MACHINES} machines: the twin has no more addresses")
+    if problems:
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        raise TwinError(
+            f"These machines cannot be created:\n{lines}",
+            "Change the request, or remove the existing machine first.",
+        )
+
+
+def assign_slots(
+    layout: Layout, wanted: Sequence[MachineSpec], programs: Mapping[str, Path], images: str
+) -> list[MachineRecord]:
+    """Return the existing machines and the wanted ones, new ones in free slots, all with these images."""
+    slots = {record.spec.name: record.slot for record in all_of(layout)}
+    specs = {record.spec.name: record.spec for record in all_of(layout)}
+    for spec in wanted:
+        if spec.name not in slots and (slot := free_slot(set(slots.values()))):
+            slots[spec.name], specs[spec.name] = slot, spec
+    tools = {name: str(programs[name]) for name in MACHINE_PROGRAMS if name in programs}
+    return [MachineRecord(specs[name], slot, tools, images) for name, slot in slots.items()]

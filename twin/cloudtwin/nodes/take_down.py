@@ -1,0 +1,57 @@
+"""Removal of a twin: its processes, found by cgroup, then mounts and files; failures do not stop the rest."""
+
+import contextlib
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from cloudtwin.errors import TwinError
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.linux import mounts, processes, syscalls
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.progress import Progress
+
+
+def take_down(layout: Layout, tree: Tree, progress: Progress) -> None:
+    """Remove everything of a twin. The caller holds the lock, whose file is removed too.
+
+    Raises:
+        TwinError: at the end, with all that could not be removed.
+    """
+    failures: list[str] = []
+
+    def attempt(what: str, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except OSError as error:
+            failures.append(f"  {what}: {error}")
+
+    with progress.step(f"Taking down the twin {layout.name!r}"):
+        attempt("its processes and cgroups", lambda: tree.kill(layout.identity))
+        for record in [
+            *layout.control_plane.glob("*.json"),
+            *layout.machines.glob("*/process.json"),
+        ]:
+            attempt(f"the process of {record}", partial(_kill, record))
+        for target in mounts.below(layout.state):
+            attempt(f"the mount at {target}", partial(syscalls.unmount, target))
+        attempt("its folder", lambda: _remove(layout.state))
+        # The state root may hold other twins, or be a folder of the user's.
+        with contextlib.suppress(OSError):
+            layout.state.parent.rmdir()
+    if failures:
+        raise TwinError(
+            "Not everything of the twin could be removed:\n" + "\n".join(failures),
+            "The command `doctor` shows how to remove the rest.",
+        )
+
+
+def _kill(record: Path) -> None:
+    if process := processes.load(record):
+        process.kill()
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)

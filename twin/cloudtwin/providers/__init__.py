@@ -1,0 +1,23 @@
+"""Offline AWS and Azure: Pulumi providers with an account of their own that create real machines.
+
+A provider checks every input against the SDK's argument classes, the services' own models and
+rules, returns ids and outputs of the right shape, records an account, refuses what the cloud would
+refuse, and creates the machines, volumes and identities that were declared.
+
+Pure: `model`, `engine`, `conditions`, `inventory`, `changes`, `outputs`, `schema.check`, the tables
+in `aws` and `azure`. Shell: `account`, `faults`, `machines`, `effects`, `operations`, `server`,
+`schema.store`.
+"""
+
+from cloudtwin.providers.install import install
+
+BANNER = """\
+These clouds are the twin's: no account is used and nothing is billed.
+  It proves: the program's names, types, enumerations and references; each service's own rules as far
+  as the tables in twin/cloudtwin/providers cover them; the order of creation and deletion;
+  replacement and drift; labels, taints, volumes, identities and spot notices, on real Kubernetes nodes.
+  It does not prove: that your account's quota, permissions and regions allow it, that capacity is
+  available, what it costs, or how long a cloud takes. A first `pulumi preview` with your own account
+  shows that."""
+
+__all__ = ["BANNER", "install"]

@@ -1,0 +1,24 @@
+"""Entry point of the providers: `python -P -m cloudtwin.providers aws|azure-native ENGINE`."""
+
+import sys
+
+from cloudtwin.providers.install import CLOUDS
+from cloudtwin.pulumi.plugin import import_only_protocol
+
+
+def main() -> None:
+    """Run the provider of the cloud in the first argument."""
+    import_only_protocol()
+    name, arguments = sys.argv[1], sys.argv[2:]
+    if name not in CLOUDS:
+        raise SystemExit(f"the twin has no cloud {name!r}; it has {' and '.join(CLOUDS)}")
+    from cloudtwin.providers.server import serve
+
+    if name == "aws":
+        from cloudtwin.providers.aws import CLOUD
+    else:
+        from cloudtwin.providers.azure import CLOUD
+    serve(CLOUD, arguments)
+
+
+main()

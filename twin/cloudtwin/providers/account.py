@@ -1,0 +1,73 @@
+"""The account of one cloud: its resources, stored between commands.
+
+One file, because a decision such as "is a resource left in this subnet" reads all of it; a few hundred
+kilobytes are read and written in milliseconds. A file lock separates the providers of several engines
+and the twin's own processes.
+"""
+
+import fcntl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from cloudtwin import files
+from cloudtwin.providers.inventory import Inventory, Resource
+
+
+class Account:
+    """The account of one cloud in one twin. Safe for many threads and processes."""
+
+    def __init__(self, state: Path, cloud: str) -> None:
+        """Open the account; nothing is written before the first change.
+
+        Args:
+            state: folder of the twin.
+            cloud: aws or azure-native.
+        """
+        self.folder = state / "cloud"
+        self.path = self.folder / f"account-{cloud}.json"
+        self._lock = self.folder / "lock"
+        self._threads = threading.Lock()
+
+    def read(self) -> Inventory:
+        """Return the current resources; an account that was never written is empty."""
+        stored = files.read_json(self.path) or {}
+        return Inventory(tuple(Resource(**each) for each in stored.get("resources", ())))
+
+    @contextmanager
+    def transaction(self) -> Iterator["Transaction"]:
+        """Lock the account while the block reads and changes it; an exception changes nothing."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._threads, self._lock.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            before = self.read()
+            transaction = Transaction(before)
+            yield transaction
+            if transaction.inventory is not before:
+                resources = [asdict(each) for each in transaction.inventory.resources]
+                files.write_json(self.path, {"resources": resources}, files.PRIVATE)
+
+
+class Transaction:
+    """A change of the account; `inventory` has the resources after it."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+
+    def put(self, resource: Resource) -> Resource:
+        """Add a resource, or replace the one with its type and id."""
+        self.remove(resource)
+        self.inventory = Inventory((*self.inventory.resources, resource))
+        return resource
+
+    def remove(self, resource: Resource) -> None:
+        """Remove a resource."""
+        key = (resource.token, resource.id)
+        left = (each for each in self.inventory.resources if (each.token, each.id) != key)
+        self.inventory = Inventory(tuple(left))
+
+    def acknowledge(self, resource: Resource) -> None:
+        """Record that the engine has received the id of a resource."""
+        self.put(replace(resource, acknowledged=True))

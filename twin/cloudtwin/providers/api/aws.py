@@ -1,0 +1,357 @@
+"""An HTTP endpoint that answers requests of the AWS SDKs about the twin's account.
+
+A client uses it through AWS_ENDPOINT_URL. The service is read from the signature, which is not verified.
+Responses have the form of the service's protocol: JSON, or XML for EC2, IAM and STS.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.message import Message
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, TypeAlias
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+from cloudfacts.aws import INSTANCE_TYPES, zones
+
+from cloudtwin.capacity.quotas import QuotaStore
+from cloudtwin.providers.account import Account
+from cloudtwin.providers.aws.addon_versions import available
+from cloudtwin.providers.aws.common import ACCOUNT, CALLER
+from cloudtwin.providers.aws.eks_rules import CLUSTER
+from cloudtwin.providers.aws.others import LOGS
+from cloudtwin.providers.aws.policies import ROLE
+from cloudtwin.providers.inventory import Inventory
+
+AwsResponse: TypeAlias = Mapping[str, Any]
+JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr"})
+DEFAULT_QUOTA = 0.0  # of a new account, for machines with GPUs
+STANDARD_QUOTA = 64.0
+STANDARD_CODES = frozenset({"L-1216C47A", "L-34B43A08"})
+
+
+@dataclass(frozen=True)
+class AwsError(Exception):
+    """A refusal, with the error code and status of the service."""
+
+    code: str
+    message: str
+    status: HTTPStatus = HTTPStatus.BAD_REQUEST
+
+
+@dataclass(frozen=True)
+class AccountFacts:
+    """Properties of the account that no resource of the twin has.
+
+    Attributes:
+        caller: ARN of the identity that sends requests.
+        account: its account, twelve digits.
+        expired: True if its credentials are no longer valid.
+        denied: actions that its policies do not allow; all requests for them are refused.
+        not_offered: pairs of instance type and zone without an offering.
+        unavailable_zones: zones that the account cannot use.
+        zone_ids: ids of zones that differ from the usual order.
+        images: images of the registry, as `repository:tag` or `repository@digest`.
+    """
+
+    caller: str = CALLER
+    account: str = ACCOUNT
+    expired: bool = False
+    denied: frozenset[str] = frozenset()
+    not_offered: frozenset[tuple[str, str]] = frozenset()
+    unavailable_zones: frozenset[str] = frozenset()
+    zone_ids: Mapping[str, str] = field(default_factory=dict)
+    images: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class AwsRequest:
+    """A request of a client.
+
+    Attributes:
+        service: name in the signature, such as `ec2`.
+        operation: such as `DescribeAvailabilityZones`.
+        region: AWS region.
+        arguments: arguments as the protocol sends them: text, or JSON values.
+    """
+
+    service: str
+    operation: str
+    region: str
+    arguments: Mapping[str, Any]
+
+    def listed(self, name: str) -> list[str]:
+        """Return the members of a list in a query: `name.member.1` or `name.1`."""
+        numbered = {
+            key: value
+            for key, value in self.arguments.items()
+            if key.startswith(f"{name}.") and key.rpartition(".")[2].isdigit()
+        }
+        return [str(value) for _, value in sorted(numbered.items(), key=_number)]
+
+    def filtered(self, name: str) -> list[str]:
+        """Return the values of a filter of EC2; empty if it is absent."""
+        for key, value in self.arguments.items():
+            if key.startswith("Filter.") and key.endswith(".Name") and value == name:
+                return self.listed(key.removesuffix("Name") + "Value")
+        return []
+
+
+def _number(item: tuple[str, object]) -> int:
+    return int(item[0].rpartition(".")[2])
+
+
+@dataclass(frozen=True)
+class AwsApi:
+    """The endpoint of one twin's account.
+
+    Attributes:
+        state: folder of the twin.
+        facts: properties of the account.
+    """
+
+    state: Path
+    facts: AccountFacts = field(default_factory=AccountFacts)
+
+    @property
+    def inventory(self) -> Inventory:
+        """The resources of the account."""
+        return Account(self.state, "aws").read()
+
+    def respond(self, request: AwsRequest) -> AwsResponse:
+        """Return the response to a request.
+
+        Raises:
+            AwsError: the service refuses it.
+        """
+        if self.facts.expired:
+            raise AwsError("ExpiredToken", "The security token included in the request is expired")
+        action = f"{request.service}:{request.operation}"
+        if action in self.facts.denied:
+            reason = f"User: {self.facts.caller} is not authorized to perform: {action}"
+            raise AwsError("AccessDenied", reason, HTTPStatus.FORBIDDEN)
+        operation = OPERATIONS.get(action)
+        if operation is None:
+            raise AwsError("InvalidAction", f"the twin has no {action}")
+        return operation(self, request)
+
+    # -- operations
+
+    def caller(self, _request: AwsRequest) -> AwsResponse:
+        """Return the identity of the caller."""
+        return {"Account": self.facts.account, "Arn": self.facts.caller, "UserId": "AIDACLOUDTWIN"}
+
+    def availability_zones(self, request: AwsRequest) -> AwsResponse:
+        """Return the zones of the region with their ids."""
+        short = _zone_id_prefix(request.region)
+        return {
+            "availabilityZoneInfo": [
+                {
+                    "zoneName": zone,
+                    "zoneId": self.facts.zone_ids.get(zone, f"{short}-az{ord(zone[-1]) - 96}"),
+                    "zoneState": "available",
+                    "regionName": request.region,
+                }
+                for zone in zones(request.region)
+                if zone not in self.facts.unavailable_zones
+            ]
+        }
+
+    def offerings(self, request: AwsRequest) -> AwsResponse:
+        """Return the zones that offer the instance types of the filter."""
+        wanted = [name for name in request.filtered("instance-type") if name in INSTANCE_TYPES]
+        return {
+            "instanceTypeOfferingSet": [
+                {"instanceType": name, "location": zone, "locationType": "availability-zone"}
+                for name in wanted
+                for zone in zones(request.region)
+                if (name, zone) not in self.facts.not_offered
+            ]
+        }
+
+    def quota(self, request: AwsRequest) -> AwsResponse:
+        """Return the quota of the account if it is set, else that of a new account."""
+        code = str(request.arguments["QuotaCode"])
+        default = STANDARD_QUOTA if code in STANDARD_CODES else DEFAULT_QUOTA
+        value = QuotaStore(self.state).all().get(code, default)
+        return {"Quota": {"ServiceCode": "ec2", "QuotaCode": code, "Value": value}}
+
+    def addon_versions(self, request: AwsRequest) -> AwsResponse:
+        """Return the versions of an add-on."""
+        name = str(request.arguments["addonName"])
+        versions = available(name, str(request.arguments["kubernetesVersion"]))
+        listed = [{"addonVersion": version} for version in versions]
+        return {"addons": [{"addonName": name, "addonVersions": listed}] if listed else []}
+
+    def cluster(self, request: AwsRequest) -> AwsResponse:
+        """Return a cluster with its tags."""
+        name = str(request.arguments["name"])
+        found = self.inventory.find((CLUSTER,), name)
+        if found is None:
+            reason = f"No cluster found for name: {name}."
+            raise AwsError("ResourceNotFoundException", reason, HTTPStatus.NOT_FOUND)
+        return {"cluster": {"name": name, "tags": found.outputs.get("tagsAll") or {}}}
+
+    def log_groups(self, request: AwsRequest) -> AwsResponse:
+        """Return the log groups with a prefix."""
+        prefix = str(request.arguments.get("logGroupNamePrefix") or "")
+        names = [each.id for each in self.inventory.all(LOGS) if each.id.startswith(prefix)]
+        return {"logGroups": [{"logGroupName": name} for name in names]}
+
+    def role(self, request: AwsRequest) -> AwsResponse:
+        """Return a role with its tags; the role of the caller always exists."""
+        name = str(request.arguments["RoleName"])
+        found = self.inventory.find((ROLE,), name)
+        if found is None and f":assumed-role/{name}/" not in self.facts.caller:
+            reason = f"The role with name {name} cannot be found."
+            raise AwsError("NoSuchEntity", reason, HTTPStatus.NOT_FOUND)
+        tags = (found.outputs.get("tagsAll") if found else None) or {}
+        return {
+            "Role": {
+                "RoleName": name,
+                "Path": "/",
+                "RoleId": "AROACLOUDTWIN",
+                "Arn": f"arn:aws:iam::{self.facts.account}:role/{name}",
+                "CreateDate": "2026-01-01T00:00:00Z",
+                "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+            }
+        }
+
+    def simulation(self, request: AwsRequest) -> AwsResponse:
+        """Return the decision of the caller's policies for each action."""
+        return {
+            "IsTruncated": "false",
+            "EvaluationResults": [
+                {
+                    "EvalActionName": action,
+                    "EvalResourceName": "*",
+                    "EvalDecision": "implicitDeny" if action in self.facts.denied else "allowed",
+                }
+                for action in request.listed("ActionNames")
+            ],
+        }
+
+    def described_images(self, request: AwsRequest) -> AwsResponse:
+        """Return the details of a repository if it has all images of the request."""
+        repository = str(request.arguments["repositoryName"])
+        for image in request.arguments.get("imageIds") or ():
+            tag, digest = image.get("imageTag"), image.get("imageDigest")
+            name = f"{repository}@{digest}" if digest else f"{repository}:{tag}"
+            if name not in self.facts.images:
+                raise AwsError("ImageNotFoundException", f"The image {name} does not exist")
+        return {"imageDetails": [{"repositoryName": repository}]}
+
+
+OPERATIONS: Mapping[str, Callable[[AwsApi, AwsRequest], AwsResponse]] = {
+    "sts:GetCallerIdentity": AwsApi.caller,
+    "ec2:DescribeAvailabilityZones": AwsApi.availability_zones,
+    "ec2:DescribeInstanceTypeOfferings": AwsApi.offerings,
+    "servicequotas:GetServiceQuota": AwsApi.quota,
+    "eks:DescribeAddonVersions": AwsApi.addon_versions,
+    "eks:DescribeCluster": AwsApi.cluster,
+    "logs:DescribeLogGroups": AwsApi.log_groups,
+    "iam:GetRole": AwsApi.role,
+    "iam:SimulatePrincipalPolicy": AwsApi.simulation,
+    "ecr:DescribeImages": AwsApi.described_images,
+}
+
+
+def _zone_id_prefix(region: str) -> str:
+    """Return the prefix of zone ids: `use1` for `us-east-1`."""
+    area, direction, number = region.rsplit("-", 2)
+    short = {"central": "c"}.get(direction) or "".join(
+        letter
+        for word in ("north", "south", "east", "west")
+        if word in direction
+        for letter in word[0]
+    )
+    return f"{area.replace('-', '')}{short}{number}"
+
+
+@contextmanager
+def serve(api: AwsApi) -> Iterator[str]:
+    """Serve an endpoint on a free port of this machine, and yield its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._respond(b"")
+
+        def do_POST(self) -> None:
+            self._respond(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+
+        def _respond(self, body: bytes) -> None:
+            request = parse(self.path, self.headers, body)
+            try:
+                status, response = HTTPStatus.OK, api.respond(request)
+            except AwsError as fault:
+                status, response = fault.status, {"code": fault.code, "message": fault.message}
+            content = encode(request, status, response)
+            self.send_response(status)
+            if status is not HTTPStatus.OK:
+                self.send_header("x-amzn-ErrorType", str(response["code"]))
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as in the base class
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def parse(path: str, headers: Message, body: bytes) -> AwsRequest:
+    """Return the request in an HTTP message: service and region are in its signature."""
+    scope = str(headers.get("Authorization") or "").partition("Credential=")[2].split(",")[0]
+    region, service = (scope.split("/") + [""] * 5)[2:4]
+    url = urlsplit(path)
+    query = {key: values[0] for key, values in parse_qs(url.query).items()}
+    if service == "eks":
+        if url.path.startswith("/clusters/"):
+            name = unquote(url.path.split("/")[2])
+            return AwsRequest(service, "DescribeCluster", region, {"name": name})
+        return AwsRequest(service, "DescribeAddonVersions", region, query)
+    if service in JSON_SERVICES:
+        operation = str(headers.get("X-Amz-Target") or "").rpartition(".")[2]
+        return AwsRequest(service, operation, region, json.loads(body or b"{}"))
+    form = {key: values[0] for key, values in parse_qs(body.decode()).items()}
+    return AwsRequest(service, str(form.get("Action", "")), region, form)
+
+
+def encode(request: AwsRequest, status: HTTPStatus, response: AwsResponse) -> bytes:
+    """Return a response or an error in the protocol of its service."""
+    failed = status is not HTTPStatus.OK
+    if request.service in JSON_SERVICES:
+        value = {"__type": response["code"], "message": response["message"]} if failed else response
+        return json.dumps(value).encode()
+    if failed:
+        error = _xml({"Code": response["code"], "Message": response["message"]}, "member")
+        if request.service == "ec2":
+            return f"<Response><Errors><Error>{error}</Error></Errors></Response>".encode()
+        return f"<ErrorResponse><Error>{error}</Error></ErrorResponse>".encode()
+    name = f"{request.operation}Response"
+    if request.service == "ec2":
+        return f"<{name}>{_xml(response, 'item')}</{name}>".encode()
+    result = f"{request.operation}Result"
+    return f"<{name}><{result}>{_xml(response, 'member')}</{result}></{name}>".encode()
+
+
+def _xml(value: object, item: str) -> str:
+    """Return XML of nested mappings and lists, whose members have the given name."""
+    if isinstance(value, Mapping):
+        return "".join(f"<{key}>{_xml(inner, item)}</{key}>" for key, inner in value.items())
+    if isinstance(value, list):
+        return "".join(f"<{item}>{_xml(inner, item)}</{item}>" for inner in value)
+    return escape(str(value))

@@ -1,0 +1,88 @@
+"""The twin's AWS, one module per family of services."""
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+
+from cloudtwin.providers.aws import (
+    caller_policy,
+    common,
+    eks,
+    eks_nodes,
+    eks_rules,
+    fsx,
+    identity,
+    machines,
+    network,
+    others,
+    s3,
+)
+from cloudtwin.providers.aws.functions import FUNCTIONS
+from cloudtwin.providers.aws.registries import registries
+from cloudtwin.providers.aws.volumes import volumes
+from cloudtwin.providers.faults import FaultKind
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.model import Cloud
+
+FAMILIES = (
+    network.TYPES,
+    identity.TYPES,
+    machines.TYPES,
+    eks.TYPES,
+    fsx.TYPES,
+    s3.TYPES,
+    eks_nodes.TYPES,
+    others.TYPES,
+)
+
+# Type -> the input with which others refer to it, and the types that are deleted with it.
+PARTS: Mapping[str, tuple[str, frozenset[str]]] = {
+    eks_rules.CLUSTER: (
+        "clusterName",
+        frozenset(each.token for each in eks.TYPES) - {eks_rules.CLUSTER},
+    ),
+    network.TABLE: ("routeTableId", frozenset({network.ROUTE})),
+    network.GROUP: (
+        "securityGroupId",
+        frozenset({network.INGRESS, network.EGRESS, network.GROUP_RULE}),
+    ),
+    network.SUBNET: ("subnetId", frozenset({network.ASSOCIATION})),
+    s3.BUCKET: ("bucket", frozenset(each.token for each in s3.TYPES if ":s3/" in each.token)),
+}
+
+
+def _deleted_with(deleted: Resource, account: Inventory) -> Iterable[Resource]:
+    """Yield a resource, its companions and its parts."""
+    path, tokens = PARTS.get(deleted.token, ("", frozenset()))
+    yield deleted
+    for each in account.all():
+        owned = each.owner and each.owner == deleted.id
+        if owned or (each.token in tokens and each.inputs.get(path) == deleted.id):
+            yield each
+
+
+def _fault_message(kind: FaultKind, resource: Resource) -> str:
+    name = f"{resource.token.rpartition(':')[2]} {resource.id}"
+    if kind is FaultKind.CAPACITY:
+        return (
+            f"{name}: UnfulfillableCapacity: Could not launch Spot Instances. "
+            "There is no Spot capacity available that matches your request."
+        )
+    return f"{name}: timeout while waiting for state to become 'ACTIVE'"
+
+
+CLOUD = Cloud(
+    name="aws",
+    types={kind.token: kind for kind in chain.from_iterable(FAMILIES)},
+    functions=FUNCTIONS,
+    throttling_code="ThrottlingException",
+    with_defaults=common.with_defaults,
+    common_outputs=common.common_outputs,
+    common_rules=common.common_rules,
+    limits=common.limits,
+    configure=common.configure,
+    deleted_with=_deleted_with,
+    volumes=volumes,
+    registries=registries,
+    fault_message=_fault_message,
+    authorize=caller_policy.authorize,
+)

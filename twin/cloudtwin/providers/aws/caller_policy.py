@@ -1,0 +1,68 @@
+"""The IAM policy of the identity that calls the twin's AWS, if a test or a user sets one.
+
+Without a policy everything is allowed. Only actions are compared: statements for all resources, with
+wildcards in the names of actions; an explicit denial wins.
+"""
+
+import json
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from cloudfacts.aws_actions import actions_to
+
+from cloudtwin import files
+from cloudtwin.providers.aws.common import CALLER
+from cloudtwin.providers.errors import CloudError
+
+
+def policy_file(folder: Path) -> Path:
+    """Return the file of the policy.
+
+    Args:
+        folder: folder of the account.
+    """
+    return folder / "caller-policy.json"
+
+
+def set_policy(folder: Path, document: Mapping[str, Any]) -> None:
+    """Set the policy of the caller."""
+    folder.mkdir(parents=True, exist_ok=True)
+    policy_file(folder).write_text(json.dumps(document))
+
+
+def authorize(folder: Path, verb: str, token: str) -> None:
+    """Check that the policy of the caller allows an operation on a resource.
+
+    Args:
+        folder: folder of the account.
+        verb: create, update or delete.
+        token: type of the resource.
+
+    Raises:
+        CloudError: an action is not allowed.
+    """
+    document = files.read_json(policy_file(folder))
+    if document is None:
+        return
+    for action in actions_to(verb, token):
+        if not allows(document, action):
+            reason = "because no identity-based policy allows the action"
+            what = f"User: {CALLER} is not authorized to perform: {action}, {reason}"
+            raise CloudError("AccessDeniedException", what)
+
+
+def allows(document: Mapping[str, Any], action: str) -> bool:
+    """Return True if a policy document allows an action on all resources."""
+    effects = {
+        str(statement.get("Effect"))
+        for statement in _listed(document.get("Statement"))
+        for pattern in _listed(statement.get("Action"))
+        if fnmatchcase(action.lower(), str(pattern).lower())
+    }
+    return effects == {"Allow"}
+
+
+def _listed(value: Any) -> list[Any]:  # noqa: ANN401  IAM writes a single value without a list
+    return value if isinstance(value, list) else [value] if value else []

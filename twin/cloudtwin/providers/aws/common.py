@@ -1,0 +1,188 @@
+"""Rules and values of all AWS resources: regions, tags, ARNs, ids. Pure."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cloudfacts.aws import REGIONS
+
+from cloudtwin.providers.conditions import at, cidr, known
+from cloudtwin.providers.model import Inputs, ProviderConfig, ResourceRequest
+from cloudtwin.providers.protocol.errors import ProviderError
+from cloudtwin.providers.protocol.values import Object, Unknown, plain
+from cloudtwin.providers.schema.check import Mistake, nearest
+from cloudtwin.providers.schema.model import ResourceSchema
+
+ACCOUNT = "123456789012"  # the account of AWS's own examples
+CALLER = f"arn:aws:iam::{ACCOUNT}:user/cloudtwin"
+DEPENDENCY = "DependencyViolation"
+CREATED = "2026-01-01T00:00:00Z"
+OBJECT = "aws:s3/bucketObjectv2:BucketObjectv2"
+
+ZONES: Mapping[str, tuple[str, ...]] = {
+    name: region.zones for name, region in REGIONS.items() if region.zones
+}
+# Source: the provider's own schema.
+PROVIDER_ARGUMENTS = frozenset({
+    "region", "defaultTags", "ignoreTags", "profile", "allowedAccountIds", "assumeRoles",
+    "assumeRoleWithWebIdentity", "skipCredentialsValidation", "skipMetadataApiCheck",
+    "skipRegionValidation", "skipRequestingAccountId", "maxRetries", "retryMode", "version",
+    "accessKey", "secretKey", "token", "sharedConfigFiles", "sharedCredentialsFiles", "endpoints",
+    "pluginDownloadURL", "useFipsEndpoint", "useDualstackEndpoint", "stsRegion",
+})  # fmt: skip
+
+# Source: Tagging AWS resources, "Tag naming limits and requirements"; S3 User Guide, object tagging.
+TAG_SOURCE = "Tagging AWS resources, tag naming limits"
+MAX_TAGS, MAX_TAGS_OF = 50, {OBJECT: 10, "aws:budgets/budget:Budget": 200}
+MAX_TAG_KEY, MAX_TAG_VALUE = 128, 256
+TAG_PATTERN = re.compile(r"[\w\s+\-=.:/@]*")
+
+
+# Source: AWS General Reference, Amazon Resource Names.
+ARN_SOURCE = "AWS General Reference, ARNs"
+ARN_PATTERN = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws|cloudfront)?:\S+")
+EXAMPLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/name"
+BLOCK_SUFFIXES = (
+    "cidr",
+    "cidrblock",
+    "cidripv4",
+    "cidripv6",
+)  # ends of the names of address blocks
+USER_KEYED = ("tags", "labels", "metadata")  # objects whose keys the user chooses
+
+
+def zones(region: str) -> list[str]:
+    """Return the names of a region's zones; none for an unknown region."""
+    return list(ZONES.get(region, ()))
+
+
+def arn(service: str, resource: str, region: str = "") -> str:
+    """Return an ARN in the twin's account."""
+    return f"arn:aws:{service}:{region}:{ACCOUNT}:{resource}"
+
+
+def prefixed(prefix: str) -> Callable[[ResourceRequest], str]:
+    """Return a function that creates ids such as vpc-0123456789abcdef0."""
+    return lambda request: f"{prefix}-0{request.entropy[:16]}"
+
+
+def by(*names: str, separator: str = ":") -> Callable[[ResourceRequest], str]:
+    """Return a function that creates ids from inputs, such as a bucket's name."""
+    return lambda request: separator.join(str(request.inputs[name]) for name in names)
+
+
+def ec2(kind: str) -> Callable[[ResourceRequest], dict[str, Any]]:
+    """Return a function that describes an EC2 resource: its ARN and owner."""
+
+    def describe(request: ResourceRequest) -> dict[str, Any]:
+        return {"arn": arn("ec2", f"{kind}/{request.id}", request.region), "ownerId": ACCOUNT}
+
+    return describe
+
+
+@lru_cache(maxsize=1)
+def _input_limits() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    found: dict[str, Any] = json.loads(Path(__file__).with_name("shapes.json").read_text())
+    return found
+
+
+def limits(token: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return input path -> limits of a type, from AWS's service models."""
+    return _input_limits().get(token, {})
+
+
+def configure(arguments: Mapping[str, Any]) -> ProviderConfig:
+    """Return the provider's configuration.
+
+    Raises:
+        ProviderError: an unknown argument or region.
+    """
+    for name in arguments:
+        if name not in PROVIDER_ARGUMENTS and not name.startswith("__"):
+            raise ProviderError(
+                f"aws.Provider has no argument {name!r}{nearest(name, PROVIDER_ARGUMENTS)}"
+            )
+    region = str(arguments.get("region") or os.environ.get("AWS_REGION") or "")
+    if region and region not in ZONES:
+        raise ProviderError(f"{region!r} is not an AWS region{nearest(region, ZONES)}")
+    tags = (arguments.get("defaultTags") or {}).get("tags") or {}
+    tags = {str(key): str(value) for key, value in tags.items()}
+    return ProviderConfig(cloud="aws", region=region, tags=tags)
+
+
+def with_defaults(inputs: Object, schema: ResourceSchema, config: ProviderConfig) -> Object:
+    """Return inputs with the provider's region and tags, as the official provider compares them."""
+    merged = dict(inputs)
+    if "region" in schema.inputs and merged.get("region") is None and config.region:
+        merged["region"] = config.region
+    tags = merged.get("tags")
+    known_tags = plain(tags) or {}
+    mergeable = isinstance(known_tags, Mapping) and not isinstance(tags, Unknown)
+    if "tags" in schema.inputs and config.tags and mergeable:  # others are refused by their type
+        merged["tags"] = {**config.tags, **known_tags}
+    return merged
+
+
+def common_outputs(request: ResourceRequest) -> dict[str, Any]:
+    """Return the outputs of every AWS resource: all of its tags, and its region."""
+    return {"tagsAll": request.inputs.get("tags") or {}, "region": request.region}
+
+
+def common_rules(
+    schema: ResourceSchema, inputs: Inputs, config: ProviderConfig
+) -> Iterable[Mistake]:
+    """Yield an error for a missing or invalid region, an invalid zone, and each invalid input."""
+    region = inputs.get("region") or config.region
+    if "region" in schema.inputs and not region:
+        yield at("region", "no region is set: set aws.Provider(region=...) or aws:region")
+    if isinstance(region, str) and region and region not in ZONES:
+        yield at("region", f"{region!r} is not an AWS region{nearest(region, ZONES)}")
+    zone = inputs.get("availabilityZone")
+    if known(zone) and isinstance(region, str) and region in ZONES and zone not in zones(region):
+        listed = ", ".join(zones(region))
+        yield at("availabilityZone", f"{zone!r} is not a zone of {region}: {listed}")
+    yield from format_errors(inputs, ())
+    tags = inputs.get("tags")
+    for reason in tag_errors(schema.token, tags) if isinstance(tags, Mapping) else ():
+        yield at("tags", f"{reason} ({TAG_SOURCE})")
+
+
+def format_errors(value: Any, here: tuple[str | int, ...]) -> Iterator[Mistake]:  # noqa: ANN401
+    """Yield an error for each input that should be an ARN or an address block and is not."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            if key not in USER_KEYED:
+                yield from format_errors(each, (*here, key))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from format_errors(each, (*here, index))
+    elif isinstance(value, str):
+        name = str(next(step for step in reversed(here) if isinstance(step, str))).removesuffix("s")
+        if name.endswith("Arn") and not ARN_PATTERN.fullmatch(value):
+            yield Mistake(here, f"{value!r} is not an ARN such as {EXAMPLE_ARN} ({ARN_SOURCE})")
+        if name.lower().endswith(BLOCK_SUFFIXES) and (reason := cidr()(value)):
+            yield Mistake(here, reason)
+
+
+def tag_errors(token: str, tags: Mapping[str, Any]) -> Iterator[str]:
+    """Yield an error for each violation of a type's tag limits."""
+    allowed = MAX_TAGS_OF.get(token, MAX_TAGS)
+    if len(tags) > allowed:
+        yield f"{len(tags)} tags, {allowed} are allowed (the provider's default tags included)"
+    folded = [key.lower() for key in tags]
+    for key, value in tags.items():
+        if not 1 <= len(key) <= MAX_TAG_KEY:
+            yield f"the key {key!r} has {len(key)} characters: 1 to {MAX_TAG_KEY} are allowed"
+        if key.lower().startswith("aws:"):
+            yield f"{key!r} begins with aws:, which AWS reserves"
+        if token.startswith("aws:iam/") and folded.count(key.lower()) > 1:
+            yield f"{key!r} differs from another key in case only, which IAM ignores"
+        if isinstance(value, str) and len(value) > MAX_TAG_VALUE:
+            yield f"the value of {key!r} has {len(value)} characters, {MAX_TAG_VALUE} are allowed"
+        for text in (key, value) if not token.startswith(("aws:ec2/", "aws:vpc/")) else ():
+            if isinstance(text, str) and not TAG_PATTERN.fullmatch(text):
+                yield f"{text!r} has characters other than letters, digits, spaces and _ . : / = + - @"

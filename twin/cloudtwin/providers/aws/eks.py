@@ -1,0 +1,254 @@
+"""Amazon EKS: clusters, add-ons, access entries; the rules are in eks_rules. Pure."""
+
+# ruff: noqa: S106  (a token is the name of a type, not a password)
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cloudtwin.providers.aws import eks_rules as rules
+from cloudtwin.providers.aws.addon_versions import VERSIONS
+from cloudtwin.providers.aws.common import CALLER, CREATED, arn, by
+from cloudtwin.providers.aws.eks_rules import ADDON, CLUSTER, ENTRY
+from cloudtwin.providers.aws.identity import KEY
+from cloudtwin.providers.aws.network import GROUP, SUBNET, in_groups, in_subnets
+from cloudtwin.providers.aws.others import LOGS
+from cloudtwin.providers.aws.policies import ROLE, assumable
+from cloudtwin.providers.conditions import matches, one_of_values, public_range, value_rule
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.model import (
+    DeletionGuard,
+    Endpoint,
+    InputRule,
+    Inputs,
+    Naming,
+    Precondition,
+    Reference,
+    ResourceRequest,
+    ResourceType,
+)
+
+ASSOCIATION = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
+API, GUIDE = "EKS API Reference", "EKS User Guide"
+INVALID, IN_USE = "InvalidParameterException", "ResourceInUseException"
+POD_SERVICE, GRANTED = "pods.eks.amazonaws.com", ("sts:AssumeRole", "sts:TagSession")
+PRINCIPAL = matches(
+    r"arn:aws:(iam::\d{12}:(role|user)/.+|sts::\d{12}:assumed-role/.+)",
+    "is not the ARN of an IAM role or user",
+)
+DNS_LABEL = matches(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "is not a valid Kubernetes name")
+
+
+def of_cluster(in_use_code: str = "") -> Reference:
+    """Return the reference of resources that belong to a cluster."""
+    return Reference("clusterName", (CLUSTER,), "ResourceNotFoundException", in_use_code, "name")
+
+
+def to_role(path: str) -> Reference:
+    """Return a reference to a role by its ARN."""
+    return Reference(path, (ROLE,), INVALID, by="arn")
+
+
+def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
+    vpc = dict(request.inputs["vpcConfig"])
+    subnets = (request.account.find((SUBNET,), each) for each in vpc["subnetIds"])
+    issuer = (
+        f"https://oidc.eks.{request.region}.amazonaws.com/id/{request.digits('oidc', 32).upper()}"
+    )
+    return {
+        "arn": arn("eks", f"cluster/{request.id}", request.region),
+        "version": request.inputs.get("version") or VERSIONS[-1],
+        "status": "ACTIVE",
+        "platformVersion": "eks.1",
+        "createdAt": CREATED,
+        "identities": [{"oidcs": [{"issuer": issuer}]}],
+        "vpcConfig": {
+            "endpointPublicAccess": True,
+            "endpointPrivateAccess": False,
+            **vpc,
+            "vpcId": next((str(each.inputs["vpcId"]) for each in subnets if each), ""),
+            "clusterSecurityGroupId": f"sg-0{request.digits('group', 16)}",
+        },
+    }
+
+
+def _companions(cluster: Resource, account: Inventory) -> Iterable[Resource]:
+    """Yield the cluster's security group and, if not declared, a log group that outlives it."""
+    vpc = cluster.outputs["vpcConfig"]
+    inputs = {"vpcId": vpc["vpcId"], "name": f"eks-cluster-sg-{cluster.id}"}
+    group = str(vpc["clusterSecurityGroupId"])
+    yield Resource(
+        token=GROUP, id=group, urn=cluster.urn, inputs=inputs, outputs={**inputs, "id": group},
+        acknowledged=True, owner=cluster.id,
+    )  # fmt: skip
+    logs = f"/aws/eks/{cluster.id}/cluster"
+    if cluster.inputs.get("enabledClusterLogTypes") and account.find((LOGS,), logs) is None:
+        yield Resource(
+            token=LOGS, id=logs, urn=cluster.urn, inputs={"name": logs}, outputs={"name": logs},
+            acknowledged=True,
+        )  # fmt: skip
+
+
+def _cluster_outputs(_cluster: Resource, endpoint: Endpoint) -> dict[str, Any]:
+    authority = {"data": endpoint.authority}
+    return {"endpoint": endpoint.address, "certificateAuthority": authority}
+
+
+def _drivers(inputs: Inputs) -> Sequence[str]:
+    return ["fsx.csi.aws.com"] if inputs.get("addonName") == "aws-fsx-csi-driver" else []
+
+
+def _part(kind: str, *names: str, suffix: int = 0) -> Any:  # noqa: ANN401  a function of a request
+    """Return a function that creates the ARN of a part of a cluster."""
+
+    def make(request: ResourceRequest) -> str:
+        digits = [request.digits("id", suffix)] if suffix else [request.id]
+        path = "/".join([kind, *(str(request.inputs[name]) for name in names), *digits])
+        return arn("eks", path, request.region)
+
+    return make
+
+
+ADDON_ARN = _part("addon", "clusterName", "addonName", suffix=8)
+ENTRY_ARN = _part("access-entry", "clusterName", suffix=8)
+ASSOCIATION_ARN = _part("podidentityassociation", "clusterName")
+TIMES = {"createdAt": CREATED, "modifiedAt": CREATED}
+
+
+def _user(request: ResourceRequest) -> str:
+    principal = str(request.inputs["principalArn"])
+    user = ":user/" in principal or principal == CALLER
+    name = principal if user else f"{principal}/{{{{SessionName}}}}"
+    return str(request.inputs.get("userName") or name)
+
+
+TYPES = (
+    ResourceType(
+        token=CLUSTER,
+        identify=by("name"),
+        describe=_describe_cluster,
+        companions=_companions,
+        cluster_outputs=_cluster_outputs,
+        defaults={"bootstrapSelfManagedAddons": True, "deletionProtection": False},
+        naming=Naming(max_length=100),
+        immutable=("roleArn", "bootstrapSelfManagedAddons", "encryptionConfig", "outpostConfig",
+                   "region", "accessConfig.bootstrapClusterCreatorAdminPermissions",
+                   "kubernetesNetworkConfig.ipFamily", "kubernetesNetworkConfig.serviceIpv4Cidr"),
+        enums={"encryptionConfig.resources.*": ("secrets",)},
+        rules=(
+            value_rule("version of a cluster", "version", one_of_values(*VERSIONS),
+                       f"{GUIDE}, Kubernetes versions"),
+            InputRule("endpoints of a cluster", f"{API}, VpcConfigRequest", rules.endpoints),
+            value_rule("public ranges of a cluster", "vpcConfig.publicAccessCidrs.*", public_range,
+                       f"{API}, VpcConfigRequest"),
+            InputRule("subnets of a cluster", f"{GUIDE}, VPC requirements", rules.cluster_subnets),
+            value_rule("Service block of a cluster", "kubernetesNetworkConfig.serviceIpv4Cidr",
+                       rules.service_block, f"{API}, KubernetesNetworkConfigRequest"),
+            InputRule("Auto Mode complete", f"{API}, ComputeConfigRequest", rules.auto_mode),
+        ),
+        references=(
+            to_role("roleArn"),
+            in_subnets("vpcConfig.subnetIds.*"),
+            in_groups("vpcConfig.securityGroupIds.*"),
+            Reference("encryptionConfig.provider.keyArn", (KEY,), INVALID, by="arn"),
+        ),
+        preconditions=(
+            Precondition("role of a cluster", f"{GUIDE}, cluster IAM role", INVALID,
+                         assumable("roleArn", "eks.amazonaws.com")),
+            Precondition("permissions of a cluster", f"{GUIDE}, cluster IAM role", INVALID,
+                         rules.permissions("roleArn", frozenset({"AmazonEKSClusterPolicy"}))),
+            Precondition("zones of a cluster", f"{GUIDE}, VPC requirements",
+                         "UnsupportedAvailabilityZoneException", rules.two_zones),
+            Precondition("version steps of a cluster", f"{API}, UpdateClusterVersion", INVALID,
+                         rules.next_minor_version),
+            Precondition("nodes before the next version", f"{GUIDE}, update a cluster",
+                         "InvalidRequestException", rules.nodes_updated),
+        ),
+        deletion_guards=(
+            DeletionGuard("deletion protection", f"{API}, DeleteCluster", INVALID, rules.protected),
+        ),
+        unique_code=IN_USE,
+    ),
+    ResourceType(
+        token=ADDON,
+        identify=by("clusterName", "addonName"),
+        describe=lambda request: {"arn": ADDON_ARN(request), **TIMES},
+        drivers=_drivers,
+        immutable=("clusterName", "addonName", "region"),
+        enums={
+            "resolveConflictsOnCreate": ("NONE", "OVERWRITE"),
+            "resolveConflictsOnUpdate": ("NONE", "OVERWRITE", "PRESERVE"),
+        },
+        rules=(
+            value_rule("name of an add-on", "addonName", rules.addon_name, f"{API}, CreateAddon"),
+            value_rule("version of an add-on", "addonVersion",
+                       matches(r"v\d+\.\d+\.\d+-eksbuild\.\d+",
+                               "is not of the form v1.2.3-eksbuild.4"), f"{API}, CreateAddon"),
+            value_rule("configuration of an add-on", "configurationValues",
+                       rules.configuration_values, f"{API}, CreateAddon"),
+        ),
+        references=(
+            of_cluster(), to_role("serviceAccountRoleArn"),
+            to_role("podIdentityAssociations.*.roleArn"),
+        ),
+        preconditions=(
+            Precondition("role of an add-on", f"{GUIDE}, pod identity role", INVALID,
+                         assumable("podIdentityAssociations.*.roleArn", POD_SERVICE, GRANTED)),
+            Precondition("version of an add-on for the cluster", f"{API}, DescribeAddonVersions",
+                         INVALID, rules.addon_version),
+            Precondition("nodes for an add-on", f"{GUIDE}, add-on status", "CREATE_FAILED",
+                         rules.addon_nodes),
+        ),
+        unique=("clusterName", "addonName"),
+        unique_code=IN_USE,
+    ),
+    ResourceType(
+        token=ENTRY,
+        identify=by("clusterName", "principalArn"),
+        describe=lambda request: {
+            "accessEntryArn": ENTRY_ARN(request), **TIMES, "userName": _user(request),
+        },
+        defaults={"type": "STANDARD"},
+        immutable=("clusterName", "principalArn", "type", "region"),
+        enums={"type": ("STANDARD", "EC2_LINUX", "EC2_WINDOWS", "FARGATE_LINUX", "EC2",
+                        "HYBRID_LINUX", "HYPERPOD_LINUX")},
+        rules=(value_rule("principal of an entry", "principalArn", PRINCIPAL,
+                          f"{API}, CreateAccessEntry"),),
+        references=(of_cluster(),),
+        unique=("clusterName", "principalArn"),
+        unique_code=IN_USE,
+    ),
+    ResourceType(
+        token="aws:eks/accessPolicyAssociation:AccessPolicyAssociation",
+        identify=by("clusterName", "principalArn", "policyArn", separator="#"),
+        describe=lambda _request: {"associatedAt": CREATED, "modifiedAt": CREATED},
+        immutable=("clusterName", "principalArn", "policyArn", "accessScope", "region"),
+        rules=(
+            value_rule("access policy", "policyArn", rules.access_policy,
+                       f"{API}, AssociateAccessPolicy"),
+            InputRule("scope of an access policy", f"{API}, AccessScope", rules.access_scope),
+        ),
+        references=(of_cluster(),),
+        preconditions=(
+            Precondition("entry of a policy", f"{API}, AssociateAccessPolicy",
+                         "ResourceNotFoundException", rules.entry_exists),
+        ),
+        unique_code=IN_USE,
+    ),
+    ResourceType(
+        token=ASSOCIATION,
+        identify=lambda request: f"a-{request.entropy[:17]}",
+        describe=lambda request: {
+            "associationArn": ASSOCIATION_ARN(request), "associationId": request.id,
+        },
+        immutable=("clusterName", "namespace", "serviceAccount", "region"),
+        rules=(value_rule("namespace of a pod identity", "namespace", DNS_LABEL,
+                          f"{API}, CreatePodIdentityAssociation"),),
+        references=(of_cluster(), to_role("roleArn")),
+        preconditions=(
+            Precondition("role of a pod", f"{GUIDE}, pod identity role", INVALID,
+                         assumable("roleArn", POD_SERVICE, GRANTED)),
+        ),
+        unique=("clusterName", "namespace", "serviceAccount"),
+        unique_code=IN_USE,
+    ),
+)  # fmt: skip

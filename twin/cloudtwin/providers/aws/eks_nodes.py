@@ -1,0 +1,173 @@
+"""Node groups of Amazon EKS, and their machines. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudtwin.providers.aws import eks_rules as rules
+from cloudtwin.providers.aws.common import arn, by
+from cloudtwin.providers.aws.eks import API, GUIDE, IN_USE, INVALID, of_cluster, to_role
+from cloudtwin.providers.aws.eks_rules import NODES
+from cloudtwin.providers.aws.machines import TEMPLATE, gpus, instance_type
+from cloudtwin.providers.aws.network import SUBNET, in_subnets
+from cloudtwin.providers.aws.policies import assumable
+from cloudtwin.providers.conditions import between, matches, value_rule
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.model import (
+    InputRule,
+    Inputs,
+    Naming,
+    Precondition,
+    Reference,
+    ResourceRequest,
+    ResourceType,
+)
+
+if TYPE_CHECKING:
+    from cloudtwin.capacity import Pool
+    from cloudtwin.nodes.model import Taint
+
+EFFECTS = {
+    "NO_SCHEDULE": "NoSchedule",
+    "NO_EXECUTE": "NoExecute",
+    "PREFER_NO_SCHEDULE": "PreferNoSchedule",
+}
+STARTUP = "agent-not-ready"  # the end of every taint that a CSI driver removes
+CREATE = f"{API}, CreateNodegroup"
+SURGE = 1  # EKS: twice the number of zones
+
+
+def _describe_nodes(request: ResourceRequest) -> dict[str, Any]:
+    cluster, name = request.inputs["clusterName"], request.inputs["nodeGroupName"]
+    found = rules.cluster_of(request)
+    version = request.inputs.get("version") or (found and found.outputs["version"]) or ""
+    token = request.digits("id", 32)
+    uuid = f"{token[:8]}-{token[8:12]}-{token[12:16]}-{token[16:20]}-{token[20:]}"
+    group = {
+        "autoscalingGroups": [{"name": f"eks-{name}-{uuid}"}],
+        "remoteAccessSecurityGroupId": "",
+    }
+    return {
+        "arn": arn("eks", f"nodegroup/{cluster}/{name}/{uuid}", request.region),
+        "status": "ACTIVE",
+        "version": version,
+        "releaseVersion": f"{version}.0-20261101",
+        "resources": [group],
+    }
+
+
+def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
+    """Return the machines of a node group with the labels and taints that EKS sets."""
+    from cloudtwin.capacity import Pool
+    from cloudtwin.nodes.model import Role
+
+    inputs = group.inputs
+    types = tuple(inputs.get("instanceTypes") or ("t3.medium",))
+    sizes = inputs["scalingConfig"]
+    subnet = account.find((SUBNET,), inputs["subnetIds"][0])
+    zone = str(subnet.outputs["availabilityZone"]) if subnet else ""
+    taints = [_taint(each) for each in inputs.get("taints") or ()]
+    return [
+        Pool(
+            name=str(inputs["nodeGroupName"]),
+            cloud="aws",
+            cluster=str(inputs["clusterName"]),
+            role=Role.GPU if gpus(types) else Role.SYSTEM,
+            instance_types=types,
+            zone=zone,
+            region=zone[:-1],
+            labels={str(key): str(value) for key, value in (inputs.get("labels") or {}).items()},
+            taints=tuple(each for each in taints if not each.key.endswith(STARTUP)),
+            startup_taints=tuple(each for each in taints if each.key.endswith(STARTUP)),
+            gpus=gpus(types) if "NVIDIA" in str(inputs.get("amiType")) else 0,
+            min_size=int(sizes["minSize"]),
+            desired_size=int(sizes["desiredSize"]),
+            max_size=int(sizes["maxSize"]),
+            capacity="spot" if inputs.get("capacityType") == "SPOT" else "on-demand",
+            release=_release(group),
+            surge=SURGE,
+        )
+    ]
+
+
+def _release(group: Resource) -> str:
+    """Return what an update of a node group changes in its machines: their image and their template."""
+    template = group.inputs.get("launchTemplate") or {}
+    return f"{group.outputs.get('version', '')} template {template.get('version', '')}"
+
+
+def _taint(given: Mapping[str, Any]) -> "Taint":
+    from cloudtwin.nodes.model import Taint
+
+    effect = EFFECTS[given["effect"]]
+    return Taint.parse({"key": given["key"], "value": given.get("value"), "effect": effect})
+
+
+def _current_inputs(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
+    size = sizes.get(str(inputs["nodeGroupName"]))
+    if size is None:
+        return inputs
+    return {**inputs, "scalingConfig": {**inputs["scalingConfig"], "desiredSize": size}}
+
+
+def _template(path: str, by_output: str = "id") -> Reference:
+    return Reference(path, (TEMPLATE,), "InvalidRequestException", by=by_output)
+
+
+FAILED = "NodeCreationFailure"
+TYPES = (
+    ResourceType(
+        token=NODES,
+        identify=by("clusterName", "nodeGroupName"),
+        describe=_describe_nodes,
+        pools=node_pools,
+        current_inputs=_current_inputs,
+        defaults={"capacityType": "ON_DEMAND", "amiType": "AL2023_x86_64_STANDARD"},
+        naming=Naming("nodeGroupName", 63),
+        immutable=("clusterName", "nodeRoleArn", "subnetIds", "amiType", "capacityType", "diskSize",
+                   "instanceTypes", "remoteAccess", "launchTemplate.id", "launchTemplate.name",
+                   "nodeGroupNamePrefix", "region"),
+        rules=(
+            InputRule("sizes of a node group", f"{API}, NodegroupScalingConfig", rules.scaling),
+            InputRule("launch template of a node group", CREATE, rules.launch),
+            value_rule("template version of a node group", "launchTemplate.version",
+                       matches(r"[1-9]\d*|\$Latest|\$Default", "is not a version: 1, $Latest or $Default"),
+                       CREATE),
+            InputRule("labels and taints of a node group", CREATE, rules.labels_and_taints),
+            InputRule("subnets of a node group", CREATE, rules.node_subnets),
+            value_rule("Kubernetes version of a node group", "version",
+                       matches(r"1\.\d+", "is not a Kubernetes version such as 1.36"), CREATE),
+            value_rule("unavailable nodes", "updateConfig.maxUnavailable", between(1, 100, "nodes"),
+                       f"{API}, NodegroupUpdateConfig"),
+            InputRule("update of a node group", f"{API}, NodegroupUpdateConfig", rules.update_config),
+            value_rule("image of a node group", "amiType", rules.image_type,
+                       f"{GUIDE}, AL2 end of support"),
+            value_rule("types of a node group", "instanceTypes.*", instance_type,
+                       "EC2 User Guide, instance types"),
+        ),
+        references=(
+            of_cluster(IN_USE), to_role("nodeRoleArn"), in_subnets("subnetIds.*"),
+            _template("launchTemplate.id"), _template("launchTemplate.name", "name"),
+        ),
+        preconditions=(
+            Precondition("role of nodes", f"{GUIDE}, node IAM role", INVALID,
+                         assumable("nodeRoleArn", "ec2.amazonaws.com")),
+            Precondition("permissions of nodes", f"{GUIDE}, node IAM role", FAILED,
+                         rules.permissions("nodeRoleArn", frozenset({"AmazonEKSWorkerNodePolicy"}))),
+            Precondition("nodes pull images", f"{GUIDE}, node IAM role", FAILED,
+                         rules.pull_permission),
+            Precondition("nodes have a network plugin", f"{GUIDE}, troubleshooting", FAILED,
+                         rules.network_plugin),
+            Precondition("nodes have an egress route", f"{GUIDE}, troubleshooting", FAILED,
+                         rules.egress_route),
+            Precondition("version of a template", CREATE, "InvalidRequestException",
+                         rules.template_version),
+            Precondition("one type with EFA", "EC2 User Guide, Elastic Fabric Adapter",
+                         "InvalidRequestException", rules.one_efa_type),
+            Precondition("version of nodes", f"{API}, UpdateNodegroupVersion", INVALID,
+                         rules.node_version),
+            Precondition("version of nodes never lower", f"{GUIDE}, update a managed node group",
+                         INVALID, rules.node_downgrade),
+        ),
+        unique_code=IN_USE,
+    ),
+)  # fmt: skip

@@ -1,0 +1,373 @@
+"""Rules of Amazon EKS for clusters, node groups, add-ons and access entries. Pure.
+
+Sources: EKS API Reference, EKS User Guide ("service quotas", "Kubernetes versions", "Create a managed
+node group", "Amazon EKS add-ons", "pod identity"), read 2026-11.
+"""
+
+import ipaddress
+import json
+from collections.abc import Iterable, Iterator, Mapping
+
+from cloudfacts.aws import INSTANCE_TYPES
+
+from cloudtwin.providers.aws.addon_versions import AVAILABLE, available
+from cloudtwin.providers.aws.machines import TEMPLATE, efa_interfaces
+from cloudtwin.providers.aws.network import ASSOCIATION, ROUTE, SUBNET, TABLE
+from cloudtwin.providers.aws.policies import ROLE, attached
+from cloudtwin.providers.conditions import at, block_of, known, section
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.model import Inputs, RequestCheck, ResourceRequest
+from cloudtwin.providers.schema.check import Mistake
+
+CLUSTER, NODES = "aws:eks/cluster:Cluster", "aws:eks/nodeGroup:NodeGroup"
+ADDON, ENTRY = "aws:eks/addon:Addon", "aws:eks/accessEntry:AccessEntry"
+MAX_GROUP_NODES, MAX_LABELS, MAX_TAINTS, MAX_SKEW = 450, 50, 50, 3
+DEPLOYMENTS = frozenset({
+    "coredns", "aws-fsx-csi-driver", "aws-ebs-csi-driver", "aws-efs-csi-driver", "metrics-server",
+})  # fmt: skip
+POLICY_ARN = "arn:aws:eks::aws:cluster-access-policy/"
+ACCESS_POLICIES = frozenset({
+    "AmazonEKSAdminPolicy", "AmazonEKSClusterAdminPolicy", "AmazonEKSAdminViewPolicy",
+    "AmazonEKSEditPolicy", "AmazonEKSViewPolicy", "AmazonEKSAutoNodePolicy",
+})  # fmt: skip
+SERVICE_RANGES = tuple(
+    map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+)
+PULL_POLICIES = {"AmazonEC2ContainerRegistryReadOnly", "AmazonEC2ContainerRegistryPullOnly"}
+
+
+def minor(version: object) -> int:
+    """Return the minor version, such as 36 for `1.36`."""
+    return int(str(version).split(".")[1])
+
+
+# -- input rules
+
+
+def endpoints(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error if the API server has no endpoint."""
+    vpc = section(inputs, "vpcConfig")
+    if vpc.get("endpointPublicAccess") is False and not vpc.get("endpointPrivateAccess"):
+        yield at("vpcConfig", "endpointPublicAccess and endpointPrivateAccess are both off")
+
+
+def cluster_subnets(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error if a cluster has fewer than two subnets."""
+    subnets = section(inputs, "vpcConfig").get("subnetIds")
+    if isinstance(subnets, list) and len(subnets) < 2:
+        reason = f"{len(subnets)} subnets: a cluster needs at least two, in different zones"
+        yield at("vpcConfig.subnetIds", reason)
+
+
+def service_block(value: object) -> str | None:
+    """Return the reason why text is not a block for Services; None if it is one."""
+    block = block_of(value)
+    if "/" not in str(value) or not isinstance(block, ipaddress.IPv4Network):
+        return f"{value!r} is not a valid IPv4 CIDR block"
+    if not 12 <= block.prefixlen <= 24:
+        return f"{value} is not a block between /12 and /24"
+    if not any(block.subnet_of(each) for each in SERVICE_RANGES):
+        return f"{value} is not in {', '.join(map(str, SERVICE_RANGES))}"
+    return None
+
+
+def auto_mode(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error if the three switches of Auto Mode disagree."""
+    network = section(inputs, "kubernetesNetworkConfig", "elasticLoadBalancing")
+    switches = (section(inputs, "computeConfig"), section(inputs, "storageConfig", "blockStorage"))
+    if len({bool(each.get("enabled")) for each in (*switches, network)}) > 1:
+        reason = "compute, block storage and load balancing must be all on or all off"
+        yield at("computeConfig", reason)
+
+
+def scaling(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error for each contradiction in the sizes of a node group."""
+    sizes = section(inputs, "scalingConfig")
+    given = [sizes.get(each) for each in ("minSize", "desiredSize", "maxSize")]
+    numbers = [each for each in given if isinstance(each, int)]
+    if len(numbers) < len(given):
+        return
+    low, desired, high = numbers
+    if not 0 <= low <= desired <= high:
+        reason = f"minSize {low} <= desiredSize {desired} <= maxSize {high} must hold"
+        yield at("scalingConfig", reason)
+    if not 1 <= high <= MAX_GROUP_NODES:
+        reason = f"{high}: a group has 1 to {MAX_GROUP_NODES} nodes"
+        yield at("scalingConfig.maxSize", reason)
+
+
+def launch(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error for each input that conflicts with a launch template or needs one."""
+    template = inputs.get("launchTemplate")
+    if not isinstance(template, Mapping):
+        if inputs.get("amiType") == "CUSTOM":
+            yield at("amiType", "CUSTOM needs a launch template with the image")
+        return
+    for name in ("diskSize", "remoteAccess"):
+        if inputs.get(name) is not None:
+            yield at(name, "set it in the launch template instead")
+    if (template.get("id") is None) == (template.get("name") is None):
+        yield at("launchTemplate", "set either the id or the name of the launch template")
+
+
+def labels_and_taints(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error for each reserved label, and for too many labels or taints."""
+    given, taints = section(inputs, "labels"), inputs.get("taints")
+    for key in given:
+        if "eks.amazonaws.com/" in key or key.startswith("kubernetes.io/"):
+            yield at("labels", f"{key!r} is reserved for the service")
+    if len(given) > MAX_LABELS:
+        yield at("labels", f"{len(given)} labels, {MAX_LABELS} are allowed")
+    if isinstance(taints, list) and len(taints) > MAX_TAINTS:
+        yield at("taints", f"{len(taints)} taints, {MAX_TAINTS} are allowed")
+
+
+def node_subnets(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error if the list of subnets is empty."""
+    if inputs.get("subnetIds") == []:
+        yield at("subnetIds", "a node group needs at least one subnet")
+
+
+def update_config(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error if unavailable nodes are limited by both a number and a percentage."""
+    given = section(inputs, "updateConfig")
+    names = ("maxUnavailable", "maxUnavailablePercentage")
+    if all(given.get(name) is not None for name in names):
+        yield at("updateConfig", f"set either {names[0]} or {names[1]}")
+
+
+def image_type(name: object) -> str | None:
+    """Return the reason why an image type is refused; None for a current one."""
+    if str(name).startswith("AL2_"):
+        return f"{name}: there is no Amazon Linux 2 image since Kubernetes 1.33; use an AL2023 type"
+    return None
+
+
+def configuration_values(text: object) -> str | None:
+    """Return the reason why text is not the configuration of an add-on; None if it is one."""
+    try:
+        json.loads(str(text))
+    except ValueError:
+        return None if ":" in str(text) else "the configuration is neither JSON nor YAML"
+    return None
+
+
+def access_policy(arn: object) -> str | None:
+    """Return the reason why text is not the ARN of an access policy; None if it is one."""
+    prefix, separator, name = str(arn).rpartition("/")
+    if prefix + separator == POLICY_ARN and name in ACCESS_POLICIES:
+        return None
+    listed = ", ".join(sorted(ACCESS_POLICIES))
+    return f"{arn!r} is not an access policy ARN: use {POLICY_ARN}NAME, NAME is one of {listed}"
+
+
+def access_scope(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error if a scope of type namespace names no namespace."""
+    scope = section(inputs, "accessScope")
+    if scope.get("type") == "namespace" and not scope.get("namespaces"):
+        yield at("accessScope.namespaces", "a scope of type namespace needs at least one namespace")
+
+
+# -- preconditions and deletion guards
+
+
+def permissions(path: str, required: frozenset[str]) -> RequestCheck:
+    """Return a check that a role has all policies of a set."""
+
+    def violations(request: ResourceRequest) -> Iterator[str]:
+        role = request.find(ROLE, path, "arn")
+        missing = required - attached(role, request.account) if role else set()
+        if role and missing:
+            yield f"the role {role.id} lacks {', '.join(sorted(missing))}"
+
+    return violations
+
+
+def pull_permission(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if the node role cannot pull images: its nodes would never become Ready."""
+    role = request.find(ROLE, "nodeRoleArn", "arn")
+    if role and not PULL_POLICIES & attached(role, request.account):
+        yield f"the role {role.id} may not pull images: attach AmazonEC2ContainerRegistryPullOnly"
+
+
+def two_zones(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if all subnets of a cluster are in one zone."""
+    subnets = section(request.inputs, "vpcConfig").get("subnetIds") or ()
+    found = (request.account.find((SUBNET,), each) for each in subnets)
+    zones = {str(each.outputs["availabilityZone"]) for each in found if each}
+    if len(zones) == 1:
+        yield f"Subnets specified must be in at least two different AZs, not only {zones.pop()}"
+
+
+def next_minor_version(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error unless an update is to the next minor version."""
+    previous, wanted = request.previous, request.inputs.get("version")
+    if previous is None or wanted is None or previous.outputs.get("version") in (None, wanted):
+        return
+    old, new = minor(previous.outputs["version"]), minor(wanted)
+    if new != old + 1:
+        yield f"Unsupported Kubernetes minor version update from 1.{old} to 1.{new}"
+
+
+def nodes_updated(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if a node group does not have the version of the control plane yet."""
+    previous, wanted = request.previous, request.inputs.get("version")
+    if previous is None or wanted in (None, previous.outputs.get("version")):
+        return
+    current = previous.outputs["version"]
+    groups = request.account.where(NODES, clusterName=previous.outputs.get("name"))
+    behind = sorted(
+        str(each.inputs["nodeGroupName"]) for each in groups if each.outputs["version"] != current
+    )
+    if behind:
+        yield (
+            f"Nodegroups {', '.join(behind)} must be updated to match cluster version {current} "
+            "before updating cluster version"
+        )
+
+
+def cluster_of(request: ResourceRequest) -> Resource | None:
+    """Return the cluster of a node group or add-on."""
+    return request.find(CLUSTER, "clusterName", "name")
+
+
+def network_plugin(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if the cluster has no network plugin: no node would become Ready."""
+    cluster = cluster_of(request)
+    if cluster is None or cluster.inputs.get("bootstrapSelfManagedAddons") is not False:
+        return
+    name = cluster.outputs["name"]
+    if not request.account.where(ADDON, clusterName=name, addonName="vpc-cni"):
+        yield (
+            "Unhealthy nodes in the kubernetes cluster: cni plugin not initialized. The cluster "
+            "has no add-on vpc-cni yet; let the node group depend on it"
+        )
+
+
+def egress_route(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for each subnet from which nodes reach neither the API nor registries."""
+    for value in request.inputs.get("subnetIds") or ():
+        subnet = request.account.find((SUBNET,), value)
+        if subnet and not _has_route(subnet, request.account):
+            yield (
+                f"Instances failed to join the kubernetes cluster: the subnet {subnet.id} has no "
+                "egress route; let the node group depend on its route and route table association"
+            )
+
+
+def _has_route(subnet: Resource, account: Inventory) -> bool:
+    associations = account.where(ASSOCIATION, subnetId=subnet.id)
+    tables = {str(each.inputs["routeTableId"]) for each in associations}
+    separate = (r.inputs for r in account.all(ROUTE) if r.inputs.get("routeTableId") in tables)
+    inline = (
+        {**route, "destinationCidrBlock": route.get("cidrBlock")}
+        for table in account.all(TABLE)
+        if table.id in tables
+        for route in table.inputs.get("routes") or ()
+    )
+    return any(
+        route.get("destinationCidrBlock") == "0.0.0.0/0"
+        and (route.get("natGatewayId") or route.get("gatewayId") or route.get("transitGatewayId"))
+        for route in (*separate, *inline)
+    )
+
+
+def _template(request: ResourceRequest) -> Resource | None:
+    wanted = section(request.inputs, "launchTemplate").get("id")
+    return request.account.find((TEMPLATE,), wanted or "")
+
+
+def template_version(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if the launch template does not have the requested version."""
+    template = _template(request)
+    version = str(section(request.inputs, "launchTemplate").get("version") or "")
+    latest = int(template.outputs["latestVersion"]) if template else 0
+    if template and version.isdigit() and not 1 <= int(version) <= latest:
+        yield f"{template.id} has no version {version}, its latest is {latest}"
+
+
+def one_efa_type(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for each instance type that does not fit a launch template with EFA."""
+    template = _template(request)
+    adapters = efa_interfaces(template.inputs) if template else 0
+    types = request.inputs.get("instanceTypes") or ()
+    if adapters and len(types) > 1:
+        yield f"a launch template with EFA supports one instance type, not {', '.join(types)}"
+    for name in types:
+        allowed = INSTANCE_TYPES[name].efa_interfaces if name in INSTANCE_TYPES else adapters
+        if adapters > allowed:
+            yield f"{name} has {allowed} EFA interfaces, not {adapters}"
+
+
+def node_version(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if nodes are newer than the control plane, or too old for it."""
+    cluster, wanted = cluster_of(request), request.inputs.get("version")
+    if cluster is None or wanted is None:
+        return
+    nodes, control = minor(wanted), minor(cluster.outputs["version"])
+    if nodes > control:
+        yield (
+            "Nodegroup Kubernetes version should be equal to or older than cluster: "
+            f"{wanted} is newer than 1.{control}"
+        )
+    if nodes < control - MAX_SKEW:
+        yield (
+            f"Nodegroup Kubernetes version {wanted} is too old for the cluster's 1.{control}: "
+            f"use 1.{control - MAX_SKEW} or newer"
+        )
+
+
+def node_downgrade(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if nodes are updated to an older version."""
+    previous, wanted = request.previous, request.inputs.get("version")
+    current = previous.outputs.get("version") if previous else None
+    if current and wanted and minor(wanted) < minor(current):
+        yield f"a node group cannot go back from Kubernetes {current} to {wanted}"
+
+
+def addon_nodes(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if an add-on has a Deployment but the cluster no nodes for its pods."""
+    name, cluster = request.inputs.get("addonName"), cluster_of(request)
+    if not cluster or name not in DEPLOYMENTS:
+        return
+    if not request.account.where(NODES, clusterName=cluster.outputs["name"]):
+        yield (
+            f"the add-on {name} is DEGRADED: InsufficientNumberOfReplicas: the cluster has no "
+            "nodes; let it depend on a node group"
+        )
+
+
+def addon_version(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if EKS does not offer the add-on's version for the cluster's version."""
+    version, cluster = request.inputs.get("addonVersion"), cluster_of(request)
+    if not cluster or not version:
+        return
+    name, kubernetes = str(request.inputs["addonName"]), str(cluster.outputs["version"])
+    offered = available(name, kubernetes)
+    previous = request.previous.inputs.get("addonVersion") if request.previous else None
+    if version not in {*offered, previous}:
+        listed = ", ".join(offered)
+        yield f"Addon version specified is not supported: {name} {version}; use one of {listed}"
+
+
+def entry_exists(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if the principal of a policy association has no access entry."""
+    cluster, principal = request.inputs["clusterName"], request.inputs["principalArn"]
+    if not request.account.where(ENTRY, clusterName=cluster, principalArn=principal):
+        yield f"the principal {principal} has no access entry in {cluster}"
+
+
+def protected(deleted: Resource, _account: Inventory) -> Iterable[str]:
+    """Yield an error if the cluster has deletion protection."""
+    if deleted.inputs.get("deletionProtection"):
+        reason = "has deletion protection; set deletionProtection to false first"
+        yield f"the cluster {deleted.id} {reason}"
+
+
+def addon_name(name: object) -> str | None:
+    """Return the reason why a name is not an add-on; None if it is one."""
+    return (
+        None
+        if not known(name) or name in AVAILABLE
+        else f"{name!r} is not an add-on that the twin has"
+    )

@@ -1,0 +1,297 @@
+"""Amazon FSx for Lustre: file systems and data repository associations. Pure.
+
+Sources: FSx for Lustre User Guide ("Deployment options", "File system access control with VPC",
+"Data repositories"), FSx API Reference. Read 2026-11.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, prefixed
+from cloudtwin.providers.aws.identity import KEY
+from cloudtwin.providers.aws.network import GROUP, INGRESS, SUBNET, in_groups, in_subnets
+from cloudtwin.providers.aws.s3 import BUCKET
+from cloudtwin.providers.conditions import at, known, lies_in, matches, section, value_rule
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.model import (
+    InputRule,
+    Inputs,
+    Precondition,
+    Reference,
+    ResourceRequest,
+    ResourceType,
+)
+from cloudtwin.providers.schema.check import Mistake
+
+FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
+ASSOCIATION = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
+STEP_GIB, SMALLEST_GIB = 2400, 1200
+THROUGHPUTS = {"PERSISTENT_2": (125, 250, 500, 1000), "PERSISTENT_1": (50, 100, 200)}
+LUSTRE_PORTS = ((988, 988), (1018, 1023))
+MAX_ASSOCIATIONS = 8
+GUIDE, CREATE = "FSx for Lustre User Guide", "FSx API, CreateDataRepositoryAssociation"
+LINKING = f"{GUIDE}, linking to S3"
+
+
+def _deployment(inputs: Inputs) -> Any:  # noqa: ANN401  None if unknown
+    return inputs.get("deploymentType", "SCRATCH_1")
+
+
+# -- file systems
+
+
+def _capacity(inputs: Inputs) -> Iterable[Mistake]:
+    size, kind = inputs.get("storageCapacity"), _deployment(inputs)
+    if not isinstance(size, int) or not known(kind) or inputs.get("storageType") == "HDD":
+        return
+    step = 3600 if kind == "SCRATCH_1" else STEP_GIB
+    if size != SMALLEST_GIB and (size <= 0 or size % step):
+        yield at("storageCapacity", f"{size} GiB: {kind} has 1200, or a multiple of {step}")
+
+
+def _throughput(inputs: Inputs) -> Iterable[Mistake]:
+    kind, value = _deployment(inputs), inputs.get("perUnitStorageThroughput")
+    allowed = THROUGHPUTS.get(str(kind))
+    if allowed is None and value is not None:
+        yield at("perUnitStorageThroughput", f"{kind} has no throughput: leave it out")
+    listed = ", ".join(map(str, allowed or ()))
+    if allowed and value is None and inputs.get("storageType", "SSD") == "SSD":
+        yield at("perUnitStorageThroughput", f"{kind} needs one of {listed}")
+    if allowed and isinstance(value, int) and value not in allowed:
+        yield at("perUnitStorageThroughput", f"{value} is not one of {listed}")
+
+
+def _persistent_only(inputs: Inputs) -> Iterable[Mistake]:
+    if not str(_deployment(inputs)).startswith("SCRATCH"):
+        return
+    for name in ("kmsKeyId", "automaticBackupRetentionDays", "metadataConfiguration",
+                 "copyTagsToBackups", "dailyAutomaticBackupStartTime"):  # fmt: skip
+        if inputs.get(name) not in (None, 0, False):
+            yield at(name, "only a PERSISTENT file system has it")
+
+
+def _efa(inputs: Inputs) -> Iterable[Mistake]:
+    if inputs.get("efaEnabled") and (
+        _deployment(inputs) != "PERSISTENT_2" or not inputs.get("metadataConfiguration")
+    ):
+        yield at("efaEnabled", "EFA needs PERSISTENT_2 and a metadataConfiguration")
+
+
+def _lustre_open(request: ResourceRequest) -> Iterable[str]:
+    """Yield security groups that close Lustre's ports among the servers, which FSx tests."""
+    groups = [str(each) for each in request.inputs.get("securityGroupIds") or ()]
+    subnet = request.find(SUBNET, "subnetIds")
+    block = str(subnet.inputs.get("cidrBlock")) if subnet else ""
+    for low, high in LUSTRE_PORTS:
+        if groups and not any(opens(request.account, g, groups, block, low, high) for g in groups):
+            yield (
+                f"the security groups {', '.join(groups)} do not permit Lustre LNET network "
+                f"traffic on the ports {low}-{high} among the file system's own servers; let the "
+                "file system depend on its rules"
+            )
+
+
+def opens(
+    account: Inventory, group: str, sources: Iterable[str], block: str, low: int, high: int
+) -> bool:
+    """Return True if a group admits a range of TCP ports from groups or from a block."""
+    wanted = set(sources)
+    separate = (each.inputs for each in account.where(INGRESS, securityGroupId=group))
+    return any(
+        _covers(rule, low, high)
+        and (
+            rule.get("referencedSecurityGroupId") in wanted or lies_in(block, rule.get("cidrIpv4"))
+        )
+        for rule in (*separate, *_inline_rules(account, group))
+    )
+
+
+def _inline_rules(account: Inventory, group: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the inline rules of a group in the form of separate ones."""
+    found = account.find((GROUP,), group)
+    for rule in (found.inputs.get("ingress") or ()) if found else ():
+        same = {**rule, "ipProtocol": rule.get("protocol")}
+        own = (group,) if rule.get("self") else ()
+        for source in (*(rule.get("securityGroups") or ()), *own):
+            yield {**same, "referencedSecurityGroupId": source}
+        for block in rule.get("cidrBlocks") or ():
+            yield {**same, "cidrIpv4": block}
+
+
+def _covers(rule: Mapping[str, Any], low: int, high: int) -> bool:
+    if rule.get("ipProtocol") == "-1":
+        return True
+    first, last = rule.get("fromPort"), rule.get("toPort")
+    whole = isinstance(first, int) and isinstance(last, int) and first <= low and high <= last
+    return rule.get("ipProtocol") == "tcp" and whole
+
+
+def _describe_file_system(request: ResourceRequest) -> dict[str, Any]:
+    subnet = request.find(SUBNET, "subnetIds")
+    start = request.inputs.get("weeklyMaintenanceStartTime")
+    return {
+        "arn": arn("fsx", f"file-system/{request.id}", request.region),
+        "dnsName": f"{request.id}.fsx.{request.region}.amazonaws.com",
+        "mountName": "fsx"
+        if _deployment(request.inputs) == "SCRATCH_1"
+        else request.digits("mount", 8),
+        "networkInterfaceIds": [f"eni-0{request.digits('eni', 16)}"],
+        "ownerId": ACCOUNT,
+        "vpcId": str(subnet.inputs["vpcId"]) if subnet else "",
+        "weeklyMaintenanceStartTime": start or "7:03:00",
+    }
+
+
+def _only_grows(request: ResourceRequest) -> Iterable[str]:
+    previous, size = request.previous, request.inputs.get("storageCapacity")
+    if previous and isinstance(size, int):
+        old = int(previous.outputs.get("storageCapacity") or 0)
+        if size < old:
+            yield f"the capacity of a file system can only grow: {old} to {size} GiB"
+
+
+def _backups(inputs: Inputs) -> Iterator[str]:
+    """Yield the inputs that request backups."""
+    if inputs.get("automaticBackupRetentionDays"):
+        yield f"automaticBackupRetentionDays {inputs['automaticBackupRetentionDays']}"
+    if inputs.get("copyTagsToBackups"):
+        yield "copyTagsToBackups"
+
+
+def _not_backed_up(request: ResourceRequest) -> Iterable[str]:
+    """Yield backups of a file system that is linked to a bucket."""
+    linked = request.account.where(ASSOCIATION, fileSystemId=request.id)
+    file_system = request.find(FILE_SYSTEM, "fileSystemId")
+    inputs = file_system.inputs if file_system else request.inputs if linked else {}
+    if found := list(_backups(inputs)):
+        name = file_system.id if file_system else request.id
+        yield (
+            f"Backups cannot be created on S3-linked file systems: {name} has {', '.join(found)}; "
+            "remove these inputs, or the data repository association"
+        )
+
+
+# -- data repository associations
+
+
+def bucket_of(path: object) -> str:
+    """Return the bucket in `s3://bucket/prefix`."""
+    return str(path).removeprefix("s3://").partition("/")[0]
+
+
+def _bucket_exists(request: ResourceRequest) -> Iterable[str]:
+    name = bucket_of(request.inputs["dataRepositoryPath"])
+    if request.account.find((BUCKET,), name) is None:
+        yield f"the bucket {name!r} does not exist in the account"
+
+
+def _others_apart(request: ResourceRequest) -> Iterable[str]:
+    system, path = request.inputs["fileSystemId"], str(request.inputs.get("fileSystemPath"))
+    every = request.account.where(ASSOCIATION, fileSystemId=system)
+    others = [each for each in every if each.id != request.id]
+    if len(others) >= MAX_ASSOCIATIONS:
+        yield f"{system} has {MAX_ASSOCIATIONS} associations already"
+    for each in others:
+        if _nested(str(each.inputs.get("fileSystemPath")), path):
+            yield f"{path} overlaps with {each.inputs.get('fileSystemPath')}"
+
+
+def _nested(one: str, other: str) -> bool:
+    first, second = f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"
+    return first.startswith(second) or second.startswith(first)
+
+
+def _not_scratch_1(request: ResourceRequest) -> Iterable[str]:
+    system = request.find(FILE_SYSTEM, "fileSystemId")
+    if system and _deployment(system.inputs) == "SCRATCH_1":
+        yield "SCRATCH_1 has no data repository associations"
+
+
+def _events(inputs: Inputs) -> Iterable[Mistake]:
+    for name in ("autoImportPolicy", "autoExportPolicy"):
+        events = section(inputs, "s3", name).get("events")
+        if isinstance(events, list) and len(set(map(str, events))) < max(1, len(events)):
+            yield at(f"s3.{name}.events", "one to three events are required, each once")
+
+
+def _exported(association: Resource, _account: Inventory) -> Iterable[Resource]:
+    """Yield an object in the bucket: files on the file system are exported."""
+    if section(association.inputs, "s3", "autoExportPolicy").get("events"):
+        bucket = bucket_of(association.inputs["dataRepositoryPath"])
+        inputs = {"bucket": bucket, "key": "exported-by-fsx"}
+        yield Resource(
+            token=OBJECT, id=f"{bucket}/exported-by-fsx", urn=association.urn, inputs=inputs,
+            outputs=inputs, acknowledged=True, owner=f"s3:{bucket}",
+        )  # fmt: skip
+
+
+TYPES = (
+    ResourceType(
+        token=FILE_SYSTEM,
+        identify=prefixed("fs"),
+        describe=_describe_file_system,
+        defaults={
+            "deploymentType": "SCRATCH_1",
+            "storageType": "SSD",
+            "dataCompressionType": "NONE",
+            "fileSystemTypeVersion": "2.15",
+        },
+        immutable=("subnetIds", "securityGroupIds", "deploymentType", "storageType", "kmsKeyId",
+                   "backupId", "efaEnabled", "importPath", "exportPath", "importedFileChunkSize",
+                   "driveCacheType", "copyTagsToBackups", "region"),
+        enums={"fileSystemTypeVersion": ("2.10", "2.12", "2.15")},
+        rules=(
+            InputRule("size of a file system", f"{GUIDE}, CreateFileSystem", _capacity),
+            InputRule("throughput of a file system", f"{GUIDE}, performance", _throughput),
+            InputRule("PERSISTENT only", f"{GUIDE}, deployment options", _persistent_only),
+            InputRule("EFA of a file system", f"{GUIDE}, EFA", _efa),
+            value_rule("one zone of a file system", "subnetIds",
+                       matches(r"[^,]*", "is more than one: a file system is in one zone, and so in "
+                               "one subnet"), "FSx API, CreateFileSystem"),
+        ),
+        references=(
+            in_subnets("subnetIds"),
+            in_groups("securityGroupIds.*"),
+            Reference("kmsKeyId", (KEY,), "BadRequest", by="arn"),
+        ),
+        preconditions=(
+            Precondition("Lustre among servers", f"{GUIDE}, access control with VPC",
+                         "InvalidNetworkSettings", _lustre_open),
+            Precondition("a file system grows", f"{GUIDE}, managing storage capacity", "BadRequest",
+                         _only_grows),
+            Precondition("no backups while linked", f"{GUIDE}, data repositories", "BadRequest",
+                         _not_backed_up),
+        ),
+    ),
+    ResourceType(
+        token=ASSOCIATION,
+        identify=prefixed("dra"),
+        describe=lambda request: {
+            "arn": arn(
+                "fsx", f"association/{request.inputs['fileSystemId']}/{request.id}", request.region
+            ),
+            "associationId": request.id,
+        },
+        companions=_exported,
+        immutable=("fileSystemId", "fileSystemPath", "dataRepositoryPath",
+                   "batchImportMetaDataOnCreate", "region"),
+        rules=(
+            value_rule("path of an association", "fileSystemPath", matches("/.*", "must begin with /"),
+                       CREATE),
+            value_rule("bucket path of an association", "dataRepositoryPath",
+                       matches(r"s3://[a-z0-9.-]{3,63}(/.*)?", "is not of the form s3://bucket/prefix"),
+                       CREATE),
+            InputRule("events of an association", CREATE, _events),
+        ),
+        references=(
+            Reference("fileSystemId", (FILE_SYSTEM,), "FileSystemNotFound", "BadRequest"),
+        ),
+        preconditions=(
+            Precondition("bucket of an association", CREATE, "BadRequest", _bucket_exists),
+            Precondition("associations do not overlap", LINKING, "BadRequest", _others_apart),
+            Precondition("file system of an association", LINKING, "BadRequest", _not_scratch_1),
+            Precondition("no backups of a linked file system", f"{GUIDE}, data repositories",
+                         "BadRequest", _not_backed_up),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,185 @@
+"""AWS IAM and KMS: roles, policies, keys. Pure.
+
+Sources: IAM User Guide ("IAM and STS quotas"), IAM API Reference (DeleteConflict), KMS API Reference.
+"""
+
+# ruff: noqa: S106  (a token is the name of a type, not a password)
+
+from collections.abc import Iterable
+from typing import Any
+
+from cloudtwin.providers.aws.common import CREATED, arn, by
+from cloudtwin.providers.aws.policies import ATTACHMENT, ROLE, document_rule
+from cloudtwin.providers.conditions import between, matches, value_rule
+from cloudtwin.providers.model import (
+    Naming,
+    Precondition,
+    Reference,
+    ResourceRequest,
+    ResourceType,
+)
+from cloudtwin.providers.schema.check import nearest
+
+POLICY = "aws:iam/policy:Policy"
+KEY = "aws:kms/key:Key"
+MANAGED_BY_AWS = "arn:aws:iam::aws:policy/"
+MAX_ROLE_NAME, MAX_POLICY_NAME = 64, 128  # IAM User Guide, quotas
+NOT_FOUND, EXISTS = "NoSuchEntity", "EntityAlreadyExists"
+
+# AWS's own policies that Kubernetes stacks use; AWS Managed Policy Reference, 2026-06.
+MANAGED = frozenset({
+    "AmazonEKSClusterPolicy", "AmazonEKSVPCResourceController", "AmazonEKSWorkerNodePolicy",
+    "AmazonEKSWorkerNodeMinimalPolicy", "AmazonEKS_CNI_Policy", "AmazonEKSServicePolicy",
+    "AmazonEKSComputePolicy", "AmazonEKSBlockStoragePolicy", "AmazonEKSLoadBalancingPolicy",
+    "AmazonEKSNetworkingPolicy", "AmazonEC2ContainerRegistryReadOnly",
+    "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore", "AmazonFSxFullAccess",
+    "AmazonS3FullAccess", "AmazonS3ReadOnlyAccess", "CloudWatchAgentServerPolicy",
+    "AdministratorAccess", "ReadOnlyAccess", "PowerUserAccess", "IAMFullAccess",
+    "AWSXrayWriteOnlyAccess", "AutoScalingFullAccess", "AmazonEC2FullAccess",
+    "service-role/AmazonEBSCSIDriverPolicy", "service-role/AmazonEFSCSIDriverPolicy",
+})  # fmt: skip
+
+
+def _managed(request: ResourceRequest) -> Iterable[str]:
+    policy = str(request.inputs["policyArn"])
+    name = policy.removeprefix(MANAGED_BY_AWS)
+    if policy.startswith(MANAGED_BY_AWS) and name not in MANAGED:
+        yield f"Policy {policy} does not exist or is not attachable{nearest(name, MANAGED)}"
+
+
+def _describe_role(request: ResourceRequest) -> dict[str, Any]:
+    path = str(request.inputs.get("path") or "/")
+    return {
+        "arn": arn("iam", f"role{path}{request.id}"),
+        "uniqueId": f"AROA{request.digits('id', 16).upper()}",
+        "createDate": CREATED,
+    }
+
+
+def _policy_arn(request: ResourceRequest) -> str:
+    return arn("iam", f"policy{request.inputs.get('path') or '/'}{request.inputs['name']}")
+
+
+def _key_id(request: ResourceRequest) -> str:
+    text = request.entropy
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:32]}"
+
+
+TO_ROLE = Reference("role", (ROLE,), NOT_FOUND, "DeleteConflict", by="name")
+TYPES = (
+    ResourceType(
+        token=ROLE,
+        identify=by("name"),
+        describe=_describe_role,
+        defaults={"maxSessionDuration": 3600, "path": "/", "forceDetachPolicies": False},
+        naming=Naming(max_length=MAX_ROLE_NAME),
+        immutable=("path", "namePrefix"),
+        rules=(document_rule("trust policy of a role", "assumeRolePolicy", "trust"),),
+        unique_code=EXISTS,
+    ),
+    ResourceType(
+        token=POLICY,
+        identify=_policy_arn,
+        describe=lambda request: {
+            "arn": request.id,
+            "policyId": f"ANPA{request.digits('id', 16).upper()}",
+            "attachmentCount": 0,
+        },
+        defaults={"path": "/"},
+        naming=Naming(max_length=MAX_POLICY_NAME),
+        immutable=("path", "description", "namePrefix"),
+        rules=(document_rule("document of a policy", "policy", "identity"),),
+        unique_code=EXISTS,
+    ),
+    ResourceType(
+        token=ATTACHMENT,
+        identify=by("role", "policyArn", separator="/"),
+        immutable=("role", "policyArn"),
+        references=(
+            TO_ROLE,
+            Reference(
+                "policyArn", (POLICY,), NOT_FOUND, "DeleteConflict", "arn", (MANAGED_BY_AWS,)
+            ),
+        ),
+        preconditions=(
+            Precondition(
+                "policy of AWS exists", "AWS Managed Policy Reference", NOT_FOUND, _managed
+            ),
+        ),
+        unique_code=EXISTS,
+    ),
+    ResourceType(
+        token="aws:iam/rolePolicy:RolePolicy",
+        identify=by("role", "name"),
+        naming=Naming(max_length=MAX_POLICY_NAME),
+        immutable=("role", "namePrefix"),
+        rules=(document_rule("document of a role's policy", "policy", "inline"),),
+        references=(TO_ROLE,),
+        unique_code=EXISTS,
+    ),
+    ResourceType(
+        token="aws:iam/instanceProfile:InstanceProfile",
+        identify=by("name"),
+        describe=lambda request: {
+            "arn": arn("iam", f"instance-profile/{request.id}"),
+            "uniqueId": f"AIPA{request.digits('id', 16).upper()}",
+        },
+        naming=Naming(max_length=MAX_POLICY_NAME),
+        immutable=("path", "namePrefix"),
+        references=(TO_ROLE,),
+        unique_code=EXISTS,
+    ),
+    ResourceType(
+        token="aws:iam/openIdConnectProvider:OpenIdConnectProvider",
+        identify=lambda request: arn(
+            "iam", f"oidc-provider/{str(request.inputs['url']).removeprefix('https://')}"
+        ),
+        describe=lambda request: {"arn": request.id},
+        immutable=("url",),
+        unique_code=EXISTS,
+    ),
+    ResourceType(
+        token=KEY,
+        identify=_key_id,
+        describe=lambda request: {
+            "arn": arn("kms", f"key/{request.id}", request.region),
+            "keyId": request.id,
+        },
+        defaults={
+            "keyUsage": "ENCRYPT_DECRYPT",
+            "customerMasterKeySpec": "SYMMETRIC_DEFAULT",
+            "isEnabled": True,
+            "multiRegion": False,
+            "rotationPeriodInDays": 365,
+        },
+        immutable=("keyUsage", "customerMasterKeySpec", "multiRegion", "region"),
+        rules=(
+            value_rule(
+                "deletion window of a key", "deletionWindowInDays", between(7, 30, "days"),
+                "KMS API, ScheduleKeyDeletion",
+            ),
+        ),
+    ),
+    ResourceType(
+        token="aws:kms/alias:Alias",
+        identify=by("name"),
+        describe=lambda request: {
+            "arn": arn("kms", request.id, request.region),
+            "targetKeyArn": arn("kms", f"key/{request.inputs['targetKeyId']}", request.region),
+        },
+        naming=Naming(max_length=256, start="alias/"),
+        immutable=("namePrefix", "region"),
+        rules=(
+            value_rule(
+                "name of an alias", "name",
+                matches(
+                    r"alias/(?!aws/)[a-zA-Z0-9:/_-]+",
+                    "must begin with alias/, and not with alias/aws/",
+                ),
+                "KMS API, CreateAlias",
+            ),
+        ),
+        references=(Reference("targetKeyId", (KEY,), "NotFoundException", external=("arn:",)),),
+        unique_code="AlreadyExistsException",
+    ),
+)  # fmt: skip

@@ -1,0 +1,181 @@
+"""EC2: launch templates and placement groups. Pure.
+
+Sources: EC2 User Guide ("Elastic Fabric Adapter"), EC2 API Reference, CreateLaunchTemplate; read 2026-11.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from cloudfacts.aws import INSTANCE_TYPES, RETIRED_GPU_FAMILIES, family
+
+from cloudtwin.providers.aws.common import by, ec2, prefixed
+from cloudtwin.providers.aws.network import in_groups, in_subnets
+from cloudtwin.providers.conditions import (
+    at,
+    between,
+    known,
+    matches,
+    objects_at,
+    section,
+    value_rule,
+)
+from cloudtwin.providers.model import (
+    InputRule,
+    Inputs,
+    Naming,
+    Precondition,
+    ResourceRequest,
+    ResourceType,
+)
+from cloudtwin.providers.schema.check import Mistake
+
+TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
+PLACEMENT = "aws:ec2/placementGroup:PlacementGroup"
+EFA = ("efa", "efa-only")
+CREATE = "EC2 API, CreateLaunchTemplate"
+GUIDE = "EC2 User Guide, Elastic Fabric Adapter"
+
+
+def gpus(instance_types: Iterable[str]) -> int:
+    """Return the number of GPUs of the first instance type; 0 for an unknown type."""
+    first = next(iter(instance_types), "")
+    return INSTANCE_TYPES[first].gpus if first in INSTANCE_TYPES else 0
+
+
+def instance_type(name: object) -> str | None:
+    """Return the reason why a name is not an instance type; None for a type that the twin has."""
+    if not isinstance(name, str) or name in INSTANCE_TYPES:
+        return None
+    retired = family(name) in RETIRED_GPU_FAMILIES
+    why = "AWS has retired it" if retired else "the twin has no such type"
+    others = sorted(each for each in INSTANCE_TYPES if family(each) == family(name))
+    more = f"; of {family(name)} it has {', '.join(others)}" if others else ""
+    return f"{name!r}: {why}{more}"
+
+
+def efa_interfaces(inputs: Inputs) -> int:
+    """Return the number of EFA interfaces of a launch template."""
+    every = objects_at("networkInterfaces", inputs)
+    return sum(each.get("interfaceType") in EFA for _, each in every)
+
+
+def _groups_once(inputs: Inputs) -> Iterable[Mistake]:
+    if objects_at("networkInterfaces", inputs) and inputs.get("vpcSecurityGroupIds"):
+        reason = "with networkInterfaces, set the security groups of each interface instead"
+        yield at("vpcSecurityGroupIds", reason)
+
+
+def _efa_positions(inputs: Inputs) -> Iterable[Mistake]:
+    for here, each in objects_at("networkInterfaces", inputs):
+        card, device = each.get("networkCardIndex") or 0, each.get("deviceIndex") or 0
+        if not (isinstance(card, int) and isinstance(device, int)):
+            continue
+        if card == 0 and device == 0 and each.get("interfaceType") == "efa-only":
+            reason = "card 0 device 0 carries IP: efa or interface, not efa-only"
+            yield at(f"{here}.interfaceType", reason)
+        if card > 0 and device == 0:
+            yield at(f"{here}.deviceIndex", f"only card 0 has device 0; card {card} has device 1")
+
+
+def _efa_count(inputs: Inputs) -> Iterable[Mistake]:
+    name, count = inputs.get("instanceType"), efa_interfaces(inputs)
+    kind = INSTANCE_TYPES.get(str(name)) if known(name) else None
+    if kind and count > kind.efa_interfaces:
+        reason = f"{count} EFA interfaces: {name} has at most {kind.efa_interfaces}"
+        yield at("networkInterfaces", reason)
+
+
+def _placement(request: ResourceRequest) -> Iterable[str]:
+    name = section(request.inputs, "placement").get("groupName")
+    if name and request.account.find((PLACEMENT,), name) is None:
+        yield f"The Placement Group {name!r} is unknown."
+
+
+def _describe_template(request: ResourceRequest) -> dict[str, Any]:
+    previous = request.previous
+    changed = previous is not None and _content(previous.inputs) != _content(request.inputs)
+    latest = int(previous.outputs["latestVersion"]) + changed if previous else 1
+    default = request.inputs.get("defaultVersion")
+    if default is None:
+        keeps = previous and not request.inputs.get("updateDefaultVersion")
+        default = previous.outputs["defaultVersion"] if previous and keeps else latest
+    described = ec2("launch-template")(request)
+    return {"arn": described["arn"], "latestVersion": latest, "defaultVersion": default}
+
+
+def _content(inputs: Inputs) -> dict[str, Any]:
+    outside = ("tags", "updateDefaultVersion", "defaultVersion")
+    return {key: value for key, value in inputs.items() if key not in outside}
+
+
+BOOLEAN = matches("true|false", "is invalid: the provider accepts the texts true and false here")
+BOOLEANS = (
+    "ebsOptimized",
+    "blockDeviceMappings.*.ebs.encrypted",
+    "blockDeviceMappings.*.ebs.deleteOnTermination",
+    "networkInterfaces.*.deleteOnTermination",
+    "networkInterfaces.*.associatePublicIpAddress",
+)
+TYPES = (
+    ResourceType(
+        token=TEMPLATE,
+        identify=prefixed("lt"),
+        describe=_describe_template,
+        naming=Naming(max_length=128),
+        immutable=("namePrefix", "region"),
+        enums={"networkInterfaces.*.interfaceType": ("efa", "efa-only", "interface")},
+        rules=(
+            value_rule(
+                "name of a launch template", "name",
+                matches(
+                    r"[a-zA-Z0-9().\-/_]{3,128}",
+                    "is invalid: at least 3 letters, digits and ( ) . - / _",
+                ),
+                CREATE,
+            ),
+            value_rule(
+                "hop limit of the metadata service", "metadataOptions.httpPutResponseHopLimit",
+                between(1, 64, "hops"), "EC2 API, InstanceMetadataOptions",
+            ),
+            value_rule(
+                "instance type of a launch template", "instanceType", instance_type,
+                "EC2 User Guide, instance types",
+            ),
+            *(value_rule(f"text in {path}", path, BOOLEAN, "pulumi-aws, LaunchTemplate")
+              for path in BOOLEANS),
+            InputRule("security groups set once", "EC2 API, RequestLaunchTemplateData", _groups_once),
+            InputRule("positions of EFA interfaces", GUIDE, _efa_positions),
+            InputRule("number of EFA interfaces", GUIDE, _efa_count),
+        ),
+        references=(
+            in_groups("vpcSecurityGroupIds.*"),
+            in_groups("networkInterfaces.*.securityGroups.*"),
+            in_subnets("networkInterfaces.*.subnetId"),
+        ),
+        preconditions=(
+            Precondition(
+                "placement group exists", "EC2 API", "InvalidPlacementGroup.Unknown", _placement
+            ),
+        ),
+        unique=("name", "region"),
+        unique_code="InvalidLaunchTemplateName.AlreadyExistsException",
+    ),
+    ResourceType(
+        token=PLACEMENT,
+        identify=by("name"),
+        describe=lambda request: {
+            "arn": ec2("placement-group")(request)["arn"],
+            "placementGroupId": f"pg-0{request.digits('id', 16)}",
+        },
+        naming=Naming(max_length=255),
+        immutable=("strategy", "partitionCount", "spreadLevel", "region"),
+        unique_code="InvalidPlacementGroup.Duplicate",
+    ),
+    ResourceType(
+        token="aws:autoscaling/tag:Tag",  # noqa: S106  the name of a type
+        identify=lambda request: (
+            f"{request.inputs['autoscalingGroupName']},{request.inputs['tag']['key']}"
+        ),
+        immutable=("autoscalingGroupName", "tag.key", "region"),
+    ),
+)  # fmt: skip

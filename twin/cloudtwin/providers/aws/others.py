@@ -1,0 +1,85 @@
+"""CloudWatch Logs and AWS Budgets. Pure."""
+
+from collections.abc import Iterable
+
+from cloudtwin.providers.aws.common import ACCOUNT, arn, by
+from cloudtwin.providers.aws.identity import KEY
+from cloudtwin.providers.conditions import at, matches, objects_at, one_of_values, value_rule
+from cloudtwin.providers.model import InputRule, Inputs, Naming, Reference, ResourceType
+from cloudtwin.providers.schema.check import Mistake
+
+LOGS = "aws:cloudwatch/logGroup:LogGroup"
+BUDGET = "aws:budgets/budget:Budget"
+# CloudWatch Logs API, PutRetentionPolicy; 0 is the provider's value for never.
+RETENTIONS = (0, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192,
+              2557, 2922, 3288, 3653)  # fmt: skip
+API = "Budgets API, CreateBudget"
+MAX_SUBSCRIBERS = 11  # Budgets API, NotificationWithSubscribers
+SUBSCRIBERS = ("subscriberEmailAddresses", "subscriberSnsTopicArns")
+
+
+def _subscribers(inputs: Inputs) -> Iterable[Mistake]:
+    for here, note in objects_at("notifications", inputs):
+        count = sum(len(note.get(name) or ()) for name in SUBSCRIBERS)
+        if not count:
+            yield at(here, "a notification needs at least one subscriber")
+        if count > MAX_SUBSCRIBERS:
+            yield at(here, f"{count} subscribers, {MAX_SUBSCRIBERS} are allowed")
+
+
+def _limit(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield a limit of a budget without its amount or unit."""
+    names = ("limitAmount", "limitUnit")
+    if inputs.get("plannedLimits") or inputs.get("autoAdjustData"):
+        return
+    for name in names:
+        if not inputs.get(name):
+            yield at(name, f"a budget needs {' and '.join(names)}: it is missing")
+
+
+TYPES = (
+    ResourceType(
+        token=LOGS,
+        identify=by("name"),
+        describe=lambda request: {"arn": arn("logs", f"log-group:{request.id}", request.region)},
+        defaults={"retentionInDays": 0, "logGroupClass": "STANDARD", "skipDestroy": False},
+        naming=Naming(max_length=512),
+        immutable=("namePrefix", "logGroupClass", "region"),
+        rules=(
+            value_rule(
+                "retention of a log group", "retentionInDays", one_of_values(*RETENTIONS),
+                "CloudWatch Logs API, PutRetentionPolicy",
+            ),
+        ),
+        references=(Reference("kmsKeyId", (KEY,), "InvalidParameterException", by="arn"),),
+        unique_code="ResourceAlreadyExistsException",
+    ),
+    ResourceType(
+        token=BUDGET,
+        identify=lambda request: f"{ACCOUNT}:{request.inputs['name']}",
+        describe=lambda request: {
+            "arn": f"arn:aws:budgets::{ACCOUNT}:budget/{request.inputs['name']}",
+            "accountId": ACCOUNT,
+        },
+        naming=Naming(max_length=100),
+        immutable=("namePrefix", "accountId"),
+        rules=(
+            InputRule("subscribers of a budget", API, _subscribers),
+            InputRule("limit of a budget", API, _limit),
+            value_rule(
+                "addresses of a budget", "notifications.*.subscriberEmailAddresses.*",
+                matches(r"[^@\s]+@[^@\s]+", "is not an email address"), API,
+            ),
+            value_rule(
+                "topics of a budget", "notifications.*.subscriberSnsTopicArns.*",
+                matches(r"arn:aws:sns:.+", "is not the ARN of an SNS topic"), API,
+            ),
+            *(value_rule(
+                f"{name} of a budget", name,
+                matches(r"\d{4}-\d\d-\d\d_\d\d:\d\d", "is not of the form 2026-01-31_00:00"),
+                "pulumi-aws, Budget",
+            ) for name in ("timePeriodStart", "timePeriodEnd")),
+        ),
+        unique_code="DuplicateRecordException",
+    ),
+)  # fmt: skip

@@ -1,0 +1,274 @@
+"""IAM policy documents: their grammar, and which services a role trusts. Pure.
+
+Source: IAM User Guide, "Grammar of the IAM JSON policy language" and "IAM and STS quotas".
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cloudtwin.providers.conditions import at
+from cloudtwin.providers.inventory import Inventory, Resource, values_at
+from cloudtwin.providers.model import InputRule, Inputs, RequestCheck, ResourceRequest
+from cloudtwin.providers.schema.check import Mistake, nearest
+
+ROLE = "aws:iam/role:Role"
+ATTACHMENT = "aws:iam/rolePolicyAttachment:RolePolicyAttachment"
+GRAMMAR = "IAM User Guide, grammar of the policy language"
+MALFORMED = "MalformedPolicyDocument"
+VERSIONS = ("2012-10-17", "2008-10-17")
+TOP = ("Version", "Id", "Statement")
+ELEMENTS = ("Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction", "Resource",
+            "NotResource", "Condition")  # fmt: skip
+OPERATORS = frozenset({
+    "StringEquals", "StringNotEquals", "StringEqualsIgnoreCase", "StringNotEqualsIgnoreCase",
+    "StringLike", "StringNotLike", "NumericEquals", "NumericNotEquals", "NumericLessThan",
+    "NumericLessThanEquals", "NumericGreaterThan", "NumericGreaterThanEquals", "DateEquals",
+    "DateNotEquals", "DateLessThan", "DateLessThanEquals", "DateGreaterThan",
+    "DateGreaterThanEquals", "Bool", "BinaryEquals", "IpAddress", "NotIpAddress", "ArnEquals",
+    "ArnLike", "ArnNotEquals", "ArnNotLike", "Null",
+})  # fmt: skip
+NEVER_IF_EXISTS = "Null"
+ACTION = re.compile(r"\*|[A-Za-z0-9-]+:[A-Za-z0-9*?]+")
+SID = re.compile(r"[A-Za-z0-9]*")
+PARTITION = re.compile(r"arn:(aws(-[a-z]+)*|\*|\$\{[^}]+\}):")
+ARN_PARTS = 6
+# IAM User Guide, "AWS JSON policy elements: Principal": type -> form of its values, and an example.
+PRINCIPALS: Mapping[str, tuple[re.Pattern[str], str]] = {
+    "AWS": (
+        re.compile(
+            r"\*|\d{12}|arn:aws[a-z-]*:(iam|sts)::(\d{12}|cloudfront|\*):\S+|A[A-Z]{3}[A-Z0-9]{12,}"
+        ),
+        "123456789012 or arn:aws:iam::123456789012:role/name",
+    ),
+    "Service": (re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+"), "eks.amazonaws.com"),
+    "Federated": (
+        re.compile(r"arn:aws[a-z-]*:iam::\d{12}:\S+|[a-z0-9.-]+\.[a-z]+"),
+        "accounts.google.com",
+    ),
+    "CanonicalUser": (re.compile(r"[0-9a-f]{64}"), "64 hexadecimal digits"),
+}
+# Kind of document -> elements that a statement requires and must not have, and the maximum length in
+# characters without white space.
+KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
+    "identity": (("Action", "Resource"), ("Principal",), 6144),
+    "inline": (("Action", "Resource"), ("Principal",), 10240),
+    "trust": (("Action", "Principal"), ("Resource",), 2048),
+    "bucket": (("Action", "Resource", "Principal"), (), 20480),
+    "repository": (("Action", "Principal"), ("Resource",), 10240),
+}
+
+
+def document_rule(name: str, path: str, kind: str) -> InputRule:
+    """Return the rule for a policy document of a kind at a top-level path: text, or an object."""
+
+    def violations(inputs: Inputs) -> Iterator[Mistake]:
+        given = inputs.get(path)
+        if given is None:
+            return
+        text = given if isinstance(given, str) else json.dumps(_copied(given))
+        for reason in document_errors(text, kind):
+            yield at(path, f"{MALFORMED}: {reason}")
+
+    return InputRule(name, GRAMMAR, violations)
+
+
+def _copied(given: Any) -> Any:  # noqa: ANN401  inputs are of any type
+    """Return inputs, read value by value, as JSON can write them."""
+    if isinstance(given, Mapping):
+        return {key: _copied(value) for key, value in given.items()}
+    return [_copied(each) for each in given] if isinstance(given, list) else given
+
+
+def document_errors(text: str, kind: str) -> Iterator[str]:
+    """Yield the errors in the text of a policy document.
+
+    Args:
+        text: JSON.
+        kind: key of KINDS.
+    """
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        yield f"this is not valid JSON: {error}"
+        return
+    if not isinstance(document, Mapping) or not statements(document):
+        yield "the document has no Statement"
+        return
+    if not all(isinstance(each, Mapping) for each in many(document["Statement"])):
+        yield "every Statement must be an object"
+    if not isinstance(document.get("Id", ""), str):
+        yield "Id must be text"
+    length, allowed = len("".join(text.split())), KINDS[kind][2]
+    if length > allowed:
+        yield f"the document has {length} characters without white space, {allowed} are allowed"
+    yield from _unknown(document, TOP, "the document")
+    if document.get("Version", VERSIONS[0]) not in VERSIONS:
+        yield f"Version {document['Version']!r} is not one of {', '.join(VERSIONS)}"
+    sids = [each["Sid"] for each in statements(document) if "Sid" in each]
+    for sid in sorted({str(each) for each in sids if sids.count(each) > 1}):
+        yield f"two statements have the Sid {sid!r}"
+    for index, statement in enumerate(statements(document)):
+        for reason in _statement_errors(statement, kind):
+            yield f"Statement[{index}]: {reason}"
+
+
+def _unknown(given: Mapping[str, Any], known: Iterable[str], where: str) -> Iterator[str]:
+    for key in given:
+        if key not in known:
+            yield f"{where} has no element {key!r}{nearest(key, known)}"
+
+
+def _statement_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:
+    required, forbidden, _ = KINDS[kind]
+    yield from _unknown(statement, ELEMENTS, "a statement")
+    if statement.get("Effect") not in ("Allow", "Deny"):
+        yield "Effect must be Allow or Deny"
+    for name in required:
+        given = [each for each in _forms(name) if each in statement]
+        if len(given) != 1:
+            yield f"exactly one of {name} and Not{name} is required, not {len(given)}"
+    for name in (form for each in forbidden for form in _forms(each) if form in statement):
+        yield f"a policy of this kind has no {name}"
+    yield from _value_errors(statement)
+    yield from _principal_errors(statement)
+    yield from _service_errors(statement, kind)
+    if not isinstance(statement.get("Sid", ""), str):
+        yield "Sid must be text"
+    elif kind != "bucket" and not SID.fullmatch(str(statement.get("Sid", ""))):
+        yield f"the Sid {statement['Sid']!r} has characters other than letters and digits"
+    yield from _condition_errors(statement.get("Condition", {}))
+
+
+def _forms(element: str) -> tuple[str, str]:
+    return element, f"Not{element}"
+
+
+def _value_errors(statement: Mapping[str, Any]) -> Iterator[str]:
+    for name in (form for each in ("Action", "Resource") for form in _forms(each)):
+        if statement.get(name) == []:
+            yield f"{name} must have at least one value"
+    for action in (value for form in _forms("Action") for value in many(statement.get(form))):
+        if not ACTION.fullmatch(str(action)):
+            yield f"the action {action!r} is not of the form service:Action"
+    for resource in (value for form in _forms("Resource") for value in many(statement.get(form))):
+        if reason := _resource_error(resource):
+            yield reason
+
+
+def _resource_error(resource: object) -> str | None:
+    text = str(resource)
+    if resource == "*" or text.startswith("${"):
+        return None
+    if not text.startswith("arn:"):
+        return f"the resource {resource!r} is neither an ARN nor *"
+    if not PARTITION.match(text):
+        return f"the partition in the resource {resource!r} is not valid, such as aws"
+    whole = len(text.split(":")) >= ARN_PARTS or "*" in text
+    return None if whole else f"the resource {resource!r} is not a whole ARN"
+
+
+def _principal_errors(statement: Mapping[str, Any]) -> Iterator[str]:
+    for form in _forms("Principal"):
+        given = statement.get(form, "*")
+        if given == "*":
+            continue
+        if not isinstance(given, Mapping) or not given:
+            yield f"Invalid principal in policy: {form} must be * or an object with {', '.join(PRINCIPALS)}"
+            continue
+        yield from _unknown(given, PRINCIPALS, form)
+        for kind in given.keys() & PRINCIPALS.keys():
+            yield from _invalid_principals(kind, given[kind])
+
+
+def _invalid_principals(kind: str, given: object) -> Iterator[str]:
+    pattern, example = PRINCIPALS[kind]
+    if not many(given):
+        yield f"Invalid principal in policy: {kind} must have at least one value"
+    for each in many(given):
+        if not isinstance(each, str) or not pattern.fullmatch(each):
+            yield f"Invalid principal in policy: {kind} {each!r} is not of the form {example}"
+
+
+def _service_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:
+    """Yield the actions of other services in the trust policy of a role."""
+    for action in many(statement.get("Action")) if kind == "trust" else ():
+        if action != "*" and not str(action).lower().startswith("sts:"):
+            yield f"AssumeRole policy may only specify STS AssumeRole actions, not {action!r}"
+
+
+def _condition_errors(condition: object) -> Iterator[str]:
+    if not isinstance(condition, Mapping):
+        yield "Condition must be an object"
+        return
+    for name, keys in condition.items():
+        bare = name.removeprefix("ForAllValues:").removeprefix("ForAnyValue:")
+        never = bare == f"{NEVER_IF_EXISTS}IfExists"
+        if never or bare.removesuffix("IfExists") not in OPERATORS:
+            yield f"{name!r} is not a condition operator{nearest(bare, OPERATORS)}"
+        if not isinstance(keys, Mapping):
+            yield f"the operator {name} must have condition keys and values"
+            continue
+        for key, values in keys.items():
+            if any(isinstance(each, Mapping | list) for each in many(values)):
+                yield f"the values of {key} must be texts, numbers or booleans"
+
+
+def statements(document: object) -> list[Mapping[str, Any]]:
+    """Return the statements of a document; none if it is not a policy document."""
+    try:
+        read = json.loads(document) if isinstance(document, str) else document
+    except ValueError:
+        return []
+    found = read.get("Statement", []) if isinstance(read, Mapping) else []
+    return [each for each in many(found) if isinstance(each, Mapping)]
+
+
+def many(value: object) -> list[Any]:
+    """Return the values that IAM writes as one value or as a list."""
+    return list(value) if isinstance(value, list) else [] if value is None else [value]
+
+
+def trusts(role: Resource, service: str, actions: tuple[str, ...] = ("sts:AssumeRole",)) -> bool:
+    """Return True if a service may assume a role with all of these actions."""
+    allowed = {
+        str(action)
+        for statement in statements(role.inputs.get("assumeRolePolicy"))
+        if statement.get("Effect") == "Allow" and service in _services(statement)
+        for action in many(statement.get("Action"))
+    }
+    return set(actions) <= allowed or "sts:*" in allowed or "*" in allowed
+
+
+def _services(statement: Mapping[str, Any]) -> list[Any]:
+    principal = statement.get("Principal")
+    return many(principal.get("Service")) if isinstance(principal, Mapping) else []
+
+
+def assumable(
+    path: str, service: str, actions: tuple[str, ...] = ("sts:AssumeRole",)
+) -> RequestCheck:
+    """Return a check that a service can assume the roles at a path."""
+
+    def violations(request: ResourceRequest) -> Iterator[str]:
+        for arn in values_at(path, request.inputs):
+            role = request.account.find((ROLE,), arn, "arn")
+            if role and not trusts(role, service, actions):
+                yield (
+                    f"the role {role.id} does not let {service} assume it: its trust policy must "
+                    f"allow {' and '.join(actions)} to the principal {service}"
+                )
+
+    return violations
+
+
+def attached(role: Resource, account: Inventory) -> set[str]:
+    """Return the names of the policies attached to a role."""
+    own = (str(each) for each in role.inputs.get("managedPolicyArns") or ())
+    others = (
+        str(each.inputs["policyArn"])
+        for each in account.all(ATTACHMENT)
+        if each.inputs.get("role") in (role.id, role.outputs.get("name"))
+    )
+    return {arn.rpartition("/")[2] for arn in (*own, *others)}

@@ -1,0 +1,271 @@
+"""Write shapes.json: the limits that AWS's own service models put on the inputs of each type.
+
+    python -P -m cloudtwin.providers.aws.read_shapes
+
+`make catalog` runs it. It needs botocore (the models) and pulumi_aws (the names of the inputs); the
+provider reads only the file. Members of an API are matched to inputs by name, without case and
+plural; RENAMED lists the inputs that the provider names differently.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import botocore.loaders
+import botocore.model
+
+from cloudtwin.providers.schema.model import Fields, ResourceSchema, Shape
+from cloudtwin.providers.schema.store import SchemaStore
+
+TARGET = Path(__file__).with_name("shapes.json")
+UNLIMITED = 2**31 - 1
+NUMBERS = ("integer", "long", "float", "double")
+SSE = "ServerSideEncryptionConfiguration.Rules.*"
+NOTE = "NotificationsWithSubscribers.*.Notification"
+
+# Type -> service and the request structures whose members are inputs.
+CALLS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "aws:budgets/budget:Budget": ("budgets", ("CreateBudget.Budget", "CreateBudget")),
+    "aws:cloudwatch/logGroup:LogGroup": ("logs", ("CreateLogGroup",)),
+    "aws:ec2/eip:Eip": ("ec2", ("AllocateAddress",)),
+    "aws:ec2/launchTemplate:LaunchTemplate": (
+        "ec2", ("CreateLaunchTemplate", "CreateLaunchTemplate.LaunchTemplateData"),
+    ),
+    "aws:ec2/natGateway:NatGateway": ("ec2", ("CreateNatGateway",)),
+    "aws:ec2/placementGroup:PlacementGroup": ("ec2", ("CreatePlacementGroup",)),
+    "aws:ec2/vpc:Vpc": ("ec2", ("CreateVpc",)),
+    "aws:ec2/vpcEndpoint:VpcEndpoint": ("ec2", ("CreateVpcEndpoint",)),
+    "aws:ecr/lifecyclePolicy:LifecyclePolicy": ("ecr", ("PutLifecyclePolicy",)),
+    "aws:ecr/repository:Repository": ("ecr", ("CreateRepository",)),
+    "aws:ecr/repositoryPolicy:RepositoryPolicy": ("ecr", ("SetRepositoryPolicy",)),
+    "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": ("eks", ("AssociateAccessPolicy",)),
+    "aws:eks/addon:Addon": ("eks", ("CreateAddon",)),
+    "aws:eks/cluster:Cluster": ("eks", ("CreateCluster",)),
+    "aws:eks/nodeGroup:NodeGroup": ("eks", ("CreateNodegroup",)),
+    "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation": (
+        "fsx", ("CreateDataRepositoryAssociation",),
+    ),
+    "aws:fsx/lustreFileSystem:LustreFileSystem": (
+        "fsx", ("CreateFileSystem", "CreateFileSystem.LustreConfiguration"),
+    ),
+    "aws:iam/instanceProfile:InstanceProfile": ("iam", ("CreateInstanceProfile",)),
+    "aws:iam/openIdConnectProvider:OpenIdConnectProvider": (
+        "iam", ("CreateOpenIDConnectProvider",),
+    ),
+    "aws:iam/policy:Policy": ("iam", ("CreatePolicy",)),
+    "aws:iam/role:Role": ("iam", ("CreateRole",)),
+    "aws:iam/rolePolicy:RolePolicy": ("iam", ("PutRolePolicy",)),
+    "aws:iam/rolePolicyAttachment:RolePolicyAttachment": ("iam", ("AttachRolePolicy",)),
+    "aws:kms/alias:Alias": ("kms", ("CreateAlias",)),
+    "aws:kms/key:Key": ("kms", ("CreateKey", "ScheduleKeyDeletion", "EnableKeyRotation")),
+    "aws:s3/bucket:Bucket": ("s3", ("CreateBucket",)),
+    "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": (
+        "s3", ("PutBucketLifecycleConfiguration.LifecycleConfiguration",),
+    ),
+    "aws:s3/bucketObjectv2:BucketObjectv2": ("s3", ("PutObject",)),
+    "aws:s3/bucketOwnershipControls:BucketOwnershipControls": (
+        "s3", ("PutBucketOwnershipControls.OwnershipControls",),
+    ),
+    "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": (
+        "s3", ("PutBucketEncryption.ServerSideEncryptionConfiguration",),
+    ),
+    "aws:s3/bucketVersioning:BucketVersioning": ("s3", ("PutBucketVersioning",)),
+}  # fmt: skip
+# Input path -> member of the request, where the names differ.
+RENAMED: Mapping[str, Mapping[str, str]] = {
+    "aws:budgets/budget:Budget": {
+        "name": "Budget.BudgetName",
+        "limitAmount": "Budget.BudgetLimit.Amount",
+        "limitUnit": "Budget.BudgetLimit.Unit",
+        "costFilters.*.name": "Budget.CostFilters.keys",
+        "costFilters.*.values": "Budget.CostFilters.*",
+        "costFilters.*.values.*": "Budget.CostFilters.*.*",
+        "notifications": "NotificationsWithSubscribers",
+        "notifications.*.comparisonOperator": f"{NOTE}.ComparisonOperator",
+        "notifications.*.notificationType": f"{NOTE}.NotificationType",
+        "notifications.*.threshold": f"{NOTE}.Threshold",
+        "notifications.*.thresholdType": f"{NOTE}.ThresholdType",
+    },
+    "aws:cloudwatch/logGroup:LogGroup": {"name": "logGroupName"},
+    "aws:ec2/launchTemplate:LaunchTemplate": {
+        "name": "LaunchTemplateName",
+        "description": "VersionDescription",
+    },
+    "aws:ec2/placementGroup:PlacementGroup": {"name": "GroupName"},
+    "aws:ec2/vpcEndpoint:VpcEndpoint": {"policy": "PolicyDocument"},
+    "aws:ecr/lifecyclePolicy:LifecyclePolicy": {
+        "policy": "lifecyclePolicyText",
+        "repository": "repositoryName",
+    },
+    "aws:ecr/repository:Repository": {"name": "repositoryName"},
+    "aws:ecr/repositoryPolicy:RepositoryPolicy": {
+        "policy": "policyText",
+        "repository": "repositoryName",
+    },
+    "aws:eks/cluster:Cluster": {
+        "vpcConfig": "resourcesVpcConfig",
+        "enabledClusterLogTypes.*": "logging.clusterLogging.*.types.*",
+    },
+    "aws:eks/nodeGroup:NodeGroup": {"nodeGroupName": "nodegroupName", "subnetIds": "subnets"},
+    "aws:fsx/lustreFileSystem:LustreFileSystem": {
+        "subnetIds": "SubnetIds.*",
+        "autoImportPolicy": "LustreConfiguration.AutoImportPolicy",
+    },
+    "aws:iam/instanceProfile:InstanceProfile": {"name": "InstanceProfileName"},
+    "aws:iam/policy:Policy": {"name": "PolicyName", "policy": "PolicyDocument"},
+    "aws:iam/role:Role": {"name": "RoleName", "assumeRolePolicy": "AssumeRolePolicyDocument"},
+    "aws:iam/rolePolicy:RolePolicy": {
+        "name": "PolicyName",
+        "policy": "PolicyDocument",
+        "role": "RoleName",
+    },
+    "aws:iam/rolePolicyAttachment:RolePolicyAttachment": {"role": "RoleName"},
+    "aws:kms/alias:Alias": {"name": "AliasName"},
+    "aws:kms/key:Key": {"deletionWindowInDays": "PendingWindowInDays"},
+    "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": {
+        "rules": "LifecycleConfiguration.Rules",
+    },
+    "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": {
+        "rules.*.blockedEncryptionTypes": f"{SSE}.BlockedEncryptionTypes.EncryptionType",
+    },
+    "aws:s3/bucketOwnershipControls:BucketOwnershipControls": {
+        "rule": "OwnershipControls.Rules.*",
+    },
+}
+ALSO: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("aws:s3/bucket:Bucket", "acl"): ("aws-exec-read", "log-delivery-write"),
+    ("aws:s3/bucketVersioning:BucketVersioning", "versioningConfiguration.status"): ("Disabled",),
+}  # values that the provider accepts in addition to the service
+# Checked elsewhere: tags in common.py, instance types by cloudfacts; filters of budgets are unbounded.
+OMITTED = ("tags", "tagsAll", "instanceType", "filterExpression")
+
+
+def main() -> None:
+    """Write the file."""
+    TARGET.write_text(text())
+
+
+def text() -> str:
+    """Return the contents of shapes.json for the installed models."""
+    store = SchemaStore("aws", CALLS)
+    types = {token: _LimitReader(token, store.load(token)).limits() for token in sorted(CALLS)}
+    found = {token: limits for token, limits in types.items() if limits}
+    lines = (
+        f' "{token}": {{\n'
+        + ",\n".join(f"  {json.dumps(path)}: {json.dumps(limit)}" for path, limit in limits.items())
+        + "\n }"
+        for token, limits in found.items()
+    )
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+class _LimitReader:
+    """Reader of the limits of one type: matches its inputs with the members of its requests."""
+
+    def __init__(self, token: str, schema: ResourceSchema) -> None:
+        service, self._roots = CALLS[token]
+        self._model = botocore.model.ServiceModel(
+            botocore.loaders.Loader().load_service_model(service, "service-2"), service
+        )
+        self._token, self._schema = token, schema
+        self._found: dict[str, dict[str, Any]] = {}
+
+    def limits(self) -> dict[str, dict[str, Any]]:
+        """Return input path -> limits."""
+        for root in self._roots:
+            operation, _, inside = root.partition(".")
+            shape = self._member(operation, inside)
+            shape = shape.member if shape.type_name == "list" else shape
+            self._fields(self._schema.inputs, shape, "", operation)
+        return dict(sorted(self._found.items()))
+
+    def _member(self, operation: str, path: str) -> Any:  # noqa: ANN401  botocore is not typed
+        """Return the shape at a path such as `Budget.BudgetName`; None if there is none."""
+        shape: Any = self._model.operation_model(operation).input_shape
+        for step in path.split(".") if path else ():
+            if step == "*":
+                shape = shape.value if shape.type_name == "map" else shape.member
+            elif step == "keys":
+                shape = shape.key
+            else:
+                shape = getattr(shape, "members", {}).get(step)
+            if shape is None:
+                return None
+        return shape
+
+    def _fields(self, fields: Fields, shape: Any, here: str, operation: str) -> None:  # noqa: ANN401
+        members = {_normal(name): each for name, each in getattr(shape, "members", {}).items()}
+        renamed = RENAMED.get(self._token, {})
+        for name, field in fields.items():
+            path = f"{here}.{name}" if here else name
+            if name in OMITTED and not here:
+                continue
+            member = self._member(operation, renamed[path]) if path in renamed else None
+            inner = self._member(operation, renamed.get(f"{path}.*", "-"))
+            if member is not None:
+                self._value(field.shape, member, path, operation)
+            elif inner is not None:
+                self._note(f"{path}.*", inner, operation)
+            elif _normal(name) in members and path not in self._found:
+                self._value(field.shape, members[_normal(name)], path, operation)
+
+    def _value(self, given: Shape, shape: Any, path: str, operation: str) -> None:  # noqa: ANN401
+        if isinstance(given, str):  # the provider may have one value where AWS has a list
+            self._note(path, shape.member if shape.type_name == "list" else shape, operation)
+            return
+        ((kind, inner),) = given.items()
+        if (kind, shape.type_name) != ("object", "list"):
+            self._note(path, shape, operation)
+        below = getattr(shape, "member", shape)  # the provider has one object where AWS has a list
+        if kind == "object":
+            self._fields(self._schema.objects[inner], below, path, operation)
+        elif kind == "list":
+            self._value(inner, below, f"{path}.*", operation)
+        elif kind == "map" and shape.type_name == "map":
+            self._note(f"{path}.*", shape.value, operation)
+            if keys := _limits(shape.key):
+                self._found.setdefault(path, {"api": self._api(operation)})["keys"] = keys
+
+    def _note(self, path: str, shape: Any, operation: str) -> None:  # noqa: ANN401
+        found = _limits(shape)
+        if "enum" in found:
+            found["enum"] += [*ALSO.get((self._token, path), ())]
+        if found:
+            self._found[path] = {"api": self._api(operation), **found}
+
+    def _api(self, operation: str) -> str:
+        return f"{self._model.service_id} API, {operation}"
+
+
+def _limits(shape: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the limits of a shape that refuse a value."""
+    given = shape.metadata
+    found: dict[str, Any] = {}
+    if given.get("enum"):
+        found["enum"] = list(given["enum"])
+    if given.get("min", 0) > 0 or ("min" in given and shape.type_name in NUMBERS):
+        found["min"] = given["min"]
+    if given.get("max", UNLIMITED) < UNLIMITED:
+        found["max"] = given["max"]
+    if (pattern := _pattern(given.get("pattern", ""))) and "enum" not in found:
+        found["pattern"] = pattern
+    return found
+
+
+def _pattern(java: str) -> str:
+    """Return a pattern of Java in Python's syntax; empty if it accepts everything."""
+    if java in ("", "[\\S\\s]*", "(.*[\\n\\r\\t\\f\\ ]?)*"):
+        return ""
+    text = java.replace("\\p{L}", r"\w").replace("\\p{N}", "").replace("\\p{Z}", r"\s")
+    text = text.replace("(?i)", "")  # Python takes flags only at the start
+    return "" if "\\p{" in text or "\\P{" in text else text
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The registry of an AWS account, and whether its nodes may pull. Pure.
+
+Source: ECR User Guide, "Using Amazon ECR Images with Amazon EKS": the node role needs ecr:BatchGetImage, which the
+managed policies for nodes have.
+"""
+
+from cloudtwin.providers.aws.common import ACCOUNT
+from cloudtwin.providers.aws.eks_rules import NODES, PULL_POLICIES
+from cloudtwin.providers.aws.policies import ROLE, attached
+from cloudtwin.providers.aws.s3 import REPOSITORY
+from cloudtwin.providers.inventory import Inventory
+from cloudtwin.providers.registries import PrivateRegistry
+
+USER = "AWS"
+
+
+def registries(account: Inventory) -> dict[str, PrivateRegistry]:
+    """Return the registry of each region that has repositories, by its host."""
+    found: dict[str, dict[str, bool]] = {}
+    for repository in account.all(REPOSITORY):
+        host, _, name = str(repository.outputs["repositoryUrl"]).partition("/")
+        immutable = str(repository.inputs.get("imageTagMutability", "")).startswith("IMMUTABLE")
+        found.setdefault(host, {})[name] = immutable
+    may_pull = nodes_may_pull(account)
+    return {
+        host: PrivateRegistry(id=ACCOUNT, user=USER, nodes_pull=may_pull, repositories=repositories)
+        for host, repositories in found.items()
+    }
+
+
+def nodes_may_pull(account: Inventory) -> bool:
+    """Return True if the role of a node group has a policy with which nodes pull."""
+    used = {str(nodes.inputs.get("nodeRoleArn")) for nodes in account.all(NODES)}
+    roles = [role for role in account.all(ROLE) if str(role.outputs.get("arn")) in used]
+    return any(PULL_POLICIES & attached(role, account) for role in roles)

@@ -1,0 +1,192 @@
+"""Amazon S3 and ECR: buckets and repositories. Pure.
+
+Sources: S3 User Guide ("Bucket naming rules", "Lifecycle configuration elements"), S3 and ECR API
+References. Read 2026-11.
+"""
+
+# ruff: noqa: S106  (a token is the name of a type, not a password)
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, by
+from cloudtwin.providers.aws.policies import document_rule
+from cloudtwin.providers.conditions import at, between, matches, objects_at, value_rule
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.model import (
+    DeletionGuard,
+    InputRule,
+    Inputs,
+    Naming,
+    Reference,
+    ResourceRequest,
+    ResourceType,
+)
+from cloudtwin.providers.schema.check import Mistake
+
+BUCKET, REPOSITORY = "aws:s3/bucket:Bucket", "aws:ecr/repository:Repository"
+LIFECYCLE = "S3 User Guide, lifecycle configuration elements"
+ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
+MAX_DAYS = 2**31 - 1
+DAYS = ("expiration.days", "noncurrentVersionExpiration.noncurrentDays",
+        "abortIncompleteMultipartUpload.daysAfterInitiation")  # fmt: skip
+
+
+def bucket_name(name: object) -> str | None:
+    """Return the reason why text is not the name of a bucket; None if it is one."""
+    text = str(name)
+    pattern = r"(?!xn--|sthree-|\d+\.\d+\.\d+\.\d+$)(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?<!-s3alias)"
+    return matches(
+        pattern, "is not a valid bucket name: 3 to 63 lower-case letters, digits, . and -"
+    )(text)
+
+
+def _lifecycle(inputs: Inputs) -> Iterable[Mistake]:
+    rules = objects_at("rules", inputs)
+    if isinstance(inputs.get("rules"), list) and not rules:
+        yield at("rules", "a lifecycle configuration needs at least one rule")
+    ids = [each.get("id") for _, each in rules]
+    for here, each in rules:
+        if ids.count(each.get("id")) > 1:
+            yield at(f"{here}.id", f"two rules have the id {each.get('id')!r}")
+
+
+def _not_empty(deleted: Resource, account: Inventory) -> Iterable[str]:
+    inside = account.where(OBJECT, bucket=deleted.id)
+    if inside and not deleted.inputs.get("forceDestroy"):
+        yield f"the bucket {deleted.id} still has {inside[0].inputs['key']!r}: set forceDestroy"
+
+
+def _describe_bucket(request: ResourceRequest) -> dict[str, Any]:
+    return {
+        "arn": f"arn:aws:s3:::{request.id}",
+        "bucketDomainName": f"{request.id}.s3.amazonaws.com",
+        "bucketRegionalDomainName": f"{request.id}.s3.{request.region}.amazonaws.com",
+        "bucketRegion": request.region,
+        "hostedZoneId": "Z3AQBSTGFYJSTF",
+        "bucket": request.id,
+    }
+
+
+def _json(text: object) -> str | None:
+    """Return the reason why text is not an ECR lifecycle policy; None if it is one."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else {"rules": []}
+    except ValueError as error:
+        return f"this is not valid JSON: {error}"
+    fits = isinstance(found, Mapping) and isinstance(found.get("rules"), list)
+    return None if fits else "the policy has no list of rules"
+
+
+def _moment(text: object) -> str | None:
+    """Return why text is not a date and time of RFC 3339."""
+    try:
+        found = datetime.fromisoformat(str(text))
+    except ValueError:
+        found = None
+    whole = found is not None and found.tzinfo is not None
+    return None if whole else f"{text!r} is not a date and time such as 2026-01-31T00:00:00Z"
+
+
+def _of_bucket(
+    name: str,
+    rules: tuple[InputRule, ...] = (),
+    enums: Mapping[str, tuple[str, ...]] | None = None,
+) -> ResourceType:
+    return ResourceType(
+        token=f"aws:s3/{name[0].lower()}{name[1:]}:{name}",
+        identify=by("bucket"),
+        immutable=("bucket", "region"),
+        enums=enums or {},
+        rules=rules,
+        references=(TO_BUCKET,),
+    )
+
+
+TO_BUCKET = Reference("bucket", (BUCKET,), "NoSuchBucket")
+TO_REPOSITORY = Reference("repository", (REPOSITORY,), "RepositoryNotFoundException", by="name")
+TYPES = (
+    ResourceType(
+        token=BUCKET,
+        identify=by("bucket"),
+        describe=_describe_bucket,
+        defaults={"forceDestroy": False},
+        naming=Naming("bucket", 63),
+        immutable=("bucketPrefix", "objectLockEnabled", "region"),
+        rules=(
+            value_rule(
+                "name of a bucket", "bucket", bucket_name, "S3 User Guide, bucket naming rules"
+            ),
+        ),
+        deletion_guards=(
+            DeletionGuard("bucket not empty", "S3 API, DeleteBucket", "BucketNotEmpty", _not_empty),
+        ),
+        unique_code="BucketAlreadyOwnedByYou",
+    ),
+    _of_bucket("BucketVersioning"),
+    _of_bucket(
+        "BucketServerSideEncryptionConfiguration",
+        enums={"rules.*.applyServerSideEncryptionByDefault.sseAlgorithm": ENCRYPTIONS},
+    ),
+    _of_bucket("BucketPublicAccessBlock"),
+    _of_bucket(
+        "BucketLifecycleConfiguration",
+        (
+            InputRule("rules of a lifecycle", LIFECYCLE, _lifecycle),
+            value_rule(
+                "ids of lifecycle rules", "rules.*.id",
+                matches(r"(?s).{1,255}", "must have 1 to 255 characters"), LIFECYCLE,
+            ),
+            *(value_rule(f"lifecycle {path}", f"rules.*.{path}", between(1, MAX_DAYS, "days"), LIFECYCLE)
+              for path in DAYS),
+        ),
+    ),
+    _of_bucket("BucketOwnershipControls"),
+    _of_bucket("BucketPolicy", (document_rule("document of a bucket", "policy", "bucket"),)),
+    ResourceType(
+        token=OBJECT,
+        identify=by("bucket", "key", separator="/"),
+        describe=lambda request: {
+            "arn": f"arn:aws:s3:::{request.inputs['bucket']}/{request.inputs['key']}",
+            "etag": request.digits("etag", 32),
+        },
+        naming=Naming("key", 1024),
+        immutable=("bucket", "region"),
+        rules=(
+            value_rule("end of an object's retention", "objectLockRetainUntilDate", _moment,
+                       "S3 API, PutObject"),
+        ),
+        references=(TO_BUCKET,),
+    ),
+    ResourceType(
+        token=REPOSITORY,
+        identify=by("name"),
+        describe=lambda request: {
+            "arn": arn("ecr", f"repository/{request.id}", request.region),
+            "registryId": ACCOUNT,
+            "repositoryUrl": f"{ACCOUNT}.dkr.ecr.{request.region}.amazonaws.com/{request.id}",
+        },
+        defaults={"imageTagMutability": "MUTABLE", "forceDelete": False},
+        naming=Naming(max_length=256),
+        immutable=("encryptionConfigurations", "region"),
+        unique_code="RepositoryAlreadyExistsException",
+    ),
+    ResourceType(
+        token="aws:ecr/lifecyclePolicy:LifecyclePolicy",
+        identify=by("repository"),
+        describe=lambda _request: {"registryId": ACCOUNT},
+        immutable=("repository", "region"),
+        rules=(value_rule("lifecycle of a repository", "policy", _json, "ECR API, PutLifecyclePolicy"),),
+        references=(TO_REPOSITORY,),
+    ),
+    ResourceType(
+        token="aws:ecr/repositoryPolicy:RepositoryPolicy",
+        identify=by("repository"),
+        describe=lambda _request: {"registryId": ACCOUNT},
+        immutable=("repository", "region"),
+        rules=(document_rule("document of a repository", "policy", "repository"),),
+        references=(TO_REPOSITORY,),
+    ),
+)  # fmt: skip

@@ -1,0 +1,60 @@
+"""The file systems that nodes can mount. Pure.
+
+Lustre has no identities: access depends on the network alone, in both directions, because its servers
+also connect to their clients. Source: FSx for Lustre User Guide, "File system access control with Amazon VPC".
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM, LUSTRE_PORTS, opens
+from cloudtwin.providers.aws.machines import TEMPLATE
+from cloudtwin.providers.aws.network import SUBNET
+from cloudtwin.providers.conditions import section
+from cloudtwin.providers.inventory import Inventory, Resource, values_at
+
+
+def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
+    """Return an entry for every file system, by its id."""
+    found: dict[str, dict[str, Any]] = {}
+    for system in account.all(FILE_SYSTEM):
+        reason = _unreachable(account, system)
+        found[system.id] = {
+            "folder": system.id,
+            "attributes": {
+                "dnsname": str(system.outputs["dnsName"]),
+                "mountname": str(system.outputs["mountName"]),
+            },
+            "allowed": not reason,
+            "reason": reason,
+        }
+    return found
+
+
+def _unreachable(account: Inventory, system: Resource) -> str:
+    """Return the reason why the nodes cannot reach a file system; empty if they can."""
+    servers = [str(each) for each in system.inputs.get("securityGroupIds") or ()]
+    nodes = sorted(set(_node_groups(account)))
+    if not servers or not nodes:
+        return "" if not servers else "connection timed out: there are no nodes that could mount it"
+    subnet = account.find((SUBNET,), system.inputs["subnetIds"])
+    block = str(subnet.inputs.get("cidrBlock")) if subnet else ""
+    for low, high in LUSTRE_PORTS:
+        if not any(opens(account, group, nodes, block, low, high) for group in servers):
+            return f"connection timed out: {', '.join(servers)} admits no node on {low}-{high}"
+        if not any(opens(account, group, servers, block, low, high) for group in nodes):
+            return f"connection timed out: {', '.join(nodes)} admits no server on {low}-{high}"
+    return ""
+
+
+def _node_groups(account: Inventory) -> Iterable[str]:
+    """Yield the security groups of nodes: those of launch templates, and the clusters' own."""
+    for cluster in account.all(CLUSTER):
+        yield str(cluster.outputs["vpcConfig"]["clusterSecurityGroupId"])
+    for nodes in account.all(NODES):
+        template = account.find(
+            (TEMPLATE,), section(nodes.inputs, "launchTemplate").get("id") or ""
+        )
+        for path in ("vpcSecurityGroupIds.*", "networkInterfaces.*.securityGroups.*"):
+            yield from map(str, values_at(path, template.inputs) if template else ())

@@ -1,0 +1,175 @@
+"""AKS clusters; the rules are in aks_rules. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from cloudtwin.providers.azure import aks_rules as rules
+from cloudtwin.providers.azure.aks_pool_rules import POOL_RULES, inline
+from cloudtwin.providers.azure.aks_pools import (
+    DEFAULT_VERSION,
+    PATCHES,
+    current_cluster,
+    inline_pools,
+)
+from cloudtwin.providers.azure.aks_rules import BAD_REQUEST, CLUSTER_PATH, DOCS, IN_USE
+from cloudtwin.providers.azure.common import TENANT, arm_type, guid, location_of
+from cloudtwin.providers.azure.identity import CLUSTER, IDENTITY
+from cloudtwin.providers.azure.network import SUBNET, to_resource
+from cloudtwin.providers.conditions import between, matches, one_of_values, section, value_rule
+from cloudtwin.providers.inventory import Resource
+from cloudtwin.providers.model import (
+    Endpoint,
+    InputRule,
+    Inputs,
+    Precondition,
+    Reference,
+    ResourceRequest,
+)
+
+MAINTENANCE_PATH = f"{CLUSTER_PATH}/maintenanceConfigurations/{{configName}}"
+MAINTENANCE = "azure-native:containerservice:MaintenanceConfiguration"
+WORKSPACE = "azure-native:operationalinsights:Workspace"
+BLOB_DRIVER = "blob.csi.azure.com"
+
+
+def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
+    inputs, location = request.inputs, location_of(request.region)
+    version = str(inputs.get("kubernetesVersion") or DEFAULT_VERSION)
+    prefix = f"{inputs.get('dnsPrefix') or inputs['resourceName']}-{request.digits('dns', 8)}"
+    private = section(inputs, "apiServerAccessProfile").get("enablePrivateCluster")
+    host = f"{prefix}.hcp.{location}.azmk8s.io"
+    hidden = f"{prefix}.{request.digits('zone', 12)}.privatelink.{location}.azmk8s.io"
+    group = f"MC_{inputs['resourceGroupName']}_{inputs['resourceName']}_{location}"
+    return {
+        "currentKubernetesVersion": PATCHES.get(version, version),
+        "fqdn": "" if private else host,
+        "azurePortalFQDN": f"{prefix}.portal.hcp.{location}.azmk8s.io",
+        **({"privateFQDN": hidden} if private else {}),
+        "nodeResourceGroup": inputs.get("nodeResourceGroup") or group,
+        "maxAgentPools": 100,
+        "powerState": {"code": "Running"},
+        "resourceUID": request.digits("uid", 24),
+        "oidcIssuerProfile": _issuer(request),
+        "identity": _identity(request),
+        "identityProfile": _kubelet(request),
+    }
+
+
+def _issuer(request: ResourceRequest) -> dict[str, Any]:
+    given, location = section(request.inputs, "oidcIssuerProfile"), location_of(request.region)
+    url = f"https://{location}.oic.prod-aks.azure.com/{TENANT}/{guid(request.id, 'issuer')}/"
+    return {**given, **({"issuerURL": url} if given.get("enabled") else {})}
+
+
+def _identity(request: ResourceRequest) -> dict[str, Any]:
+    """Return the identities as a map; in the inputs they are a list."""
+    given = section(request.inputs, "identity")
+    own = {"principalId": "", "tenantId": TENANT}
+    if given.get("type") == "SystemAssigned":
+        own["principalId"] = guid(request.id, "principal")
+    assigned: dict[str, Any] = {}
+    for each in given.get("userAssignedIdentities") or ():
+        found = request.account.find((IDENTITY,), each)
+        keys = ("clientId", "principalId")
+        assigned[str(each)] = {key: found.outputs[key] for key in keys} if found else {}
+    return {**given, **own, **({"userAssignedIdentities": assigned} if assigned else {})}
+
+
+def _kubelet(request: ResourceRequest) -> dict[str, Any]:
+    own = {
+        "resourceId": f"{request.id}-agentpool",
+        "clientId": guid(request.id, "kubelet-client"),
+        "objectId": guid(request.id, "kubelet"),
+    }
+    return {"kubeletidentity": own, **section(request.inputs, "identityProfile")}
+
+
+def _cluster_outputs(_cluster: Resource, _endpoint: Endpoint) -> dict[str, Any]:
+    """Return no outputs: the endpoint stays private, in the kubeconfig."""
+    return {}
+
+
+def _drivers(inputs: Inputs) -> Sequence[str]:
+    enabled = section(inputs, "storageProfile", "blobCSIDriver").get("enabled")
+    return [BLOB_DRIVER] if enabled else []
+
+
+def _short(value: object) -> str | None:
+    length = len(str(value))
+    return f"{value!r} has {length} characters, 80 are allowed" if length > 80 else None
+
+
+RULES = (
+    value_rule("version of an AKS cluster", "kubernetesVersion", rules.offered,
+               f"{DOCS}, supported versions"),
+    value_rule("name of an AKS cluster", "resourceName",
+               matches(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?",
+                       "is invalid: 1 to 63 letters, digits, - and _, a letter or digit at both ends"),
+               f"{DOCS}, naming"),
+    value_rule("name of the node resource group", "nodeResourceGroup", _short, f"{DOCS}, naming"),
+    InputRule("System pool of a cluster", f"{DOCS}, use system node pools", rules.system_pool),
+    InputRule("network of an AKS cluster", f"{DOCS}, Azure CNI Overlay", rules.network),
+    InputRule("data plane of an AKS cluster", f"{DOCS}, Azure CNI powered by Cilium", rules.data_plane),
+    InputRule("API access of an AKS cluster", f"{DOCS}, authorized IP ranges", rules.api_access),
+    InputRule("identities of an AKS cluster", f"{DOCS}, managed identities", rules.identities),
+    InputRule("tier of an AKS cluster", f"{DOCS}, pricing tiers", rules.tier),
+    InputRule("autoscaler of a cluster", f"{DOCS}, cluster autoscaler profile", rules.autoscaler),
+    *map(inline, POOL_RULES),
+)  # fmt: skip
+PRECONDITIONS = (
+    Precondition("NAT gateway of a cluster", f"{DOCS}, NAT gateway", "InvalidUserAssignedNATGateway",
+                 rules.nat_gateway),
+    Precondition("cluster joins its subnet", f"{DOCS}, managed identities",
+                 "LinkedAuthorizationFailed", rules.joins_subnet),
+    Precondition("cluster assigns the kubelet's identity", f"{DOCS}, managed identities",
+                 "KubeletIdentityPermissionMissing", rules.assigns_identity),
+    Precondition("kubelet's identity consistent", f"{DOCS}, managed identities", BAD_REQUEST,
+                 rules.kubelet_consistent),
+    Precondition("steps of an AKS version", f"{DOCS}, upgrade a cluster", "OperationNotAllowed",
+                 rules.next_minor_version),
+    Precondition("versions of inline pools", "terraform-provider-azurerm #23436",
+                 "NotAllAgentPoolOrchestratorVersionSpecifiedAndUnchanged", rules.inline_versions),
+    Precondition("pools not too old for the next version", f"{DOCS}, upgrade a cluster",
+                 "OperationNotAllowed", rules.pools_in_skew),
+    Precondition("inline pools unchanged", "pulumi-azure-native #2719, #579",
+                 "PropertyChangeNotAllowed", rules.inline_unchanged),
+    Precondition("location has zones", "Azure regions", "AvailabilityZoneNotSupported",
+                 rules.zonal_location),
+)  # fmt: skip
+TYPES = (
+    arm_type(
+        CLUSTER, CLUSTER_PATH, 63, "location", "dnsPrefix", "nodeResourceGroup",
+        "networkProfile.networkPlugin", "networkProfile.serviceCidr",
+        "networkProfile.dnsServiceIP", "networkProfile.podCidr", "networkProfile.loadBalancerSku",
+        "apiServerAccessProfile.enablePrivateCluster", "apiServerAccessProfile.privateDNSZone",
+        "diskEncryptionSetID", "linuxProfile", "identityProfile",
+        name=None,
+        describe=_describe_cluster,
+        cluster_outputs=_cluster_outputs,
+        pools=inline_pools,
+        current_inputs=current_cluster,
+        drivers=_drivers,
+        rules=RULES,
+        references=(
+            to_resource("agentPoolProfiles.*.vnetSubnetID", SUBNET, IN_USE),
+            Reference("identity.userAssignedIdentities.*", (IDENTITY,), "FailedIdentityOperation"),
+            Reference("identityProfile.kubeletidentity.resourceId", (IDENTITY,),
+                      "FailedIdentityOperation"),
+            Reference("addonProfiles.omsagent.config.logAnalyticsWorkspaceResourceID", (WORKSPACE,),
+                      "WorkspaceNotFound"),
+        ),
+        preconditions=PRECONDITIONS,
+    ),
+    arm_type(
+        MAINTENANCE, MAINTENANCE_PATH, 63, name=None, generated=False,
+        rules=(
+            value_rule("name of a maintenance window", "configName", one_of_values(*rules.MAINTENANCE_NAMES),
+                       f"{DOCS}, planned maintenance"),
+            value_rule("hours of a maintenance window", "maintenanceWindow.durationHours",
+                       between(4, 24, "hours"), f"{DOCS}, planned maintenance"),
+            value_rule("start of a maintenance window", "maintenanceWindow.startTime",
+                       matches(r"([01]\d|2[0-3]):[0-5]\d", "is not a time of day such as 02:00"),
+                       f"{DOCS}, planned maintenance"),
+        ),
+    ),
+)  # fmt: skip

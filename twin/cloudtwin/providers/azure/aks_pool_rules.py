@@ -1,0 +1,139 @@
+"""Rules of Azure Kubernetes Service for node pools, inline in a cluster or separate. Pure.
+
+Sources: AKS documentation ("Use system node pools", "Spot node pools", "Use GPUs"), errors of the AKS
+REST API; terraform-provider-azurerm #26465 and #31129 for surge on Spot. Read 2026-11.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cloudfacts.azure import VM_SIZES, retired
+
+from cloudtwin.providers.conditions import (
+    at,
+    known,
+    matches,
+    one_of_values,
+    section,
+    value_rule,
+)
+from cloudtwin.providers.model import InputRule, Inputs
+from cloudtwin.providers.schema.check import Mistake
+
+TAINT = re.compile(r"([^=:]+)=([^=:]*):(NoSchedule|PreferNoSchedule|NoExecute)")
+SPOT_KEY = "kubernetes.azure.com/scalesetpriority"
+SPOT_TAINT = f"{SPOT_KEY}=spot:NoSchedule"
+MAX_DECIMALS, MAX_NODES = 5, 1000
+DIVISIBLE = ("A100", "H100", "H200", "asr_v4")  # substrings of sizes whose GPUs support MIG
+DOCS = "AKS documentation, node pools"
+
+
+def gpus(size: str) -> int:
+    """Return the number of GPUs of a size; 0 for an unknown size."""
+    return VM_SIZES[size].gpus if size in VM_SIZES else 0
+
+
+def inline(rule: InputRule) -> InputRule:
+    """Return the rule of a separate pool for the pools inline in a cluster."""
+
+    def violations(inputs: Inputs) -> Iterable[Mistake]:
+        pools = inputs.get("agentPoolProfiles")
+        for position, pool in enumerate(pools if isinstance(pools, list) else []):
+            for mistake in rule.violations(_Inline(pool)) if isinstance(pool, Mapping) else ():
+                path = ("name",) if mistake.path == ("agentPoolName",) else mistake.path
+                yield Mistake(("agentPoolProfiles", position, *path), mistake.reason)
+
+    return InputRule(f"inline: {rule.name}", rule.source, violations)
+
+
+class _Inline(Mapping[str, Any]):
+    """An inline pool with the input names of a separate one; reads a value only on access."""
+
+    def __init__(self, pool: Mapping[str, Any]) -> None:
+        self._pool = pool
+
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401  inputs are of any type
+        return self._pool["name" if key == "agentPoolName" else key]
+
+    def __iter__(self) -> Iterator[str]:
+        return ("agentPoolName" if key == "name" else key for key in self._pool)
+
+    def __len__(self) -> int:
+        return len(self._pool)
+
+
+def _counts(inputs: Inputs) -> Iterable[Mistake]:
+    count, low, high = (inputs.get(each) for each in ("count", "minCount", "maxCount"))
+    scales = inputs.get("enableAutoScaling")
+    if not scales and (low is not None or high is not None):
+        yield at("minCount", "minCount and maxCount need enableAutoScaling")
+    if scales and (low is None or high is None):
+        yield at("minCount", "enableAutoScaling needs minCount and maxCount")
+    numbers = [each for each in (low, count, high) if isinstance(each, int)]
+    if numbers != sorted(numbers):
+        yield at("count", f"minCount <= count <= maxCount must hold: {numbers}")
+    if any(not 0 <= each <= MAX_NODES for each in numbers):
+        yield at("count", f"a pool has 0 to {MAX_NODES} nodes")
+    if inputs.get("mode") == "System" and any(each == 0 for each in numbers):
+        yield at("count", "a System pool has at least one node")
+
+
+def _spot(inputs: Inputs) -> Iterable[Mistake]:
+    if inputs.get("scaleSetPriority") != "Spot":
+        for name in ("scaleSetEvictionPolicy", "spotMaxPrice"):
+            if known(inputs.get(name)):
+                yield at(name, "only a pool with scaleSetPriority Spot has it")
+        return
+    if inputs.get("mode") == "System":
+        yield at("mode", "a System pool cannot be Spot")
+    if inputs.get("type", "VirtualMachineScaleSets") != "VirtualMachineScaleSets":
+        yield at("type", "a Spot pool must be of type VirtualMachineScaleSets")
+    settings = section(inputs, "upgradeSettings")
+    for name in ("maxSurge", "maxUnavailable"):
+        if known(settings.get(name)):
+            reason = "a Spot pool does not support it: leave upgradeSettings out"
+            yield at(f"upgradeSettings.{name}", reason)
+
+
+def _price(price: object) -> str | None:
+    if not isinstance(price, int | float) or isinstance(price, bool) or price == -1:
+        return None
+    if price <= 0:
+        return f"{price}: -1 (up to the on-demand price) or more than 0"
+    more = round(price, MAX_DECIMALS) != price
+    return f"{price} has more than {MAX_DECIMALS} decimals" if more else None
+
+
+def _size(size: object) -> str | None:
+    if not isinstance(size, str) or size in VM_SIZES:
+        return None
+    return f"{size!r}: {'Azure has retired it' if retired(size) else 'the twin has no such size'}"
+
+
+def _gpu(inputs: Inputs) -> Iterable[Mistake]:
+    size = str(inputs.get("vmSize"))
+    if size in VM_SIZES and not gpus(size) and inputs.get("gpuProfile"):
+        yield at("gpuProfile", f"{size} has no GPU")
+    if known(inputs.get("gpuInstanceProfile")) and not any(mark in size for mark in DIVISIBLE):
+        yield at("gpuInstanceProfile", f"the GPUs of {size} cannot be divided")
+
+
+NODES_OR_SHARE = matches(
+    r"[0-9]{1,4}|(100|[1-9]?[0-9])%", "is neither a number of nodes nor a percentage up to 100%"
+)
+POOL_RULES = (
+    value_rule("name of a pool", "agentPoolName",
+               matches("[a-z][a-z0-9]{0,11}", "is not a valid name of a Linux pool: 1 to 12 lower-case "
+                       "letters and digits, a letter first"), DOCS),
+    InputRule("counts of a pool", DOCS, _counts),
+    InputRule("restrictions of Spot", DOCS, _spot),
+    value_rule("price of a Spot pool", "spotMaxPrice", _price, DOCS),
+    value_rule("size of a pool's machines", "vmSize", _size, DOCS),
+    value_rule("taints of a pool", "nodeTaints.*",
+               matches(TAINT.pattern, "is not of the form key=value:NoSchedule"), DOCS),
+    *(value_rule(f"{name} of a pool", f"upgradeSettings.{name}", NODES_OR_SHARE, DOCS)
+      for name in ("maxSurge", "maxUnavailable")),
+    InputRule("GPUs of a pool", DOCS, _gpu),
+    value_rule("zones of a pool", "availabilityZones.*", one_of_values("1", "2", "3"), DOCS),
+)  # fmt: skip

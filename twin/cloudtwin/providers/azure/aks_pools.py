@@ -1,0 +1,181 @@
+"""Node pools of AKS, and their machines. Pure."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudtwin.providers.azure import aks_rules as rules
+from cloudtwin.providers.azure.aks_pool_rules import (
+    POOL_RULES,
+    SPOT_KEY,
+    SPOT_TAINT,
+    TAINT,
+    gpus,
+)
+from cloudtwin.providers.azure.aks_rules import BAD_REQUEST, DOCS, IN_USE, POOL, POOL_PATH
+from cloudtwin.providers.azure.common import arm_type, location_of, parent_of
+from cloudtwin.providers.azure.identity import CLUSTER
+from cloudtwin.providers.azure.network import SUBNET, to_resource
+from cloudtwin.providers.conditions import section, value_rule
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.model import DeletionGuard, Inputs, Precondition, ResourceRequest
+
+if TYPE_CHECKING:
+    from cloudtwin.capacity import Pool
+
+PATCHES = {"1.34": "1.34.8", "1.35": "1.35.5", "1.36": "1.36.2", "1.37": "1.37.0"}
+DEFAULT_VERSION = "1.36"
+IDLE_SECONDS = 600.0  # default of the autoscaler
+DEFAULT_SURGE = "10%"
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _describe_pool(request: ResourceRequest) -> dict[str, Any]:
+    cluster = rules.cluster_of(request)
+    inherited = cluster.outputs["currentKubernetesVersion"] if cluster else DEFAULT_VERSION
+    version = str(request.inputs.get("orchestratorVersion") or inherited)
+    return {
+        "currentOrchestratorVersion": PATCHES.get(version, version),
+        "nodeImageVersion": "AKSUbuntu-2404gen2containerd-202611.05.0",
+        "powerState": {"code": "Running"},
+        **_added_by_service(request.inputs),
+    }
+
+
+def _added_by_service(inputs: Inputs) -> dict[str, Any]:
+    """Return label and taint that AKS sets on a Spot pool, declared or not."""
+    if inputs.get("scaleSetPriority") != "Spot":
+        return {}
+    labels, taints = dict(inputs.get("nodeLabels") or {}), list(inputs.get("nodeTaints") or ())
+    return {
+        "nodeLabels": {**labels, SPOT_KEY: "spot"},
+        "nodeTaints": taints if SPOT_TAINT in taints else [*taints, SPOT_TAINT],
+    }
+
+
+def _pool(given: Mapping[str, Any], name: str, cluster: Resource) -> "Pool":
+    """Return the machines of a pool, inline or separate."""
+    from cloudtwin.capacity import Pool
+    from cloudtwin.nodes.model import Role
+
+    inputs = {**given, **_added_by_service(given)}
+    size = str(inputs.get("vmSize") or "Standard_D4s_v5")
+    location = location_of(cluster.inputs.get("location") or "")
+    zones, count = inputs.get("availabilityZones") or (), inputs.get("count")
+    desired = int(1 if count is None else count)
+    scales = bool(inputs.get("enableAutoScaling"))
+    return Pool(
+        name=name,
+        cloud="azure",
+        cluster=str(cluster.inputs["resourceName"]),
+        role=Role.GPU if gpus(size) else Role.SYSTEM,
+        instance_types=(size,),
+        zone=f"{location}-{zones[0]}" if zones else "",
+        region=location,
+        labels={str(key): str(value) for key, value in (inputs.get("nodeLabels") or {}).items()},
+        taints=_taints(inputs.get("nodeTaints") or ()),
+        gpus=gpus(size),
+        min_size=int(inputs.get("minCount") or 0) if scales else desired,
+        desired_size=desired,
+        max_size=int(inputs.get("maxCount") or desired) if scales else desired,
+        capacity="spot" if inputs.get("scaleSetPriority") == "Spot" else "on-demand",
+        autoscaled=scales,
+        idle_seconds=_idle(cluster.inputs),
+        release=_release(inputs, cluster),
+        surge=_surge(inputs, desired),
+    )
+
+
+def _release(pool: Inputs, cluster: Resource) -> str:
+    """Return the version of a pool's machines; an upgrade replaces them."""
+    inherited = cluster.outputs.get("currentKubernetesVersion") or DEFAULT_VERSION
+    version = str(pool.get("orchestratorVersion") or inherited)
+    return PATCHES.get(version, version)
+
+
+def _surge(pool: Inputs, size: int) -> int:
+    """Return how many machines a pool has above its size during an upgrade; a Spot pool has none."""
+    if pool.get("scaleSetPriority") == "Spot":
+        return 0
+    text = str(section(pool, "upgradeSettings").get("maxSurge") or DEFAULT_SURGE)
+    share = text.removesuffix("%")
+    return math.ceil(size * int(share) / 100) if share != text else int(text)
+
+
+def _taints(texts: Iterable[str]) -> Any:  # noqa: ANN401  a tuple of taints, whose type is imported late
+    from cloudtwin.nodes.model import Taint
+
+    found = (TAINT.fullmatch(str(each)) for each in texts)
+    keys = ("key", "value", "effect")
+    return tuple(Taint.parse(dict(zip(keys, each.groups(), strict=True))) for each in found if each)
+
+
+def _idle(cluster: Inputs) -> float:
+    text = str(section(cluster, "autoScalerProfile").get("scaleDownUnneededTime") or "")
+    match = re.fullmatch(r"(\d+)([smh])", text)
+    return float(match[1]) * UNITS[match[2]] if match else IDLE_SECONDS
+
+
+def inline_pools(cluster: Resource, _account: Inventory) -> Sequence["Pool"]:
+    """Return the machines of a cluster's inline pools."""
+    pools = cluster.inputs.get("agentPoolProfiles") or ()
+    return [_pool(each, str(each["name"]), cluster) for each in pools]
+
+
+def separate_pool(pool: Resource, account: Inventory) -> Sequence["Pool"]:
+    """Return the machines of an agent pool."""
+    cluster = account.find((CLUSTER,), parent_of(pool.id))
+    return [_pool(pool.inputs, str(pool.inputs["agentPoolName"]), cluster)] if cluster else []
+
+
+def _current_pool(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
+    """Return the current inputs of a pool: resized, and with what AKS added."""
+    size = sizes.get(str(inputs["agentPoolName"]))
+    resized = {} if size is None or "count" not in inputs else {"count": size}
+    return {**inputs, **_added_by_service(inputs), **resized}
+
+
+def current_cluster(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
+    """Return the current inputs of a cluster: its inline pools resized."""
+    pools = [
+        {**each, "count": sizes.get(str(each["name"]), each["count"])} if "count" in each else each
+        for each in inputs.get("agentPoolProfiles") or ()
+    ]
+    return {**inputs, "agentPoolProfiles": pools}
+
+
+TYPES = (
+    arm_type(
+        POOL, POOL_PATH, 12, "vmSize", "scaleSetPriority", "scaleSetEvictionPolicy", "spotMaxPrice",
+        "nodeTaints", "type", "osType", "osDiskType", "osDiskSizeGB", "vnetSubnetID", "podSubnetID",
+        "availabilityZones", "gpuInstanceProfile", "gpuProfile", "enableNodePublicIP", "maxPods",
+        "kubeletDiskType", "enableFIPS", "enableUltraSSD", "proximityPlacementGroupID",
+        name=None,
+        describe=_describe_pool,
+        pools=separate_pool,
+        current_inputs=_current_pool,
+        rules=(
+            value_rule("version of a pool", "orchestratorVersion", rules.offered,
+                       f"{DOCS}, supported versions"),
+            *POOL_RULES,
+        ),
+        references=(to_resource("vnetSubnetID", SUBNET, IN_USE),),
+        preconditions=(
+            Precondition("pool and control plane", f"{DOCS}, upgrade a node pool",
+                         "NodePoolMcVersionIncompatible", rules.pool_version),
+            Precondition("version of a pool never lower", f"{DOCS}, upgrade a node pool",
+                         "OperationNotAllowed", rules.pool_downgrade),
+            Precondition("pool name not inline", f"{DOCS}, node pools", "Conflict",
+                         rules.pool_name_free),
+            Precondition("pool in the cluster's network", f"{DOCS}, node pools with a unique subnet",
+                         BAD_REQUEST, rules.pool_in_network),
+            Precondition("pool's location has zones", "Azure regions",
+                         "AvailabilityZoneNotSupported", rules.zonal_location),
+        ),
+        deletion_guards=(
+            DeletionGuard("last System pool", "pulumi-azure-native #1575", "OperationNotAllowed",
+                          rules.last_system_pool),
+        ),
+    ),
+)  # fmt: skip

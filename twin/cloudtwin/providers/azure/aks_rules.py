@@ -1,0 +1,323 @@
+"""Rules of Azure Kubernetes Service for clusters and pools. Pure.
+
+Sources: AKS documentation ("Supported Kubernetes versions", "Use system node pools", "Azure CNI
+Overlay", "Azure CNI powered by Cilium", "workload identity", "NAT gateway", "managed identities"),
+errors of the AKS REST API, and the issues named at a rule. Read 2026-11.
+"""
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+
+from cloudtwin.providers.azure.common import ZONAL, below, location_of, parent_of
+from cloudtwin.providers.azure.identity import (
+    CLUSTER,
+    CONTRIBUTOR,
+    IDENTITY,
+    IDENTITY_OPERATOR,
+    NETWORK_CONTRIBUTOR,
+    OWNER,
+    granted,
+)
+from cloudtwin.providers.azure.network import SUBNET
+from cloudtwin.providers.conditions import at, block_error, block_of, matches, section
+from cloudtwin.providers.inventory import Inventory, Resource, values_at
+from cloudtwin.providers.model import Inputs, ResourceRequest
+from cloudtwin.providers.schema.check import Mistake
+
+POOL = "azure-native:containerservice:AgentPool"
+CLUSTER_PATH = "Microsoft.ContainerService/managedClusters/{resourceName}"
+POOL_PATH = f"{CLUSTER_PATH}/agentPools/{{agentPoolName}}"
+DOCS = "AKS documentation"
+BAD_REQUEST, IN_USE = "BadRequest", "InUseSubnetCannotBeDeleted"
+VERSIONS = ("1.34", "1.35", "1.36", "1.37")  # AKS, supported Kubernetes versions, 2026-11
+MAINTENANCE_NAMES = ("aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule", "default")
+MAX_SKEW = 3  # minor versions between control plane and nodes
+FIXED = ("vmSize", "osDiskSizeGB", "osDiskType", "vnetSubnetID", "availabilityZones")
+DURATION = matches(r"\d+[smh]", "is not a duration such as 10m")
+
+
+def minor(version: object) -> str:
+    """Return the version without its patch, such as `1.36` for `1.36.2`."""
+    return ".".join(str(version).split(".")[:2])
+
+
+def _number(version: object) -> int:
+    return int(minor(version).split(".")[1])
+
+
+def offered(version: object) -> str | None:
+    """Return the reason why a version is not offered; None if it is."""
+    return (
+        None if minor(version) in VERSIONS else f"{version!r} is not offered: {', '.join(VERSIONS)}"
+    )
+
+
+# -- input rules
+
+
+def system_pool(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield a cluster without a System pool, or with two pools of the same name."""
+    pools = inputs.get("agentPoolProfiles")
+    if not isinstance(pools, list):
+        yield at("agentPoolProfiles", "a cluster needs a System pool: it is missing")
+        return
+    if not any(pool.get("mode") == "System" for pool in pools):
+        yield at("agentPoolProfiles", "at least one pool must have mode System")
+    names = [pool.get("name") for pool in pools]
+    if len(set(map(str, names))) < len(names):
+        yield at("agentPoolProfiles", "two pools have the same name")
+
+
+def network(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield inconsistent addresses of a cluster's network."""
+    profile, here = section(inputs, "networkProfile"), "networkProfile"
+    for name in ("podCidr", "serviceCidr"):
+        if isinstance(profile.get(name), str) and (reason := block_error(profile[name])):
+            yield at(f"{here}.{name}", reason)
+    pods, services = block_of(profile.get("podCidr")), block_of(profile.get("serviceCidr"))
+    if pods and services and pods.version == services.version and pods.overlaps(services):
+        yield at(f"{here}.serviceCidr", f"{services} overlaps with the pods' block")
+    dns = profile.get("dnsServiceIP")
+    if isinstance(dns, str) and services and not _inside(dns, services):
+        reason = f"{dns} is not an address in {services}, or is its first address"
+        yield at(f"{here}.dnsServiceIP", reason)
+
+
+def _inside(address: str, block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return found in block and found != block[1]
+
+
+def data_plane(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an inconsistent network policy, data plane and plug-in."""
+    profile, here = section(inputs, "networkProfile"), "networkProfile"
+    if profile.get("networkPolicy") == "cilium" and profile.get("networkDataplane") != "cilium":
+        yield at(f"{here}.networkDataplane", "the policy cilium needs the data plane cilium")
+    if profile.get("networkDataplane") == "cilium" and profile.get("networkPlugin") != "azure":
+        yield at(f"{here}.networkPlugin", "the data plane cilium needs the plug-in azure")
+
+
+def api_access(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield authorized ranges that are invalid, or of a private cluster."""
+    access = section(inputs, "apiServerAccessProfile")
+    path, ranges = "apiServerAccessProfile.authorizedIPRanges", access.get("authorizedIPRanges")
+    if access.get("enablePrivateCluster") and ranges:
+        yield at(path, "a private cluster has no authorized ranges")
+    for position, each in enumerate(ranges if isinstance(ranges, list) else []):
+        if isinstance(each, str) and (reason := block_error(each)):
+            yield at(f"{path}[{position}]", reason)
+
+
+def identities(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield inconsistent identities of a cluster."""
+    workload = section(inputs, "securityProfile", "workloadIdentity").get("enabled")
+    if workload and not section(inputs, "oidcIssuerProfile").get("enabled"):
+        yield at("oidcIssuerProfile.enabled", "workload identity needs the OIDC issuer")
+    if inputs.get("disableLocalAccounts") and not section(inputs, "aadProfile").get("managed"):
+        reason = "without local accounts only Entra accounts remain: set aadProfile"
+        yield at("disableLocalAccounts", reason)
+    kind = section(inputs, "identity").get("type")
+    if section(inputs, "identityProfile").get("kubeletidentity") and kind != "UserAssigned":
+        yield at("identity.type", "a kubelet identity needs a UserAssigned control plane")
+    if inputs.get("identity") is None and inputs.get("servicePrincipalProfile") is None:
+        yield at("identity", "a cluster needs an identity: SystemAssigned or UserAssigned")
+
+
+def tier(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield features that the tier of a cluster does not have."""
+    level = section(inputs, "sku").get("tier", "Free")
+    if inputs.get("supportPlan") == "AKSLongTermSupport" and level != "Premium":
+        yield at("supportPlan", f"AKSLongTermSupport needs the tier Premium, not {level}")
+    if section(inputs, "metricsProfile", "costAnalysis").get("enabled") and level == "Free":
+        yield at("metricsProfile.costAnalysis", "cost analysis needs the tier Standard or Premium")
+
+
+def autoscaler(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield durations that the autoscaler cannot parse."""
+    for name, value in section(inputs, "autoScalerProfile").items():
+        timed = any(mark in name for mark in ("Time", "Delay", "Interval"))
+        if timed and (reason := DURATION(value)):
+            yield at(f"autoScalerProfile.{name}", reason)
+
+
+# -- preconditions and deletion guards
+
+
+def subnets(inputs: Inputs) -> list[str]:
+    """Return the subnets of a cluster's inline pools or of a pool."""
+    paths = ("agentPoolProfiles.*.vnetSubnetID", "vnetSubnetID")
+    return [str(each) for path in paths for each in values_at(path, inputs)]
+
+
+def nat_gateway(request: ResourceRequest) -> Iterable[str]:
+    """Yield subnets without the NAT gateway that the outbound type requires."""
+    kind = section(request.inputs, "networkProfile").get("outboundType")
+    for each in subnets(request.inputs) if kind == "userAssignedNATGateway" else ():
+        subnet = request.account.find((SUBNET,), each)
+        if subnet and not section(subnet.inputs, "natGateway").get("id"):
+            yield f"outbound type userAssignedNATGateway, but the subnet {subnet.name} has no NAT gateway"
+
+
+def _control_plane(request: ResourceRequest) -> str | None:
+    names = section(request.inputs, "identity").get("userAssignedIdentities") or ()
+    found = request.account.find((IDENTITY,), next(iter(names), ""))
+    return str(found.outputs["principalId"]) if found else None
+
+
+def joins_subnet(request: ResourceRequest) -> Iterable[str]:
+    """Yield subnets that the control plane may not join."""
+    principal = _control_plane(request)
+    able = {NETWORK_CONTRIBUTOR, CONTRIBUTOR, OWNER}
+    for each in subnets(request.inputs) if principal else ():
+        if not able & set(granted(request.account, str(principal), each)):
+            yield (
+                f"the control plane's identity may not join {each}: it lacks the role Network "
+                "Contributor; let the cluster depend on the role assignment"
+            )
+
+
+def _kubelet(inputs: Inputs) -> Mapping[str, object]:
+    return section(inputs, "identityProfile", "kubeletidentity")
+
+
+def assigns_identity(request: ResourceRequest) -> Iterable[str]:
+    """Yield a kubelet identity that the control plane may not assign."""
+    principal, kubelet = _control_plane(request), _kubelet(request.inputs).get("resourceId")
+    if principal and kubelet:
+        roles = set(granted(request.account, principal, str(kubelet)))
+        if not {IDENTITY_OPERATOR, OWNER} & roles:
+            yield (
+                "the control plane's identity lacks the role Managed Identity Operator on "
+                f"{kubelet}; let the cluster depend on the role assignment"
+            )
+
+
+def kubelet_consistent(request: ResourceRequest) -> Iterable[str]:
+    """Yield ids of the kubelet identity that belong to another identity."""
+    kubelet = _kubelet(request.inputs)
+    found = request.account.find((IDENTITY,), kubelet.get("resourceId") or "")
+    for name, output in (("clientId", "clientId"), ("objectId", "principalId")):
+        if found and kubelet.get(name) and kubelet[name] != found.outputs[output]:
+            yield f"kubeletidentity.{name} is not that of {found.name}"
+
+
+def next_minor_version(request: ResourceRequest) -> Iterable[str]:
+    """Yield an update by more than one minor version, or down."""
+    previous, wanted = request.previous, request.inputs.get("kubernetesVersion")
+    if previous is None or wanted is None:
+        return
+    old, new = _number(previous.outputs["currentKubernetesVersion"]), _number(wanted)
+    if new not in (old, old + 1):
+        yield f"Upgrades from 1.{old} to 1.{new} are not supported: one minor version at a time"
+
+
+def inline_versions(request: ResourceRequest) -> Iterable[str]:
+    """Yield versions of inline pools that an update of the cluster cannot set."""
+    pools = request.inputs.get("agentPoolProfiles") or ()
+    wanted = {each["name"]: each.get("orchestratorVersion") for each in pools}
+    old = (request.previous.inputs.get("agentPoolProfiles") or ()) if request.previous else ()
+    before = {each["name"]: each.get("orchestratorVersion") for each in old}
+    control = request.inputs.get("kubernetesVersion")
+    given = {name: version for name, version in wanted.items() if version is not None}
+    free = {n for n, v in given.items() if v == before.get(n) or minor(v) == minor(control)}
+    if control and given and (len(given) < len(wanted) or free != set(given)):
+        yield (
+            "Using managed cluster api, all Agent pools' OrchestratorVersion must be all specified or all "
+            "unspecified. If all specified, they must be stay unchanged or the same with control plane: "
+            + ", ".join(f"{name} {version}" for name, version in wanted.items())
+        )
+
+
+def inline_unchanged(request: ResourceRequest) -> Iterable[str]:
+    """Yield changes of inline pools that AKS refuses."""
+    if request.previous is None:
+        return
+    pools = (request.previous.inputs, request.inputs)
+    old, new = ({each["name"]: each for each in p.get("agentPoolProfiles") or ()} for p in pools)
+    for name in set(new) - set(old):
+        yield f"A new agent pool was introduced: {name}; declare it as an AgentPool"
+    for name in set(new) & set(old):
+        for field in FIXED:
+            if old[name].get(field) != new[name].get(field):
+                yield f"Changing property 'properties.{field}' of the pool {name} is not allowed"
+
+
+def cluster_of(request: ResourceRequest) -> Resource | None:
+    """Return the cluster of a pool."""
+    return request.account.find((CLUSTER,), parent_of(request.id))
+
+
+def pool_version(request: ResourceRequest) -> Iterable[str]:
+    """Yield a pool newer than its control plane, or too old for it."""
+    cluster, wanted = cluster_of(request), request.inputs.get("orchestratorVersion")
+    if cluster is None or wanted is None:
+        return
+    control = _number(cluster.outputs["currentKubernetesVersion"])
+    if not control - MAX_SKEW <= _number(wanted) <= control:
+        yield f"Node pool version {wanted} and control plane version 1.{control} are incompatible"
+
+
+def pool_downgrade(request: ResourceRequest) -> Iterable[str]:
+    """Yield an update of a pool to an older version."""
+    wanted = request.inputs.get("orchestratorVersion")
+    current = (
+        request.previous.outputs.get("currentOrchestratorVersion") if request.previous else None
+    )
+    if wanted and current and _number(wanted) < _number(current):
+        yield f"a node pool cannot go back from Kubernetes {current} to {wanted}"
+
+
+def pools_in_skew(request: ResourceRequest) -> Iterable[str]:
+    """Yield an update of a control plane that leaves a pool too far behind."""
+    previous, wanted = request.previous, request.inputs.get("kubernetesVersion")
+    if previous is None or wanted is None:
+        return
+    for pool in filter(below(previous.id), request.account.all(POOL)):
+        version = pool.outputs.get("currentOrchestratorVersion")
+        if version and _number(wanted) - _number(version) > MAX_SKEW:
+            yield (
+                f"the pool {pool.name} has Kubernetes {version}, more than {MAX_SKEW} minor versions behind "
+                f"{wanted}: upgrade it first"
+            )
+
+
+def pool_name_free(request: ResourceRequest) -> Iterable[str]:
+    """Yield a pool with the name of an inline one."""
+    cluster, name = cluster_of(request), request.inputs.get("agentPoolName")
+    for each in (cluster.inputs.get("agentPoolProfiles") or ()) if cluster else ():
+        if each.get("name") == name:
+            yield f"the cluster has an inline pool {name!r} already"
+
+
+def pool_in_network(request: ResourceRequest) -> Iterable[str]:
+    """Yield subnets outside the virtual network of the cluster."""
+    cluster = cluster_of(request)
+    networks = {parent_of(each).lower() for each in subnets(cluster.inputs)} if cluster else set()
+    for each in subnets(request.inputs):
+        if networks and parent_of(each).lower() not in networks:
+            yield f"{each} is not in the virtual network of the cluster"
+
+
+def zonal_location(request: ResourceRequest) -> Iterable[str]:
+    """Yield zones in a location without zones."""
+    cluster = cluster_of(request)
+    location = request.inputs.get("location") or (cluster.inputs.get("location") if cluster else "")
+    paths = ("availabilityZones.*", "agentPoolProfiles.*.availabilityZones.*")
+    zones = [each for path in paths for each in values_at(path, request.inputs)]
+    if zones and location_of(location) not in ZONAL:
+        yield f"the location {location} has no availability zones"
+
+
+def last_system_pool(deleted: Resource, account: Inventory) -> Iterable[str]:
+    """Yield the last System pool (pulumi-azure-native #1575)."""
+    cluster = account.find((CLUSTER,), parent_of(deleted.id))
+    if deleted.inputs.get("mode") != "System" or cluster is None:
+        return
+    separate = filter(below(cluster.id), account.all(POOL))
+    others = [each.inputs for each in separate if each.id != deleted.id]
+    inline_pools = cluster.inputs.get("agentPoolProfiles") or ()
+    if not any(each.get("mode") == "System" for each in (*inline_pools, *others)):
+        yield "There has to be at least one system agent pool"

@@ -1,0 +1,223 @@
+"""Rules and values of all Azure resources: ARM ids, locations, names. Pure."""
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cloudfacts import azure
+
+from cloudtwin.providers.conditions import at, matches, value_rule
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.model import (
+    Function,
+    InputRule,
+    Inputs,
+    Naming,
+    ProviderConfig,
+    ResourceRequest,
+    ResourceType,
+)
+from cloudtwin.providers.protocol.errors import ProviderError
+from cloudtwin.providers.protocol.values import Object
+from cloudtwin.providers.schema.check import Mistake, nearest
+from cloudtwin.providers.schema.model import ResourceSchema
+
+SUBSCRIPTION = "00000000-0000-4000-8000-000000000000"
+TENANT = "00000000-0000-4000-8000-000000000001"
+CALLER = "00000000-0000-4000-8000-000000000002"
+ROOT = f"/subscriptions/{SUBSCRIPTION}"
+GROUP = "azure-native:resources:ResourceGroup"
+CREATED = "2026-01-01T00:00:00Z"
+MAX_TAGS = 50
+PLAIN = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_])?"
+NAMES = "Resource Manager, naming rules"
+ZONAL = frozenset(name for name, location in azure.LOCATIONS.items() if location.zones)
+LOCATIONS = frozenset(azure.LOCATIONS) | {"global"}
+ARGUMENTS = frozenset({
+    "location", "subscriptionId", "tenantId", "clientId", "clientSecret", "environment", "useMsi",
+    "useOidc", "oidcToken", "oidcRequestToken", "oidcRequestUrl", "msiEndpoint", "partnerId",
+    "disablePulumiPartnerId", "metadataHost", "auxiliaryTenantIds", "clientCertificatePath",
+    "clientCertificatePassword", "version", "useDefaultAzureCredential", "pluginDownloadURL",
+    "disableInstanceDiscovery", "oidcTokenFilePath", "msiClientId",
+})  # fmt: skip
+
+
+def location_of(text: object) -> str:
+    """Return a location in the form that Azure compares: `eastus` for `East US`."""
+    return str(text).replace(" ", "").lower()
+
+
+def arm_id(path: str, inputs: Inputs) -> str:
+    """Return an ARM id.
+
+    Args:
+        path: from the resource provider on, with inputs in braces: `Microsoft.X/ys/{yName}`. It is in a
+            resource group, unless it begins with an input such as `{scope}`.
+        inputs: values of the inputs.
+    """
+    group = f"{ROOT}/resourceGroups/{{resourceGroupName}}/providers/"
+    whole = path if path.startswith("{") else group + path
+    return whole.format(**{name: inputs.get(name, "") for name in _inputs(whole)})
+
+
+def parent_of(identity: str) -> str:
+    """Return the id of a resource's parent; empty if it always exists."""
+    parts = identity.strip("/").split("/")
+    whole = parts[-4:-3] == ["providers"]  # providers/Microsoft.X/kind/name, not a nested kind/name
+    parts = parts[:-4] if whole else parts[:-2]
+    if parts[-2:] == ["blobServices", "default"]:  # each account has exactly this one
+        parts = parts[:-2]
+    return "/" + "/".join(parts) if len(parts) > 2 else ""
+
+
+def guid(*of: str) -> str:
+    """Return a GUID that is always the same for the same arguments."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join(of).lower()))
+
+
+def _inputs(path: str) -> list[str]:
+    return re.findall(r"\{(\w+)\}", path)
+
+
+def name_rule(property_name: str, pattern: str = PLAIN, min_length: int = 1) -> InputRule:
+    """Return the rule for the name of a resource."""
+    characters = matches(pattern, "has characters that are not allowed in this name")
+
+    def check(name: object) -> str | None:
+        short = isinstance(name, str) and len(name) < min_length
+        return f"{name!r} has fewer than {min_length} characters" if short else characters(name)
+
+    return value_rule(f"name in {property_name}", property_name, check, NAMES)
+
+
+def arm_type(
+    token: str,
+    path: str,
+    max_length: int,
+    *fixed: str,
+    name: tuple[str, int] | None = (PLAIN, 1),
+    generated: bool = True,
+    rules: tuple[InputRule, ...] = (),
+    **record: Any,  # noqa: ANN401  fields of the record
+) -> ResourceType:
+    """Return the record of a type with an ARM id.
+
+    Args:
+        token: type token.
+        path: path of `arm_id`; the inputs in it are immutable, the last one is the name.
+        max_length: of the name.
+        fixed: other immutable inputs.
+        name: pattern and minimum length of the name; None if other rules check it.
+        generated: True if the provider generates a missing name.
+        rules: other input rules.
+        record: other fields of the record.
+    """
+    names = _inputs(path)
+    group = () if path.startswith("{") else ("resourceGroupName",)
+    own = (name_rule(names[-1], *name),) if name else ()
+    defaults: dict[str, Any] = {"unique_code": "Conflict", "parent": parent_of}
+    return ResourceType(
+        token=token,
+        identify=lambda request: arm_id(path, request.inputs),
+        naming=Naming(names[-1], max_length, generated),
+        immutable=(*group, *names, *fixed),
+        rules=(*own, *rules),
+        **{**defaults, **record},
+    )
+
+
+@lru_cache(maxsize=1)
+def _shapes() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    found: dict[str, Any] = json.loads(Path(__file__).with_name("shapes.json").read_text())
+    return found
+
+
+def limits(token: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return input path -> limits of a type, from the models of Azure's SDK."""
+    return _shapes().get(token, {})
+
+
+def configure(arguments: Mapping[str, Any]) -> ProviderConfig:
+    """Return the provider's configuration.
+
+    Raises:
+        ProviderError: an unknown argument or location.
+    """
+    for name in arguments:
+        if name not in ARGUMENTS and not name.startswith("__"):
+            near = nearest(name, ARGUMENTS)
+            raise ProviderError(f"azure_native.Provider has no argument {name!r}{near}")
+    location = location_of(arguments.get("location") or "")
+    if location and location not in LOCATIONS:
+        near = nearest(location, LOCATIONS)
+        raise ProviderError(f"{location!r} is not an Azure location{near}")
+    return ProviderConfig(cloud="azure-native", region=location)
+
+
+def with_defaults(inputs: Object, schema: ResourceSchema, config: ProviderConfig) -> Object:
+    """Return inputs with the provider's location."""
+    if "location" in schema.inputs and inputs.get("location") is None and config.region:
+        return {**inputs, "location": config.region}
+    return inputs
+
+
+def common_rules(
+    schema: ResourceSchema, inputs: Inputs, _config: ProviderConfig
+) -> Iterable[Mistake]:
+    """Yield an invalid location and invalid tags."""
+    location = inputs.get("location")
+    if isinstance(location, str) and location_of(location) not in LOCATIONS:
+        near = nearest(location_of(location), LOCATIONS)
+        yield at("location", f"{location!r} is not an Azure location{near}")
+    tags = inputs.get("tags")
+    if not isinstance(tags, Mapping):
+        return
+    if len(tags) > MAX_TAGS:
+        yield at("tags", f"{len(tags)} tags, {MAX_TAGS} are allowed (Resource Manager, tags)")
+    for key in tags:
+        if any(mark in key for mark in "<>%&\\?/") and "location" in schema.inputs:
+            yield at("tags", f"{key!r} has one of <>%&\\?/ (Resource Manager, tags)")
+
+
+def common_outputs(request: ResourceRequest) -> dict[str, Any]:
+    """Return the outputs of every Azure resource."""
+    parts = request.id.strip("/").split("/")
+    after = parts[len(parts) - 1 - parts[::-1].index("providers") :] if "providers" in parts else []
+    kind = "/".join([after[1], *after[2::2]]) if after else "Microsoft.Resources/resourceGroups"
+    return {
+        "name": parts[-1],
+        "type": kind,
+        "azureApiVersion": "2025-09-01",
+        "provisioningState": "Succeeded",
+        "eTag": request.digits("etag", 12),
+        "etag": request.digits("etag", 12),
+    }
+
+
+def deleted_with(deleted: Resource, account: Inventory) -> Iterable[Resource]:
+    """Return a resource and everything below it: Resource Manager deletes whole trees."""
+    start = f"{deleted.id}/".lower()
+    return [deleted, *(each for each in account.all() if each.id.lower().startswith(start))]
+
+
+def lookup(kind: ResourceType) -> Function:
+    """Return the function that looks a resource up by its name."""
+
+    def look_up(arguments: Inputs, config: ProviderConfig, account: Inventory) -> Object:
+        request = ResourceRequest(inputs=arguments, config=config, account=account, entropy="")
+        identity = kind.identify(request)
+        found = account.find((kind.token,), identity)
+        if found is None:
+            raise ProviderError(f"ResourceNotFound: the account has no {identity}")
+        return {**found.outputs, "id": found.id}
+
+    return look_up
+
+
+def below(identity: str) -> Callable[[Resource], bool]:
+    """Return a predicate: the parent of a resource has this id."""
+    return lambda resource: parent_of(resource.id).lower() == identity.lower()

@@ -1,0 +1,150 @@
+"""Azure Monitor, Log Analytics and budgets. Pure.
+
+Sources: Azure Monitor documentation ("Data collection rules", "Azure Monitor workspace"), Log
+Analytics workspace REST API, Consumption REST API. Read 2026-11.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from cloudtwin.providers.azure.aks import WORKSPACE
+from cloudtwin.providers.azure.common import CREATED, PLAIN, ROOT, arm_type
+from cloudtwin.providers.conditions import at, between, matches, objects_at, section, value_rule
+from cloudtwin.providers.model import InputRule, Inputs, Precondition, Reference, ResourceRequest
+from cloudtwin.providers.schema.check import Mistake
+
+METRICS = "azure-native:monitor:AzureMonitorWorkspace"
+ENDPOINT = "azure-native:monitor:DataCollectionEndpoint"
+COLLECTION = "azure-native:monitor:DataCollectionRule"
+ASSOCIATION = "azure-native:monitor:DataCollectionRuleAssociation"
+BUDGET = "azure-native:consumption:Budget"
+WORKSPACE_PATH = "Microsoft.OperationalInsights/workspaces/{workspaceName}"
+METRICS_PATH = "Microsoft.Monitor/accounts/{azureMonitorWorkspaceName}"
+ENDPOINT_PATH = "Microsoft.Insights/dataCollectionEndpoints/{dataCollectionEndpointName}"
+COLLECTION_PATH = "Microsoft.Insights/dataCollectionRules/{dataCollectionRuleName}"
+ASSOCIATION_PATH = (
+    "{resourceUri}/providers/Microsoft.Insights/dataCollectionRuleAssociations/{associationName}"
+)
+BUDGET_PATH = "{scope}/providers/Microsoft.Consumption/budgets/{budgetName}"
+DOCS, BUDGETS = "Azure Monitor documentation", "Consumption REST API, Budgets"
+MAX_NOTIFICATIONS, MAX_THRESHOLD = 5, 1000
+CONTACTS = ("contactEmails", "contactGroups", "contactRoles")
+TARGETS = ("dataCollectionRuleId", "dataCollectionEndpointId")
+
+
+def _retention(inputs: Inputs) -> Iterable[Mistake]:
+    days, sku = inputs.get("retentionInDays"), section(inputs, "sku").get("name")
+    if isinstance(days, int) and sku == "PerGB2018" and not 30 <= days <= 730:
+        yield at("retentionInDays", f"{days} days: PerGB2018 has 30 to 730")
+
+
+def _flows(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield flows to destinations that are not declared."""
+    targets = {
+        str(each.get("name"))
+        for group in section(inputs, "destinations").values()
+        for each in (group if isinstance(group, list) else [group])
+        if isinstance(each, Mapping)
+    }
+    for here, flow in objects_at("dataFlows", inputs):
+        for name in flow.get("destinations") or ():
+            if isinstance(name, str) and name not in targets:
+                yield at(f"{here}.destinations", f"{name!r} is not a destination of this rule")
+
+
+def _needs_endpoint(inputs: Inputs) -> Iterable[Mistake]:
+    forwards = section(inputs, "dataSources").get("prometheusForwarder")
+    if forwards and inputs.get("dataCollectionEndpointId") is None:
+        yield at("dataCollectionEndpointId", "metrics need an endpoint: it is missing")
+
+
+def _one_target(inputs: Inputs) -> Iterable[Mistake]:
+    if sum(inputs.get(key) is not None for key in TARGETS) != 1:
+        yield at(TARGETS[0], "an association needs either a rule or an endpoint, exactly one")
+
+
+def _target_exists(request: ResourceRequest) -> Iterable[str]:
+    if request.account.find((), request.inputs["resourceUri"]) is None:
+        yield f"{request.inputs['resourceUri']} does not exist"
+
+
+def _positive(amount: object) -> str | None:
+    wrong = isinstance(amount, int | float) and amount <= 0
+    return f"{amount} is not a valid amount: more than 0" if wrong else None
+
+
+def _notifications(inputs: Inputs) -> Iterable[Mistake]:
+    notes = section(inputs, "notifications")
+    if len(notes) > MAX_NOTIFICATIONS:
+        reason = f"{len(notes)} notifications, {MAX_NOTIFICATIONS} are allowed"
+        yield at("notifications", reason)
+    for name, note in notes.items():
+        if not any(note.get(key) for key in CONTACTS):
+            yield at(f"notifications.{name}", f"it needs one of {', '.join(CONTACTS)}")
+
+
+def _scope_exists(request: ResourceRequest) -> Iterable[str]:
+    scope = str(request.inputs["scope"]).rstrip("/")
+    if scope.lower() != ROOT.lower() and request.account.find((), scope) is None:
+        yield f"the scope {scope} does not exist"
+
+
+TYPES = (
+    arm_type(
+        WORKSPACE, WORKSPACE_PATH, 63, "location",
+        name=("[A-Za-z0-9][A-Za-z0-9-]{2,61}[A-Za-z0-9]", 1),
+        describe=lambda request: {
+            "customerId": request.digits("customer", 32), "createdDate": CREATED,
+        },
+        rules=(InputRule("days of a workspace", "Log Analytics REST API", _retention),),
+    ),
+    arm_type(
+        METRICS, METRICS_PATH, 44, "location", name=(PLAIN, 4),
+        describe=lambda request: {"accountId": request.digits("account", 32)},
+    ),
+    arm_type(
+        ENDPOINT, ENDPOINT_PATH, 44, "location", name=(PLAIN, 3),
+        describe=lambda request: {"immutableId": f"dce-{request.digits('id', 32)}"},
+    ),
+    arm_type(
+        COLLECTION, COLLECTION_PATH, 64, "location", name=(PLAIN, 3),
+        describe=lambda request: {"immutableId": f"dcr-{request.digits('id', 32)}"},
+        rules=(
+            InputRule("flows of a rule", f"{DOCS}, data collection rules", _flows),
+            InputRule("endpoint of a rule", f"{DOCS}, managed Prometheus", _needs_endpoint),
+        ),
+        references=(
+            Reference("dataCollectionEndpointId", (ENDPOINT,), "InvalidPayload", "Conflict"),
+            Reference("destinations.logAnalytics.*.workspaceResourceId", (WORKSPACE,),
+                      "InvalidPayload"),
+            Reference("destinations.monitoringAccounts.*.accountResourceId", (METRICS,),
+                      "InvalidPayload"),
+        ),
+    ),
+    arm_type(
+        ASSOCIATION, ASSOCIATION_PATH, 64, name=None, parent=None,
+        rules=(InputRule("target of a rule association", DOCS, _one_target),),
+        references=(
+            Reference(TARGETS[0], (COLLECTION,), "InvalidPayload",
+                      "CannotDeleteRuleWithAssociations"),
+            Reference(TARGETS[1], (ENDPOINT,), "InvalidPayload", "Conflict"),
+        ),
+        preconditions=(
+            Precondition("resource of an association", DOCS, "ResourceNotFound", _target_exists),
+        ),
+    ),
+    arm_type(
+        BUDGET, BUDGET_PATH, 63, "timeGrain", name=None, parent=None,
+        describe=lambda _request: {"currentSpend": {"amount": 0, "unit": "USD"}},
+        rules=(
+            value_rule("amount of an Azure budget", "amount", _positive, BUDGETS),
+            value_rule("start of an Azure budget", "timePeriod.startDate",
+                       matches(r"\d{4}-\d{2}-01(T.*)?", "is not the first of a month"), BUDGETS),
+            value_rule("thresholds of an Azure budget", "notifications.*.threshold",
+                       between(0, MAX_THRESHOLD, "%"), BUDGETS),
+            InputRule("notifications of an Azure budget", BUDGETS, _notifications),
+        ),
+        preconditions=(
+            Precondition("scope of a budget", BUDGETS, "ResourceNotFound", _scope_exists),
+        ),
+    ),
+)  # fmt: skip

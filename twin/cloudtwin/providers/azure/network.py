@@ -1,0 +1,153 @@
+"""Azure networks, and resource groups. Pure.
+
+Sources: Resource Manager, "Naming rules and restrictions for Azure resources"; Virtual Network and NAT
+Gateway documentation; error codes of the Network REST API. Read 2026-11.
+"""
+
+from collections.abc import Iterable
+
+from cloudtwin.providers.azure.common import (
+    GROUP,
+    PLAIN,
+    ROOT,
+    arm_type,
+    below,
+    name_rule,
+    parent_of,
+)
+from cloudtwin.providers.conditions import (
+    at,
+    block_error,
+    block_of,
+    lies_in,
+    overlap,
+    section,
+    value_rule,
+)
+from cloudtwin.providers.model import (
+    InputRule,
+    Inputs,
+    Naming,
+    Precondition,
+    Reference,
+    ResourceRequest,
+    ResourceType,
+)
+from cloudtwin.providers.schema.check import Mistake
+
+NETWORK, SUBNET = "azure-native:network:VirtualNetwork", "azure-native:network:Subnet"
+GATEWAY, ADDRESS = "azure-native:network:NatGateway", "azure-native:network:PublicIPAddress"
+SECURITY_GROUP = "azure-native:network:NetworkSecurityGroup"
+VNET_PATH = "Microsoft.Network/virtualNetworks/{virtualNetworkName}"
+SUBNET_PATH = f"{VNET_PATH}/subnets/{{subnetName}}"
+SMALLEST_SUBNET = 29
+VNET_DOCS, NAT_DOCS = "Virtual Network documentation", "NAT Gateway documentation"
+
+
+def _block(value: object) -> str | None:
+    """Return the reason why text is not an address block; None if it is one."""
+    return block_error(value) if isinstance(value, str) else None
+
+
+def _subnet_block(value: object) -> str | None:
+    block = block_of(value)
+    small = block is not None and block.prefixlen > SMALLEST_SUBNET
+    return f"{value} is smaller than /{SMALLEST_SUBNET}" if small else _block(value)
+
+
+def _in_network(request: ResourceRequest) -> Iterable[str]:
+    vnet = request.account.find((NETWORK,), parent_of(request.id))
+    block = request.inputs.get("addressPrefix")
+    space = section(vnet.inputs, "addressSpace").get("addressPrefixes") or () if vnet else ()
+    if block and space and not any(lies_in(block, each) for each in space):
+        name = vnet.name if vnet else ""
+        yield f"{block} is not in the address space of {name}: {', '.join(space)}"
+    for other in filter(below(parent_of(request.id)), request.account.all(SUBNET)):
+        different = other.id.lower() != request.id.lower()
+        if different and overlap(block, other.inputs.get("addressPrefix")):
+            yield f"{block} overlaps with the subnet {other.name}"
+
+
+def _standard(inputs: Inputs) -> Iterable[Mistake]:
+    name = section(inputs, "sku").get("name")
+    if name == "Standard" and inputs.get("publicIPAllocationMethod") == "Dynamic":
+        yield at("publicIPAllocationMethod", "a Standard address must be Static")
+
+
+def _gateway_sku(inputs: Inputs) -> Iterable[Mistake]:
+    if section(inputs, "sku").get("name") is None:
+        yield at("sku.name", "a NAT gateway needs a SKU: Standard")
+
+
+def _gateway_address(request: ResourceRequest) -> Iterable[str]:
+    for each in request.inputs.get("publicIpAddresses") or ():
+        found = request.account.find((ADDRESS,), each.get("id"))
+        if found and section(found.inputs, "sku").get("name") != "Standard":
+            yield f"a NAT gateway takes Standard addresses only; {found.name} is not one"
+
+
+def to_resource(path: str, token: str, in_use_code: str) -> Reference:
+    """Return a reference whose target cannot be deleted first."""
+    return Reference(path, (token,), "InvalidResourceReference", in_use_code)
+
+
+def _guid(request: ResourceRequest) -> dict[str, str]:
+    return {"resourceGuid": request.digits("guid", 32)}
+
+
+TYPES = (
+    ResourceType(
+        token=GROUP,
+        identify=lambda request: f"{ROOT}/resourceGroups/{request.inputs['resourceGroupName']}",
+        describe=lambda _request: {"properties": {"provisioningState": "Succeeded"}},
+        naming=Naming("resourceGroupName", 90),
+        immutable=("location",),
+        rules=(name_rule("resourceGroupName", r"[-\w._()]*[-\w_()]"),),
+        unique_code="Conflict",
+    ),
+    arm_type(
+        NETWORK, VNET_PATH, 64, "location",
+        name=(PLAIN, 2),
+        describe=_guid,
+        rules=(value_rule("blocks of a network", "addressSpace.addressPrefixes.*", _block, VNET_DOCS),),
+    ),
+    arm_type(
+        SUBNET, SUBNET_PATH, 80,
+        rules=(value_rule("block of an Azure subnet", "addressPrefix", _subnet_block,
+                          "Virtual Network FAQ"),),
+        references=(
+            to_resource("natGateway.id", GATEWAY, "InUseNatGatewayCannotBeDeleted"),
+            to_resource("networkSecurityGroup.id", SECURITY_GROUP,
+                        "InUseNetworkSecurityGroupCannotBeDeleted"),
+        ),
+        preconditions=(
+            Precondition("subnet in its network", "Virtual Network FAQ",
+                         "NetcfgSubnetRangeOutsideVnet", _in_network),
+        ),
+    ),
+    arm_type(
+        GATEWAY, "Microsoft.Network/natGateways/{natGatewayName}", 80, "location", "zones",
+        describe=_guid,
+        rules=(InputRule("SKU of a gateway", NAT_DOCS, _gateway_sku),),
+        references=(
+            to_resource("publicIpAddresses.*.id", ADDRESS, "PublicIPAddressCannotBeDeleted"),
+        ),
+        preconditions=(
+            Precondition("address of a gateway", NAT_DOCS, "NatGatewayRequiresStandardPublicIP",
+                         _gateway_address),
+        ),
+    ),
+    arm_type(
+        ADDRESS, "Microsoft.Network/publicIPAddresses/{publicIpAddressName}", 80, "location",
+        "zones", "sku",
+        describe=lambda request: {
+            "ipAddress": f"198.51.100.{int(request.digits('ip', 2), 16)}",  # RFC 5737: documentation
+            **_guid(request),
+        },
+        rules=(InputRule("allocation of an address", "Public IP addresses documentation", _standard),),
+    ),
+    arm_type(
+        SECURITY_GROUP, "Microsoft.Network/networkSecurityGroups/{networkSecurityGroupName}", 80,
+        "location", describe=_guid,
+    ),
+)  # fmt: skip

@@ -1,0 +1,102 @@
+"""Write models.json: the `_validation` of the models in Azure's SDK for Python.
+
+    python -P -m cloudtwin.providers.azure.read_models FOLDER
+
+FOLDER has the packages of PACKAGES, installed with `uv pip install --no-deps --target FOLDER ...`. They are not
+dependencies: releases after these have no such limits, and the limits change with the version of an API only.
+"""
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TARGET = Path(__file__).with_name("models.json")
+# Module of azure-native -> package, its release, and the folder of the API version.
+PACKAGES = {
+    "authorization": ("azure-mgmt-authorization==4.0.0", "authorization/v2022_04_01"),
+    "consumption": ("azure-mgmt-consumption==10.0.0", "consumption"),
+    "containerregistry": (
+        "azure-mgmt-containerregistry==10.3.0",
+        "containerregistry/v2019_06_01_preview",
+    ),
+    "containerservice": ("azure-mgmt-containerservice==35.0.0", "containerservice/v2025_02_01"),
+    "managedidentity": ("azure-mgmt-msi==7.0.0", "msi/v2023_01_31"),
+    "network": ("azure-mgmt-network==28.1.0", "network"),
+    "resources": ("azure-mgmt-resource==23.2.0", "resource/resources/v2022_09_01"),
+    "storage": ("azure-mgmt-storage==21.2.1", "storage/v2023_05_01"),
+}
+IGNORED = ("readonly", "constant", "multiple", "unique")
+NAME = re.compile(r'_SERIALIZER\.url\(\s*"(\w+)",\s*\w+,\s*"str"((?:,\s*\w+=(?:\d+|r?"[^"]*"))+)')
+LIMIT = re.compile(r'(\w+)=(\d+|r?"[^"]*")')
+
+
+def main(folder: Path) -> None:
+    """Write the file from the packages in a folder."""
+    found = {
+        module: {
+            "source": package,
+            "names": dict(_names(folder / "azure/mgmt" / version / "operations")),
+            "models": dict(_models(folder / "azure/mgmt" / version / "models/_models_py3.py")),
+        }
+        for module, (package, version) in PACKAGES.items()
+    }
+    TARGET.write_text(_text(found))
+
+
+def _text(found: dict[str, dict[str, Any]]) -> str:
+    """Return JSON with one line for each model."""
+    modules = (
+        f' "{module}": {{\n  "source": {json.dumps(read["source"])},\n'
+        + ",\n".join(_section(name, read[name]) for name in ("names", "models"))
+        + "\n }"
+        for module, read in found.items()
+    )
+    return "{\n" + ",\n".join(modules) + "\n}\n"
+
+
+def _section(name: str, entries: dict[str, Any]) -> str:
+    lines = (f"   {json.dumps(key)}: {json.dumps(each)}" for key, each in sorted(entries.items()))
+    return f'  "{name}": {{\n' + ",\n".join(lines) + "\n  }"
+
+
+def _models(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the classes of a file with the limits of their attributes."""
+    for each in ast.parse(file.read_text()).body:
+        if isinstance(each, ast.ClassDef):
+            limits = {name: limit for name, limit in _validation(each).items() if limit}
+            if limits:
+                yield each.name, limits
+
+
+def _validation(model: ast.ClassDef) -> dict[str, dict[str, Any]]:
+    for each in model.body:
+        target = each.targets[0] if isinstance(each, ast.Assign) else None
+        if (
+            isinstance(each, ast.Assign)
+            and isinstance(target, ast.Name)
+            and target.id == "_validation"
+        ):
+            read: dict[str, dict[str, Any]] = ast.literal_eval(each.value)
+            return {
+                name: {key: value for key, value in limit.items() if key not in IGNORED}
+                for name, limit in read.items()
+                if "readonly" not in limit
+            }
+    return {}
+
+
+def _names(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the parameters of a path with their limits."""
+    for file in sorted(folder.glob("*.py")):
+        for name, limits in NAME.findall(file.read_text()):
+            if not name.endswith("_name"):  # others are not names of resources
+                continue
+            yield name, {key: ast.literal_eval(value) for key, value in LIMIT.findall(limits)}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,120 @@
+"""Write shapes.json: the limits that Azure's models put on the inputs of each type.
+
+    python -P -m cloudtwin.providers.azure.read_shapes
+
+`make catalog` runs it. It reads models.json; the provider reads only the file that this writes. A class of the SDK
+of Pulumi has the model with its name, and a property the attribute with its name, without case and underscores.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cloudtwin.providers.schema.model import Fields, ResourceSchema, Shape
+from cloudtwin.providers.schema.store import SchemaStore
+
+TARGET = Path(__file__).with_name("shapes.json")
+MODELS = Path(__file__).with_name("models.json")
+# Type -> the model of its request, where the names differ.
+RENAMED: Mapping[str, str] = {
+    "azure-native:storage:StorageAccount": "StorageAccountCreateParameters",
+    "azure-native:authorization:RoleAssignment": "RoleAssignmentCreateParameters",
+}
+KEYS = {"minimum": "min", "maximum": "max", "min_length": "min", "max_length": "max",
+        "min_items": "min", "max_items": "max", "pattern": "pattern"}  # fmt: skip
+EVERYTHING = (".+", "^.*$")
+
+
+def text(tokens: list[str]) -> str:
+    """Return the contents of shapes.json for types."""
+    models = json.loads(MODELS.read_text())
+    store = SchemaStore("azure-native", tokens)
+    types = {
+        token: _Walk(store.load(token), models[module]).limits()
+        for token in sorted(tokens)
+        if (module := token.split(":")[1]) in models
+    }
+    lines = (
+        f' "{token}": {{\n'
+        + ",\n".join(f"  {json.dumps(path)}: {json.dumps(limit)}" for path, limit in limits.items())
+        + "\n }"
+        for token, limits in types.items()
+        if limits
+    )
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+class _Walk:
+    """Matches the inputs of one type with the attributes of its models."""
+
+    def __init__(self, schema: ResourceSchema, module: Mapping[str, Any]) -> None:
+        self._schema, self._models = schema, module["models"]
+        self._names, self._source = module["names"], module["source"].replace("==", " ")
+        self._found: dict[str, dict[str, Any]] = {}
+
+    def limits(self) -> dict[str, dict[str, Any]]:
+        """Return input path -> limits."""
+        title = self._schema.token.rpartition(":")[2]
+        model = RENAMED.get(self._schema.token, title)
+        self._fields(
+            self._schema.inputs, {**self._models.get(model, {}), **self._names}, model, "", ()
+        )
+        return dict(sorted(self._found.items()))
+
+    def _fields(
+        self,
+        fields: Fields,
+        attributes: Mapping[str, Any],
+        model: str,
+        here: str,
+        above: tuple[str, ...],
+    ) -> None:
+        limits = {_normal(name): limit for name, limit in attributes.items()}
+        for name, field in fields.items():
+            path = f"{here}.{name}" if here else name
+            self._note(path, limits.get(_normal(name), {}), model)
+            self._value(field.shape, path, above)
+
+    def _value(self, shape: Shape, path: str, above: tuple[str, ...]) -> None:
+        if isinstance(shape, str):
+            return
+        ((kind, inner),) = shape.items()
+        if kind in ("list", "map"):
+            self._value(inner, f"{path}.*", above)
+        elif kind == "object" and inner not in above:
+            model = inner.rpartition(".")[2].removesuffix("Args")
+            self._fields(
+                self._schema.objects[inner],
+                self._models.get(model, {}),
+                model,
+                path,
+                (*above, inner),
+            )
+
+    def _note(self, path: str, limit: Mapping[str, Any], model: str) -> None:
+        found = {KEYS[key]: value for key, value in limit.items() if key in KEYS}
+        if found.get("pattern") in EVERYTHING:
+            del found["pattern"]
+        if found:
+            self._found[path] = {
+                "api": f"{self._source}, {model}",
+                **found,
+                **self._found.get(path, {}),
+            }
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def main() -> None:
+    """Write the file."""
+    from cloudtwin.providers.azure import CLOUD
+
+    TARGET.write_text(text(list(CLOUD.types)))
+
+
+if __name__ == "__main__":
+    main()

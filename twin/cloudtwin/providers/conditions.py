@@ -1,0 +1,163 @@
+"""Checks from which the rows of rule tables are built. Pure.
+
+A value check takes one known value and returns the reason for a refusal, or None. `value_rule` converts it
+to an input rule; most other functions here return value checks.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cloudtwin.providers.inventory import items_at
+from cloudtwin.providers.model import InputRule, Inputs, ValueCheck
+from cloudtwin.providers.protocol.values import Plain, Unknown, parse_path
+from cloudtwin.providers.schema.check import Mistake
+
+Block = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# RFC 1918 and RFC 6598: ranges that are not routed over the Internet. Not `is_private`: Python counts
+# the documentation ranges as private, and examples are written with those.
+PRIVATE = tuple(
+    ipaddress.IPv4Network(each)
+    for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
+)
+
+
+def value_rule(name: str, path: str, check: ValueCheck, source: str) -> InputRule:
+    """Return the rule that applies a check to every value at a path, such as `taints.*.key`."""
+
+    def violations(inputs: Inputs) -> Iterator[Mistake]:
+        for where, value in items_at(path, inputs):
+            if reason := check(value):
+                yield Mistake(where, reason)
+
+    return InputRule(name, source, violations)
+
+
+def at(path: str, reason: str) -> Mistake:
+    """Return a mistake at a path in text form."""
+    return Mistake(parse_path(path), reason)
+
+
+def known(value: Plain) -> bool:
+    """Return True if a value is set and not unknown."""
+    return value is not None and not isinstance(value, Unknown)
+
+
+def objects_at(path: str, inputs: Inputs) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the objects in a top-level list with their paths in text form."""
+    found = inputs.get(path)
+    every = enumerate(found) if isinstance(found, list) else ()
+    return [(f"{path}[{index}]", each) for index, each in every if isinstance(each, Mapping)]
+
+
+def section(inputs: Inputs, *steps: str) -> Mapping[str, Any]:
+    """Return a nested object; an absent one is empty."""
+    found: Any = inputs
+    for step in steps:
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def matches(pattern: str, requirement: str, flags: int = 0) -> ValueCheck:
+    """Return a check that text matches a pattern; `requirement` completes the message."""
+    compiled = re.compile(pattern, flags)
+
+    def check(value: Plain) -> str | None:
+        fits = not isinstance(value, str) or compiled.fullmatch(value)
+        return None if fits else f"{value!r} {requirement}"
+
+    return check
+
+
+def between(low: float, high: float, unit: str) -> ValueCheck:
+    """Return a check that a number is in a range, both ends included."""
+
+    def check(value: Plain) -> str | None:
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and not low <= value <= high
+        ):
+            return f"{value} {unit}: {low} to {high} are allowed"
+        return None
+
+    return check
+
+
+def one_of_values(*choices: Plain) -> ValueCheck:
+    """Return a check that a value is one of a few choices, all of which the message lists."""
+
+    def check(value: Plain) -> str | None:
+        listed = ", ".join(map(str, choices))
+        return None if value in choices else f"{value!r} is not one of {listed}"
+
+    return check
+
+
+def block_of(text: object) -> Block | None:
+    """Return an address block; None if the text is not one."""
+    try:
+        return ipaddress.ip_network(str(text))
+    except ValueError:
+        return None
+
+
+def block_error(text: str) -> str | None:
+    """Return the reason why text is not an address block; None if it is one."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        return f"{text!r} is not a valid CIDR block: {error}"
+    return None
+
+
+def cidr(widest: int = 0, narrowest: int = 128, version: int = 0) -> ValueCheck:
+    """Return a check that text is a block with a prefix length in a range."""
+
+    def check(value: Plain) -> str | None:
+        if not isinstance(value, str):
+            return None
+        if reason := block_error(value) or (
+            "" if "/" in value else f"{value!r} has no prefix length"
+        ):
+            return reason
+        block = ipaddress.ip_network(value)
+        if version and block.version != version:
+            return f"{value} is not an IPv{version} block"
+        if not widest <= block.prefixlen <= narrowest:
+            return f"{value} is not a block between /{widest} and /{narrowest}"
+        return None
+
+    return check
+
+
+def public_range(value: Plain) -> str | None:
+    """Return the reason why text is not a range of public addresses; None if it is one."""
+    if not isinstance(value, str):
+        return None
+    block = block_of(value)
+    if block is None:
+        return block_error(value)
+    if is_private(block):
+        return f"{value} is a private range, from which no client reaches a public endpoint"
+    return None
+
+
+def is_private(block: Block) -> bool:
+    """Return True if a block is not routed over the Internet."""
+    return isinstance(block, ipaddress.IPv4Network) and any(block.subnet_of(p) for p in PRIVATE)
+
+
+def lies_in(inner: object, outer: object) -> bool:
+    """Return True if one address block is part of another; False if either is not a block."""
+    one, other = block_of(inner), block_of(outer)
+    if one is None or other is None or one.version != other.version:
+        return False
+    return one.network_address in other and one.prefixlen >= other.prefixlen
+
+
+def overlap(one: object, other: object) -> bool:
+    """Return True if two address blocks overlap; False if either is not a block."""
+    return lies_in(one, other) or lies_in(other, one)

@@ -1,0 +1,104 @@
+"""Effects of resources on machines: clusters get an endpoint, pools get machines, drivers run.
+
+The operations determine the contents of the account; this module creates the machines that follow from them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cloudtwin.providers.account import Account
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.machines import Machines
+from cloudtwin.providers.model import Inputs, Outputs, ResourceType
+from cloudtwin.providers.timing import Timeouts
+
+if TYPE_CHECKING:
+    from cloudtwin.capacity import Pool
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The effects of one cloud's resources.
+
+    Attributes:
+        account: source of related resources, such as a subnet's zone.
+        machines: interface through which machines are created.
+        types: resource types by token.
+    """
+
+    account: Account
+    machines: Machines
+    types: Mapping[str, ResourceType]
+
+    def connect(self, kind: ResourceType, resource: Resource) -> tuple[Outputs, Mapping[str, str]]:
+        """Start a cluster's control plane; return its outputs and the values to keep private.
+
+        Raises:
+            TwinError: it cannot run here.
+        """
+        if kind.cluster_outputs is None:
+            return {}, resource.private
+        endpoint = self.machines.control_plane()
+        private = {"address": endpoint.address, "authority": endpoint.authority}
+        return kind.cluster_outputs(resource, endpoint), private
+
+    def apply(
+        self, kind: ResourceType, resource: Resource, previous: Resource | None, timeouts: Timeouts
+    ) -> None:
+        """Install the drivers and create the machines of a resource, and wait for them.
+
+        Args:
+            kind: type of the resource.
+            resource: the resource as declared.
+            previous: the resource before an update.
+            timeouts: time limit of the operation.
+
+        Raises:
+            TwinError, ProviderError: not possible, or not in time.
+        """
+        for driver in kind.drivers(resource.inputs) if kind.drivers else ():
+            self.machines.driver(driver, wanted=True)
+        for pool in self._pools(resource):
+            self.machines.put(self._sized(pool, previous))
+            self.machines.wait(pool.name, timeouts)
+
+    def undo(self, deleted: Iterable[Resource], timeouts: Timeouts) -> None:
+        """Remove the machines and drivers of resources, and wait until they are gone.
+
+        Raises:
+            TwinError, ProviderError: not in time.
+        """
+        for resource in deleted:
+            for pool in self._pools(resource):
+                self.machines.delete(pool.name)
+                self.machines.wait(pool.name, timeouts)
+            kind = self.types.get(resource.token)
+            for driver in kind.drivers(resource.inputs) if kind and kind.drivers else ():
+                self.machines.driver(driver, wanted=False)
+
+    def current_inputs(self, kind: ResourceType, resource: Resource) -> Inputs:
+        """Return the current inputs of a resource: an autoscaler may have resized it."""
+        if kind.current_inputs is None:
+            return resource.inputs
+        sizes = {
+            pool.name: size
+            for pool in self._pools(resource)
+            if (size := self.machines.size(pool.name)) is not None
+        }
+        return kind.current_inputs(resource.inputs, sizes)
+
+    def _pools(self, resource: Resource, account: Inventory | None = None) -> Iterable["Pool"]:
+        kind = self.types.get(resource.token)
+        if kind is None or kind.pools is None:
+            return ()
+        return kind.pools(resource, account or self.account.read())
+
+    def _sized(self, pool: "Pool", previous: Resource | None) -> "Pool":
+        """Return a pool with the autoscaler's size, unless the program has changed its own."""
+        old = self._pools(previous) if previous else ()
+        declared = next((each.desired_size for each in old if each.name == pool.name), None)
+        current = self.machines.size(pool.name)
+        if current is None or declared != pool.desired_size:
+            return pool
+        return replace(pool, desired_size=min(max(current, pool.min_size), pool.max_size))

@@ -1,0 +1,247 @@
+"""Evaluation of the tables: names, limits, rules, references, preconditions. Pure."""
+
+import math
+import re
+import reprlib
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from cloudtwin.providers.errors import CloudError
+from cloudtwin.providers.inventory import Inventory, Resource, items_at, values_at
+from cloudtwin.providers.model import InputRule, Reference, ResourceRequest, ResourceType
+from cloudtwin.providers.protocol.values import Path, Plain, Unknown
+from cloudtwin.providers.schema.check import Mistake, one_of
+
+Limits = Mapping[str, Mapping[str, Any]]
+PREFIX_SUFFIX = 26  # characters that the AWS provider appends to a name prefix
+
+
+def mistakes(kind: ResourceType, limits: Limits, inputs: Mapping[str, Plain]) -> Iterator[Mistake]:
+    """Yield the mistakes that the inputs alone show."""
+    yield from _names_too_long(kind, inputs)
+    for path, choices in kind.enums.items():
+        for where, value in items_at(path, inputs):
+            if not isinstance(value, Unknown):
+                yield from one_of(list(choices), value, where)
+    for path, limit in limits.items():
+        for where, value in items_at(path, inputs):
+            yield from outside(limit, value, where)
+    for rule in kind.rules:
+        for mistake in violations(rule, inputs):
+            yield Mistake(mistake.path, f"{mistake.reason} ({rule.source})")
+
+
+def _names_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator[Mistake]:
+    if kind.naming is None:
+        return
+    name, max_length = kind.naming.property, kind.naming.max_length
+    for key, allowed in ((name, max_length), (f"{name}Prefix", max_length - PREFIX_SUFFIX)):
+        value = inputs.get(key)
+        if isinstance(value, str) and len(value) > allowed:
+            why = f": the provider appends {PREFIX_SUFFIX}" if key != name else ""
+            reason = f"{value!r} has {len(value)} characters, {allowed} are allowed{why}"
+            yield Mistake((key,), reason)
+
+
+def violations(rule: InputRule, inputs: Mapping[str, Plain]) -> list[Mistake]:
+    """Return the violations of a rule; none if the rule depends on an unknown value."""
+    watch = UnknownWatch()
+    found = list(rule.violations(watch.over(inputs)))
+    return [] if watch.met_unknown else found
+
+
+# -- limits from the service models
+
+
+def outside(limit: Mapping[str, Any], value: Plain, where: Path) -> Iterator[Mistake]:
+    """Yield a mistake for each limit of the service model that a value exceeds.
+
+    Args:
+        limit: `enum`, `pattern`, `min`, `max` (of the number, or of the length of text, lists and
+            maps), `keys` (limits of a map's keys) and `api`, the operation that states them.
+        value: the input.
+        where: its path.
+    """
+    if isinstance(value, Unknown):
+        return
+    source = f" ({limit['api']})"
+    for reason in _reasons(limit, value):
+        yield Mistake(where, reason + source)
+    for each in one_of(limit["enum"], value, where) if "enum" in limit else ():
+        yield Mistake(where, each.reason + source)
+    if "keys" in limit and isinstance(value, Mapping):
+        for key in value:
+            for reason in _reasons(limit["keys"], key):
+                yield Mistake(where, f"the key {reason}{source}")
+
+
+def _reasons(limit: Mapping[str, Any], value: Plain) -> Iterator[str]:
+    low, high = limit.get("min", -math.inf), limit.get("max", math.inf)
+    if isinstance(value, int | float) and not isinstance(value, bool) and not low <= value <= high:
+        yield f"{value} is too small: at least {low}" if value < low else f"{value}: at most {high}"
+    if isinstance(value, str | list | Mapping) and not low <= len(value) <= high:
+        unit = "characters" if isinstance(value, str) else "entries"
+        bound = f"at least {low} are required" if len(value) < low else f"{high} are allowed"
+        yield f"{reprlib.repr(value)} has {len(value)} {unit}, {bound}"
+    if isinstance(value, str) and "pattern" in limit and not _matches(limit["pattern"], value):
+        yield f"{reprlib.repr(value)} does not match {limit['pattern']}"
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return _compiled(pattern).fullmatch(text) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII)
+
+
+# -- creation, update and deletion
+
+
+def require(kind: ResourceType, request: ResourceRequest) -> None:
+    """Refuse a resource whose references or preconditions are not met.
+
+    Raises:
+        CloudError: with the service's error code and the first violation.
+    """
+    for reference in kind.references:
+        _require_target(kind, reference, request)
+    for precondition in kind.preconditions:
+        for reason in precondition.violations(request):
+            raise CloudError(precondition.code, f"{reason} ({precondition.source})")
+
+
+def _require_target(kind: ResourceType, reference: Reference, request: ResourceRequest) -> None:
+    for value in values_at(reference.path, request.inputs):
+        if str(value).startswith(reference.external or ("\0",)):
+            continue
+        if request.account.find(reference.to, value, reference.by) is None:
+            target = " or ".join(sorted(each.rpartition(":")[2] for each in reference.to))
+            raise CloudError(
+                reference.code,
+                f"{reference.path} of this {kind.title} names the {target} {str(value)!r}, which "
+                "does not exist in the account",
+            )
+
+
+def require_unique(
+    kind: ResourceType, request: ResourceRequest, identity: str, account: Inventory
+) -> None:
+    """Refuse a second resource with the same name, id or address.
+
+    Args:
+        kind: type of the resource.
+        request: resource to create.
+        identity: its id.
+        account: all resources, also those that are not ready.
+
+    Raises:
+        CloudError: the account has one already.
+    """
+    for other in account.all(kind.token):
+        same_id = other.id.lower() == identity.lower()
+        if same_id or (kind.unique and _key(kind, other.inputs) == _key(kind, request.inputs)):
+            raise CloudError(
+                kind.unique_code,
+                f"the {kind.title} {other.id!r} exists already, created for "
+                f"{other.urn.rpartition('::')[2]!r}; import it, or give this one another name",
+            )
+
+
+def _key(kind: ResourceType, inputs: Mapping[str, Plain]) -> tuple[str, ...]:
+    return tuple(repr(values_at(path, inputs)) for path in kind.unique)
+
+
+def require_deletable(
+    kind: ResourceType,
+    types: Mapping[str, ResourceType],
+    deleted: Resource,
+    account: Inventory,
+    together: Collection[tuple[str, str]],
+) -> None:
+    """Refuse to delete a resource that others use.
+
+    Args:
+        kind: type of the resource.
+        types: all types of the cloud.
+        deleted: resource to delete.
+        account: all resources.
+        together: types and ids of resources that are deleted with it and do not count.
+
+    Raises:
+        CloudError: with the service's error code and the resource that uses it.
+    """
+    for guard in kind.deletion_guards:
+        for reason in guard.violations(deleted, account):
+            raise CloudError(guard.code, f"{reason} ({guard.source})")
+    for other in account.all():
+        if (other.token, other.id) in together:
+            continue
+        for reference in types[other.token].references if other.token in types else ():
+            if reference.in_use_code and _names(reference, other, deleted):
+                raise CloudError(
+                    reference.in_use_code,
+                    f"{deleted.id} cannot be deleted: the {other.token.rpartition(':')[2]} "
+                    f"{other.id} still uses it ({reference.path})",
+                )
+
+
+def _names(reference: Reference, other: Resource, deleted: Resource) -> bool:
+    if deleted.token not in reference.to or (other.token, other.id) == (deleted.token, deleted.id):
+        return False
+    wanted = deleted.value(reference.by).lower()
+    return any(str(value).lower() == wanted for value in values_at(reference.path, other.inputs))
+
+
+# -- unknown values
+
+
+class UnknownWatch:
+    """Record of whether a rule read an unknown value.
+
+    At preview some inputs are unknown. The result of a rule that reads one does not count; a rule that
+    reads only known values should refuse at preview and not only at the update.
+    """
+
+    def __init__(self) -> None:
+        self.met_unknown = False
+
+    def over(self, value: Plain) -> Plain:
+        """Return a value whose members are watched; an unknown value reads as None."""
+        if isinstance(value, Unknown):
+            self.met_unknown = True
+            return None
+        if isinstance(value, Mapping):
+            return _WatchedObject(value, self)
+        return _WatchedList(value, self) if isinstance(value, list) else value
+
+
+class _WatchedObject(Mapping[str, Any]):
+    def __init__(self, values: Mapping[str, Any], watch: UnknownWatch) -> None:
+        self._values, self._watch = values, watch
+
+    def __getitem__(self, key: str) -> Plain:
+        return self._watch.over(self._values[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(dict(self._values))
+
+
+class _WatchedList(list[Any]):
+    def __init__(self, values: list[Any], watch: UnknownWatch) -> None:
+        super().__init__(values)
+        self._watch = watch
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._watch.over(each) for each in super().__iter__())
+
+    def __getitem__(self, at: Any) -> Plain:  # noqa: ANN401  an index or a slice
+        return self._watch.over(super().__getitem__(at))

@@ -1,0 +1,145 @@
+"""Faults injected into a cloud: `<twin>/cloud/faults.json`.
+
+    {"latency": {"aws:eks/cluster:Cluster": 2.0, "*": 0.1},
+     "faults": [{"kind": "capacity", "type": "aws:eks/nodeGroup:*", "name": "*gpu*", "times": 2}]}
+
+The first fault that matches an operation and is not used up is injected. A second file counts the
+injections, so that a fault with `times` 1 happens once, in any process.
+"""
+
+import fcntl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from cloudtwin import files
+from cloudtwin.providers.protocol.errors import ProviderError
+
+
+class FaultKind(StrEnum):
+    """Kind of failure of an operation."""
+
+    THROTTLE = "throttle"  # refused for the request rate; the provider retries, as the official one
+    CAPACITY = "capacity"  # created, but the cloud has no machines for it
+    TIMEOUT = "timeout"  # created, but not ready in time
+    ERROR = "error"  # refused, nothing was done
+    LOST = "lost"  # done, but the response was lost
+
+
+@dataclass(frozen=True, kw_only=True)
+class InjectedFault:
+    """One injected fault.
+
+    Attributes:
+        kind: kind of failure.
+        type: pattern of type tokens, with `*`.
+        name: pattern of the program's resource names.
+        operation: create, update, delete or read.
+        times: number of injections; 0 for always.
+        message: message instead of the cloud's own.
+    """
+
+    kind: FaultKind
+    type: str = "*"
+    name: str = "*"
+    operation: str = "create"
+    times: int = 1
+    message: str = ""
+
+    def matches(self, token: str, name: str, operation: str) -> bool:
+        """Return True if the fault applies to an operation."""
+        return (
+            operation == self.operation
+            and fnmatchcase(token, self.type)
+            and fnmatchcase(name, self.name)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultPlan:
+    """All faults of a cloud, and its latency.
+
+    Attributes:
+        faults: in order of precedence.
+        latency: pattern of types -> seconds that each create, update and delete takes.
+    """
+
+    faults: tuple[InjectedFault, ...] = ()
+    latency: Mapping[str, float] | None = None
+
+    def seconds(self, token: str) -> float:
+        """Return the latency of a type; the longest matching pattern takes precedence."""
+        matching = [each for each in self.latency or {} if fnmatchcase(token, each)]
+        return float((self.latency or {})[max(matching, key=len)]) if matching else 0.0
+
+    def choose(
+        self, used: Sequence[int], token: str, name: str, operation: str
+    ) -> tuple[int, InjectedFault] | None:
+        """Return the first matching fault that is not used up, with its index."""
+        for at, fault in enumerate(self.faults):
+            spent = used[at] if at < len(used) else 0
+            if fault.matches(token, name, operation) and (fault.times == 0 or spent < fault.times):
+                return at, fault
+        return None
+
+
+def parse(stored: Mapping[str, Any]) -> FaultPlan:
+    """Return the plan in a parsed faults.json.
+
+    Raises:
+        ProviderError: an unknown key, kind or value.
+    """
+    unknown = sorted({*stored} - {"faults", "latency"})
+    known = {each.name for each in fields(InjectedFault)}
+    try:
+        faults = tuple(
+            InjectedFault(**{**each, "kind": FaultKind(each["kind"])})
+            for each in stored.get("faults", ())
+        )
+        latency = {str(key): float(value) for key, value in stored.get("latency", {}).items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ProviderError(
+            f"faults.json has an invalid fault: {error}. A fault has {sorted(known)}; its kind is one "
+            f"of {[str(each) for each in FaultKind]}"
+        ) from None
+    if unknown:
+        raise ProviderError(f"faults.json has unknown keys {unknown}; it has faults and latency")
+    return FaultPlan(faults=faults, latency=latency)
+
+
+class FaultInjector:
+    """Injector of the faults of one twin's clouds."""
+
+    def __init__(self, state: Path) -> None:
+        self._folder = state / "cloud"
+
+    def seconds(self, token: str) -> float:
+        """Return the latency of operations on a type."""
+        return self._plan().seconds(token)
+
+    def next(self, token: str, name: str, operation: str) -> InjectedFault | None:
+        """Return the fault of an operation and count it as injected."""
+        plan = self._plan()
+        if not plan.faults:
+            return None
+        with (self._folder / "faults.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            counts = self._folder / "faults-used.json"
+            used = list((files.read_json(counts) or {}).get("used", ()))
+            used += [0] * (len(plan.faults) - len(used))
+            chosen = plan.choose(used, token, name, operation)
+            if chosen is None:
+                return None
+            used[chosen[0]] += 1
+            files.write_json(counts, {"used": used})
+            return chosen[1]
+
+    def _plan(self) -> FaultPlan:
+        path = self._folder / "faults.json"
+        stored = files.read_json(path)
+        if stored is None and path.exists():
+            raise ProviderError(f"{path} is not valid JSON")
+        return parse(stored or {})

@@ -1,0 +1,46 @@
+"""Installation of a cloud's offline provider where the engine looks for plugins."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from cloudtwin.errors import TwinError
+from cloudtwin.providers.schema.store import SDKS, sdk_version
+
+CLOUDS = tuple(SDKS)
+
+
+def install(home: Path, cloud: str) -> None:
+    """Install the provider of a cloud as a plugin.
+
+    An official plugin of the same version in the same home is replaced: a program that runs on the
+    twin must not reach a real account.
+
+    Args:
+        home: the PULUMI_HOME of the engine; created if absent.
+        cloud: aws or azure-native.
+
+    Raises:
+        TwinError: there is no such cloud, or its SDK is not installed.
+    """
+    if cloud not in CLOUDS:
+        raise TwinError(f"The twin has no cloud {cloud!r}.", f"It has: {', '.join(CLOUDS)}.")
+    folder = home / "plugins" / f"resource-{cloud}-v{sdk_version(cloud)}"
+    if folder.is_symlink():
+        folder.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / f"pulumi-resource-{cloud}", cloud)
+
+
+def _write(target: Path, cloud: str) -> None:
+    """Write the plugin's launcher; -P keeps the program's folder off the module path."""
+    script = (
+        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m cloudtwin.providers {cloud} "$@"\n'
+    )
+    if target.exists() and target.read_bytes() == script.encode():
+        return
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary.write_text(script)
+    temporary.chmod(0o755)
+    temporary.replace(target)

@@ -1,0 +1,115 @@
+"""The resources of an account at one moment, read-only. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloudtwin.providers.protocol.values import Path, Plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One resource of the account.
+
+    Attributes:
+        token: type token.
+        id: id in the engine's state; unique within a type.
+        urn: URN of the program's resource.
+        inputs: inputs of the last creation or update, secrets in plain text.
+        outputs: outputs that the provider returns.
+        acknowledged: True once the engine has received the id. The next creation of the same URN
+            adopts an unacknowledged resource, as a client token does in a real cloud.
+        ready: True once the creation has finished. Preconditions ignore resources that are not
+            ready: no node becomes Ready through an add-on that is starting.
+        created_at: seconds since the epoch.
+        private: values that the cloud does not return as outputs.
+        owner: id of the resource with which this one is deleted; empty for none.
+    """
+
+    token: str
+    id: str
+    urn: str
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+    acknowledged: bool = False
+    ready: bool = False
+    created_at: float = 0.0
+    private: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name for messages."""
+        return str(self.outputs.get("name") or self.id)
+
+    def value(self, by: str) -> str:
+        """Return the value that references use: the id or an output."""
+        return self.id if by == "id" else str(self.outputs.get(by) or "")
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All resources of one cloud's account."""
+
+    resources: tuple[Resource, ...] = field(default=())
+
+    @property
+    def ready(self) -> "Inventory":
+        """The resources whose creation has finished."""
+        return Inventory(tuple(each for each in self.resources if each.ready))
+
+    def all(self, *tokens: str) -> Iterator[Resource]:
+        """Yield the resources of these types, or of all types if none is given."""
+        return (each for each in self.resources if not tokens or each.token in tokens)
+
+    def where(self, token: str, **inputs: object) -> list[Resource]:
+        """Return the resources of a type that have these inputs."""
+        return [
+            each
+            for each in self.all(token)
+            if all(each.inputs.get(key) == value for key, value in inputs.items())
+        ]
+
+    def find(self, tokens: tuple[str, ...], value: object, by: str = "id") -> Resource | None:
+        """Return the resource of one of these types that a value refers to.
+
+        AWS compares ids and ARNs exactly, Azure without regard to case.
+        """
+        wanted, folded = str(value), str(value).lower()
+        return next(
+            (
+                each
+                for each in self.all(*tokens)
+                if each.value(by) == wanted
+                or (not each.token.startswith("aws:") and each.value(by).lower() == folded)
+            ),
+            None,
+        )
+
+
+def items_at(path: str, inputs: Plain) -> list[tuple[Path, Plain]]:
+    """Return the values at a path with their own paths; `*` matches every key or index.
+
+    Null values are omitted.
+    """
+    found: list[tuple[Path, Plain]] = [((), inputs)]
+    for step in path.split("."):
+        found = [below for here, each in found for below in _step(here, each, step)]
+    return [(here, each) for here, each in found if each is not None]
+
+
+def values_at(path: str, inputs: Plain) -> list[Plain]:
+    """Return the values at a path; `*` matches every key or index, null values are omitted."""
+    return [value for _, value in items_at(path, inputs)]
+
+
+def _step(here: Path, value: Plain, step: str) -> list[tuple[Path, Plain]]:
+    if step == "*":
+        if isinstance(value, Mapping):
+            return [((*here, key), value[key]) for key in value]
+        return (
+            [((*here, at), each) for at, each in enumerate(value)]
+            if isinstance(value, list)
+            else []
+        )
+    return [((*here, step), value[step])] if isinstance(value, Mapping) and step in value else []

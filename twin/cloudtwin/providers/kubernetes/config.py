@@ -1,0 +1,132 @@
+"""The provider's arguments, checked. Pure, except that a kubeconfig may be a path."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from cloudtwin.providers.protocol.errors import ProviderError
+from cloudtwin.providers.protocol.values import Plain, plain
+
+SUPPORTED = {
+    "kubeconfig", "context", "namespace", "clusterIdentifier", "enablePatchForce",
+    "upsertExistingObjects", "enableServerSideApply",
+}  # fmt: skip
+# Arguments for features that the stand-in lacks; it ignores them.
+WITHOUT_EFFECT = {
+    "version", "pluginDownloadURL", "suppressDeprecationWarnings", "suppressHelmHookWarnings",
+    "kubeClientSettings", "helmReleaseSettings",
+}  # fmt: skip
+# The official provider's environment variables, used where the argument is absent.
+FORCE_VARIABLE = "PULUMI_K8S_ENABLE_PATCH_FORCE"
+UPSERT_VARIABLE = "PULUMI_K8S_UPSERT_EXISTING_OBJECTS"
+
+
+@dataclass(frozen=True)
+class KubernetesConfig:
+    """The provider's arguments.
+
+    Attributes:
+        kubeconfig: content or path; None for kubectl's default.
+        context: of the kubeconfig; None for its current one.
+        namespace: default namespace; None for the context's.
+        cluster_identifier: identity of the cluster; None to compare server addresses.
+        force: True to take fields over from other field managers.
+        upsert: True if a create may update an object that exists.
+    """
+
+    kubeconfig: str | None = field(default=None, repr=False)
+    context: str | None = None
+    namespace: str | None = None
+    cluster_identifier: str | None = None
+    force: bool = False
+    upsert: bool = False
+
+
+def parse(arguments: Mapping[str, Plain]) -> KubernetesConfig:
+    """Return the provider's configuration.
+
+    Args:
+        arguments: as the SDK sends them, with booleans as JSON text.
+
+    Raises:
+        ProviderError: an argument is invalid, or one that only the official provider supports.
+    """
+    given = {key: plain(value) for key, value in arguments.items() if value is not None}
+    for name, value in given.items():
+        if name not in SUPPORTED | WITHOUT_EFFECT and value not in ("", "false", False):
+            raise ProviderError(
+                f"{name} is not supported by the stand-in kubernetes provider; "
+                "install the official plugin"
+            )
+    if not _boolean(given, "enableServerSideApply", default=True):
+        raise ProviderError(
+            "the stand-in kubernetes provider always uses server-side apply; "
+            "leave enableServerSideApply out, or install the official plugin"
+        )
+    return KubernetesConfig(
+        kubeconfig=_kubeconfig(given.get("kubeconfig")),
+        context=given.get("context") or None,
+        namespace=given.get("namespace") or None,
+        cluster_identifier=given.get("clusterIdentifier") or None,
+        force=_boolean(given, "enablePatchForce", default=_is_set(FORCE_VARIABLE)),
+        upsert=_boolean(given, "upsertExistingObjects", default=_is_set(UPSERT_VARIABLE)),
+    )
+
+
+def _kubeconfig(value: Plain) -> str | None:
+    if value is None or value == "":
+        return None
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in ("1", "true")
+
+
+def _boolean(given: Mapping[str, Plain], name: str, *, default: bool = False) -> bool:
+    value = given.get(name)
+    if value in (None, ""):
+        return default
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
+    raise ProviderError(f"{name} must be true or false; it is {value!r}")
+
+
+def content(kubeconfig: str) -> dict[str, Any] | None:
+    """Return a kubeconfig's content, or None if the text is a path."""
+    try:
+        found = yaml.safe_load(kubeconfig)
+    except yaml.YAMLError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def replacing_arguments(old: KubernetesConfig, new: KubernetesConfig) -> list[str]:
+    """Return the changed arguments that mean another cluster, so that every object is replaced.
+
+    If a cluster identifier is set, only its change counts. Otherwise only a change of the server address
+    counts: credentials are rotated and paths change.
+    """
+    if old.cluster_identifier or new.cluster_identifier:
+        return ["clusterIdentifier"] if old.cluster_identifier != new.cluster_identifier else []
+    before, after = _server(old), _server(new)
+    return ["kubeconfig"] if before and after and before != after else []
+
+
+def _server(config: KubernetesConfig) -> str | None:
+    """Return the server address in a kubeconfig given by content; a path's target may have changed."""
+    kubeconfig = content(config.kubeconfig) if config.kubeconfig else None
+    if kubeconfig is None:
+        return None
+    contexts = {each["name"]: each["context"] for each in kubeconfig.get("contexts") or ()}
+    context = contexts.get(config.context or kubeconfig.get("current-context"), {})
+    clusters = kubeconfig.get("clusters") or ()
+    servers = {each["name"]: each["cluster"].get("server") for each in clusters}
+    server = servers.get(context.get("cluster"))
+    return str(server) if server else None

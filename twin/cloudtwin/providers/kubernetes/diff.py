@@ -1,0 +1,43 @@
+"""Differences between the program's last inputs and its new ones.
+
+Inputs are compared with inputs. Fields that the API server fills in are in neither. Changes of
+others in the cluster show only after a refresh, which rewrites the last inputs.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from cloudtwin.providers.kubernetes.immutable import needs_new_object
+from cloudtwin.providers.kubernetes.objects import AUTO_NAMED, flag, metadata
+from cloudtwin.providers.protocol.diff import Diff, FieldDiff, differing_paths
+from cloudtwin.providers.protocol.values import Plain, has_unknown, plain, without_nulls
+
+
+def compare(old: Mapping[str, Plain], new: Mapping[str, Plain], ignored: Sequence[str]) -> Diff:
+    """Compare last and new inputs.
+
+    Args:
+        old: the last inputs; secret marks are ignored.
+        new: the new inputs; an unknown value differs from every value.
+        ignored: property paths of `ignore_changes`; paths below them are ignored too.
+    """
+    before, after = without_nulls(plain(old)), without_nulls(plain(new))
+    fields = tuple(
+        FieldDiff(path, kind, needs_new_object(before, path))
+        for path, kind in differing_paths(before, after, ignored)
+    )
+    replaced = any(field.replaces for field in fields)
+    return Diff(fields, delete_first=replaced and _same_name(before, after))
+
+
+def _same_name(old: Mapping[str, Plain], new: Mapping[str, Plain]) -> bool:
+    """Return True if old and new object have one name, so that the old one must be deleted first.
+
+    A new object with an automatic name gets another one. An unknown name may be the old one.
+    """
+    if flag(new, AUTO_NAMED):
+        return False
+    before, after = metadata(old), metadata(new)
+    return all(
+        has_unknown(after.get(field)) or before.get(field) == after.get(field)
+        for field in ("name", "namespace")
+    ) and old.get("kind") == new.get("kind")

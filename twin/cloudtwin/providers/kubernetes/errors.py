@@ -1,0 +1,57 @@
+"""The errors of the provider, in one tree.
+
+ProviderError: the operation failed; the text is for the user.
+    UnreachableError: the cluster does not respond.
+    UnknownKindError: the cluster does not serve the kind.
+    RefusedError: the API server refused a request; carries the HTTP code.
+        ConflictError: other field managers own fields that the program sets.
+    NotReadyError: the object exists but is not ready; carries it, so that the state keeps it.
+"""
+
+from typing import Any
+
+from cloudtwin.providers.protocol.errors import ProviderError
+
+
+class UnreachableError(ProviderError):
+    """The cluster does not respond."""
+
+
+class UnknownKindError(ProviderError):
+    """The cluster does not serve the kind, or not yet."""
+
+
+class RefusedError(ProviderError):
+    """The API server refused a request.
+
+    Attributes:
+        code: HTTP status code.
+        reason: Kubernetes' reason, such as NotFound or Invalid.
+    """
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+
+
+class ConflictError(RefusedError):
+    """Other field managers own fields that the program sets."""
+
+
+class NotReadyError(ProviderError):
+    """The object exists but is not ready.
+
+    Attributes:
+        live: the object as last read, or the outputs derived from it.
+        reasons: reasons why it is not ready, most specific first.
+        inputs: its inputs.
+    """
+
+    def __init__(
+        self, live: dict[str, Any], reasons: list[str], inputs: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__("\n".join(reasons))
+        self.live = live
+        self.reasons = reasons
+        self.inputs = inputs or {}

@@ -1,0 +1,302 @@
+"""Conversion between the program's inputs, the objects of the API server, and outputs. Pure."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+from cloudtwin.providers.protocol.values import (
+    UNKNOWN,
+    Object,
+    Path,
+    Plain,
+    parse_path,
+    plain,
+    secret_paths,
+    with_secrets,
+    without_nulls,
+)
+
+# Written by the API server; a program cannot set it.
+SERVER_METADATA = (
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+)
+KNOWN_AFTER_CREATION = ("creationTimestamp", "generation", "resourceVersion", "uid")
+# Fields for which the API server chooses another value in each dry run.
+ALLOCATED: Mapping[str, tuple[Path, ...]] = {
+    "Service": (("spec", "clusterIP"), ("spec", "clusterIPs"), ("spec", "healthCheckNodePort")),
+    "PersistentVolumeClaim": (("spec", "volumeName"),),
+}
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+# Keys of the outputs, as the official provider writes them.
+INPUTS, INITIAL_API_VERSION, FIELD_MANAGER = "__inputs", "__initialApiVersion", "__fieldManager"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Management data of an object, which its outputs store.
+
+    Attributes:
+        field_manager: name under which its fields are applied.
+        api_version: API version with which it was created.
+    """
+
+    field_manager: str
+    api_version: str
+
+
+def body(inputs: Mapping[str, Plain]) -> Object:
+    """Return the object to apply, from inputs without unknowns.
+
+    A Secret's stringData is sent as data: the API server merges stringData into data, so that a key
+    removed from stringData would stay.
+    """
+    result: Object = without_nulls(plain(inputs))
+    result.pop("status", None)
+    if (result.get("apiVersion"), result.get("kind")) == (
+        "v1",
+        "Secret",
+    ) and "stringData" in result:
+        encoded = {
+            key: base64.b64encode(str(value).encode()).decode()
+            for key, value in result.pop("stringData").items()
+        }
+        result["data"] = {**result.get("data", {}), **encoded}
+    return result
+
+
+def with_live_values(
+    sent: Object, live: Mapping[str, Plain] | None, ignored: Sequence[str]
+) -> Object:
+    """Return an object to apply with the live values of the fields of `ignore_changes`.
+
+    Such a field is owned by another manager, for example an autoscaler. Its own value is not a
+    conflict; leaving the field out could remove it.
+
+    Args:
+        sent: the object to apply; not modified.
+        live: the object in the cluster; None if it does not exist.
+        ignored: property paths.
+    """
+    result = deepcopy(sent)
+    for path in ignored:
+        _copy(parse_path(path), live or {}, result)
+    return result
+
+
+def _copy(path: Path, source: Plain, target: Plain) -> None:
+    step, rest = path[0], path[1:]
+    for key in _keys(target) if step == "*" else (step,):
+        if key not in _keys(source) or key not in _keys(target):
+            continue
+        if rest:
+            _copy(rest, source[key], target[key])
+        else:
+            target[key] = deepcopy(source[key])
+
+
+def _keys(value: Plain) -> Sequence[Plain]:
+    if isinstance(value, Mapping):
+        return list(value)
+    return range(len(value)) if isinstance(value, list) else ()
+
+
+def outputs(live: Mapping[str, Plain], inputs: Mapping[str, Plain], origin: Origin) -> Object:
+    """Return the resource's outputs in the form of the official provider.
+
+    They are the live object, with secrets where the inputs have them, and the data that a later update needs.
+    """
+    return {
+        **_without_managed_fields(live, inputs),
+        INPUTS: _with_secrets(dict(inputs), inputs),
+        INITIAL_API_VERSION: origin.api_version,
+        FIELD_MANAGER: origin.field_manager,
+    }
+
+
+def _without_managed_fields(live: Mapping[str, Plain], inputs: Mapping[str, Plain]) -> Object:
+    result = deepcopy(dict(live))
+    result.setdefault("metadata", {}).pop("managedFields", None)
+    return _with_secrets(result, inputs)
+
+
+def preview_of_unknown(inputs: Mapping[str, Plain]) -> Object:
+    """Return a preview's outputs without the cluster: the inputs, the rest unknown."""
+    result = deepcopy(dict(inputs))
+    given = result.get("metadata")
+    if isinstance(given, dict):
+        result["metadata"] = {**dict.fromkeys(KNOWN_AFTER_CREATION, UNKNOWN), **given}
+    result.setdefault("status", UNKNOWN)
+    spec = result.get("spec")
+    for path in ALLOCATED.get(str(inputs.get("kind")), ()):
+        if isinstance(spec, dict):
+            spec.setdefault(path[1], UNKNOWN)
+    return _with_secrets(result, inputs)
+
+
+def preview_of_dry_run(
+    dry: Mapping[str, Plain], inputs: Mapping[str, Plain], old: Mapping[str, Plain]
+) -> Object:
+    """Return a preview's outputs from a dry run; fields known only after the update are unknown.
+
+    Args:
+        dry: the API server's response to the dry run.
+        inputs: the new inputs.
+        old: the present outputs; empty for a new object.
+    """
+    result = _without_managed_fields(dry, inputs)
+    for field in ("resourceVersion", "generation") if old else KNOWN_AFTER_CREATION:
+        result["metadata"][field] = UNKNOWN
+    result["status"] = UNKNOWN
+    given = plain(inputs)
+    if not old and isinstance(result.get("spec"), dict):
+        for first, second in ALLOCATED.get(str(inputs.get("kind")), ()):
+            if second not in given.get(first, {}) and second in result["spec"]:
+                result["spec"][second] = UNKNOWN
+    return result
+
+
+def _with_secrets(result: Object, inputs: Mapping[str, Plain]) -> Object:
+    paths = secret_paths(dict(inputs))
+    if (result.get("apiVersion"), result.get("kind")) == ("v1", "Secret"):
+        paths |= {(field,) for field in ("data", "stringData") if result.get(field)}
+        # kubectl stores the whole object, data included, in an annotation
+        paths |= {("metadata", "annotations", LAST_APPLIED)}
+    marked: Object = with_secrets(result, paths)
+    return marked
+
+
+def drifted(inputs: Plain, then: Plain, now: Plain) -> Plain:
+    """Return the last inputs with the live values of fields that changed since the last update.
+
+    An unchanged field keeps the program's spelling ("1" for "1000m"). Fields that the program does
+    not set are not drift.
+
+    Args:
+        inputs: the last inputs, without secret marks.
+        then: the live object after the last update.
+        now: the live object.
+    """
+    if isinstance(inputs, Mapping) and isinstance(now, Mapping):
+        before = then if isinstance(then, Mapping) else {}
+        result: Object = {}
+        for key, value in inputs.items():
+            if key in now:
+                result[key] = drifted(value, before.get(key), now[key])
+            elif key not in before:
+                result[key] = value  # not returned by the API server, such as stringData, or null
+        return result
+    if isinstance(inputs, list) and isinstance(now, list):
+        return _drifted_list(inputs, then if isinstance(then, list) else [], now)
+    return inputs if now in (then, inputs) else deepcopy(now)
+
+
+def _drifted_list(inputs: list[Plain], then: list[Plain], now: list[Plain]) -> list[Plain]:
+    if now == then:
+        return inputs
+    if _named(inputs) and _named(now):
+        befores, nows = (
+            {each["name"]: each for each in items if "name" in each} for items in (then, now)
+        )
+        kept = [
+            drifted(each, befores.get(each["name"]), nows[each["name"]])
+            for each in inputs
+            if each["name"] in nows
+        ]
+        known = {each["name"] for each in inputs} | befores.keys()
+        return kept + [deepcopy(each) for each in now if each["name"] not in known]
+    if len(inputs) == len(then) == len(now):
+        return [drifted(*three) for three in zip(inputs, then, now, strict=True)]
+    return deepcopy(now)
+
+
+def _named(items: list[Plain]) -> bool:
+    return all(isinstance(each, Mapping) and "name" in each for each in items)
+
+
+def refreshed_inputs(
+    inputs: Mapping[str, Plain], old: Mapping[str, Plain], live: Mapping[str, Plain]
+) -> Object:
+    """Return the inputs after a refresh: drift applied, the rest and the secret marks unchanged."""
+    now: Object = drifted(plain(inputs), plain(old), plain(live))
+    now = _data_of_secret(now, plain(old), live)
+    marked: Object = with_secrets(now, secret_paths(dict(inputs)))
+    return marked
+
+
+def _data_of_secret(inputs: Object, old: Mapping[str, Plain], live: Mapping[str, Plain]) -> Object:
+    """Apply drift of a Secret's data to the program's stringData."""
+    if (live.get("apiVersion"), live.get("kind")) != ("v1", "Secret") or "stringData" not in inputs:
+        return inputs
+    then, now = old.get("data") or {}, live.get("data") or {}
+    texts = {
+        key: value if now.get(key) == then.get(key) else _text(now[key])
+        for key, value in inputs["stringData"].items()
+        if key in now
+    }
+    return {**inputs, "stringData": texts}
+
+
+def _text(data: str) -> str:
+    return base64.b64decode(data).decode(errors="replace")
+
+
+def imported_inputs(live: Mapping[str, Plain]) -> Object:
+    """Return probable inputs of an object that Pulumi did not create, without server defaults.
+
+    Applied fields are recorded with their managers. For an object that was never applied the whole
+    content is returned.
+    """
+    owners = [
+        each
+        for each in live.get("metadata", {}).get("managedFields") or ()
+        if not each.get("subresource")
+    ]
+    applied = [each.get("fieldsV1", {}) for each in owners if each.get("operation") == "Apply"]
+    source = deepcopy(dict(live))
+    source.pop("status", None)
+    for field in SERVER_METADATA:
+        source.get("metadata", {}).pop(field, None)
+    if applied:
+        merged: Object = {}
+        for fields in applied:
+            merged = _merged(merged, _owned(source, fields))
+        identity = {
+            key: source["metadata"][key]
+            for key in ("name", "namespace")
+            if key in source["metadata"]
+        }
+        merged["metadata"] = {**merged.get("metadata", {}), **identity}
+        source = {"apiVersion": live["apiVersion"], "kind": live["kind"], **merged}
+    source.get("metadata", {}).get("annotations", {}).pop(LAST_APPLIED, None)
+    return _with_secrets(source, {})
+
+
+def _owned(value: Plain, fields: Mapping[str, Plain]) -> Plain:
+    """Return the owned fields of a value. A list is kept whole to preserve its order."""
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: _owned(value[name], inner) if inner else value[name]
+        for key, inner in fields.items()
+        if (name := key.removeprefix("f:")) != key and name in value
+    }
+
+
+def _merged(one: Plain, other: Plain) -> Plain:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return {
+            **one,
+            **{
+                key: _merged(one[key], value) if key in one else value
+                for key, value in other.items()
+            },
+        }
+    return other

@@ -1,0 +1,295 @@
+"""Readiness of an object, derived from it and from the objects that belong to it. Pure.
+
+The rules follow the official provider: a workload is ready when its pods are, a Job when it is
+complete, a claim when it is bound. The annotation `pulumi.com/waitFor` takes precedence. A kind
+without a rule is ready as soon as it exists.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from cloudtwin.providers.kubernetes import wait_for
+from cloudtwin.providers.kubernetes.objects import WAIT_FOR, annotation
+
+Live: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The object is ready."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The object is not ready yet.
+
+    Attributes:
+        reason: missing part of its readiness.
+        stuck: True if it is unlikely to change without a fix.
+    """
+
+    reason: str
+    stuck: bool = False
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The object will not become ready.
+
+    Attributes:
+        reason: reason of the failure.
+    """
+
+    reason: str
+
+
+Verdict: TypeAlias = Ready | Waiting | Failed
+
+
+@dataclass(frozen=True)
+class Related:
+    """The objects that an object's readiness depends on.
+
+    Attributes:
+        pods: of a workload.
+        endpoint_slices: of a Service.
+        storage_class: of a claim; None without one.
+    """
+
+    pods: Sequence[Live] = ()
+    endpoint_slices: Sequence[Live] = ()
+    storage_class: Live | None = None
+
+
+READY = Ready()
+# Container states that time alone does not fix.
+STUCK_REASONS = frozenset({
+    "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull",
+    "ErrImagePull", "ImageInspectError", "ImagePullBackOff", "InvalidImageName",
+    "RunContainerError",
+})  # fmt: skip
+
+
+def assess(live: Live, related: Related = Related()) -> Verdict:
+    """Return whether an object is ready.
+
+    Args:
+        live: the object in the cluster.
+        related: the objects that its readiness depends on.
+
+    Raises:
+        ProviderError: its annotation `pulumi.com/waitFor` is invalid.
+    """
+    if expectations := wait_for.parse(annotation(live, WAIT_FOR)):
+        unmet = next((text for each in expectations if (text := each.unmet(live))), "")
+        return _wait_for_pods(unmet, related) if unmet else READY
+    group = str(live.get("apiVersion", "")).rpartition("/")[0]
+    rule = RULES.get((group, str(live.get("kind"))))
+    return rule(live, related) if rule else READY
+
+
+def condition(live: Live, kind: str) -> Live | None:
+    """Return a status condition by its type."""
+    found = live.get("status", {}).get("conditions") or ()
+    return next((each for each in found if each.get("type") == kind), None)
+
+
+def holds(live: Live, kind: str) -> bool:
+    """Return True if a status condition is "True"."""
+    found = condition(live, kind)
+    return found is not None and found.get("status") == "True"
+
+
+def reason_and_message(found: Live | None) -> str:
+    """Return a condition's reason and message."""
+    parts = [str(found[key]) for key in ("reason", "message") if found and found.get(key)]
+    return ": ".join(parts) or "no reason given"
+
+
+def _observed(live: Live) -> bool:
+    """Return True if the controller has observed the latest generation."""
+    return int(live.get("status", {}).get("observedGeneration") or 0) >= int(
+        live["metadata"].get("generation") or 0
+    )
+
+
+def _wait_for_pods(reason: str, related: Related) -> Waiting:
+    """Return a wait with the most severe problem of a pod: one that needs a fix, if there is one."""
+    problems = [problem for pod in related.pods if (problem := pod_problem(pod))]
+    if not problems:
+        return Waiting(reason)
+    worst = max(problems, key=lambda each: each.stuck)
+    return Waiting(f"{reason}; {worst.reason}", worst.stuck)
+
+
+def pod_problem(pod: Live) -> Waiting | None:
+    """Return the reason why a pod does not run; None if there is none."""
+    name = pod["metadata"]["name"]
+    status = pod.get("status", {})
+    for container in [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]:
+        waiting = container.get("state", {}).get("waiting") or {}
+        reason = waiting.get("reason", "")
+        if reason and reason not in ("ContainerCreating", "PodInitializing"):
+            return Waiting(
+                f"pod {name}, container {container['name']}: {reason_and_message(waiting)}",
+                reason in STUCK_REASONS,
+            )
+        ended = container.get("state", {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            return Waiting(
+                f"pod {name}, container {container['name']} exited with {ended['exitCode']} "
+                f"({reason_and_message(ended)})"
+            )
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled and scheduled.get("status") == "False":
+        return Waiting(
+            f"pod {name} is not scheduled: {scheduled.get('message') or scheduled.get('reason')}"
+        )
+    return None
+
+
+def _deployment(live: Live, related: Related) -> Verdict:
+    status, wanted = live.get("status", {}), live["spec"].get("replicas", 1)
+    progressing = condition(live, "Progressing")
+    if progressing and progressing.get("reason") == "ProgressDeadlineExceeded" and _observed(live):
+        return Failed(_wait_for_pods(reason_and_message(progressing), related).reason)
+    updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
+    if (
+        not _observed(live)
+        or updated < wanted
+        or status.get("replicas", 0) > updated
+        or available < wanted
+    ):
+        return _wait_for_pods(
+            f"{available} of {wanted} pods are available, {updated} are up to date", related
+        )
+    return READY
+
+
+def _stateful_set(live: Live, related: Related) -> Verdict:
+    status, spec = live.get("status", {}), live["spec"]
+    wanted, ready = spec.get("replicas", 1), status.get("readyReplicas", 0)
+    strategy = spec.get("updateStrategy", {})
+    rolls = strategy.get("type", "RollingUpdate") == "RollingUpdate"
+    partition = strategy.get("rollingUpdate", {}).get("partition", 0)
+    updated = status.get("updatedReplicas", 0) if rolls else wanted
+    if not _observed(live) or ready < wanted or updated < max(wanted - partition, 0):
+        return _wait_for_pods(f"{ready} of {wanted} pods are ready", related)
+    return READY
+
+
+def _daemon_set(live: Live, related: Related) -> Verdict:
+    status = live.get("status", {})
+    wanted, available = status.get("desiredNumberScheduled", 0), status.get("numberAvailable", 0)
+    rolls = live["spec"].get("updateStrategy", {}).get("type", "RollingUpdate") == "RollingUpdate"
+    updated = status.get("updatedNumberScheduled", 0) if rolls else wanted
+    if not _observed(live) or available < wanted or updated < wanted:
+        return _wait_for_pods(f"{available} of {wanted} pods are available", related)
+    return READY
+
+
+def _job(live: Live, related: Related) -> Verdict:
+    if holds(live, "Complete") or holds(live, "SuccessCriteriaMet") or live["spec"].get("suspend"):
+        return READY
+    if holds(live, "Failed"):
+        return Failed(
+            _wait_for_pods(
+                f"the Job failed: {reason_and_message(condition(live, 'Failed'))}", related
+            ).reason
+        )
+    status = live.get("status", {})
+    done, wanted = status.get("succeeded", 0), live["spec"].get("completions", 1)
+    return _wait_for_pods(
+        f"{done} of {wanted} completions, {status.get('active', 0)} pods active", related
+    )
+
+
+def _pod(live: Live, related: Related) -> Verdict:  # noqa: ARG001  all rules have one signature
+    phase = live.get("status", {}).get("phase", "Pending")
+    if phase == "Failed":
+        problem = pod_problem(live)
+        return Failed(
+            problem.reason if problem else f"the pod failed: {reason_and_message(live['status'])}"
+        )
+    if phase == "Succeeded" or holds(live, "Ready"):
+        return READY
+    return pod_problem(live) or Waiting(f"the pod is {phase}, its containers are not ready")
+
+
+def _claim(live: Live, related: Related) -> Verdict:
+    phase = live.get("status", {}).get("phase", "Pending")
+    if phase == "Bound":
+        return READY
+    if phase == "Lost":
+        return Failed("its volume is gone (phase Lost)")
+    if (related.storage_class or {}).get("volumeBindingMode") == "WaitForFirstConsumer":
+        return READY  # bound when a pod first uses it, and that pod may depend on this resource
+    return Waiting(f"no volume is bound yet (phase {phase})")
+
+
+def _volume(live: Live, related: Related) -> Verdict:  # noqa: ARG001  all rules have one signature
+    status = live.get("status", {})
+    if status.get("phase") == "Failed":
+        return Failed(f"the volume failed: {reason_and_message(status)}")
+    return (
+        Waiting("the volume is not available yet")
+        if status.get("phase", "Pending") == "Pending"
+        else READY
+    )
+
+
+def _service(live: Live, related: Related) -> Verdict:
+    spec = live["spec"]
+    if spec.get("type") == "LoadBalancer" and not live.get("status", {}).get(
+        "loadBalancer", {}
+    ).get("ingress"):
+        return Waiting("the load balancer has no address yet")
+    if (
+        spec.get("type") == "ExternalName"
+        or spec.get("clusterIP") == "None"
+        or not spec.get("selector")
+    ):
+        return READY
+    ready = [
+        endpoint
+        for one in related.endpoint_slices
+        for endpoint in one.get("endpoints") or ()
+        if endpoint.get("conditions", {}).get("ready", True)
+    ]
+    return (
+        READY if ready else Waiting(f"no ready pod matches its selector {dict(spec['selector'])}")
+    )
+
+
+def _definition(live: Live, related: Related) -> Verdict:  # noqa: ARG001  all rules have one signature
+    if condition(live, "NamesAccepted") and not holds(live, "NamesAccepted"):
+        return Failed(
+            f"its names are in use: {reason_and_message(condition(live, 'NamesAccepted'))}"
+        )
+    return READY if holds(live, "Established") else Waiting("the definition is not established yet")
+
+
+def _namespace(live: Live, related: Related) -> Verdict:  # noqa: ARG001  all rules have one signature
+    phase = live.get("status", {}).get("phase")
+    if phase == "Active":
+        return READY
+    return Waiting(f"the namespace is {phase or 'not active'}", stuck=phase == "Terminating")
+
+
+ReadinessRule: TypeAlias = Callable[[Live, Related], Verdict]
+RULES: Mapping[tuple[str, str], ReadinessRule] = {
+    ("", "Namespace"): _namespace,
+    ("", "PersistentVolume"): _volume,
+    ("", "PersistentVolumeClaim"): _claim,
+    ("", "Pod"): _pod,
+    ("", "Service"): _service,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
+    ("apps", "DaemonSet"): _daemon_set,
+    ("apps", "Deployment"): _deployment,
+    ("apps", "StatefulSet"): _stateful_set,
+    ("batch", "Job"): _job,
+}

@@ -1,0 +1,257 @@
+"""Waits for an object to become ready or to be deleted, with the reason if it does not."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloudtwin.providers.kubernetes.client import ClusterClient
+from cloudtwin.providers.kubernetes.errors import (
+    NotReadyError,
+    RefusedError,
+    UnknownKindError,
+    UnreachableError,
+)
+from cloudtwin.providers.kubernetes.objects import WAIT_FOR, ObjectReference, annotation
+from cloudtwin.providers.kubernetes.readiness import Failed, Ready, Related, Waiting, assess
+from cloudtwin.providers.protocol.errors import ProviderError
+from cloudtwin.providers.protocol.values import Object
+
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 2.0, 1.5
+# A missing image may still appear, and a crashed container may recover.
+STUCK_SECONDS = 60.0
+STUCK_VARIABLE = "CLOUDTWIN_STUCK_SECONDS"
+"""The environment variable that overrides it."""
+EVENTS_SHOWN = 6
+WORKLOADS = {"DaemonSet", "Deployment", "Job", "Pod", "StatefulSet"}
+
+
+@dataclass
+class Wait:
+    """The time limits of one operation.
+
+    Attributes:
+        seconds: the timeout.
+        show: shows the current state to the user.
+        cancelled: set when the user interrupts.
+        began: the start, of the monotonic clock.
+    """
+
+    seconds: float
+    show: Callable[[str], None]
+    cancelled: threading.Event
+    began: float = field(default_factory=time.monotonic)
+    _pause: float = FIRST_PAUSE_SECONDS
+
+    @property
+    def elapsed(self) -> float:
+        """The seconds since the operation began."""
+        return time.monotonic() - self.began
+
+    @property
+    def expired(self) -> bool:
+        """True after the timeout."""
+        return self.elapsed >= self.seconds
+
+    def pause(self) -> None:
+        """Sleep, a little longer each time. A cancellation ends the pause."""
+        self.cancelled.wait(min(self._pause, max(self.seconds - self.elapsed, 0.01)))
+        self._pause = min(self._pause * PAUSE_GROWTH, MAX_PAUSE_SECONDS)
+
+
+def until_ready(
+    cluster: ClusterClient, reference: ObjectReference, first: Object, wait: Wait
+) -> Object:
+    """Wait until an object is ready and return it.
+
+    Args:
+        cluster: the cluster.
+        reference: the object.
+        first: the object as it was applied.
+        wait: the time limits.
+
+    Raises:
+        NotReadyError: the object failed, is stuck or not ready in time, or the user interrupted.
+            Carries the object and its events.
+        ProviderError: the object was deleted.
+    """
+    stuck_since: float | None = None
+    live, related = first, Related()
+    while True:
+        try:
+            live = _present(cluster, reference)
+            related = related_to(cluster, live)
+            verdict = assess(live, related)
+        except UnreachableError as error:  # the API server may be restarting
+            verdict = Waiting(str(error), stuck=True)
+        if isinstance(verdict, Ready):
+            _await_served(cluster, live, wait)
+            return live
+        stuck_since = _since(stuck_since, verdict)
+        if end := _end(verdict, stuck_since, wait):
+            reason = f"{reference} {end}: {verdict.reason}"
+            raise NotReadyError(live, [reason, *events(cluster, live, related.pods)])
+        wait.show(f"{verdict.reason} ({wait.elapsed:.0f} s)")
+        wait.pause()
+
+
+def _since(stuck_since: float | None, verdict: Waiting | Failed) -> float | None:
+    """Return the time since which an object is stuck, on the monotonic clock; None if it is not."""
+    if not (isinstance(verdict, Waiting) and verdict.stuck):
+        return None
+    return time.monotonic() if stuck_since is None else stuck_since
+
+
+def _present(cluster: ClusterClient, reference: ObjectReference) -> Object:
+    live = cluster.get(reference)
+    if live is None:
+        raise ProviderError(f"{reference} was deleted by another client before it was ready")
+    return live
+
+
+def _end(verdict: Waiting | Failed, stuck_since: float | None, wait: Wait) -> str:
+    """Return the reason why the wait ends now; empty if it continues."""
+    if isinstance(verdict, Failed):
+        return "failed"
+    if wait.cancelled.is_set():
+        return "was not ready yet when the update was interrupted"
+    limit = stuck_seconds()
+    if stuck_since is not None and time.monotonic() - stuck_since >= limit:
+        return f"is stuck ({limit:.0f} s without change)"
+    return f"was not ready after {wait.seconds:.0f} s" if wait.expired else ""
+
+
+def stuck_seconds() -> float:
+    """Return the seconds for which an object may be stuck. An invalid value of the variable is ignored."""
+    try:
+        return float(os.environ[STUCK_VARIABLE])
+    except (KeyError, ValueError):
+        return STUCK_SECONDS
+
+
+def _await_served(cluster: ClusterClient, live: Mapping[str, Any], wait: Wait) -> None:
+    """Wait until the kind of an established definition is served, a moment later."""
+    if live.get("kind") != "CustomResourceDefinition":
+        return
+    spec = live["spec"]
+    for version in spec["versions"]:
+        if version.get("served"):
+            cluster.kind(
+                f"{spec['group']}/{version['name']}",
+                spec["names"]["kind"],
+                wait_seconds=max(wait.seconds - wait.elapsed, 1),
+            )
+
+
+def related_to(cluster: ClusterClient, live: Mapping[str, Any]) -> Related:
+    """Return the objects that an object's readiness depends on."""
+    kind, namespace = live["kind"], live["metadata"].get("namespace")
+    if kind == "Service" and live["spec"].get("selector"):
+        labels = {"kubernetes.io/service-name": live["metadata"]["name"]}
+        return Related(
+            endpoint_slices=cluster.list("discovery.k8s.io/v1", "EndpointSlice", namespace, labels)
+        )
+    if kind == "PersistentVolumeClaim" and live["spec"].get("storageClassName"):
+        name = live["spec"]["storageClassName"]
+        return Related(
+            storage_class=cluster.get(
+                ObjectReference("storage.k8s.io/v1", "StorageClass", None, name)
+            )
+        )
+    if annotation(live, WAIT_FOR) and kind not in WORKLOADS:
+        return Related(pods=_owned_pods(cluster, live))
+    labels = _pod_labels(live)
+    return Related(pods=cluster.list("v1", "Pod", namespace, labels)) if labels else Related()
+
+
+def _owned_pods(cluster: ClusterClient, live: Mapping[str, Any]) -> list[Object]:
+    """Return the pods that a custom resource's controller created for it."""
+    uid, namespace = live["metadata"]["uid"], live["metadata"].get("namespace")
+    return [
+        pod
+        for pod in cluster.list("v1", "Pod", namespace)
+        if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences") or ())
+    ]
+
+
+def _pod_labels(live: Mapping[str, Any]) -> dict[str, str]:
+    if live["kind"] == "Job":
+        return {"batch.kubernetes.io/job-name": live["metadata"]["name"]}
+    if live["apiVersion"] == "apps/v1":
+        return dict(live["spec"].get("selector", {}).get("matchLabels") or {})
+    return {}
+
+
+def events(
+    cluster: ClusterClient, live: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return the latest warnings about an object and its pods as lines, oldest first."""
+    subjects = {each["metadata"]["uid"]: each for each in (live, *pods)}
+    try:
+        listed = cluster.list(
+            "v1", "Event", live["metadata"].get("namespace"), fields="type=Warning"
+        )
+    except ProviderError:
+        return []  # without events the reason is still shown
+    ours = [each for each in listed if each.get("involvedObject", {}).get("uid") in subjects]
+    ours.sort(key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or ""))
+    return [_event_line(each) for each in ours[-EVENTS_SHOWN:]]
+
+
+def _event_line(event: Mapping[str, Any]) -> str:
+    subject = event["involvedObject"]
+    times = f" (x{event['count']})" if event.get("count", 1) > 1 else ""
+    message = str(event.get("message", "")).strip()
+    return f"event: {subject['kind']} {subject['name']}: {event.get('reason')}: {message}{times}"
+
+
+def until_gone(cluster: ClusterClient, reference: ObjectReference, uid: str, wait: Wait) -> None:
+    """Wait until an object is deleted. A new object with its name does not count.
+
+    Raises:
+        ProviderError: the timeout passed or the user interrupted; names what blocks the deletion.
+    """
+    while True:
+        try:
+            live = cluster.get(reference)
+        except UnknownKindError:
+            return
+        except RefusedError as error:
+            if error.code == 403:
+                return
+            raise
+        if live is None or live["metadata"]["uid"] != uid:
+            return
+        if wait.expired or wait.cancelled.is_set():
+            how = (
+                "was interrupted"
+                if wait.cancelled.is_set()
+                else f"took more than {wait.seconds:.0f} s"
+            )
+            raise ProviderError(f"the deletion of {reference} {how}; {deletion_blocker(live)}")
+        wait.show(f"{deletion_blocker(live)} ({wait.elapsed:.0f} s)")
+        wait.pause()
+
+
+def deletion_blocker(live: Mapping[str, Any]) -> str:
+    """Return the obstacle to the deletion of an object."""
+    if live["kind"] == "Namespace":
+        remaining = [
+            str(each.get("message"))
+            for each in live.get("status", {}).get("conditions") or ()
+            if each.get("status") == "True" and each.get("message")
+        ]
+        if remaining:
+            return "; ".join(remaining)
+    finalizers = live["metadata"].get("finalizers") or []
+    others = [each for each in finalizers if each != "foregroundDeletion"]
+    if others:
+        return (
+            f"it is held by the finalizer {', '.join(others)} until its controller has cleaned up. "
+            "If that controller no longer exists, remove it from metadata.finalizers by hand"
+        )
+    if finalizers:
+        return "its dependent objects are being deleted first"
+    return "it is being shut down"

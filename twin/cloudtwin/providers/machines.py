@@ -1,0 +1,136 @@
+"""The machines of a cloud: its control plane, pools and storage drivers.
+
+The providers use a small interface. Behind it is `cloudtwin.capacity`, or nothing: an offline cloud
+records resources only, for previews and for tests that need no machine.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from cloudtwin.errors import TwinError
+from cloudtwin.providers.model import Endpoint
+from cloudtwin.providers.protocol.errors import ProviderError
+from cloudtwin.providers.timing import Timeouts
+
+if TYPE_CHECKING:
+    from cloudtwin.capacity import Pool
+
+OFFLINE = "CLOUDTWIN_OFFLINE"
+SLICE_SECONDS = 2.0  # of a wait between two checks for an interrupt
+
+
+class Machines(Protocol):
+    """The machines that the providers create."""
+
+    def control_plane(self) -> Endpoint:
+        """Start the control plane and return its endpoint."""
+
+    def put(self, pool: "Pool") -> None:
+        """Create or change a pool of machines."""
+
+    def delete(self, pool: str) -> None:
+        """Delete a pool."""
+
+    def size(self, pool: str) -> int | None:
+        """Return the desired size of a pool; None if there is no such pool."""
+
+    def wait(self, pool: str, timeouts: Timeouts) -> None:
+        """Wait until a pool has its desired size and all its machines are Ready."""
+
+    def driver(self, name: str, *, wanted: bool) -> None:
+        """Install a storage driver in the cluster, or remove it."""
+
+
+class Offline:
+    """No machines: a cluster has no reachable endpoint, pools are complete at once."""
+
+    def control_plane(self) -> Endpoint:
+        """Return an endpoint that is not reachable (RFC 2606 reserves .invalid)."""
+        return Endpoint(address="https://cluster.cloudtwin.invalid", authority="b2ZmbGluZQ==")
+
+    def put(self, pool: "Pool") -> None:
+        """Do nothing."""
+
+    def delete(self, pool: str) -> None:
+        """Do nothing."""
+
+    def size(self, pool: str) -> int | None:  # noqa: ARG002  part of the interface
+        """Return None: there are no pools."""
+        return None
+
+    def wait(self, pool: str, timeouts: Timeouts) -> None:
+        """Return at once."""
+
+    def driver(self, name: str, *, wanted: bool) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True)
+class TwinMachines:
+    """The machines of one twin."""
+
+    state: Path
+
+    def control_plane(self) -> Endpoint:
+        """Start the twin's control plane.
+
+        Raises:
+            TwinError: it cannot run here.
+        """
+        from cloudtwin.capacity import ensure_control_plane
+
+        plane = ensure_control_plane(self.state)
+        return Endpoint(address=plane.endpoint, authority=plane.authority)
+
+    def put(self, pool: "Pool") -> None:
+        """Store the pool for the daemon that creates machines."""
+        from cloudtwin.capacity import PoolStore
+
+        PoolStore(self.state).put(pool)
+
+    def delete(self, pool: str) -> None:
+        """Delete the pool; the daemon removes its machines."""
+        from cloudtwin.capacity import PoolStore
+
+        PoolStore(self.state).delete(pool)
+
+    def size(self, pool: str) -> int | None:
+        """Return the size that was set last, by the program or by the autoscaler."""
+        from cloudtwin.capacity import PoolStore
+
+        found = PoolStore(self.state).get(pool)
+        return found.desired_size if found else None
+
+    def wait(self, pool: str, timeouts: Timeouts) -> None:
+        """Wait in slices, so that an interrupt ends the wait.
+
+        Raises:
+            ProviderError: timeout or interrupt.
+        """
+        from cloudtwin.capacity import wait
+
+        timeouts.report(f"waiting for the machines of {pool}")
+        while True:
+            try:
+                wait(self.state, pool, SLICE_SECONDS)
+            except TwinError as error:
+                why = str(error)
+            else:
+                return
+            if timeouts.cancelled.is_set():
+                raise ProviderError(f"interrupted while waiting for the machines of {pool}: {why}")
+            if timeouts.expired:
+                raise ProviderError(why)
+
+    def driver(self, name: str, *, wanted: bool) -> None:
+        """Install a storage driver, or remove it."""
+        from cloudtwin.capacity import disable_driver, enable_driver
+
+        (enable_driver if wanted else disable_driver)(self.state, name)
+
+
+def machines(state: Path) -> Machines:
+    """Return the machines of a twin; none if $CLOUDTWIN_OFFLINE is 1."""
+    return Offline() if os.environ.get(OFFLINE) == "1" else TwinMachines(state)

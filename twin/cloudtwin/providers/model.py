@@ -1,0 +1,277 @@
+"""Tables of a cloud: one record per resource type, one row per rule. Pure.
+
+An *input rule* checks the inputs alone, so it refuses at preview. A *precondition* also checks the
+account, so it refuses when the resource is created. A *reference* names another resource, which must
+exist and, if it has an `in_use_code`, cannot be deleted first. A *deletion guard* is any other reason
+why a service refuses a deletion.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cloudtwin.providers.faults import FaultKind
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.protocol.values import Object, Plain
+from cloudtwin.providers.registries import PrivateRegistry
+from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.model import ResourceSchema
+
+if TYPE_CHECKING:
+    from cloudtwin.capacity import Pool
+
+Inputs: TypeAlias = Mapping[str, Any]
+Outputs: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderConfig:
+    """Arguments of the provider.
+
+    Attributes:
+        cloud: aws or azure-native.
+        region: AWS region or Azure location; empty if not set.
+        tags: AWS default tags.
+    """
+
+    cloud: str
+    region: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """API endpoint of a cluster.
+
+    Attributes:
+        address: URL of the API server.
+        authority: certificate authority, PEM in base64.
+    """
+
+    address: str
+    authority: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceRequest:
+    """A resource to create or update.
+
+    Attributes:
+        inputs: checked inputs without unknown values.
+        config: arguments of the provider.
+        account: resources that are ready.
+        entropy: random hexadecimal digits for a new id. Other generated values derive from the id,
+            so that they stay the same for the life of the resource.
+        id: empty until identified.
+        created_at: seconds since the epoch.
+        previous: the resource before the update; None for a creation.
+    """
+
+    inputs: Inputs
+    config: ProviderConfig
+    account: Inventory
+    entropy: str
+    id: str = ""
+    created_at: float = 0.0
+    previous: Resource | None = None
+
+    def digits(self, purpose: str, length: int) -> str:
+        """Return hexadecimal digits that are fixed for the resource and the purpose."""
+        return hashlib.sha256(f"{self.id}/{purpose}".encode()).hexdigest()[:length]
+
+    @property
+    def region(self) -> str:
+        """Region or location of the resource: its own, else the provider's."""
+        own = self.inputs.get("region" if self.config.cloud == "aws" else "location")
+        return str(own or self.config.region)
+
+    def find(self, token: str, path: str, by: str = "id") -> Resource | None:
+        """Return the resource of a type to which a top-level input refers."""
+        value = self.inputs.get(path)
+        return self.account.find((token,), value, by) if value else None
+
+
+ValueCheck: TypeAlias = Callable[[Any], str | None]
+InputCheck: TypeAlias = Callable[[Inputs], Iterable[Mistake]]
+RequestCheck: TypeAlias = Callable[[ResourceRequest], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class InputRule:
+    """A constraint on the inputs alone.
+
+    Attributes:
+        name: unique name; the tests have a valid and an invalid case for it.
+        source: documentation of the service that states it.
+        violations: yields the mistakes; ignored if it read an unknown value.
+    """
+
+    name: str
+    source: str
+    violations: InputCheck
+
+
+@dataclass(frozen=True)
+class Precondition:
+    """A constraint on the account at creation or update.
+
+    Attributes:
+        name: unique name; the tests have a valid and an invalid account for it.
+        source: documentation of the service that states it.
+        code: error code of the service.
+        violations: yields the reasons for a refusal.
+    """
+
+    name: str
+    source: str
+    code: str
+    violations: RequestCheck
+
+
+@dataclass(frozen=True)
+class DeletionGuard:
+    """A reason to refuse a deletion that is not a reference."""
+
+    name: str
+    source: str
+    code: str
+    violations: Callable[[Resource, Inventory], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An input that refers to other resources.
+
+    Attributes:
+        path: path of the values, such as `vpcConfig.subnetIds.*`.
+        to: tokens of the possible types.
+        code: error code if the resource does not exist.
+        in_use_code: error code if the resource is deleted first; empty if that is allowed.
+        by: `id`, or the output that the value equals.
+        external: prefixes of values that belong to the cloud itself and always exist.
+    """
+
+    path: str
+    to: tuple[str, ...]
+    code: str = "NotFound"
+    in_use_code: str = ""
+    by: str = "id"
+    external: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Naming:
+    """The input that names a resource.
+
+    Attributes:
+        property: name of the input.
+        max_length: characters.
+        generated: True if the provider generates a missing name.
+        start: beginning of every generated name.
+    """
+
+    property: str = "name"
+    max_length: int = 255
+    generated: bool = True
+    start: str = ""
+
+
+def no_outputs(request: ResourceRequest) -> Outputs:  # noqa: ARG001  the signature of `describe`
+    """Return no outputs in addition to the inputs."""
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceType:
+    """One resource type.
+
+    Attributes:
+        token: type token of the engine.
+        identify: returns the id in the format of the real provider.
+        describe: returns outputs that the service adds to the inputs.
+        defaults: outputs that the service fills in if the input is absent.
+        naming: None if the resource has no name.
+        immutable: input paths whose change replaces the resource.
+        enums: input path -> values, where neither SDK nor service model lists them.
+        rules, preconditions, deletion_guards, references: constraints.
+        unique: inputs that no two resources may share.
+        unique_code: error code of the service if they do.
+        parent: returns the ARM id that must exist; empty for none.
+        companions: resources that the service creates with it, such as a cluster's security group.
+        exclusive_key: names the object that accepts one write at a time.
+        exclusive_code: error code of a concurrent write.
+        drivers: storage drivers that it installs in the cluster.
+        cluster_outputs: outputs with the endpoint; None if this is not a cluster.
+        pools: machine pools that it declares.
+        current_inputs: inputs that the service returns now, given current pool sizes by name.
+    """
+
+    token: str
+    identify: Callable[[ResourceRequest], str]
+    describe: Callable[[ResourceRequest], Outputs] = no_outputs
+    defaults: Mapping[str, Plain] = field(default_factory=dict)
+    naming: Naming | None = None
+    immutable: tuple[str, ...] = ()
+    enums: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rules: tuple[InputRule, ...] = ()
+    preconditions: tuple[Precondition, ...] = ()
+    deletion_guards: tuple[DeletionGuard, ...] = ()
+    references: tuple[Reference, ...] = ()
+    unique: tuple[str, ...] = ()
+    unique_code: str = "AlreadyExists"
+    parent: Callable[[str], str] | None = None
+    companions: Callable[[Resource, Inventory], Iterable[Resource]] | None = None
+    exclusive_key: Callable[[Inputs], str] | None = None
+    exclusive_code: str = ""
+    drivers: Callable[[Inputs], Sequence[str]] | None = None
+    cluster_outputs: Callable[[Resource, Endpoint], Outputs] | None = None
+    pools: Callable[[Resource, Inventory], Sequence["Pool"]] | None = None
+    current_inputs: Callable[[Inputs, Mapping[str, int]], Inputs] | None = None
+
+    @property
+    def title(self) -> str:
+        """Short name for messages."""
+        return self.token.rpartition(":")[2]
+
+
+Function: TypeAlias = Callable[[Inputs, ProviderConfig, Inventory], Object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cloud:
+    """One cloud.
+
+    Attributes:
+        name: aws or azure-native.
+        types: records by token.
+        functions: provider functions by token.
+        throttling_code: error code of a refused request rate.
+        with_defaults: adds the provider's region, location and tags to inputs.
+        common_outputs: outputs of every resource.
+        common_rules: mistakes in any resource's inputs, such as an invalid region.
+        limits: input path -> limits of a type, from the service models.
+        configure: reads the provider's arguments.
+        deleted_with: yields a resource and all resources that are deleted with it.
+        volumes: mountable volumes by handle, and who may mount them.
+        registries: image registries by host, and who may pull from them.
+        fault_message: message of an injected fault.
+        authorize: raises if the caller may not create, update or delete a type of resource, given
+            the folder of the account; None if everything is allowed.
+    """
+
+    name: str
+    types: Mapping[str, ResourceType]
+    functions: Mapping[str, Function]
+    throttling_code: str
+    with_defaults: Callable[[Object, ResourceSchema, ProviderConfig], Object]
+    common_outputs: Callable[[ResourceRequest], Outputs]
+    common_rules: Callable[[ResourceSchema, Inputs, ProviderConfig], Iterable[Mistake]]
+    limits: Callable[[str], Mapping[str, Mapping[str, Any]]]
+    configure: Callable[[Mapping[str, Any]], ProviderConfig]
+    deleted_with: Callable[[Resource, Inventory], Iterable[Resource]]
+    volumes: Callable[[Inventory], Mapping[str, Mapping[str, Any]]]
+    registries: Callable[[Inventory], Mapping[str, PrivateRegistry]]
+    fault_message: Callable[[FaultKind, Resource], str]
+    authorize: Callable[[Path, str, str], None] | None = None

@@ -1,0 +1,393 @@
+"""Operations of a cloud's provider. Independent of gRPC."""
+
+import reprlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cloudtwin.errors import TwinError
+from cloudtwin.providers import evaluation, registries, volumes
+from cloudtwin.providers.account import Account, Transaction
+from cloudtwin.providers.changes import compare, with_name
+from cloudtwin.providers.effects import Effects
+from cloudtwin.providers.errors import CloudError, IncompleteError
+from cloudtwin.providers.faults import FaultInjector, FaultKind, InjectedFault
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.machines import Machines
+from cloudtwin.providers.model import Cloud, Inputs, ProviderConfig, ResourceRequest, ResourceType
+from cloudtwin.providers.outputs import complete, kept, predict
+from cloudtwin.providers.protocol.diff import Diff
+from cloudtwin.providers.protocol.errors import ProviderError
+from cloudtwin.providers.protocol.resource import ResourceKey
+from cloudtwin.providers.protocol.values import Object, Plain, Secret, plain, without_nulls
+from cloudtwin.providers.schema.check import Mistake, check, nearest
+from cloudtwin.providers.schema.model import ResourceSchema
+from cloudtwin.providers.schema.store import SchemaStore
+from cloudtwin.providers.timing import ExclusiveWrites, Timeouts
+
+THROTTLED_ATTEMPTS = 10
+REDACTED = "[secret]"
+FIRST_PAUSE_SECONDS = 0.05  # a cloud's SDK starts with seconds; the twin's time is compressed
+
+
+class Operations:
+    """The operations of one provider instance. Safe for many threads."""
+
+    report: Callable[[str, str], None] = staticmethod(lambda _urn, _text: None)
+
+    def __init__(
+        self, cloud: Cloud, state: Path, machines: Machines, config: ProviderConfig | None = None
+    ) -> None:
+        self.cloud = cloud
+        self.config = config or ProviderConfig(cloud=cloud.name)
+        self.account = Account(state, cloud.name)
+        self.cancelled = threading.Event()
+        self._state = state
+        self._effects = Effects(self.account, machines, cloud.types)
+        self._faults = FaultInjector(state)
+        self._store = SchemaStore(cloud.name, cloud.types.keys())
+        self._schemas: dict[str, ResourceSchema] = {}
+        self._writes = ExclusiveWrites()
+
+    # -- types
+
+    def kind(self, token: str) -> ResourceType:
+        """Return the record of a type.
+
+        Raises:
+            ProviderError: the twin's cloud has no such type.
+        """
+        if token in self.cloud.types:
+            return self.cloud.types[token]
+        raise ProviderError(
+            f"the twin's {self.cloud.name} does not have {token}{nearest(token, self.cloud.types)}. "
+            f"It has {len(self.cloud.types)} types; for others, use the official plugin and an account"
+        )
+
+    def schema(self, token: str) -> ResourceSchema:
+        """Return the schema of a type."""
+        if token not in self._schemas:
+            try:
+                self._schemas[token] = self._store.load(token)
+            except TwinError as error:
+                raise ProviderError(str(error)) from None
+        return self._schemas[token]
+
+    # -- operations that do not change the account
+
+    def check(
+        self, key: ResourceKey, old: Object, new: Object, seed: bytes
+    ) -> tuple[Object, list[Mistake]]:
+        """Return a program's inputs with defaults, and all mistakes in them."""
+        kind, schema = self.kind(key.token), self.schema(key.token)
+        inputs = with_name(kind, self.cloud.name, key.name, without_nulls(new), old, seed)
+        inputs = self.cloud.with_defaults(inputs, schema, self.config)
+        bare = plain(inputs)
+        mistakes = check(schema, bare)
+        if not mistakes:  # the rules rely on names and types
+            common = self.cloud.common_rules(schema, bare, self.config)
+            limits = self.cloud.limits(key.token)
+            found = [*common, *evaluation.mistakes(kind, limits, bare)]
+            mistakes = [_redacted(each, secrets_in(inputs)) for each in found]
+        return inputs, mistakes
+
+    def diff(self, key: ResourceKey, old: Object, new: Object, ignored: list[str]) -> Diff:
+        """Return the difference between last and new inputs."""
+        return compare(self.kind(key.token), key.name, old, new, ignored)
+
+    def preview(self, key: ResourceKey, inputs: Object, old: Object) -> Object:
+        """Return predicted outputs; existing ones stay unless their input changed."""
+        kind = self.kind(key.token)
+        predicted = predict(self.schema(key.token), {**kind.defaults, **inputs})
+        return kept(old, inputs, predicted)
+
+    def read(self, key: ResourceKey, identity: str) -> tuple[Resource, Inputs] | None:
+        """Return a resource and its current inputs; None if it does not exist."""
+        kind, timeouts = self.kind(key.token), self._timeouts(key, 0)
+        self._fault(key, "read", timeouts)
+        resource = self.account.read().find((kind.token,), identity)
+        if resource is None:
+            return None
+        inputs = self._effects.current_inputs(kind, resource)
+        changed = {key: each for key, each in inputs.items() if resource.inputs.get(key) != each}
+        outputs = complete(self.schema(kind.token), {**resource.outputs, **changed})
+        return replace(resource, outputs=outputs), inputs
+
+    def invoke(self, token: str, arguments: Object) -> Object:
+        """Run one of the provider's functions.
+
+        Raises:
+            ProviderError: there is no such function, or it refuses.
+        """
+        function = self.cloud.functions.get(token)
+        if function is None:
+            near = nearest(token, self.cloud.functions)
+            raise ProviderError(f"the twin's {self.cloud.name} has no function {token}{near}")
+        return function(plain(arguments), self.config, self.account.read())
+
+    # -- operations that change it
+
+    def create(self, key: ResourceKey, inputs: Object, seconds: float) -> tuple[str, Object]:
+        """Create a resource and wait until it is complete; return its id and outputs.
+
+        Raises:
+            IncompleteError: it exists but is incomplete.
+            ProviderError: it was not created.
+        """
+        kind, timeouts = self.kind(key.token), self._timeouts(key, seconds)
+        self._authorize("create", key)
+        fault = self._fault(key, "create", timeouts)
+        with self._writes.exclusive(kind, plain(inputs), timeouts):
+            resource = self._add(kind, key, plain(inputs))
+            resource = self._complete(kind, resource, fault, timeouts)
+        _lose_response(fault)
+        with self.account.transaction() as transaction:
+            transaction.acknowledge(resource)
+        return resource.id, dict(resource.outputs)
+
+    def update(self, key: ResourceKey, identity: str, inputs: Object, seconds: float) -> Object:
+        """Update a resource in place.
+
+        Raises:
+            IncompleteError: it was changed but is incomplete.
+            ProviderError: it was not changed.
+        """
+        kind, timeouts = self.kind(key.token), self._timeouts(key, seconds)
+        self._authorize("update", key)
+        fault = self._fault(key, "update", timeouts)
+        with self.account.transaction() as transaction:
+            previous = transaction.inventory.find((kind.token,), identity)
+            if previous is None:
+                raise CloudError("NotFound", f"{identity} no longer exists; run `pulumi refresh`")
+            request = self._request(plain(inputs), transaction, previous.id)
+            request = replace(request, previous=previous)
+            evaluation.require(kind, request)
+            resource = self._put(transaction, kind, request, key)
+        resource = self._complete(kind, resource, fault, timeouts, previous)
+        _lose_response(fault)
+        return dict(resource.outputs)
+
+    def delete(self, key: ResourceKey, identity: str, seconds: float) -> None:
+        """Delete a resource; succeed if it does not exist.
+
+        Raises:
+            ProviderError: the cloud refuses, or its machines are not removed in time.
+        """
+        kind, timeouts = self.kind(key.token), self._timeouts(key, seconds)
+        self._authorize("delete", key)
+        fault = self._fault(key, "delete", timeouts)
+        account = self.account.read()
+        resource = account.find((kind.token,), identity)
+        if resource is None:
+            return
+        self._deletable(kind, resource, account)
+        if fault and fault.kind is FaultKind.TIMEOUT:
+            raise ProviderError(fault.message or self.cloud.fault_message(fault.kind, resource))
+        self._wait_latency(resource.token, timeouts)
+        with self._writes.exclusive(kind, resource.inputs, timeouts):
+            self._remove(kind, resource, timeouts)
+        _lose_response(fault)
+
+    # -- steps
+
+    def _authorize(self, verb: str, key: ResourceKey) -> None:
+        """Raise ProviderError if the caller's policy does not allow the operation."""
+        if self.cloud.authorize:
+            self.cloud.authorize(self.account.folder, verb, key.token)
+
+    def _request(
+        self, inputs: Inputs, transaction: Transaction, identity: str = ""
+    ) -> ResourceRequest:
+        return ResourceRequest(
+            inputs=inputs,
+            config=self.config,
+            account=transaction.inventory.ready,
+            entropy=secrets.token_hex(16),
+            id=identity,
+        )
+
+    def _add(self, kind: ResourceType, key: ResourceKey, inputs: Inputs) -> Resource:
+        with self.account.transaction() as transaction:
+            lost = _unacknowledged(transaction.inventory.all(kind.token), key)
+            request = self._request(inputs, transaction)
+            if lost and not compare(kind, key.name, lost.inputs, inputs, []).replaces:
+                request = replace(request, id=lost.id)
+                evaluation.require(kind, request)
+                return self._put(transaction, kind, replace(request, previous=lost), key)
+            identity = kind.identify(request)
+            evaluation.require_unique(kind, request, identity, transaction.inventory)
+            self._require_parent(kind, request, identity)
+            request = replace(request, id=identity)
+            evaluation.require(kind, request)
+            return self._put(transaction, kind, request, key)
+
+    def _put(
+        self,
+        transaction: Transaction,
+        kind: ResourceType,
+        request: ResourceRequest,
+        key: ResourceKey,
+    ) -> Resource:
+        """Store a resource with the outputs that its service adds."""
+        previous = request.previous
+        request = replace(request, created_at=previous.created_at if previous else time.time())
+        values = {
+            **kind.defaults,
+            **without_nulls(request.inputs),
+            **self.cloud.common_outputs(request),
+            **kind.describe(request),
+        }
+        resource = Resource(
+            token=kind.token,
+            id=request.id,
+            urn=key.urn,
+            inputs=dict(request.inputs),
+            outputs=complete(self.schema(kind.token), values),
+            acknowledged=bool(previous and previous.acknowledged),
+            ready=bool(previous and previous.ready),
+            created_at=request.created_at,
+        )
+        transaction.put(resource)
+        account = transaction.inventory
+        for companion in kind.companions(resource, account) if kind.companions else ():
+            if not account.find((companion.token,), companion.id):
+                transaction.put(replace(companion, ready=True))
+        self._write_derived(transaction)
+        return resource
+
+    def _write_derived(self, transaction: Transaction) -> None:
+        """Write the account's volumes for the machines and its registries for the twin's registry."""
+        account, name = transaction.inventory, self.cloud.name
+        volumes.write(self._state, name, self.cloud.volumes(account))
+        registries.write(self._state, name, self.cloud.registries(account))
+
+    @staticmethod
+    def _require_parent(kind: ResourceType, request: ResourceRequest, identity: str) -> None:
+        parent = kind.parent(identity) if kind.parent else ""
+        if parent and not request.account.find((), parent):
+            raise CloudError(
+                "ParentResourceNotFound", f"{identity} needs {parent}, which does not exist"
+            )
+
+    def _complete(
+        self,
+        kind: ResourceType,
+        resource: Resource,
+        fault: InjectedFault | None,
+        timeouts: Timeouts,
+        previous: Resource | None = None,
+    ) -> Resource:
+        """Apply the effects of a resource.
+
+        Args:
+            kind: its type.
+            resource: the resource as stored.
+            fault: injected fault of the operation.
+            timeouts: time limit of the operation.
+            previous: the resource before an update.
+
+        Raises:
+            IncompleteError: the effects failed or timed out; the resource stays.
+        """
+        self._wait_latency(resource.token, timeouts)
+        if fault and fault.kind in (FaultKind.CAPACITY, FaultKind.TIMEOUT):
+            message = fault.message or self.cloud.fault_message(fault.kind, resource)
+            raise self._incomplete(resource, message)
+        try:
+            added, private = self._effects.connect(kind, resource)
+            outputs = complete(self.schema(kind.token), {**resource.outputs, **added})
+            resource = replace(resource, outputs=outputs, private=private)
+            self._effects.apply(kind, resource, previous, timeouts)
+        except (TwinError, ProviderError) as error:
+            raise self._incomplete(resource, str(error)) from None
+        with self.account.transaction() as transaction:
+            return transaction.put(replace(resource, ready=True))
+
+    def _incomplete(self, resource: Resource, reason: str) -> IncompleteError:
+        """Return the error of an incomplete resource, which the engine will record."""
+        with self.account.transaction() as transaction:
+            transaction.acknowledge(resource)
+        return IncompleteError(resource.id, [reason])
+
+    def _remove(self, kind: ResourceType, resource: Resource, timeouts: Timeouts) -> None:
+        self._effects.undo(self._deletable(kind, resource, self.account.read()), timeouts)
+        with self.account.transaction() as transaction:
+            for each in self._deletable(kind, resource, transaction.inventory):
+                transaction.remove(each)
+            self._write_derived(transaction)
+
+    def _deletable(
+        self, kind: ResourceType, resource: Resource, account: Inventory
+    ) -> list[Resource]:
+        """Return all resources that are deleted with one, or refuse."""
+        together = list(self.cloud.deleted_with(resource, account))
+        keys = {(each.token, each.id) for each in together}
+        evaluation.require_deletable(kind, self.cloud.types, resource, account, keys)
+        return together
+
+    # -- faults and time
+
+    def _timeouts(self, key: ResourceKey, seconds: float) -> Timeouts:
+        report = self.report
+        limit: dict[str, Any] = {"seconds": seconds} if seconds else {}
+        return Timeouts(
+            report=lambda text: report(key.urn, text), cancelled=self.cancelled, **limit
+        )
+
+    def _fault(self, key: ResourceKey, operation: str, timeouts: Timeouts) -> InjectedFault | None:
+        """Return the injected fault of an operation; retry a refused request rate, as the SDKs do.
+
+        Raises:
+            ProviderError: the operation is refused.
+        """
+        for attempt in range(THROTTLED_ATTEMPTS):
+            fault = self._faults.next(key.token, key.name, operation)
+            if fault is None or fault.kind not in (FaultKind.THROTTLE, FaultKind.ERROR):
+                return fault
+            if fault.kind is FaultKind.ERROR:
+                raise CloudError("InternalError", fault.message or "the service failed")
+            timeouts.report(f"throttled, attempt {attempt + 1} of {THROTTLED_ATTEMPTS}")
+            timeouts.pause(FIRST_PAUSE_SECONDS * 2 ** min(attempt, 4))
+        raise CloudError(
+            self.cloud.throttling_code, f"rate exceeded, {THROTTLED_ATTEMPTS} times in a row"
+        )
+
+    def _wait_latency(self, token: str, timeouts: Timeouts) -> None:
+        if seconds := self._faults.seconds(token):
+            timeouts.pause(seconds)
+
+
+def _unacknowledged(resources: Iterator[Resource], key: ResourceKey) -> Resource | None:
+    """Return the resource of an earlier creation whose response never reached the engine."""
+    urn = key.urn
+    return next((each for each in resources if each.urn == urn and not each.acknowledged), None)
+
+
+def _redacted(mistake: Mistake, values: list[str]) -> Mistake:
+    """Return a mistake without the secret values in its reason."""
+    reason = mistake.reason
+    for value in sorted(values, key=len, reverse=True):
+        reason = reason.replace(reprlib.repr(value), REDACTED).replace(repr(value), REDACTED)
+        reason = reason.replace(value, REDACTED)
+    return Mistake(mistake.path, reason)
+
+
+def secrets_in(value: Plain, *, secret: bool = False) -> list[str]:
+    """Return the texts in the secret parts of inputs."""
+    if isinstance(value, Secret):
+        return secrets_in(value.value, secret=True)
+    if isinstance(value, str):
+        return [value] if secret and value else []
+    inner = (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    )
+    return [text for each in inner for text in secrets_in(each, secret=secret)]
+
+
+def _lose_response(fault: InjectedFault | None) -> None:
+    if fault and fault.kind is FaultKind.LOST:
+        raise CloudError("RequestTimeout", fault.message or "the response was lost")

@@ -1,0 +1,126 @@
+"""Outputs of a resource: predicted at preview, complete after the creation. Pure.
+
+The SDK reads outputs by their own types, which differ from the inputs': user-assigned identities are a
+list in the inputs and a map in the outputs, and a list where the SDK expects a map ends the program.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloudtwin.providers.protocol.values import UNKNOWN, Plain, Unknown
+from cloudtwin.providers.schema.model import Fields, ResourceSchema, Shape
+
+ZEROS: Mapping[str, Plain] = {"string": "", "integer": 0, "number": 0, "boolean": False}
+
+
+def predict(schema: ResourceSchema, values: Mapping[str, Plain]) -> dict[str, Any]:
+    """Return the outputs that are known before the creation.
+
+    Inputs are echoed. Outputs that always have a value, and outputs that are not inputs, are unknown.
+    """
+    return _predict(schema, schema.outputs, schema.inputs, values)
+
+
+def _predict(
+    schema: ResourceSchema, fields: Fields, inputs: Fields | None, values: Mapping[str, Plain]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, field in fields.items():
+        if values.get(name) is not None:
+            shape = inputs[name].shape if inputs and name in inputs else None
+            found[name] = _echo(schema, field.shape, shape, values[name])
+        elif field.required or (inputs is not None and name not in inputs):
+            found[name] = UNKNOWN
+    return found
+
+
+def _echo(schema: ResourceSchema, shape: Shape, given: Shape | None, value: Plain) -> Plain:
+    if isinstance(value, Unknown) or isinstance(shape, str):
+        return value
+    ((kind, inner),) = shape.items()
+    given_inner = _inner(given, kind)
+    if kind == "object" and isinstance(value, Mapping):
+        known = schema.objects[given_inner] if isinstance(given_inner, str) else None
+        return _predict(schema, schema.objects[inner], known, value)
+    if kind == "map" and isinstance(value, list):
+        return {str(each): UNKNOWN for each in value if not isinstance(each, Unknown)}
+    if kind == "map" and isinstance(value, Mapping):
+        return {key: _echo(schema, inner, given_inner, item) for key, item in value.items()}
+    if kind == "list" and isinstance(value, list):
+        return [_echo(schema, inner, given_inner, item) for item in value]
+    return value
+
+
+def kept(
+    old: Mapping[str, Plain], inputs: Mapping[str, Plain], predicted: Mapping[str, Plain]
+) -> dict[str, Any]:
+    """Return predicted outputs with the existing ones that no input sets, also within objects.
+
+    Args:
+        old: outputs of the existing resource.
+        inputs: new inputs.
+        predicted: outputs predicted from the new inputs.
+    """
+    found = dict(predicted)
+    for name, value in old.items():
+        given, expected = inputs.get(name), predicted.get(name)
+        if name not in inputs:
+            found[name] = value
+        elif (
+            isinstance(value, Mapping)
+            and isinstance(given, Mapping)
+            and isinstance(expected, Mapping)
+        ):
+            found[name] = kept(value, given, expected)
+    return found
+
+
+def _inner(shape: Shape | None, kind: str) -> Any:  # noqa: ANN401  a shape or an object's name
+    return shape.get(kind) if isinstance(shape, Mapping) else None
+
+
+def complete(schema: ResourceSchema, values: Mapping[str, Plain]) -> dict[str, Any]:
+    """Return all outputs of a created resource.
+
+    A required output without a value gets the empty value of its type, as in the official providers;
+    values that the SDK does not have are omitted.
+    """
+    return _complete(schema, schema.outputs, values)
+
+
+def _complete(
+    schema: ResourceSchema, fields: Fields, values: Mapping[str, Plain]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, field in fields.items():
+        if values.get(name) is not None:
+            found[name] = _whole(schema, field.shape, values[name])
+        elif field.required:
+            found[name] = _zero(schema, field.shape)
+    return found
+
+
+def _whole(schema: ResourceSchema, shape: Shape, value: Plain) -> Plain:
+    if isinstance(shape, str):
+        return value
+    ((kind, inner),) = shape.items()
+    if kind == "object" and isinstance(value, Mapping):
+        return _complete(schema, schema.objects[inner], value)
+    if kind == "map" and isinstance(value, list):
+        return {str(each): _zero(schema, inner) for each in value}
+    if kind == "map" and isinstance(value, Mapping):
+        return {key: _whole(schema, inner, item) for key, item in value.items() if item is not None}
+    if kind == "list" and isinstance(value, list):
+        return [_whole(schema, inner, item) for item in value]
+    return value
+
+
+def _zero(schema: ResourceSchema, shape: Shape) -> Plain:
+    if isinstance(shape, str):
+        return ZEROS.get(shape)
+    ((kind, inner),) = shape.items()
+    if kind == "list":
+        return []
+    if kind == "enum":
+        return ""
+    return _complete(schema, schema.objects[inner], {}) if kind == "object" else {}

@@ -1,0 +1,112 @@
+"""Differences between two sets of inputs, field by field.
+
+Whether a difference needs an update or a new resource is decided by each provider.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pulumi.runtime.proto import provider_pb2 as pb
+
+from cloudtwin.providers.protocol.values import Path, Plain, has_unknown, path_text
+
+
+class DiffKind(StrEnum):
+    """Kind of difference of a field."""
+
+    ADD = "ADD"
+    DELETE = "DELETE"
+    UPDATE = "UPDATE"
+
+
+@dataclass(frozen=True)
+class FieldDiff:
+    """One field that differs.
+
+    Attributes:
+        path: the field.
+        kind: kind of difference.
+        replaces: True if the difference needs a new resource.
+    """
+
+    path: Path
+    kind: DiffKind
+    replaces: bool
+
+
+@dataclass(frozen=True)
+class Diff:
+    """All fields that differ.
+
+    Attributes:
+        fields: the fields.
+        delete_first: True if old and new resource have the same name and cannot exist together.
+    """
+
+    fields: tuple[FieldDiff, ...]
+    delete_first: bool
+
+    @property
+    def replaces(self) -> tuple[str, ...]:
+        """The fields that need a new resource, in Pulumi's spelling."""
+        return tuple(path_text(field.path) for field in self.fields if field.replaces)
+
+    def response(self) -> pb.DiffResponse:
+        """Return the engine's message for it."""
+        response = pb.DiffResponse
+        return response(
+            changes=response.DIFF_SOME if self.fields else response.DIFF_NONE,
+            diffs=sorted({str(field.path[0]) for field in self.fields}),
+            replaces=self.replaces,
+            deleteBeforeReplace=self.delete_first,
+            hasDetailedDiff=True,
+            detailedDiff={path_text(field.path): _property_diff(field) for field in self.fields},
+        )
+
+
+def differing_paths(
+    old: Plain, new: Plain, ignored: Sequence[str]
+) -> Iterator[tuple[Path, DiffKind]]:
+    """Yield the paths that differ, and how.
+
+    Args:
+        old: the last inputs, without nulls.
+        new: the new inputs; an unknown value differs from every value.
+        ignored: property paths of `ignore_changes`; paths below them are ignored too.
+    """
+    for path, kind in _compare(old, new, ()):
+        if not _is_ignored(path_text(path), ignored):
+            yield path, kind
+
+
+def _compare(old: Plain, new: Plain, here: Path) -> Iterator[tuple[Path, DiffKind]]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in sorted({*old, *new}):
+            yield from _compare_member(old, new, key, (*here, key))
+    elif isinstance(old, list) and isinstance(new, list):
+        olds, news = dict(enumerate(old)), dict(enumerate(new))
+        for index in sorted({*olds, *news}):
+            yield from _compare_member(olds, news, index, (*here, index))
+    elif has_unknown(new) or old != new or isinstance(old, bool) != isinstance(new, bool):
+        yield here, DiffKind.UPDATE
+
+
+def _compare_member(
+    old: Mapping[Plain, Plain], new: Mapping[Plain, Plain], key: Plain, path: Path
+) -> Iterator[tuple[Path, DiffKind]]:
+    if key not in old:
+        yield path, DiffKind.ADD
+    elif key not in new:
+        yield path, DiffKind.DELETE
+    else:
+        yield from _compare(old[key], new[key], path)
+
+
+def _is_ignored(path: str, ignored: Sequence[str]) -> bool:
+    return any(path == each or path.startswith((f"{each}.", f"{each}[")) for each in ignored)
+
+
+def _property_diff(field: FieldDiff) -> pb.PropertyDiff:
+    name = f"{field.kind}_REPLACE" if field.replaces else str(field.kind)
+    return pb.PropertyDiff(kind=pb.PropertyDiff.Kind.Value(name), inputDiff=True)

@@ -1,0 +1,197 @@
+"""Property values: conversion between the engine's messages and plain Python.
+
+In a message a secret is a structure with a signature, and an unknown is one of a few reserved
+strings. Here a secret is `Secret(value)` and an unknown is `UNKNOWN`; every other value is None,
+bool, int, float, str, list or dict. A path is a tuple of keys and list indexes from the root.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from google.protobuf.struct_pb2 import ListValue, Struct, Value
+
+from cloudtwin.providers.protocol.errors import ProviderError
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105  the marker of the protocol, not a secret
+OUTPUT = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
+ASSETS = {"c44067f5952c0a294b673a41bacd8c17", "0def7320c3a5731c473e5ecbe6d01bc7"}
+# One marker for each type that an unknown value may have.
+UNKNOWN_STRING = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+UNKNOWNS = {
+    UNKNOWN_STRING,
+    "1c4a061d-8072-4f0a-a4cb-0ff528b18fe7",
+    "3eeb2bf0-c639-47a8-9e75-3b44932eb421",
+    "6a19a0b0-7e62-4c92-b797-7f8e31da9cc2",
+    "030794c1-ac77-496b-92df-f27374a8bd58",
+    "e48ece36-62e2-4504-bad9-02848725956a",
+    "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",
+}
+
+Path: TypeAlias = tuple[str | int, ...]
+Plain: TypeAlias = Any  # a recursive type would need narrowing at every access to a manifest
+Object: TypeAlias = dict[str, Any]
+
+
+class Unknown:
+    """A value that is known only after the update."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+    def __deepcopy__(self, memo: object) -> "Unknown":
+        return self
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A value that is never shown, and encrypted in the state."""
+
+    value: Any
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+
+def from_struct(struct: Struct) -> Object:
+    """Return the values of a message. Numbers without a fraction become int, as in Kubernetes."""
+    return {key: _from_value(value) for key, value in struct.fields.items()}
+
+
+def _from_value(value: Value) -> Plain:
+    kind = value.WhichOneof("kind")
+    if kind == "struct_value":
+        return _from_object(value.struct_value)
+    if kind == "list_value":
+        return [_from_value(item) for item in value.list_value.values]
+    if kind == "number_value":
+        number = value.number_value
+        return int(number) if number.is_integer() else number
+    if kind == "string_value":
+        return UNKNOWN if value.string_value in UNKNOWNS else value.string_value
+    if kind == "bool_value":
+        return value.bool_value
+    return None
+
+
+def _from_object(struct: Struct) -> Plain:
+    mark = struct.fields[SIGNATURE].string_value if SIGNATURE in struct.fields else ""
+    if mark == SECRET:
+        return Secret(_from_value(struct.fields["value"]))
+    if mark == OUTPUT:
+        value = _from_value(struct.fields["value"]) if "value" in struct.fields else UNKNOWN
+        hidden = "secret" in struct.fields and struct.fields["secret"].bool_value
+        return Secret(value) if hidden else value
+    if mark in ASSETS:
+        raise ProviderError(
+            "an asset or archive is not a valid value here; read the file in the program"
+        )
+    return from_struct(struct)
+
+
+def to_struct(values: Mapping[str, Plain]) -> Struct:
+    """Return the message for values."""
+    return Struct(fields={key: _to_value(value) for key, value in values.items()})
+
+
+def _to_value(value: Plain) -> Value:
+    if value is None:
+        return Value(null_value=0)  # type: ignore[arg-type]  # the enum's only value
+    if isinstance(value, bool):
+        return Value(bool_value=value)
+    if isinstance(value, (int, float)):
+        return Value(number_value=value)
+    if isinstance(value, str):
+        return Value(string_value=value)
+    if isinstance(value, Unknown):
+        return Value(string_value=UNKNOWN_STRING)
+    if isinstance(value, Secret):
+        return Value(struct_value=to_struct({SIGNATURE: SECRET, "value": value.value}))
+    if isinstance(value, Mapping):
+        return Value(struct_value=to_struct(value))
+    return Value(list_value=ListValue(values=[_to_value(item) for item in value]))
+
+
+def plain(value: Plain) -> Plain:
+    """Return a value without secret marks. Unknowns stay."""
+    if isinstance(value, Secret):
+        return plain(value.value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value
+
+
+def without_nulls(value: Plain) -> Plain:
+    """Return a value without keys whose value is null."""
+    if isinstance(value, Mapping):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+def has_unknown(value: Plain) -> bool:
+    """Return True if a value contains an unknown."""
+    if isinstance(value, Unknown):
+        return True
+    if isinstance(value, Secret):
+        return has_unknown(value.value)
+    if isinstance(value, Mapping):
+        return any(has_unknown(item) for item in value.values())
+    return isinstance(value, list) and any(has_unknown(item) for item in value)
+
+
+def secret_paths(value: Plain, here: Path = ()) -> frozenset[Path]:
+    """Return the paths of secrets, without those inside another secret."""
+    if isinstance(value, Secret):
+        return frozenset({here})
+    if isinstance(value, Mapping):
+        return frozenset().union(*(secret_paths(item, (*here, key)) for key, item in value.items()))
+    if isinstance(value, list):
+        return frozenset().union(
+            *(secret_paths(item, (*here, at)) for at, item in enumerate(value))
+        )
+    return frozenset()
+
+
+def with_secrets(value: Plain, paths: frozenset[Path], here: Path = ()) -> Plain:
+    """Return a value with the values at `paths` marked as secret. Absent paths are ignored."""
+    if here in paths:
+        return Secret(plain(value))
+    if isinstance(value, Mapping):
+        return {key: with_secrets(item, paths, (*here, key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [with_secrets(item, paths, (*here, at)) for at, item in enumerate(value)]
+    return value
+
+
+def path_text(path: Path) -> str:
+    """Return a path in Pulumi's spelling: `spec.containers[0].image`, `metadata.labels["a.b/c"]`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif any(mark in step for mark in '.[]"'):
+            escaped = step.replace('"', '\\"')
+            text += f'["{escaped}"]'
+        else:
+            text += f".{step}" if text else step
+    return text
+
+
+_STEP = re.compile(r'\["((?:[^"\\]|\\.)*)"\]|\[(\d+|\*)\]|\.?([^.\[\]"]+)')
+
+
+def parse_path(text: str) -> Path:
+    """Parse a path in Pulumi's spelling. `*` matches every key or index."""
+    return tuple(
+        int(position) if position.isdigit() else position or name or quoted.replace('\\"', '"')
+        for quoted, position, name in _STEP.findall(text)
+    )

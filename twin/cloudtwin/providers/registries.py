@@ -1,0 +1,75 @@
+"""Private registries of an account: `<twin>/registry/rules/<cloud>.json`, and the credentials of its nodes.
+
+The twin's registry reads the first. The second, `<twin>/cloud/registry-credentials.json`, is the response of the
+kubelet's credential provider on every machine; it has only registries from which nodes may pull.
+"""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtwin import files
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateRegistry:
+    """A registry of an account.
+
+    Attributes:
+        id: the account's id, for messages.
+        user: user name that clients log in with.
+        nodes_pull: True if the nodes of the account's cluster may pull.
+        repositories: its repositories, and whether their tags are immutable; None: a push creates one.
+    """
+
+    id: str
+    user: str
+    nodes_pull: bool
+    repositories: Mapping[str, bool] | None
+
+
+def write(state: Path, cloud: str, registries: Mapping[str, PrivateRegistry]) -> None:
+    """Write one cloud's registries by host, if they changed. The caller locks the account."""
+    path = state / "registry" / "rules" / f"{cloud}.json"
+    stored = (files.read_json(path) or {}).get("registries", {})
+    if not registries and not stored:
+        return
+    rules = {
+        host: {
+            "id": each.id,
+            "push": {each.user: _password(stored.get(host, {}).get("push", {}))},
+            "pull": {f"{each.user}-nodes": _password(stored.get(host, {}).get("pull", {}))}
+            if each.nodes_pull
+            else {},
+            "repositories": each.repositories,
+        }
+        for host, each in registries.items()
+    }
+    if rules == stored:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    files.write_json(path, {"registries": rules}, files.PRIVATE)
+    _write_credentials(state)
+
+
+def _write_credentials(state: Path) -> None:
+    """Write the credentials that nodes may use, for the registries of both clouds."""
+    logins = {
+        host: {"username": user, "password": password}
+        for path in sorted((state / "registry" / "rules").glob("*.json"))
+        for host, each in (files.read_json(path) or {}).get("registries", {}).items()
+        for user, password in each["pull"].items()
+    }
+    response = {
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "kind": "CredentialProviderResponse",
+        "cacheKeyType": "Registry",
+        "cacheDuration": "0s",
+        "auth": logins,
+    }
+    files.write_json(state / "cloud" / "registry-credentials.json", response, files.PRIVATE)
+
+
+def _password(stored: Mapping[str, str]) -> str:
+    return next(iter(stored.values()), "") or secrets.token_urlsafe(16)

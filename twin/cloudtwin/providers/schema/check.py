@@ -1,0 +1,111 @@
+"""Check of a program's inputs against a schema: names, types, required fields, enumerations. Pure."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from cloudtwin.providers.protocol.values import Path, Plain, Secret, Unknown
+from cloudtwin.providers.schema.model import Fields, ResourceSchema, Shape
+
+SHOWN_CHOICES = 12
+TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One invalid input.
+
+    Attributes:
+        path: path of the input.
+        reason: description of the mistake and, where known, its fix.
+    """
+
+    path: Path
+    reason: str
+
+
+def check(schema: ResourceSchema, inputs: Mapping[str, Plain]) -> list[Mistake]:
+    """Return all mistakes in a resource's inputs; unknown values are accepted."""
+    return list(_Checker(schema.objects).fields(schema.inputs, inputs, ()))
+
+
+class _Checker:
+    def __init__(self, objects: Mapping[str, Fields]) -> None:
+        self._objects = objects
+
+    def fields(self, known: Fields, given: Mapping[str, Plain], here: Path) -> Iterator[Mistake]:
+        for name, value in given.items():
+            if name not in known:
+                yield Mistake((*here, name), f"there is no such property{nearest(name, known)}")
+            elif value is not None:
+                yield from self.value(known[name].shape, value, (*here, name))
+        for name, field in known.items():
+            if field.required and given.get(name) is None:
+                yield Mistake((*here, name), "it is required and missing")
+
+    def value(self, shape: Shape, value: Plain, here: Path) -> Iterator[Mistake]:
+        if isinstance(value, Secret):
+            yield from self.value(shape, value.value, here)
+        elif isinstance(value, Unknown) or shape in ("any", "asset"):
+            return
+        elif isinstance(shape, str):
+            yield from _primitive(shape, value, here)
+        else:
+            yield from self._composed(shape, value, here)
+
+    def _composed(self, shape: Mapping[str, Plain], value: Plain, here: Path) -> Iterator[Mistake]:
+        ((kind, inner),) = shape.items()
+        if kind == "enum":
+            yield from one_of(inner, value, here)
+        elif kind == "list":
+            if not isinstance(value, list):
+                yield Mistake(here, f"a list is expected, not {_kind(value)}")
+                return
+            for at, item in enumerate(value):
+                yield from self.value(inner, item, (*here, at))
+        elif not isinstance(value, Mapping):
+            yield Mistake(here, f"an object is expected, not {_kind(value)}")
+        elif kind == "map":
+            for key, item in value.items():
+                if item is not None:
+                    yield from self.value(inner, item, (*here, key))
+        else:
+            yield from self.fields(self._objects[inner], value, here)
+
+
+def _primitive(shape: str, value: Plain, here: Path) -> Iterator[Mistake]:
+    fits = isinstance(value, TYPES[shape]) and (
+        shape == "boolean" or not isinstance(value, bool)  # to Python a bool is an int
+    )
+    if not fits:
+        article = "an" if shape == "integer" else "a"
+        yield Mistake(here, f"{article} {shape} is expected, not {_kind(value)}")
+
+
+def one_of(choices: list[Plain], value: Plain, here: Path) -> Iterator[Mistake]:
+    """Yield a mistake for a value that is not one of the choices, with the nearest choice."""
+    if value not in choices:
+        some = ", ".join(map(str, choices[:SHOWN_CHOICES]))
+        more = ", ..." if len(choices) > SHOWN_CHOICES else ""
+        near = nearest(str(value), [str(each) for each in choices])
+        yield Mistake(here, f"{value!r} is not one of {some}{more}{near}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ...?`, or an empty string if no name is similar."""
+    lower = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    return f"; did you mean {lower[found[0]]}?" if found else ""
+
+
+def _kind(value: Plain) -> str:
+    """Return the type of a value in words, without the value: it may be a secret."""
+    names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string"}
+    if isinstance(value, Mapping):
+        return "an object"
+    return names.get(type(value), "a list" if isinstance(value, list) else "null")

@@ -1,0 +1,191 @@
+"""Extraction of resource types from an installed SDK; run as a separate program.
+
+    python -P -m cloudtwin.providers.schema.extract aws FOLDER TOKEN...
+
+A separate process, because the provider imports only the protocol part of `pulumi`, with which no
+SDK can be imported, and because the memory of the SDK is released when it ends.
+"""
+
+import enum
+import importlib
+import importlib.util
+import inspect
+import json
+import re
+import sys
+import typing
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any
+
+from cloudtwin import files
+from cloudtwin.providers.schema.model import Field, Fields, ResourceSchema, Shape, to_json
+from cloudtwin.providers.schema.store import SDKS, file_name
+
+PRIMITIVES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+ENGINE_PROPERTIES = {"urn", "pulumi_resource_name", "pulumi_resource_type"}
+
+
+def _known_only(enums: list[type]) -> bool:
+    """Return True if the API accepts other values too: Azure names such enumerations `Known...`."""
+    return all(each.__name__.startswith("Known") for each in enums)
+
+
+class Extractor:
+    """Extractor of the types of one SDK; collects the nested types of the type being read."""
+
+    def __init__(self, cloud: str) -> None:
+        import pulumi
+
+        # AWS's enumerations lag behind the services; the service models have the current ones.
+        self._open_enums = cloud == "aws"
+        self._output: Any = pulumi.Output
+        self._register = _register(SDKS[cloud])
+        self._objects: dict[str, Fields] = {}
+
+    def read(self, token: str) -> ResourceSchema:
+        """Return the schema of one resource type.
+
+        Raises:
+            KeyError: the SDK has no such type.
+        """
+        module, name = self._register[token]
+        resource = getattr(importlib.import_module(module), name)
+        arguments = _arguments_class(resource)
+        self._objects = {}
+        inputs = self._inputs(arguments)
+        return ResourceSchema(
+            token=token, inputs=inputs, outputs=self._outputs(resource), objects=self._objects
+        )
+
+    def _inputs(self, cls: type) -> Fields:
+        from pulumi._types import input_type_py_to_pulumi_names
+
+        needed = {
+            name
+            for name, parameter in inspect.signature(cls).parameters.items()
+            if parameter.default is parameter.empty
+        }
+        hints = _getters(cls)
+        return {
+            name: Field(shape=self._shape(hints[python]), required=python in needed)
+            for python, name in input_type_py_to_pulumi_names(cls).items()
+        }
+
+    def _outputs(self, cls: type) -> Fields:
+        from pulumi._types import resource_py_to_pulumi_names
+
+        hints = _getters(cls)
+        found = {}
+        for python, name in resource_py_to_pulumi_names(cls).items():
+            if python in ENGINE_PROPERTIES or python not in hints:
+                continue
+            hint = hints[python]
+            if typing.get_origin(hint) is self._output:
+                (hint,) = typing.get_args(hint)
+            optional = NoneType in typing.get_args(hint)
+            found[name] = Field(shape=self._shape(hint), required=not optional)
+        return found
+
+    def _shape(self, hint: Any) -> Shape:  # noqa: ANN401  type hints have no common class
+        members = _members(hint)
+        enums = [each for each in members if inspect.isclass(each) and issubclass(each, enum.Enum)]
+        if enums and str in members and (self._open_enums or _known_only(enums)):
+            return "string"
+        if enums:
+            return {"enum": [member.value for each in enums for member in each]}
+        if len(members) != 1:
+            return "any"
+        (member,) = members
+        origin, inner = typing.get_origin(member), typing.get_args(member)
+        if member in PRIMITIVES:
+            return PRIMITIVES[member]
+        if origin is not None and issubclass(origin, Mapping):
+            return {"map": self._shape(inner[1])}
+        if origin is not None and issubclass(origin, Sequence):
+            return {"list": self._shape(inner[0])}
+        return self._named(member)
+
+    def _named(self, member: Any) -> Shape:  # noqa: ANN401  type hints have no common class
+        if not inspect.isclass(member):
+            return "any"
+        if member.__module__.startswith("pulumi.asset"):
+            return "asset"
+        if hasattr(member, "_pulumi_input_type"):
+            read = self._inputs
+        elif hasattr(member, "_pulumi_output_type"):
+            read = self._outputs
+        else:
+            return "any"
+        name = f"{member.__module__}.{member.__name__}"
+        if name not in self._objects:
+            self._objects[name] = {}  # first, so that a type may contain itself
+            self._objects[name] = read(member)
+        return {"object": name}
+
+
+def _register(package: str) -> dict[str, tuple[str, str]]:
+    """Return module and class of each token, without importing the modules."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        raise SystemExit(f"{package} is not installed in {sys.prefix}")
+    text = Path(found.origin).read_text()
+    table = re.search(r'resource_modules="""(.*?)"""', text, re.DOTALL)
+    if table is None:
+        raise SystemExit(f"{package} has no readable table of resource_modules")
+    return {
+        token: (entry["fqn"], name)
+        for entry in json.loads(table[1])
+        for token, name in entry["classes"].items()
+    }
+
+
+def _arguments_class(resource: type) -> type:
+    """Return the argument class of a resource: VpcArgs, but SubnetInitArgs in azure-native."""
+    home = sys.modules[resource.__module__]
+    first: type = getattr(home, home.__all__[0])
+    return first
+
+
+def _getters(cls: type) -> dict[str, Any]:
+    import pulumi
+
+    # pulumi.Input names these two as text, to be looked up in pulumi's own module.
+    names = {"Output": pulumi.Output, "T": Any}
+    return {
+        name: typing.get_type_hints(getter, localns=names).get("return", Any)
+        for base in reversed(cls.__mro__)
+        for name, member in vars(base).items()
+        if isinstance(member, property) and (getter := _function(member)) is not None
+    }
+
+
+def _function(member: property) -> Callable[..., Any] | None:
+    getter = member.fget
+    return inspect.unwrap(getter) if getter is not None else None
+
+
+def _members(hint: Any) -> list[Any]:  # noqa: ANN401  type hints have no common class
+    """Return the members of `Input[Optional[X]]`, a union of X, awaitables of X and None."""
+    import pulumi
+
+    if typing.get_origin(hint) not in (typing.Union, UnionType):
+        return [hint]
+    plain = [
+        each
+        for each in typing.get_args(hint)
+        if each is not NoneType and typing.get_origin(each) not in (Awaitable, pulumi.Output)
+    ]
+    return [inner for each in plain for inner in (_members(each) if each is not hint else [each])]
+
+
+def extract(cloud: str, folder: Path, tokens: Iterable[str]) -> None:
+    """Write one file per type into the folder, each atomically."""
+    extractor = Extractor(cloud)
+    for token in tokens:
+        files.write(folder / file_name(token), json.dumps(to_json(extractor.read(token))))
+
+
+if __name__ == "__main__":
+    extract(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

@@ -1,0 +1,28 @@
+"""Volumes that the CSI plugins of the twin's machines may mount: `<twin>/cloud/volumes.json`.
+
+    {"fs-0123": {"cloud": "aws", "folder": "fs-0123", "allowed": true, "reason": ""},
+     "rg#account#container": {"cloud": "azure-native", "folder": ..., "allowed": ["<client id>"]}}
+
+The key is the volume handle in the PersistentVolume; `allowed` is true, false, or the client ids of the
+identities that may mount; `reason` explains false.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cloudtwin import files
+
+
+def path(state: Path) -> Path:
+    """Return the path of a twin's list of volumes."""
+    return state / "cloud" / "volumes.json"
+
+
+def write(state: Path, cloud: str, volumes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write one cloud's volumes and keep those of the other cloud. The caller locks the account."""
+    stored = files.read_json(path(state)) or {}
+    others = {handle: each for handle, each in stored.items() if each.get("cloud") != cloud}
+    wanted = {**others, **{handle: {**each, "cloud": cloud} for handle, each in volumes.items()}}
+    if wanted != stored:
+        files.write_json(path(state), wanted)

@@ -1,0 +1,57 @@
+"""Describe the Python environment that this file runs in; as JSON if it is run as a program.
+
+It is started by its path under the interpreter of a program's virtual environment, so it imports
+nothing of this package.
+"""
+
+import json
+import platform
+import re
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+
+def describe() -> dict[str, Any]:
+    """Return this interpreter's version and the installed distributions.
+
+    Returns:
+        {"version": str,
+         "distributions": [[name, version, is required by another]]}
+    """
+    found: dict[str, str] = {}
+    required: set[str] = set()
+    for one in distributions():
+        found[_plain(one.metadata["Name"])] = one.version
+        required |= {_name(each) for each in one.requires or () if "extra ==" not in each}
+    return {
+        "version": platform.python_version(),
+        "distributions": [
+            [name, version, name in required] for name, version in sorted(found.items())
+        ],
+    }
+
+
+def providers() -> list[list[str]]:
+    """Return name and version of the Pulumi providers that have an SDK here.
+
+    They are found by a file in each SDK; the file lists of all distributions take seconds to read.
+    """
+    files = sorted(
+        {file for entry in sys.path for file in Path(entry).glob("*/pulumi-plugin.json")}
+    )
+    described = [json.loads(file.read_text()) for file in files]
+    return [[each["name"], each.get("version", "")] for each in described if each.get("resource")]
+
+
+def _name(requirement: str) -> str:
+    return _plain(re.split("[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
+
+
+def _plain(name: str) -> str:
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+if __name__ == "__main__":
+    print(json.dumps({**describe(), "providers": providers()}))

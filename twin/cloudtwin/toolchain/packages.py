@@ -1,0 +1,139 @@
+"""The Debian packages that the twin needs, and the files that show that each is installed.
+
+Files are checked instead of dpkg's database: a containerd from another source works as well, and the
+check costs nothing.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtwin.errors import TwinError
+from cloudtwin.paths import cache_directory
+from cloudtwin.progress import Progress
+from cloudtwin.toolchain import cache
+
+SYSTEM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SHOWN_LINES = 12
+
+
+@dataclass(frozen=True)
+class Package:
+    """A Debian package.
+
+    Attributes:
+        name: the name of the package in apt.
+        proofs: programs (on PATH) or absolute paths; the package is installed if all exist.
+        purpose: the use of the package in the twin, for the error message.
+    """
+
+    name: str
+    proofs: tuple[str, ...]
+    purpose: str
+
+
+PACKAGES = (
+    Package(
+        "containerd", ("containerd", "ctr", "containerd-shim-runc-v2"), "runs a node's containers"
+    ),
+    Package("runc", ("runc",), "starts a container"),
+    Package(
+        "containernetworking-plugins",
+        ("/usr/lib/cni/bridge", "/usr/lib/cni/host-local", "/usr/lib/cni/portmap"),
+        "connects pods to the network",
+    ),
+    Package("iptables", ("iptables", "iptables-restore"), "applies the rules of services"),
+    Package("nftables", ("nft",), "applies the rules of services"),
+    Package("ipset", ("ipset",), "is used by kube-proxy"),
+    Package("conntrack", ("conntrack",), "is used by kube-proxy"),
+    Package("ethtool", ("ethtool",), "is used by the kubelet"),
+    Package("socat", ("socat",), "forwards ports into pods"),
+    Package("iproute2", ("ip",), "creates network namespaces"),
+    Package("util-linux", ("unshare", "nsenter", "setpriv"), "creates the other namespaces"),
+    Package("mount", ("mount", "umount"), "mounts the file systems of a node"),
+    Package("mmdebstrap", ("mmdebstrap",), "builds the base images"),
+    Package(
+        "debian-archive-keyring",
+        ("/usr/share/keyrings/debian-archive-keyring.gpg",),
+        "verifies the packages of the base images",
+    ),
+    Package("buildah", ("buildah",), "builds images without an engine"),
+)
+
+
+def ensure_packages(progress: Progress) -> None:
+    """Install the missing Debian packages, if root and apt are available.
+
+    Raises:
+        TwinError: a package is missing and cannot be installed; the message names it and the command.
+    """
+    if not missing():
+        return
+    with cache.locked(cache_directory() / "packages.lock", progress, "installing Debian packages"):
+        lacking = missing()
+        if not lacking:  # the run that had the lock installed them
+            return
+        if os.geteuid() != 0 or not shutil.which("apt-get"):
+            raise cannot_install(lacking)
+        names = [package.name for package in lacking]
+        with progress.step(f"Installing Debian packages: {' '.join(names)}"):
+            _install(names)
+    if still := missing():
+        raise cannot_install(still)
+
+
+def missing(exists: Callable[[str], bool] | None = None) -> list[Package]:
+    """Return the packages of which a file or program is missing."""
+    check = exists or _is_present
+    return [package for package in PACKAGES if not all(check(proof) for proof in package.proofs)]
+
+
+def cannot_install(packages: Iterable[Package]) -> TwinError:
+    """Return the error that names the packages, their purposes and the install command."""
+    lacking = list(packages)
+    reasons = "\n".join(f"  {package.name}: {package.purpose}" for package in lacking)
+    names = " ".join(package.name for package in lacking)
+    return TwinError(
+        f"These Debian packages are required and not installed:\n{reasons}",
+        f"Install them as root: apt-get install --no-install-recommends {names}",
+    )
+
+
+def _is_present(proof: str) -> bool:
+    if proof.startswith("/"):
+        return Path(proof).exists()
+    # The PATH of some users lacks the sbin folders, which contain half of these programs.
+    return shutil.which(proof, path=f"{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}") is not None
+
+
+def _install(names: list[str]) -> None:
+    """Install packages; refresh the package lists only after a failed attempt."""
+    install = [
+        "apt-get",
+        "install",
+        "--yes",
+        "--no-install-recommends",
+        "-o",
+        "DPkg::Lock::Timeout=120",
+    ]
+    if _apt([*install, *names]).returncode == 0:
+        return
+    refreshed = _apt(["apt-get", "update"])
+    installed = _apt([*install, *names])
+    if installed.returncode:
+        output = (refreshed.stderr if refreshed.returncode else "") + installed.stderr
+        tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-SHOWN_LINES:])
+        raise TwinError(
+            f"apt-get could not install {' '.join(names)}:\n{tail}",
+            "Check the network and apt's sources, or install them by hand.",
+        )
+
+
+def _apt(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    return subprocess.run(
+        arguments, env=quiet, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )

@@ -1,0 +1,99 @@
+"""The programs of the twin: found on PATH in the right version, or built once."""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from cloudtwin.paths import cache_directory
+from cloudtwin.progress import Progress
+from cloudtwin.toolchain import cache, gobuild
+from cloudtwin.toolchain.binaries import MODULES, PROGRAMS, Module, is_accepted, reported_version
+
+VERSION_PROBE_SECONDS = 10.0
+GO_SETTINGS = (
+    "GOFLAGS",
+    "GOOS",
+    "GOARCH",
+    "GOAMD64",
+    "GOEXPERIMENT",
+)  # they change the result of a build
+FORMAT = "1"  # raise it to rebuild from unchanged inputs
+
+
+def ensure_tools(
+    names: Iterable[str], progress: Progress, *, static: bool = False
+) -> dict[str, Path]:
+    """Return the path of each program; build missing ones.
+
+    Args:
+        names: programs, keys of `binaries.PROGRAMS`.
+        progress: receives every build.
+        static: do not use PATH: a program for an image must not need libraries of this host.
+
+    Raises:
+        TwinError: Go is missing or too old, or network, disk or memory fail.
+        ValueError: a name is not a program of the toolchain.
+    """
+    wanted = list(dict.fromkeys(names))
+    if unknown := [name for name in wanted if name not in PROGRAMS]:
+        raise ValueError(f"not a program of the toolchain: {', '.join(unknown)}")
+    found = {} if static else {name: path for name in wanted if (path := on_path(name))}
+    lacking = {name: PROGRAMS[name].name for name in wanted if name not in found}
+    folders = _ensure_modules(
+        [module for module in MODULES if module.name in lacking.values()], progress
+    )
+    built = {name: folders[module] / name for name, module in lacking.items()}
+    return {name: found.get(name) or built[name] for name in wanted}
+
+
+def on_path(name: str) -> Path | None:
+    """Return the path of this program if PATH has it in an accepted version, else None."""
+    module = PROGRAMS[name]
+    program = shutil.which(name) if module.probe else None
+    if module.probe is None or program is None:
+        return None
+    try:
+        result = subprocess.run(
+            [program, *module.probe.arguments],
+            capture_output=True,
+            text=True,
+            timeout=VERSION_PROBE_SECONDS,
+            check=False,
+            env=os.environ | {"PULUMI_SKIP_UPDATE_CHECK": "true"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    version = reported_version(result.stdout)
+    fits = result.returncode == 0 and is_accepted(version, module.version, module.probe.precision)
+    return Path(program) if fits else None
+
+
+def module_key(module: Module, go_version: str) -> str:
+    """Return the cache key of a module's build: Go version, settings, flags and sources."""
+    sources = [
+        path for path in sorted(module.folder.iterdir()) if path.suffix in {".mod", ".sum", ".go"}
+    ]
+    files = [part for path in sources for part in (path.name, path.read_bytes())]
+    settings = [platform.machine(), *(os.environ.get(name, "") for name in GO_SETTINGS)]
+    return cache.digest([FORMAT, go_version, *settings, *gobuild.flags(module), *files])
+
+
+def _ensure_modules(modules: list[Module], progress: Progress) -> dict[str, Path]:
+    if not modules:
+        return {}
+    go = gobuild.find_go()
+    folder = cache_directory() / "toolchain"
+    return {module.name: _ensure_module(module, go, folder, progress) for module in modules}
+
+
+def _ensure_module(module: Module, go: gobuild.Go, folder: Path, progress: Progress) -> Path:
+    make = partial(_make, module, go, progress)
+    return cache.ensure(folder, module.name, module_key(module, go.version), progress, make)
+
+
+def _make(module: Module, go: gobuild.Go, progress: Progress, staging: Path) -> None:
+    gobuild.build(module, go, staging, progress)

@@ -1,5 +1,0 @@
-# etcd, built by the twin's toolchain into one static program.
-FROM scratch
-COPY build/bin/etcd /usr/local/bin/etcd
-USER 65532:65532
-ENTRYPOINT ["/usr/local/bin/etcd"]

@@ -1,0 +1,40 @@
+"""Pools, machines and pods with defaults for what a test does not specify."""
+
+from typing import Any
+
+from cloudtwin.capacity.autoscaler import PendingPod, PoolNode, Resources, ScalablePool
+from cloudtwin.capacity.fleet import PoolMachine
+from cloudtwin.capacity.pools import Pool
+from cloudtwin.nodes.model import Role
+
+ONE = Resources(milli_cpu=1000, memory=1 << 30, gpus=1, pods=1)
+MACHINE = Resources(milli_cpu=2000, memory=4 << 30, gpus=1, pods=110)
+
+
+def pool(name: str = "spot", **fields: Any) -> Pool:
+    known: dict[str, Any] = {
+        "cloud": "aws",
+        "cluster": "c",
+        "role": Role.GPU,
+        "instance_types": ("g5.xlarge",),
+        "max_size": 8,
+        "capacity": "spot",
+        "gpus": 1,
+    }
+    return Pool(name=name, **{**known, **fields})
+
+
+def machines(*names: str, of: str = "spot", **fields: Any) -> list[PoolMachine]:
+    return [PoolMachine(name=name, pool=of, **fields) for name in names]
+
+
+def scalable(of: Pool | None = None, **fields: Any) -> ScalablePool:
+    return ScalablePool(pool=of or pool(), **{"offers": MACHINE, **fields})
+
+
+def pending(name: str = "default/p", **fields: Any) -> PendingPod:
+    return PendingPod(name=name, **{"requests": ONE, **fields})
+
+
+def node(name: str, of: str = "spot", **fields: Any) -> PoolNode:
+    return PoolNode(name=name, pool=of, **{"free": MACHINE, **fields})

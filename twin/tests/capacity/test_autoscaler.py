@@ -1,0 +1,177 @@
+"""Decisions of an autoscaler to grow and shrink pools."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from cloudtwin.capacity import autoscaler
+from cloudtwin.capacity.autoscaler import PendingPod, PoolNode, Resources, ScalablePool, Toleration
+from cloudtwin.nodes.model import Taint
+from hypothesis import given, settings
+from hypothesis.strategies import builds, fixed_dictionaries, integers, lists, sampled_from
+
+from twin.tests.capacity.builders import MACHINE, ONE, node, pending, pool, scalable
+
+SPOT = Taint("everstep.dev/spot", "true")
+AGENT = Taint("fsx.csi.aws.com/agent-not-ready", "", "NoExecute")
+TOLERATES = (Toleration(key="everstep.dev/spot", operator="Exists"),)
+PREFERRED, FALLBACK = pool("a-spot"), pool("b-demand", capacity="on-demand")
+
+
+def sizes(
+    pools: Sequence[ScalablePool],
+    nodes: Sequence[PoolNode] = (),
+    pods: Sequence[PendingPod] = (),
+) -> Mapping[str, int]:
+    return autoscaler.decide(pools, nodes, pods).sizes
+
+
+def test_a_pool_grows_by_as_many_machines_as_pending_pods_need() -> None:
+    assert sizes([scalable()], pods=[pending(), pending(), pending()]) == {"spot": 3}
+
+
+def test_expected_machines_take_pods_before_a_pool_grows() -> None:
+    assert sizes([scalable(pool(desired_size=2))], pods=[pending(), pending()]) == {}
+
+
+def test_free_resources_of_present_machines_are_used_first() -> None:
+    present = [node("spot-0"), node("spot-1", free=Resources(pods=100))]
+
+    assert sizes([scalable(pool(desired_size=2))], present, [pending()]) == {}
+    assert sizes([scalable(pool(desired_size=2))], present, [pending(), pending()]) == {"spot": 3}
+
+
+def test_the_pool_of_the_highest_priority_grows() -> None:
+    pools = [scalable(PREFERRED, priority=10), scalable(FALLBACK, priority=50)]
+
+    assert sizes(pools, pods=[pending()]) == {"b-demand": 1}
+
+
+def test_a_pool_without_capacity_is_skipped_for_the_next() -> None:
+    pools = [
+        scalable(PREFERRED, priority=50, out_of_capacity=True),
+        scalable(FALLBACK, priority=10),
+    ]
+
+    assert sizes(pools, pods=[pending()]) == {"b-demand": 1}
+
+
+def test_a_full_pool_is_skipped_for_the_next() -> None:
+    full = scalable(pool("a-spot", desired_size=1, max_size=1), priority=50)
+
+    grown = sizes([full, scalable(FALLBACK)], [node("x", "a-spot", free=Resources())], [pending()])
+
+    assert grown == {"b-demand": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"selector": {"disk": "fast"}}, "no label disk=fast"),
+        ({"requests": Resources(gpus=2, pods=1)}, "offers"),
+        ({"tolerations": ()}, "does not tolerate everstep.dev/spot=true:NoSchedule"),
+    ],
+)
+def test_a_pod_that_fits_no_pool_stays_pending_with_a_reason(fields: Any, reason: str) -> None:
+    tainted = scalable(pool(taints=(SPOT,)))
+    pod = pending(**{"tolerations": TOLERATES, **fields})
+
+    decision = autoscaler.decide([tainted], [], [pod])
+
+    assert decision.sizes == {}
+    assert reason in decision.reasons[0]
+
+
+def test_a_startup_taint_keeps_pods_off_unless_the_autoscaler_ignores_it() -> None:
+    tainted = pool(startup_taints=(AGENT,))
+
+    assert sizes([scalable(tainted)], pods=[pending()]) == {}
+    assert sizes([scalable(tainted, ignored_taints=frozenset({AGENT.key}))], pods=[pending()]) == {
+        "spot": 1
+    }
+
+
+def test_a_selector_matches_labels_that_the_cloud_adds() -> None:
+    pods = [pending(selector={"eks.amazonaws.com/capacityType": "SPOT"})]
+
+    assert sizes([scalable()], pods=pods) == {"spot": 1}
+
+
+def test_machines_idle_for_long_enough_are_removed_down_to_the_minimum() -> None:
+    sized = scalable(pool(desired_size=3, min_size=1, idle_seconds=60))
+    present = [node("a", idle_seconds=61), node("b", idle_seconds=90), node("c", idle_seconds=70)]
+
+    assert autoscaler.decide([sized], present, []).remove == ("b", "c")
+
+
+def test_a_busy_or_recently_idle_machine_stays() -> None:
+    sized = scalable(pool(desired_size=2, idle_seconds=60))
+
+    decision = autoscaler.decide([sized], [node("a"), node("b", idle_seconds=59)], [])
+
+    assert decision.remove == ()
+
+
+def test_no_machine_is_removed_while_a_pod_is_pending() -> None:
+    sized = scalable(pool(desired_size=1, idle_seconds=60))
+    present = [node("a", idle_seconds=90, free=Resources())]
+
+    assert autoscaler.decide([sized], present, [pending()]).remove == ()
+
+
+@pytest.mark.parametrize(
+    ("toleration", "covered"),
+    [
+        (Toleration(key="everstep.dev/spot", value="true"), True),
+        (Toleration(key="everstep.dev/spot", value="false"), False),
+        (Toleration(key="everstep.dev/spot", operator="Exists", effect="NoSchedule"), True),
+        (Toleration(key="everstep.dev/spot", operator="Exists", effect="NoExecute"), False),
+        (Toleration(operator="Exists"), True),
+        (Toleration(), False),
+    ],
+)
+def test_tolerations_are_those_of_kubernetes(toleration: Toleration, covered: bool) -> None:
+    assert toleration.tolerates(SPOT) is covered
+
+
+REQUESTS = builds(
+    Resources,
+    milli_cpu=integers(0, 3000),
+    memory=integers(0, 6 << 30),
+    gpus=integers(0, 2),
+    pods=integers(1, 1),
+)
+PODS = lists(
+    builds(
+        PendingPod,
+        name=sampled_from(["p", "q"]),
+        requests=REQUESTS,
+        selector=sampled_from([{}, {"kind": "a"}, {"kind": "none"}]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(pods=PODS, sizes_now=fixed_dictionaries({"a": integers(0, 4), "b": integers(0, 4)}))
+def test_no_pool_exceeds_its_maximum_and_every_pod_is_placed_or_has_a_reason(
+    pods: list[PendingPod], sizes_now: dict[str, int]
+) -> None:
+    declared = [
+        pool(name, desired_size=size, max_size=4, labels={"kind": name})
+        for name, size in sizes_now.items()
+    ]
+
+    decision = autoscaler.decide([scalable(p) for p in declared], [], pods)
+
+    for one in declared:
+        assert one.desired_size <= decision.sizes.get(one.name, one.desired_size) <= one.max_size
+    grown = sum(decision.sizes.get(p.name, p.desired_size) - p.desired_size for p in declared)
+    assert grown <= len(pods), "never more machines than pending pods"
+    pending_reasons = [reason for reason in decision.reasons if "stays pending" in reason]
+    unplaceable = [
+        p for p in pods if p.selector == {"kind": "none"} or not MACHINE.fits(p.requests)
+    ]
+    assert len(pending_reasons) >= len(unplaceable)
+    assert len(decision.reasons) == grown + len(pending_reasons)
+    assert Resources() == ONE - ONE

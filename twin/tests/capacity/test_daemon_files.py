@@ -1,0 +1,122 @@
+"""Files that the daemon reads and writes, without a machine."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloudtwin import files
+from cloudtwin.capacity import CapacityLimits, MarketConfig, Pool, PoolStore, daemon
+from cloudtwin.capacity.__main__ import Daemon
+from cloudtwin.capacity.fleet import FleetPlan
+from cloudtwin.capacity.scaler import Scaler
+from cloudtwin.kubernetes_api import KubernetesClient
+from cloudtwin.nodes import Twin
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.machine.machine import Machine
+from cloudtwin.nodes.metadata.notices import Notice
+from cloudtwin.nodes.records import MachineRecord
+
+from twin.tests.capacity.builders import pool
+
+NOTICE = Notice("e", 0.0, 0.0, terminate=True)
+
+
+@pytest.fixture
+def pool_daemon(tmp_path: Path) -> Daemon:
+    return Daemon(Twin(Layout(tmp_path)), Scaler(KubernetesClient(tmp_path, "admin")))
+
+
+def machine(pool_daemon: Daemon, of: Pool, name: str = "spot-0") -> Machine:
+    record = MachineRecord(of.machine(name), 1, {}, "images")
+    return Machine(pool_daemon.twin.layout, Tree(pool_daemon.twin.state, 1), record)
+
+
+def desired_size(pool_daemon: Daemon) -> int:
+    found = pool_daemon.store.get("spot")
+    assert found is not None
+    return found.desired_size
+
+
+def plan(start: Iterable[str] = (), **short: int) -> FleetPlan:
+    counts = dict.fromkeys(start, 1)
+    return FleetPlan(start=counts, stop=(), forget=(), reclaim=(), shortages=short)
+
+
+def test_the_lower_of_the_market_and_the_limit_set_by_hand_applies(pool_daemon: Daemon) -> None:
+    one, other = pool("a"), pool("b", capacity="on-demand")
+    opened = MarketConfig(time_factor=1.0, seed="s", opened_at=time.time() - 1)
+    pools = {"a": one, "b": other}
+
+    assert pool_daemon.limits(pools, opened) == {"a": 8}, (
+        "a new market has capacity for the maximum"
+    )
+    CapacityLimits(pool_daemon.twin.state).set("a", 3)
+    CapacityLimits(pool_daemon.twin.state).set("b", 1)
+    assert pool_daemon.limits(pools, opened) == {"a": 3, "b": 1}
+    assert pool_daemon.limits(pools, MarketConfig()) == {"a": 3, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [
+        ({"cloud": "azure"}, 2),
+        ({"cloud": "azure", "min_size": 3}, 2),
+        ({"cloud": "azure", "min_size": 3, "autoscaled": True}, 3),
+        ({"cloud": "aws"}, 3),
+    ],
+)
+def test_an_azure_scale_set_shrinks_by_each_evicted_machine(
+    pool_daemon: Daemon, fields: Any, left: int
+) -> None:
+    evicted = pool(desired_size=3, **fields)
+    PoolStore(pool_daemon.twin.state).put(evicted)
+
+    pool_daemon.shrink_pools_of_evicted([(machine(pool_daemon, evicted), NOTICE)])
+    assert desired_size(pool_daemon) == 3, "the machine still exists"
+    pool_daemon.shrink_pools_of_evicted([])
+    pool_daemon.shrink_pools_of_evicted([])
+
+    assert desired_size(pool_daemon) == left
+
+
+def test_machine_names_are_never_reused_even_by_a_new_daemon(pool_daemon: Daemon) -> None:
+    first = pool_daemon.new_names("spot", 2)
+    successor = Daemon(pool_daemon.twin, pool_daemon.scaler)
+
+    assert first == ["spot-0", "spot-1"]
+    assert successor.new_names("spot", 1) == ["spot-2"]
+
+
+def test_a_shortage_of_machines_is_reported_with_its_reason(pool_daemon: Daemon) -> None:
+    pool_daemon.write_faults(plan(spot=2))
+    assert (
+        daemon.last_fault(pool_daemon.twin.state, "spot") == "The cloud has no capacity for 2 more."
+    )
+
+    pool_daemon.write_faults(plan())
+    assert daemon.last_fault(pool_daemon.twin.state, "spot") == ""
+    assert files.read_json(daemon.faults_file(pool_daemon.twin.state)) == {}
+
+
+@pytest.mark.parametrize(
+    ("now", "being_started", "fault"),
+    [
+        (plan(start=["spot"]), [], "no memory"),
+        (plan(), ["spot"], "no memory"),
+        (plan(), [], ""),
+        (plan(spot=1), [], "The cloud has no capacity for 1 more."),
+    ],
+    ids=["to be retried", "starting", "complete", "no capacity"],
+)
+def test_a_start_failure_is_reported_while_the_pool_may_still_start_machines(
+    pool_daemon: Daemon, now: FleetPlan, being_started: list[str], fault: str
+) -> None:
+    pool_daemon.faults["spot"] = "no memory"
+
+    pool_daemon.clear_faults(now, being_started)
+    pool_daemon.write_faults(now)
+
+    assert daemon.last_fault(pool_daemon.twin.state, "spot") == fault

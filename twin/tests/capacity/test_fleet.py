@@ -1,0 +1,190 @@
+"""Decisions to start and stop machines so that pools have their desired sizes."""
+
+from dataclasses import replace
+
+import pytest
+from cloudtwin.capacity import fleet
+from cloudtwin.capacity.fleet import PoolMachine
+from cloudtwin.nodes.records import NAME
+from hypothesis import given, settings
+from hypothesis.strategies import booleans, integers, lists, none, one_of, sampled_from, tuples
+
+from twin.tests.capacity.builders import machines, pool
+
+
+def test_a_pool_that_lacks_machines_gets_them() -> None:
+    plan = fleet.decide([pool(desired_size=3)], machines("spot-0"), {})
+
+    assert plan.start == {"spot": 2}
+    assert not plan.stop
+    assert not plan.shortages
+
+
+def test_surplus_machines_stop_newest_first() -> None:
+    plan = fleet.decide([pool(desired_size=1)], machines("spot-0", "spot-1", "spot-2"), {})
+
+    assert plan.stop == ("spot-1", "spot-2")
+
+
+@pytest.mark.parametrize("cloud", ["aws", "azure"])
+def test_a_noticed_machine_never_makes_another_one_stop(cloud: str) -> None:
+    present = [*machines("spot-0", noticed=True), *machines("spot-1", "spot-2", "spot-3")]
+
+    assert not fleet.decide([pool(desired_size=3, cloud=cloud)], present, {}).stop
+
+
+def upgrade(size: int, surge: int, slow: int) -> list[list[PoolMachine]]:
+    """Return the machines of a pool at each moment of an upgrade, until nothing changes.
+
+    Args:
+        size: desired size of the pool.
+        surge: its surge.
+        slow: moments until a new machine is Ready, and until an old one has been drained.
+    """
+    target = pool(desired_size=size, surge=surge, release="new")
+    present = machines(*(f"spot-{n}" for n in range(size)), release="old")
+    since: dict[str, int] = {}
+    history = [present]
+    for moment in range(60):
+        present = [
+            replace(m, ready=m.ready or moment - since[m.name] > slow)
+            for m in present
+            if not (m.leaving and moment - since[m.name] > slow)
+        ]
+        plan = fleet.decide([target], present, {})
+        assert not plan.stop, "no machine is in excess"
+        assert len(plan.replace) <= 1, "one machine is replaced at a time"
+        since |= dict.fromkeys(plan.replace, moment)
+        new = [f"spot-{len(since) + n}-{moment}" for n in range(plan.start.get("spot", 0))]
+        since |= dict.fromkeys(new, moment)
+        present = [replace(m, leaving=m.leaving or m.name in plan.replace) for m in present]
+        present += machines(*new, release="new", ready=False)
+        history.append(present)
+    return history
+
+
+@settings(max_examples=40)
+@given(size=integers(0, 4), surge=integers(0, 2), slow=integers(0, 3))
+def test_an_upgrade_replaces_every_machine_and_keeps_the_pool_as_full_as_its_surge_allows(
+    size: int, surge: int, slow: int
+) -> None:
+    history = upgrade(size, surge, slow)
+
+    assert [m.release for m in history[-1]] == ["new"] * size
+    for present in history:
+        serving = [m for m in present if m.ready and not m.leaving]
+        assert len(serving) >= size - (surge == 0), "a machine went before its successor was Ready"
+        assert len(present) <= size + surge, "more machines than the surge allows"
+
+
+def test_an_upgrade_waits_without_capacity_for_the_surge() -> None:
+    target = pool(desired_size=1, surge=1, release="new")
+    plan = fleet.decide([target], machines("spot-0", release="old"), {"spot": 1})
+
+    assert (plan.replace, dict(plan.start), dict(plan.shortages)) == ((), {}, {"spot": 1})
+
+
+def test_surplus_machines_of_an_old_release_stop_first() -> None:
+    present = [*machines("spot-0", release="new"), *machines("spot-1", "spot-2", release="old")]
+    plan = fleet.decide([pool(desired_size=1, release="new")], present, {})
+
+    assert set(plan.stop) == {"spot-1", "spot-2"}
+    assert plan.replace == ()
+
+
+def test_machines_of_a_deleted_pool_stop() -> None:
+    assert fleet.decide([], machines("spot-0", "spot-1"), {}).stop == ("spot-0", "spot-1")
+
+
+def test_a_vanished_machine_is_forgotten_and_replaced() -> None:
+    plan = fleet.decide([pool(desired_size=1)], machines("spot-0", alive=False), {})
+
+    assert plan.forget == ("spot-0",)
+    assert plan.start == {"spot": 1}
+
+
+def test_a_leaving_machine_is_left_alone() -> None:
+    plan = fleet.decide([pool(desired_size=1)], machines("spot-0", leaving=True, alive=False), {})
+
+    assert not plan.forget
+    assert plan.start == {"spot": 1}
+
+
+def test_without_capacity_a_pool_is_short_and_spot_machines_are_reclaimed() -> None:
+    plan = fleet.decide([pool(desired_size=3)], machines("spot-0", "spot-1", "spot-2"), {"spot": 1})
+
+    assert plan.reclaim == ("spot-1", "spot-2")
+    assert plan.shortages == {"spot": 2}
+    assert not plan.start
+    assert not plan.stop
+
+
+def test_on_demand_machines_stay_without_capacity_but_no_more_start() -> None:
+    present = machines("d-0", "d-1", of="d")
+    plan = fleet.decide([pool("d", capacity="on-demand", desired_size=3)], present, {"d": 0})
+
+    assert (plan.reclaim, dict(plan.start), dict(plan.shortages)) == ((), {}, {"d": 1})
+
+
+@pytest.mark.parametrize(("cloud", "replaced"), [("aws", {"spot": 1}), ("azure", {})])
+def test_eks_replaces_a_noticed_machine_at_once_and_aks_does_not(
+    cloud: str, replaced: dict[str, int]
+) -> None:
+    present = [*machines("spot-0", noticed=True), *machines("spot-1")]
+
+    plan = fleet.decide([pool(cloud=cloud, desired_size=2)], present, {})
+
+    assert plan.start == replaced
+    assert not plan.stop
+
+
+def test_noticed_machines_do_not_count_against_the_capacity() -> None:
+    present = [*machines("spot-0", noticed=True), *machines("spot-1", "spot-2")]
+
+    plan = fleet.decide([pool(desired_size=3)], present, {"spot": 2})
+
+    assert not plan.reclaim, "the two that stay fit"
+    assert plan.shortages == {"spot": 1}
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    desired=integers(0, 8),
+    limit=one_of(none(), integers(0, 8)),
+    cloud=sampled_from(["aws", "azure"]),
+    states=lists(tuples(booleans(), booleans(), booleans()), max_size=10),
+)
+def test_after_a_plan_each_pool_has_its_desired_size_or_a_shortage(
+    desired: int, limit: int | None, cloud: str, states: list[tuple[bool, bool, bool]]
+) -> None:
+    present = [
+        PoolMachine(name=f"spot-{i}", pool="spot", alive=alive, leaving=leaving, noticed=noticed)
+        for i, (alive, leaving, noticed) in enumerate(states)
+    ]
+    limits = {} if limit is None else {"spot": limit}
+
+    plan = fleet.decide([pool(desired_size=desired, cloud=cloud)], present, limits)
+
+    ending = {*plan.stop, *plan.forget, *plan.reclaim}
+    assert len(ending) == len(plan.stop) + len(plan.forget) + len(plan.reclaim), "one end each"
+    staying = [m for m in present if m.alive and not m.leaving and m.name not in ending]
+    active = [m for m in staying if not m.noticed]
+    counted = active if cloud == "aws" else staying
+    started = plan.start.get("spot", 0)
+    assert len(counted) + started + plan.shortages.get("spot", 0) >= desired
+    assert len(active) + started <= max(desired, 0) or not started
+    if limit is not None:
+        assert len(active) + started <= max(limit, 0), "no machine starts beyond the capacity"
+
+
+@pytest.mark.parametrize("name", ["Spot_Pool.1", "ÄÖ", "a" * 63, "-x-", "t4"])
+def test_any_pool_name_gives_valid_machine_names(name: str) -> None:
+    assert NAME.fullmatch(fleet.machine_name(name, 17))
+    assert fleet.machine_name(name, 17).endswith("-17")
+
+
+def test_machines_sort_by_number_and_not_alphabetically() -> None:
+    names = [fleet.machine_name("spot", number) for number in (10, 2, 9)]
+
+    assert sorted(names, key=fleet.machine_number) == ["spot-2", "spot-9", "spot-10"]
+    assert fleet.machine_number("standalone") == 0

@@ -1,0 +1,118 @@
+"""The spot market against the published statistics that it is fitted to (see `cloudtwin.capacity.market`)."""
+
+from collections.abc import Sequence
+from itertools import islice, pairwise, takewhile
+from statistics import mean
+from typing import Any
+
+import pytest
+from cloudtwin.capacity import market
+from cloudtwin.capacity.market import CapacityChange, MarketParameters
+from hypothesis import given, settings
+from hypothesis.strategies import floats, integers, text
+
+HOURS = 350  # the published traces last 271 to 428
+SEEDS = range(25)
+PUBLISHED_CHANGES_PER_HOUR = (0.29, 1.05)
+PUBLISHED_TIMES_AT_ZERO = (14, 98)
+
+
+def trace(
+    seed: int, max_machines: int, parameters: MarketParameters | None = None, hours: float = HOURS
+) -> list[CapacityChange]:
+    end = hours * market.HOUR_SECONDS
+    return list(
+        takewhile(lambda c: c.at_seconds < end, market.changes(str(seed), max_machines, parameters))
+    )
+
+
+def changes_per_hour(changes: Sequence[CapacityChange], hours: float = HOURS) -> float:
+    return (len(changes) - 1) / hours
+
+
+def times_at_zero(changes: Sequence[CapacityChange]) -> int:
+    return sum(change.machines == 0 for change in changes)
+
+
+@pytest.mark.parametrize("max_machines", [4, 16])
+def test_every_trace_has_as_many_changes_and_total_losses_as_the_published_ones(
+    max_machines: int,
+) -> None:
+    traces = [trace(seed, max_machines) for seed in SEEDS]
+
+    lowest, highest = PUBLISHED_CHANGES_PER_HOUR
+    assert all(lowest <= changes_per_hour(changes) <= highest for changes in traces)
+    fewest, greatest = PUBLISHED_TIMES_AT_ZERO
+    assert all(fewest <= times_at_zero(changes) <= greatest for changes in traces)
+
+
+@pytest.mark.parametrize("rate", PUBLISHED_CHANGES_PER_HOUR)
+def test_the_rate_of_changes_is_the_configured_one(rate: float) -> None:
+    observed = mean(
+        changes_per_hour(trace(s, 16, MarketParameters(changes_per_hour=rate))) for s in SEEDS
+    )
+
+    assert observed == pytest.approx(rate, rel=0.1)
+
+
+def test_a_higher_share_of_total_losses_gives_more_times_at_zero() -> None:
+    stable, volatile = (
+        MarketParameters(total_loss_share=0.05),
+        MarketParameters(total_loss_share=0.6),
+    )
+
+    at_zero = [mean(times_at_zero(trace(s, 16, p)) for s in SEEDS) for p in (stable, volatile)]
+
+    assert at_zero[1] > 2 * at_zero[0]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    seed=text(max_size=8),
+    max_machines=integers(1, 32),
+    total_loss_share=floats(0, 1),
+    next_machine_chance=floats(0, 0.99),
+)
+def test_capacity_stays_within_bounds_and_every_change_changes_it(
+    seed: str, max_machines: int, total_loss_share: float, next_machine_chance: float
+) -> None:
+    parameters = MarketParameters(
+        total_loss_share=total_loss_share, next_machine_chance=next_machine_chance
+    )
+
+    observed = list(islice(market.changes(seed, max_machines, parameters), 60))
+
+    assert (observed[0].at_seconds, observed[0].machines) == (0.0, max_machines), (
+        "a market begins with full capacity"
+    )
+    assert all(0 <= change.machines <= max_machines for change in observed)
+    for before, after in pairwise(observed):
+        assert after.at_seconds > before.at_seconds
+        assert after.machines != before.machines
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=text(max_size=8), max_machines=integers(1, 32), seconds=floats(0, 1e5))
+def test_the_same_seed_gives_the_same_market_with_the_capacity_of_its_last_change(
+    seed: str, max_machines: int, seconds: float
+) -> None:
+    capacity = market.capacity_at(seed, max_machines, seconds)
+
+    passed = takewhile(
+        lambda change: change.at_seconds <= seconds, market.changes(seed, max_machines)
+    )
+    assert capacity == list(passed)[-1].machines == market.capacity_at(seed, max_machines, seconds)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"changes_per_hour": 0},
+        {"total_loss_share": 1.2},
+        {"total_return_share": -0.1},
+        {"next_machine_chance": 1},
+    ],
+)
+def test_invalid_market_parameters_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        MarketParameters(**wrong)

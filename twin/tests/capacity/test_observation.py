@@ -1,0 +1,195 @@
+"""Kubernetes objects as the input of an autoscaler."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from cloudtwin.capacity import observation
+from cloudtwin.capacity.autoscaler import Resources, Toleration
+from cloudtwin.capacity.observation import AutoscalerPod
+
+from twin.tests.capacity.builders import MACHINE, pool
+
+
+def kube_pod(
+    name: str = "p",
+    phase: str = "Pending",
+    reason: str = "Unschedulable",
+    node: str | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    requests = spec.pop("requests", {"cpu": "250m", "memory": "2Gi", "nvidia.com/gpu": "1"})
+    owner = spec.pop("owner", None)
+    metadata: dict[str, Any] = {"name": name, "namespace": "default"}
+    if owner:
+        metadata["ownerReferences"] = [{"kind": owner}]
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason}
+    container = {"image": "x", "resources": {"requests": requests}}
+    return {
+        "metadata": metadata,
+        "spec": {"containers": [container], "nodeName": node, **spec},
+        "status": {"phase": phase, "conditions": [condition]},
+    }
+
+
+def kube_node(gpus: int = 1, unschedulable: bool = False) -> dict[str, Any]:
+    allocatable = {"cpu": "2", "memory": "4Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
+    return {"spec": {"unschedulable": unschedulable}, "status": {"allocatable": allocatable}}
+
+
+def autoscaler(*flags: str, phase: str = "Running") -> dict[str, Any]:
+    body = kube_pod("ca", phase)
+    image = "registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.0"
+    body["spec"]["containers"][0] |= {
+        "image": image,
+        "command": ["./cluster-autoscaler"],
+        "args": flags,
+    }
+    return body
+
+
+def test_only_unschedulable_pods_are_pending() -> None:
+    terminating = kube_pod("terminating")
+    terminating["metadata"]["deletionTimestamp"] = "now"
+    pods = [
+        kube_pod("a"),
+        kube_pod("b", "Running"),
+        kube_pod("c", reason="SchedulerError"),
+        terminating,
+    ]
+
+    assert [pod.name for pod in observation.pending_pods(pods)] == ["default/a"]
+
+
+def test_a_pod_requests_the_sum_of_its_containers_or_the_largest_init_container() -> None:
+    pod = kube_pod(tolerations=[{"operator": "Exists"}], nodeSelector={"a": "b"})
+    pod["spec"]["containers"] *= 2
+    pod["spec"]["initContainers"] = [{"resources": {"limits": {"cpu": "2"}}}, {}]
+
+    (observed,) = observation.pending_pods([pod])
+
+    assert observed.requests == Resources(milli_cpu=2000, memory=4 << 30, gpus=2, pods=1)
+    assert observed.tolerations == (Toleration(operator="Exists"),)
+    assert observed.selector == {"a": "b"}
+
+
+def test_free_resources_exclude_the_requests_of_running_pods() -> None:
+    pods = [kube_pod("a", "Running", node="m"), kube_pod("b", "Succeeded", node="m")]
+
+    (node,) = observation.pool_nodes({"spot": pool()}, {"m": "spot"}, {"m": kube_node()}, pods, {})
+
+    assert node.free == Resources(milli_cpu=1750, memory=2 << 30, gpus=0, pods=109)
+
+
+def test_a_machine_without_its_device_plugin_counts_the_gpus_of_its_pool() -> None:
+    (node,) = observation.pool_nodes(
+        {"spot": pool(gpus=4)}, {"m": "spot"}, {"m": kube_node(0)}, [], {}
+    )
+
+    assert node.free.gpus == 4
+
+
+def test_cordoned_machines_and_those_of_other_pools_take_no_pods() -> None:
+    nodes = {"cordoned": kube_node(unschedulable=True), "other": kube_node()}
+
+    assert observation.pool_nodes({"spot": pool()}, {"cordoned": "spot"}, nodes, [], {}) == []
+
+
+def test_a_new_machine_offers_what_daemons_leave_on_a_present_one() -> None:
+    daemon = kube_pod("d", "Running", node="m", owner="DaemonSet", requests={"cpu": "100m"})
+    work = kube_pod("w", "Running", node="m")
+    observed = observation.resources_of_new_node(
+        pool(), {"m": "spot"}, {"m": kube_node()}, [daemon, work]
+    )
+
+    assert observed == Resources(milli_cpu=1900, memory=4 << 30, gpus=1, pods=109)
+    assert (
+        observation.resources_of_new_node(pool("other"), {"m": "spot"}, {"m": kube_node()}, [])
+        is None
+    )
+
+
+def test_daemons_do_not_make_a_machine_busy() -> None:
+    daemon = kube_pod("d", "Running", node="m", owner="DaemonSet")
+
+    assert not observation.is_busy("m", [daemon, kube_pod("done", "Failed", node="m")])
+    assert observation.is_busy("m", [daemon, kube_pod("w", "Running", node="m")])
+
+
+def test_the_autoscaler_is_found_by_its_image_and_its_flags_apply() -> None:
+    flags = ("--startup-taint=a/b", "--ignore-taint=c,d", "--scale-down-unneeded-time=10m", "--v")
+
+    found = observation.find_autoscaler([kube_pod(), autoscaler(*flags)])
+
+    assert found is not None
+    assert found.ignored_taints == {"a/b", "c", "d"}
+    assert found.idle_seconds == 600
+    assert observation.find_autoscaler([kube_pod(), autoscaler(phase="Pending")]) is None
+
+
+def test_eks_pools_scale_with_an_autoscaler_pod_and_aks_pools_if_enabled() -> None:
+    pools = [pool("eks"), pool("aks", cloud="azure", autoscaled=True), pool("no", cloud="azure")]
+    offers = {p.name: MACHINE for p in pools}
+    found = AutoscalerPod(namespace="kube-system", flags={"scale-down-unneeded-time": ("2m",)})
+
+    without = observation.scalable_pools(pools, offers, None, {}, {})
+    with_it = observation.scalable_pools(
+        pools, offers, found, {"eks": 7}, {"eks": 1}, time_factor=60
+    )
+
+    assert [t.pool.name for t in without] == ["aks"]
+    assert [t.pool.name for t in with_it] == ["eks", "aks"]
+    eks = with_it[0]
+    assert (eks.priority, eks.out_of_capacity, eks.pool.idle_seconds) == (7, True, 2)
+
+
+def test_a_pool_of_fixed_size_is_not_scaled() -> None:
+    fixed = pool(cloud="azure", autoscaled=True, min_size=3, max_size=3)
+
+    assert observation.scalable_pools([fixed], {"spot": MACHINE}, None, {}, {}) == []
+
+
+def test_priorities_match_the_clouds_names_of_machine_groups() -> None:
+    text = "10:\n- .*\n50:\n- ^eks-a-.*\n- aks-t4-\n"
+    pools = [pool("a"), pool("t4", cloud="azure"), pool("b")]
+
+    assert observation.priorities_of({"data": {"priorities": text}}, pools) == {
+        "a": 50,
+        "t4": 50,
+        "b": 10,
+    }
+    assert observation.priorities_of({}, pools) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("2", 2),
+        ("250m", Decimal("0.25")),
+        ("2Gi", 2 << 30),
+        ("1.5k", 1500),
+        (3, 3),
+        ("5M", 5 * 10**6),
+    ],
+)
+def test_quantities_are_parsed_as_in_kubernetes(text: str | int, number: Decimal | float) -> None:
+    assert observation.quantity(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10m", 600), ("1h30m", 5400), ("1.5s", 1.5), ("200ms", 0.2)]
+)
+def test_durations_are_parsed_as_in_go(text: str, seconds: float) -> None:
+    assert observation.duration_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "10", "m10", "10x", "10m!"])
+def test_an_invalid_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a valid duration"):
+        observation.duration_seconds(text)
+
+
+@pytest.mark.parametrize("text", ["", "Gi", "1Qi", "-1"])
+def test_an_invalid_quantity_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a valid Kubernetes quantity"):
+        observation.quantity(text)

@@ -1,0 +1,187 @@
+"""Pools on disk, and the machines they describe."""
+
+import threading
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloudtwin.capacity import (
+    CapacityLimits,
+    MarketConfig,
+    MarketParameters,
+    PoolStore,
+    close_market,
+    compress_time,
+    open_market,
+)
+from cloudtwin.capacity.pools import AKS_SPOT
+from cloudtwin.errors import TwinError
+from cloudtwin.nodes.model import MachineSpec, Role, Taint
+
+from twin.tests.capacity.builders import pool
+
+TAINT = Taint("everstep.dev/spot", "true")
+AGENT = Taint("fsx.csi.aws.com/agent-not-ready", "", "NoExecute")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PoolStore:
+    return PoolStore(tmp_path)
+
+
+def test_a_stored_pool_is_read_back_unchanged(store: PoolStore) -> None:
+    one = pool(labels={"a": "b"}, taints=(TAINT,), startup_taints=(AGENT,), zone="us-east-1a")
+    other = pool("system", cloud="azure", role=Role.SYSTEM, capacity="on-demand", autoscaled=True)
+    store.put(other)
+    store.put(one)
+
+    assert store.all() == (one, other)
+    assert store.get("spot") == one
+    assert store.get("none") is None
+
+
+def test_a_resize_changes_only_the_size_and_creates_no_pool(store: PoolStore) -> None:
+    store.put(pool(labels={"a": "b"}))
+
+    store.resize("spot", 5)
+    store.resize("gone", 2)
+
+    assert store.all() == (pool(labels={"a": "b"}, desired_size=5),)
+
+
+def test_a_deleted_pool_is_gone_and_may_be_deleted_again(store: PoolStore) -> None:
+    store.put(pool())
+
+    store.delete("spot")
+    store.delete("spot")
+
+    assert store.all() == ()
+
+
+def test_changes_at_the_same_moment_are_all_kept(store: PoolStore) -> None:
+    def put(index: int) -> None:
+        store.put(pool(f"p{index}"))
+        store.resize(f"p{index}", index)
+
+    threads = [threading.Thread(target=put, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [(p.name, p.desired_size) for p in store.all()] == [(f"p{i}", i) for i in range(8)]
+
+
+def test_an_eks_machine_has_the_declared_fields_and_those_that_eks_adds() -> None:
+    declared = pool(
+        labels={"everstep.dev/pool": "gpu-spot"},
+        taints=(TAINT,),
+        startup_taints=(AGENT,),
+        zone="us-east-1a",
+        region="us-east-1",
+        gpus=4,
+    )
+
+    assert declared.machine("spot-3") == MachineSpec(
+        name="spot-3",
+        role=Role.GPU,
+        gpus=4,
+        labels={
+            "everstep.dev/pool": "gpu-spot",
+            "eks.amazonaws.com/capacityType": "SPOT",
+            "eks.amazonaws.com/nodegroup": "spot",
+        },
+        taints=(TAINT, AGENT),
+        instance_type="g5.xlarge",
+        zone="us-east-1a",
+        region="us-east-1",
+        cloud="aws",
+        spot=True,
+        group="spot",
+    )
+
+
+@pytest.mark.parametrize(("capacity", "label"), [("spot", "spot"), ("on-demand", None)])
+def test_aks_labels_only_spot_machines_as_spot(capacity: str, label: str | None) -> None:
+    labels = pool(cloud="azure", capacity=capacity).machine("x").labels
+
+    assert labels.get("kubernetes.azure.com/scalesetpriority") == label
+    assert labels["kubernetes.azure.com/mode"] == "user"
+
+
+def test_aks_puts_its_taint_on_spot_machines_whether_declared_or_not() -> None:
+    declared = pool(cloud="azure", taints=(AKS_SPOT, TAINT))
+
+    assert declared.machine("x").taints == (AKS_SPOT, TAINT)
+    assert pool(cloud="azure").machine("x").taints == (AKS_SPOT,)
+    assert pool(cloud="azure", capacity="on-demand").machine("x").taints == ()
+
+
+@pytest.mark.parametrize("wrong", [{"min_size": 3, "max_size": 2}, {"instance_types": ()}])
+def test_a_pool_that_no_cloud_accepts_is_an_error(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="pool spot"):
+        pool(**wrong)
+
+
+def test_a_limit_applies_until_it_expires_or_is_removed(tmp_path: Path) -> None:
+    limits = CapacityLimits(tmp_path)
+
+    limits.set("a", 0)
+    limits.set("b", 2, seconds=60)
+    limits.set("over", 1, seconds=-1)
+    assert limits.current() == {"a": 0, "b": 2}
+
+    limits.remove("a")
+    assert limits.current() == {"b": 2}
+
+
+def test_time_and_market_are_kept_and_do_not_disturb_each_other(tmp_path: Path) -> None:
+    assert MarketConfig.load(tmp_path) == MarketConfig()
+
+    compress_time(tmp_path, 60)
+    open_market(tmp_path, "seed", MarketParameters(total_loss_share=1.0))
+    compress_time(tmp_path, 30)
+
+    config = MarketConfig.load(tmp_path)
+    assert (config.time_factor, config.seed) == (30, "seed")
+    assert config.parameters == MarketParameters(total_loss_share=1.0)
+    assert (config.notice_seconds("aws"), config.notice_seconds("azure")) == (4, 1)
+    close_market(tmp_path)
+    assert MarketConfig.load(tmp_path) == MarketConfig(time_factor=30)
+
+
+def test_a_market_applies_to_spot_pools_and_begins_with_full_capacity() -> None:
+    opened = MarketConfig(time_factor=3600, seed="s", opened_at=1000.0)
+
+    assert opened.capacity(pool(), 1000.0) == 8
+    assert opened.capacity(pool(capacity="on-demand"), 1000.0) is None
+    assert MarketConfig().capacity(pool(), 1000.0) is None
+    capacities = [opened.capacity(pool(), 1000.0 + hour) for hour in range(100)]
+    others = [opened.capacity(pool("other"), 1000.0 + hour) for hour in range(100)]
+    assert 0 in capacities, (
+        "an hour passes in a second; within a hundred hours the capacity is 0 at least once"
+    )
+    assert others != capacities, "each pool has a market of its own"
+
+
+@pytest.mark.parametrize("factor", [0, -1])
+def test_a_time_factor_must_be_positive(tmp_path: Path, factor: float) -> None:
+    with pytest.raises(TwinError, match="The time factor cannot be"):
+        compress_time(tmp_path, factor)
+
+
+def test_a_market_needs_a_seed(tmp_path: Path) -> None:
+    with pytest.raises(TwinError, match="needs a seed"):
+        open_market(tmp_path, "")
+
+
+def test_upcoming_changes_of_a_market_are_the_ones_that_happen() -> None:
+    opened = MarketConfig(time_factor=3600, seed="s", opened_at=1000.0)
+
+    upcoming = list(islice(opened.upcoming(pool(), 1010.0), 20))
+
+    assert all(change.at_seconds > 0 for change in upcoming), "past changes are left out"
+    for change in upcoming:
+        assert opened.capacity(pool(), 1010.0 + change.at_seconds + 1e-6) == change.machines
+    assert list(MarketConfig().upcoming(pool(), 1010.0)) == []

@@ -1,0 +1,78 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cloudtwin.images import confine
+
+pytestmark = pytest.mark.twin
+FOREVER = 'mount -t tmpfs everstep "$0" && touch "$0/mounted" && echo ready && sleep 1000'
+
+
+def processes_with(text: str) -> list[list[str]]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if text in arguments and int(folder.name) != os.getpid():
+            found.append(arguments)
+    return found
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_output_and_the_exit_code_are_returned(tmp_path: Path) -> None:
+    lines: list[str] = []
+
+    done = confine.run(
+        ["sh", "-c", 'echo "$WORD"; echo worse >&2; exit 3'], {"WORD": "bad"}, lines.append
+    )
+
+    assert done == confine.Finished(3, ("bad", "worse"))
+    assert lines == ["bad", "worse"]
+
+
+def test_mounts_are_not_visible_outside(tmp_path: Path) -> None:
+    done = confine.run(["sh", "-c", FOREVER.replace("sleep 1000", "true"), str(tmp_path)], {})
+
+    assert done.code == 0, done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_program_ends_with_its_children(tmp_path: Path) -> None:
+    def interrupt(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        confine.run(["sh", "-c", FOREVER, str(tmp_path)], {}, interrupt)
+
+    wait_for(lambda: not processes_with(str(tmp_path)))
+
+
+def test_a_program_ends_when_its_caller_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys; from cloudtwin.images import confine\n"
+        "confine.run(['sh', '-c', sys.argv[1], sys.argv[2]], {}, lambda line: print(line, flush=True))"
+    )
+    caller = subprocess.Popen(
+        [sys.executable, "-c", code, FOREVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert caller.stdout is not None
+    assert caller.stdout.readline() == "ready\n"
+    assert processes_with(str(tmp_path))
+
+    caller.send_signal(signal.SIGKILL)
+    caller.communicate()
+
+    wait_for(lambda: not processes_with(str(tmp_path)))

@@ -1,0 +1,204 @@
+"""The twin's registry refuses what ECR and ACR refuse, and keeps the pushed images."""
+
+import json
+import shutil
+import socket
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cloudtwin.images import oci_layout
+from cloudtwin.images.registry_client import Login, Registry, RegistryError
+from cloudtwin.progress import Silent
+from cloudtwin.toolchain import ensure_tools
+
+ECR = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
+ACR = "everstepprod.azurecr.io"
+PULLER, PUSHER = Login("AWS", "of-nodes"), Login("AWS", "of-a-person")
+RULES = {
+    "registries": {
+        ECR: {
+            "id": "111122223333",
+            "pull": {PULLER.user + "-nodes": PULLER.password},
+            "push": {PUSHER.user: PUSHER.password},
+            "repositories": {"everstep/trainer": True, "everstep/mutable": False},
+        },
+        ACR: {"push": {"token": "secret"}, "pull": {}, "repositories": None},
+    },
+    "publishers": {"publisher": "secret"},
+}
+NODES = Login("AWS-nodes", PULLER.password)
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
+
+
+@dataclass
+class Server:
+    """A registry as a process."""
+
+    folder: Path
+    program: Path
+    port: int
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def start(self) -> None:
+        """Start it and wait until it listens."""
+        self.process = subprocess.Popen(
+            [str(self.program), f"-listen=127.0.0.1:{self.port}", f"-data={self.folder / 'data'}",
+             f"-rules={self.folder / 'rules'}"]
+        )  # fmt: skip
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it at once, as a power cut does."""
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    def registry(self, host: str, login: Login | None = None) -> Registry:
+        """Return a client for one of its hosts."""
+        return Registry(host, login, f"http://127.0.0.1:{self.port}/v2/{host}")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("registry")
+    (folder / "rules").mkdir()
+    for name, rules in RULES.items():
+        (folder / "rules" / f"{name}.json").write_text(json.dumps({name: rules}))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = Server(folder, ensure_tools(["registry"], Silent())["registry"], port)
+    server.start()
+    yield server
+    server.stop()
+
+
+def image(folder: Path, content: str) -> Path:
+    """Make a layout folder of an image with one file."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "file").write_text(content)
+    with tarfile.open(folder / "layer.tar", "w") as archive:
+        archive.add(folder / "file", "file")
+    oci_layout.single_layer(folder / "oci", folder / "layer.tar", "localhost/x:1", {})
+    return folder / "oci"
+
+
+def refusal(registry: Registry, repository: str) -> RegistryError:
+    with pytest.raises(RegistryError) as caught:
+        registry.digest(repository, "1")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "login", [None, Login("AWS", "wrong"), Login("root", PUSHER.password)], ids=str
+)
+def test_a_private_registry_refuses_wrong_credentials(server: Server, login: Login | None) -> None:
+    error = refusal(server.registry(ECR, login), "everstep/trainer")
+
+    assert (error.status, error.code) == (401, "UNAUTHORIZED")
+    assert ECR in error.what
+    assert "wrong" not in str(error), "a password must not appear in an error"
+
+
+def test_nodes_may_pull_and_not_push(server: Server, tmp_path: Path) -> None:
+    nodes = server.registry(ECR, NODES)
+
+    assert nodes.digest("everstep/trainer", "missing") is None
+    with pytest.raises(RegistryError) as caught:
+        nodes.check_push("everstep/trainer")
+    assert caught.value.status == 401
+    with pytest.raises(RegistryError):
+        nodes.upload(image(tmp_path / "a", "a"), "everstep/trainer", "1", Silent())
+
+
+def test_a_repository_of_ecr_must_exist_before_the_push(server: Server) -> None:
+    pusher = server.registry(ECR, PUSHER)
+
+    with pytest.raises(RegistryError) as caught:
+        pusher.check_push("everstep/other")
+    assert caught.value.code == "NAME_UNKNOWN"
+    assert "'everstep/other' does not exist in the registry with id '111122223333'" in str(
+        caught.value
+    )
+    pusher.check_push("everstep/trainer")
+
+
+def test_an_immutable_tag_keeps_its_image_and_a_mutable_one_does_not(
+    server: Server, tmp_path: Path
+) -> None:
+    pusher = server.registry(ECR, PUSHER)
+    one, other = image(tmp_path / "one", "1"), image(tmp_path / "other", "2")
+
+    digest = pusher.upload(one, "everstep/trainer", "immutable", Silent())
+    with pytest.raises(RegistryError, match="tag is immutable") as caught:
+        pusher.upload(other, "everstep/trainer", "immutable", Silent())
+    pusher.upload(one, "everstep/mutable", "1", Silent())
+    moved = pusher.upload(other, "everstep/mutable", "1", Silent())
+
+    assert (caught.value.status, caught.value.code) == (400, "TAG_INVALID")
+    assert pusher.digest("everstep/trainer", "immutable") == digest
+    assert pusher.digest("everstep/trainer", digest) == digest
+    assert pusher.digest("everstep/mutable", "1") == moved != digest
+
+
+def test_acr_creates_a_repository_at_its_first_push(server: Server, tmp_path: Path) -> None:
+    registry = server.registry(ACR, Login("token", "secret"))
+
+    digest = registry.upload(image(tmp_path, "acr"), "team/new", "1", Silent())
+
+    assert registry.digest("team/new", "1") == digest
+    assert refusal(server.registry(ACR), "team/new").status == 401
+    assert refusal(server.registry(ECR, PUSHER), "team/new").code == "NAME_UNKNOWN", (
+        "each host has images of its own"
+    )
+
+
+def test_public_registries_allow_anonymous_pulls_and_authenticated_pushes(
+    server: Server, tmp_path: Path
+) -> None:
+    source = image(tmp_path, "public")
+
+    with pytest.raises(RegistryError):
+        server.registry("ghcr.io").upload(source, "team/x", "1", Silent())
+    publisher = server.registry("ghcr.io", Login("publisher", "secret"))
+    digest = publisher.upload(source, "team/x", "1", Silent())
+
+    assert server.registry("ghcr.io").digest("team/x", "1") == digest
+
+
+def test_a_restarted_registry_has_its_images(server: Server, tmp_path: Path) -> None:
+    pusher = server.registry(ECR, PUSHER)
+    digest = pusher.upload(image(tmp_path, "kept"), "everstep/mutable", "kept", Silent())
+
+    server.stop()
+    server.start()
+
+    assert pusher.digest("everstep/mutable", "kept") == digest
+
+
+def test_a_registry_that_does_not_listen_is_reported() -> None:
+    registry = Registry("ghcr.io", None, "http://127.0.0.1:1/v2/ghcr.io")
+
+    error = refusal(registry, "team/x")
+
+    assert error.status == 0
+    assert "the registry ghcr.io cannot be reached" in error.what
+
+
+def test_a_registry_elsewhere_is_never_called_over_plain_http() -> None:
+    with pytest.raises(RegistryError, match="not an https address"):
+        Registry("ghcr.io", None, "http://192.0.2.1/v2").digest("team/x", "1")

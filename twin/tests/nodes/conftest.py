@@ -1,0 +1,62 @@
+"""Twins for the tests of one module, in a separate state root; they are removed after the tests."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cloudtwin.kubernetes_api import KubernetesClient
+from cloudtwin.nodes import Twin, leftovers
+from cloudtwin.nodes.bring_up import admin_client
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.progress import Lines
+
+from twin.tests.nodes.pods import OPTIONS
+
+
+@pytest.fixture(scope="module")
+def state_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    root = tmp_path_factory.mktemp("twins")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLOUDTWIN_STATE", str(root))
+        yield root
+
+
+@pytest.fixture(scope="module")
+def nodes_twin(state_root: Path) -> Iterator[Twin]:
+    """Yield a twin that the tests of one module share; a test that breaks it repairs it."""
+    twin = Twin.open("nodes-test", OPTIONS)
+    try:
+        yield twin
+    finally:
+        twin.down(Lines())
+
+
+def api_of(twin: Twin) -> KubernetesClient:
+    return admin_client(twin.layout)
+
+
+def eventually(condition: Callable[[], object], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.1)
+
+
+def kill_everything(twin: Twin) -> None:
+    """Send SIGKILL to every process of the twin."""
+    tree = Tree.here()
+    while pids := tree.processes(twin.layout.identity):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # it ended with its machine
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+
+
+def left_of(twin: Twin) -> list[str]:
+    """Return the leftovers of this twin; the host may have others."""
+    traces = (twin.layout.identity, str(twin.state))
+    return [entry.what for entry in leftovers() if any(trace in entry.what for trace in traces)]

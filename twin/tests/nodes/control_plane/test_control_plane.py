@@ -1,0 +1,182 @@
+"""A control plane without machines, enough for most tests of a program or a controller."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from cloudtwin.errors import TwinError
+from cloudtwin.nodes import Twin, twins
+from cloudtwin.nodes.control_plane import dns
+from cloudtwin.nodes.linux import processes
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.network import addressing
+from cloudtwin.progress import Lines
+
+from twin.tests.nodes.conftest import api_of, eventually, kill_everything, left_of
+
+pytestmark = pytest.mark.twin
+DNS = "/api/v1/namespaces/kube-system/services/kube-dns"
+
+
+@pytest.fixture(scope="module")
+def twin(nodes_twin: Twin) -> Twin:
+    nodes_twin.up([], Lines())
+    return nodes_twin
+
+
+def pid_of(twin: Twin, component: str) -> int:
+    process = processes.load(twin.layout.process(component))
+    assert process is not None, f"{component} has no record"
+    return process.pid
+
+
+def test_a_started_control_plane_is_ready_for_pods_and_reports_it(twin: Twin) -> None:
+    api = api_of(twin)
+
+    assert api.ready()
+    assert api.get("/api/v1/namespaces/default/serviceaccounts/default"), (
+        "pods are refused without it"
+    )
+    assert twin.kubeconfig.stat().st_mode & 0o777 == 0o600
+    assert twin.shared.stat().st_mode & 0o7777 == 0o1777
+    status = twin.status()
+    assert status.api_ready
+    assert status.machines == ()
+    assert set(status.components.values()) == {True}
+    assert left_of(twin) == [], "a running twin must not be reported as a leftover"
+    (listed,) = (one for one in twins() if one.state == str(twin.state))
+    assert 0 <= listed.age_seconds < 3600
+    assert f"CLOUDTWIN_NAME={twin.state.name}" in listed.how_to_remove
+
+
+def test_concurrent_starts_of_machines_create_one_dns_service(twin: Twin) -> None:
+    api = api_of(twin)
+
+    for _ in range(5):
+        with ThreadPoolExecutor(4) as makers:
+            list(makers.map(lambda _: dns.apply(twin.layout, api), range(4)))
+        service = api.get(DNS)
+        assert service["spec"]["clusterIP"] == str(addressing.DNS_SERVICE)
+        api.delete(DNS)
+
+
+def test_a_second_up_changes_nothing(twin: Twin) -> None:
+    before = {name: pid_of(twin, name) for name in twin.status().components}
+
+    twin.up([], Lines())
+
+    assert {name: pid_of(twin, name) for name in twin.status().components} == before
+
+
+@pytest.mark.parametrize("component", ["keeper", "kube-apiserver", "etcd"])
+def test_up_restarts_a_killed_component_and_keeps_its_data(twin: Twin, component: str) -> None:
+    api = api_of(twin)
+    name = f"kept-{component}"
+    api.apply(
+        f"/api/v1/namespaces/{name}",
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+    )
+    kubeconfig = twin.kubeconfig.read_text()
+    os.kill(pid_of(twin, component), signal.SIGKILL)
+    eventually(
+        lambda: not twin.status().components[component], 20, "the dead component is reported"
+    )
+
+    twin.up([], Lines())
+
+    assert api.get(f"/api/v1/namespaces/{name}")["metadata"]["name"] == name
+    assert twin.kubeconfig.read_text() == kubeconfig, "clients that have read it would lose access"
+
+
+def test_two_twins_run_at_once_and_are_independent(twin: Twin) -> None:
+    other = Twin.open("nodes-test-2")
+    try:
+        other.up([], Lines())
+        first_api, other_api = api_of(twin), api_of(other)
+        other_api.apply(
+            "/api/v1/namespaces/x",
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}},
+        )
+
+        assert first_api.port != other_api.port
+        names = [item["metadata"]["name"] for item in first_api.get("/api/v1/namespaces")["items"]]
+        assert "x" not in names
+    finally:
+        other.down(Lines())
+    assert twin.status().api_ready, "taking one down must not affect the other"
+    assert left_of(other) == []
+
+
+def test_the_second_of_two_concurrent_ups_names_the_process_of_the_first(twin: Twin) -> None:
+    program = (
+        "from cloudtwin.nodes import Twin, lock; t = Twin.open('nodes-test')\n"
+        "with lock.held(t.layout.lock, 'twin', 'up'): print(flush=True); input()"
+    )
+    first = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert first.stdout is not None
+        first.stdout.readline()
+        with pytest.raises(TwinError, match=f"process {first.pid} is running `up`"):
+            twin.up([], Lines())
+        with pytest.raises(TwinError, match=f"process {first.pid}"):
+            twin.down(Lines())
+    finally:
+        first.communicate(b"\n")
+    twin.up([], Lines())
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 2.0])
+def test_an_up_that_was_killed_halfway_can_be_repeated(twin: Twin, seconds: float) -> None:
+    twin.down(Lines())
+    program = "from cloudtwin.nodes import Twin; from cloudtwin.progress import Lines\n"
+    program += "Twin.open('nodes-test').up([], Lines())"
+    with contextlib.suppress(subprocess.TimeoutExpired):  # the timeout kills it
+        subprocess.run([sys.executable, "-c", program], timeout=seconds, check=False)
+
+    twin.up([], Lines())
+
+    assert twin.status().api_ready
+    recorded = {pid_of(twin, component) for component in twin.status().components}
+    found = Tree.here().processes(twin.layout.control_plane_cgroup)
+    assert found == recorded, "processes of the killed run must not remain next to the new ones"
+
+
+def test_down_after_everything_was_killed_leaves_nothing(twin: Twin) -> None:
+    kill_everything(twin)
+    assert left_of(twin), "a killed twin is a leftover until it is taken down"
+
+    twin.down(Lines())
+
+    assert left_of(twin) == []
+    assert not twin.state.exists()
+    twin.down(Lines())  # a second `down` has nothing to do
+
+
+def test_down_removes_a_twin_with_a_damaged_state(twin: Twin) -> None:
+    twin.up([], Lines())
+    twin.layout.settings.unlink()
+    for record in twin.layout.control_plane.glob("*.json"):
+        record.write_text("{")
+
+    twin.down(Lines())
+
+    assert left_of(twin) == []
+
+
+def test_a_program_that_cannot_start_is_named_with_its_last_output(twin: Twin) -> None:
+    from cloudtwin.nodes.control_plane import startup
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(startup, "_scheduler", lambda _: ["--no-such-flag"])
+        with pytest.raises(TwinError, match="kube-scheduler") as caught:
+            twin.up([], Lines())
+
+    assert "no-such-flag" in caught.value.what
+    twin.up([], Lines())
+    assert twin.status().components["kube-scheduler"]

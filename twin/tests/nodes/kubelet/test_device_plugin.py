@@ -1,0 +1,93 @@
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cloudtwin.nodes.kubelet import device_plugin
+from cloudtwin.nodes.kubelet.device_plugin import MESSAGE, DevicePlugin, new
+from google.protobuf.message import Message
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)  # the path of a socket may have 107 characters; pytest's are longer
+    return Path()
+
+
+@pytest.fixture
+def channel(folder: Path) -> Iterator[grpc.Channel]:
+    options = [("grpc.default_authority", "localhost")]
+    with (
+        device_plugin.serving(DevicePlugin(2), folder),
+        grpc.insecure_channel(f"unix:{device_plugin.ENDPOINT}", options=options) as channel,
+    ):
+        yield channel
+
+
+def test_the_devices_are_named_and_the_stream_stays_open(channel: grpc.Channel) -> None:
+    call = channel.unary_stream(
+        "/v1beta1.DevicePlugin/ListAndWatch",
+        request_serializer=MESSAGE["Empty"].SerializeToString,
+        response_deserializer=MESSAGE["ListAndWatchResponse"].FromString,
+    )(new("Empty"), timeout=2)
+
+    devices = next(iter(call)).devices
+    assert [(device.ID, device.health) for device in devices] == [
+        ("gpu-0", "Healthy"),
+        ("gpu-1", "Healthy"),
+    ]
+    with pytest.raises(grpc.RpcError) as caught:
+        next(iter(call))
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED, (
+        "the kubelet removes the devices when the stream ends"
+    )
+    call.cancel()  # type: ignore[no-untyped-call]  # the stubs of grpc lack its return type
+
+
+def test_each_container_gets_its_devices_in_its_environment(channel: grpc.Channel) -> None:
+    request = new(
+        "AllocateRequest",
+        container_requests=[
+            new("ContainerAllocateRequest", devices_ids=["gpu-1", "gpu-0"]),
+            new("ContainerAllocateRequest", devices_ids=[]),
+        ],
+    )
+    response = channel.unary_unary(
+        "/v1beta1.DevicePlugin/Allocate",
+        request_serializer=MESSAGE["AllocateRequest"].SerializeToString,
+        response_deserializer=MESSAGE["AllocateResponse"].FromString,
+    )(request, timeout=5)
+
+    environments = [[(e.key, e.value) for e in c.envs] for c in response.container_responses]
+    assert environments == [
+        [("NVIDIA_VISIBLE_DEVICES", "gpu-1,gpu-0")],
+        [("NVIDIA_VISIBLE_DEVICES", "")],
+    ]
+
+
+def test_the_plugin_registers_its_resource_endpoint_and_version(folder: Path) -> None:
+    requests: list[Any] = []
+
+    def listen(request: Message, _context: grpc.ServicerContext) -> Message:
+        requests.append(request)
+        return new("Empty")
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        listen, MESSAGE["RegisterRequest"].FromString, MESSAGE["Empty"].SerializeToString
+    )
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("v1beta1.Registration", {"Register": handler}),)
+    )
+    server.add_insecure_port("unix:kubelet.sock")
+    server.start()
+    try:
+        device_plugin.register(folder / "kubelet.sock")
+    finally:
+        server.stop(grace=None).wait()
+
+    assert [(r.version, r.endpoint, r.resource_name) for r in requests] == [
+        ("v1beta1", "cloudtwin-gpu.sock", "nvidia.com/gpu")
+    ]

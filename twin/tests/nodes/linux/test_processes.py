@@ -1,0 +1,88 @@
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cloudtwin import files
+from cloudtwin.nodes.linux import processes
+from cloudtwin.nodes.linux.processes import Process
+
+
+def existing_process(pid: int) -> Process:
+    process = Process.of(pid)
+    assert process is not None
+    return process
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield child
+    child.kill()
+    child.communicate()
+
+
+def test_a_saved_process_is_loaded_and_ends_when_killed(
+    sleeper: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    process = existing_process(sleeper.pid)
+    process.save(tmp_path / "p.json")
+
+    assert processes.load(tmp_path / "p.json") == process
+    assert process.alive
+    process.kill()
+    assert process.wait_gone(5)
+
+
+def test_a_later_process_of_the_same_id_is_another_one_and_is_not_killed(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    earlier = Process(sleeper.pid, existing_process(sleeper.pid).started - 1)
+
+    assert not earlier.alive
+    earlier.kill()
+    assert sleeper.poll() is None, "an unrelated process was killed"
+
+
+def test_a_zombie_process_is_dead(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    process = existing_process(sleeper.pid)
+    os.kill(sleeper.pid, 9)
+
+    assert processes.wait_until(lambda: not process.alive, 5)
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{}", '{"pid": "x", "started": 1}'])
+def test_an_incomplete_record_is_ignored(tmp_path: Path, content: str) -> None:
+    (tmp_path / "p.json").write_text(content)
+
+    assert processes.load(tmp_path / "p.json") is None
+
+
+def test_programs_do_not_inherit_proxies_or_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+
+    process = processes.start(["env"], tmp_path / "log", {"GOGC": "50"})
+
+    assert process.wait_gone(5)
+    environment = dict(line.split("=", 1) for line in (tmp_path / "log").read_text().splitlines())
+    assert environment == {**processes.ENVIRONMENT, "GOGC": "50"}
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.write(tmp_path / "f", "old")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+
+    with pytest.raises(OSError, match="disk full"):
+        files.write(tmp_path / "f", "new")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+    assert (tmp_path / "f").read_text() == "old"

@@ -1,0 +1,75 @@
+import socket
+from pathlib import Path
+
+import pytest
+from cloudtwin.errors import TwinError
+from cloudtwin.nodes.control_plane import relay
+from cloudtwin.nodes.linux import requirements
+from cloudtwin.nodes.machine import root_filesystem
+
+ALL = 0x1FFFFFFFFFF
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Path:
+    """Return the /proc folder of a process with every capability."""
+    (tmp_path / "ns").mkdir()
+    for name in requirements.NAMESPACES:
+        (tmp_path / "ns" / name).touch()
+    (tmp_path / "status").write_text(f"Name:\tx\nCapEff:\t{ALL:016x}\n")
+    return tmp_path
+
+
+def test_every_missing_ability_is_named(process: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    (process / "ns" / "pid").unlink()
+    (process / "status").write_text(f"CapEff:\t{ALL & ~(1 << 21):016x}\n")
+
+    assert requirements.missing_abilities(process) == ["root", "pid namespaces", "CAP_SYS_ADMIN"]
+
+
+def test_the_error_suggests_an_existing_cluster(
+    process: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requirements, "missing_abilities", lambda: ["root"])
+
+    with pytest.raises(TwinError, match="missing: root") as caught:
+        requirements.require_abilities()
+
+    assert "kubeconfig" in caught.value.fix
+
+
+def test_a_capability_that_a_twin_does_not_need_may_be_missing(
+    process: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(requirements, "_may_unshare", lambda: True)
+    (process / "status").write_text(f"CapEff:\t{ALL & ~(1 << 24):016x}\n")  # CAP_SYS_RESOURCE
+
+    assert requirements.missing_abilities(process) == []
+
+
+def test_the_relay_keeps_its_port_and_takes_another_if_it_is_in_use() -> None:
+    with relay.listen(0) as first:
+        port = first.getsockname()[1]
+        with relay.listen(port) as second:
+            assert second.getsockname()[1] not in {0, port}
+    with relay.listen(port) as again:
+        assert again.getsockname() == ("127.0.0.1", port)
+
+
+def test_the_relay_listens_on_loopback_only() -> None:
+    with relay.listen(0) as listener:
+        assert listener.family is socket.AF_INET
+        assert listener.getsockname()[0] == "127.0.0.1"
+
+
+def test_only_paths_outside_the_root_of_a_machine_are_mounted_separately() -> None:
+    paths = [
+        Path("/usr/bin/kubelet"),
+        Path("/var/cache/kubelet"),
+        Path("/tmp/build/kubelet"),
+        Path("/home/a/b"),
+    ]
+
+    assert root_filesystem.hidden(paths) == [Path("/tmp/build/kubelet"), Path("/var/cache/kubelet")]

@@ -1,0 +1,136 @@
+"""Nodes pull from the twin's registry as from a cloud's: with credentials, by digest, and only images in a registry."""
+
+import json
+import secrets
+from functools import partial
+from typing import Any
+
+import pytest
+from cloudtwin import files
+from cloudtwin.images.store import ensure_layout
+from cloudtwin.kubernetes_api import KubernetesClient
+from cloudtwin.nodes import MachineSpec, Role, Twin
+from cloudtwin.nodes.control_plane import registry
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.progress import Lines, Silent
+from cloudtwin.providers import registries
+from cloudtwin.providers.registries import PrivateRegistry
+
+from twin.tests.nodes.conftest import api_of, eventually
+from twin.tests.nodes.pods import PYTHON, events_of, phase, pod, start
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(400)]
+
+ECR, ACR = "123456789012.dkr.ecr.us-east-1.amazonaws.com", "everstepprod.azurecr.io"
+AWS = MachineSpec(
+    name="aws-0", role=Role.GPU, instance_type="g5.xlarge", zone="us-east-1a", region="us-east-1", cloud="aws"
+)  # fmt: skip
+PULL_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def twin(nodes_twin: Twin) -> Twin:
+    nodes_twin.up([AWS], Lines())
+    registry.ensure(nodes_twin.layout, Tree.here(), Lines())
+    return nodes_twin
+
+
+@pytest.fixture
+def api(twin: Twin) -> KubernetesClient:
+    return api_of(twin)
+
+
+def push(twin: Twin, host: str, repository: str, tag: str) -> str:
+    """Push the image of the tests under a name; return its digest."""
+    source = ensure_layout(PYTHON, Silent())
+    return registry.publish(twin.layout, source, host, repository, tag, Silent())
+
+
+def account(twin: Twin, *, nodes_pull: bool) -> None:
+    """Set the contents of the AWS account: one repository."""
+    twin.layout.cloud.mkdir(exist_ok=True)
+    registries.write(
+        twin.state,
+        "aws",
+        {ECR: PrivateRegistry(id="123456789012", user="AWS", nodes_pull=nodes_pull,
+                              repositories={"everstep/python": True})},
+    )  # fmt: skip
+
+
+def run(api: KubernetesClient, image: str, policy: str = "IfNotPresent") -> str:
+    """Start a pod with an image on the machine; return its name."""
+    name = f"pull-{secrets.token_hex(3)}"
+    body = pod(name, AWS.name, "")
+    body["spec"]["containers"][0] |= {"image": image, "imagePullPolicy": policy}
+    start(api, body)
+    return name
+
+
+def waiting(api: KubernetesClient, name: str) -> dict[str, Any]:
+    """Return the waiting state of the pod's container; empty if it does not wait."""
+    statuses = api.get(f"/api/v1/namespaces/default/pods/{name}")["status"]
+    states = [each["state"] for each in statuses.get("containerStatuses", ())]
+    return next((state["waiting"] for state in states if "waiting" in state), {})
+
+
+def refused(api: KubernetesClient, image: str, message: str) -> None:
+    name = run(api, image)
+    reasons = ("ErrImagePull", "ImagePullBackOff")
+    eventually(lambda: waiting(api, name).get("reason") in reasons, PULL_SECONDS, "the pull fails")
+    eventually(
+        lambda: "Failed to pull" in events_of(api, name), PULL_SECONDS, "the event is recorded"
+    )
+    assert message in (found := events_of(api, name)), found
+    assert phase(api, name) == "Pending"
+
+
+def test_an_image_that_no_registry_has_is_not_pulled(twin: Twin, api: KubernetesClient) -> None:
+    refused(api, "ghcr.io/everstep/nowhere:1", "not found")
+    refused(api, "busybox", "docker.io/library/busybox:latest")
+
+
+def has_succeeded(api: KubernetesClient, name: str) -> bool:
+    return phase(api, name) == "Succeeded"
+
+
+def test_a_public_image_is_pulled_under_each_of_its_names(
+    twin: Twin, api: KubernetesClient
+) -> None:
+    push(twin, "docker.io", "team/python", "1")
+
+    for image in ("team/python:1", "docker.io/team/python:1", "index.docker.io/team/python:1"):
+        name = run(api, image)
+        eventually(partial(has_succeeded, api, name), PULL_SECONDS, f"{image} runs")
+
+
+def test_nodes_pull_from_their_account_by_digest_while_their_role_allows_it(
+    twin: Twin, api: KubernetesClient
+) -> None:
+    account(twin, nodes_pull=False)
+    digest = push(twin, ECR, "everstep/python", "1")
+    image = f"{ECR}/everstep/python@{digest}"
+
+    refused(api, image, "401 Unauthorized")
+    account(twin, nodes_pull=True)
+    name = run(api, image)
+
+    eventually(lambda: phase(api, name) == "Succeeded", PULL_SECONDS, "the image runs")
+    refused(api, f"{ECR}/everstep/other:1", "not found")
+    other = digest[:-4] + ("0000" if digest[-4:] != "0000" else "1111")
+    refused(api, f"{ECR}/everstep/python@{other}", "not found")
+
+
+def test_passwords_are_readable_by_root_only_and_stay(twin: Twin) -> None:
+    account(twin, nodes_pull=True)
+    rules = registry.rules_folder(twin.state)
+    before = {path.name: path.read_text() for path in rules.glob("*.json")}
+
+    account(twin, nodes_pull=False)
+    account(twin, nodes_pull=True)
+
+    stored = json.loads((rules / "aws.json").read_text())["registries"][ECR]
+    assert stored["push"] == json.loads(before["aws.json"])["registries"][ECR]["push"]
+    assert rules.stat().st_mode & 0o777 == 0o700
+    assert (files.read_json(twin.layout.cloud / "registry-credentials.json") or {})["auth"]
+    credentials = twin.layout.cloud / "registry-credentials.json"
+    assert credentials.stat().st_mode & 0o777 == 0o600

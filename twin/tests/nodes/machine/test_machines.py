@@ -1,0 +1,318 @@
+"""Machines with real kubelets, and every fault and operation on them."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloudtwin.errors import TwinError
+from cloudtwin.kubernetes_api import KubernetesClient
+from cloudtwin.nodes import MachineSpec, Power, Role, Taint, Twin, node_objects
+from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.machine.configuration import PAUSE_IMAGE
+from cloudtwin.nodes.model import MachineStatus
+from cloudtwin.progress import Lines
+
+from twin.tests.nodes.conftest import api_of, eventually, kill_everything, left_of
+
+pytestmark = [
+    pytest.mark.twin,
+    pytest.mark.timeout(300),
+]  # the first test may build the images
+
+POOL, SPOT = "example.com/pool", Taint("example.com/spot", "true")
+MACHINES = [
+    MachineSpec("system-0", Role.SYSTEM, labels={POOL: "system"}),
+    MachineSpec("gpu-0", Role.GPU, labels={POOL: "gpu-spot"}, taints=(SPOT,)),
+    MachineSpec("gpu-1", Role.GPU, 2, labels={POOL: "gpu-spot"}, taints=(SPOT,)),
+]
+HOST_SYSCTLS = (
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "net/ipv4/ip_forward",
+)
+
+
+@pytest.fixture(scope="module")
+def host_before() -> dict[str, object]:
+    return host()
+
+
+@pytest.fixture(scope="module")
+def twin(nodes_twin: Twin, host_before: dict[str, object]) -> Twin:
+    nodes_twin.up(MACHINES, Lines())
+    deploy(nodes_twin)
+    return nodes_twin
+
+
+@pytest.fixture
+def api(twin: Twin) -> KubernetesClient:
+    return api_of(twin)
+
+
+def host() -> dict[str, object]:
+    """Return the settings of the host that a twin could change by mistake."""
+    links = json.loads(subprocess.check_output(["ip", "-json", "link"]))
+    rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
+    return {
+        "sysctls": {name: Path("/proc/sys", name).read_text() for name in HOST_SYSCTLS},
+        "links": {link["ifname"] for link in links},
+        "routes": subprocess.check_output(["ip", "route"], text=True),
+        "rules": [line for line in rules.splitlines() if not line.startswith("#")],
+        "mounts": {
+            line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        },
+        "folders": {
+            p: Path(p).exists() for p in ("/var/lib/kubelet", "/var/lib/cni", "/run/netns")
+        },
+    }
+
+
+def deploy(twin: Twin) -> None:
+    """Run two pods that may run on any spot machine, one on each."""
+    labels = {"app": "two"}
+    pod = {
+        "terminationGracePeriodSeconds": 1,
+        "tolerations": [{"key": "example.com/spot", "operator": "Exists"}],
+        "nodeSelector": {"example.com/pool": "gpu-spot"},
+        "containers": [
+            {"name": "c", "image": PAUSE_IMAGE, "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        ],
+    }
+    spec = {
+        "replicas": 2,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    document = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "two"},
+        "spec": spec,
+    }
+    api_of(twin).apply("/apis/apps/v1/namespaces/default/deployments/two", document)
+
+
+def is_ready(api: KubernetesClient, name: str) -> bool:
+    return node_objects.is_ready(node_objects.nodes(api).get(name, {}))
+
+
+def pods(api: KubernetesClient, name: str) -> list[str]:
+    return [
+        p["metadata"]["name"]
+        for p in node_objects.pods_on(api, name)
+        if p["metadata"]["namespace"] == "default"
+    ]
+
+
+def running(api: KubernetesClient) -> list[dict[str, Any]]:
+    items = api.get("/api/v1/namespaces/default/pods")["items"]
+    return [
+        p
+        for p in items
+        if p["status"]["phase"] == "Running" and "deletionTimestamp" not in p["metadata"]
+    ]
+
+
+def machine(twin: Twin, name: str) -> MachineStatus:
+    return next(status for status in twin.status().machines if status.spec.name == name)
+
+
+def kinds(twin: Twin) -> list[tuple[str, str]]:
+    return [
+        (entry["kind"], entry["node"])
+        for entry in map(json.loads, twin.events.read_text().splitlines())
+    ]
+
+
+def test_nodes_are_ready_with_the_labels_taints_and_gpus_of_their_role(
+    twin: Twin, api: KubernetesClient
+) -> None:
+    nodes = node_objects.nodes(api)
+
+    assert {
+        name: node["metadata"]["labels"]["example.com/pool"] for name, node in nodes.items()
+    } == {
+        "system-0": "system",
+        "gpu-0": "gpu-spot",
+        "gpu-1": "gpu-spot",
+    }
+    assert nodes["gpu-1"]["status"]["allocatable"]["nvidia.com/gpu"] == "2"
+    assert nodes["gpu-0"]["spec"]["taints"][0]["key"] == "example.com/spot"
+    assert "taints" not in nodes["system-0"]["spec"]
+    assert all(status.ready and status.connected for status in twin.status().machines)
+
+
+def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: KubernetesClient) -> None:
+    eventually(lambda: len(running(api)) == 2, 30, "both pods run")
+    dns = api.get("/api/v1/namespaces/kube-system/pods?labelSelector=k8s-app%3Dkube-dns")["items"][
+        0
+    ]
+    eventually(
+        lambda: api.get("/apis/apps/v1/namespaces/kube-system/deployments/coredns")["status"].get(
+            "readyReplicas"
+        ),
+        30,
+        "the DNS is ready",
+    )
+
+    api.request("GET", f"/api/v1/namespaces/kube-system/pods/{dns['metadata']['name']}/log")
+    assert dns["spec"]["nodeName"] == "system-0"
+
+
+def test_a_service_without_endpoints_refuses_connections_immediately(twin: Twin) -> None:
+    """Dropped packets would block a program that starts too early for half a minute."""
+    script = "import socket; socket.create_connection(('10.96.200.200', 443), timeout=20)"
+    inside = f"--net=/proc/{kubelet(twin, 'gpu-0')}/ns/net"
+    done = subprocess.run(
+        ["nsenter", inside, sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "ConnectionRefusedError" in done.stderr
+
+
+def test_the_host_is_unchanged(twin: Twin, host_before: dict[str, object]) -> None:
+    assert host() == host_before
+
+
+def test_a_drained_machine_is_empty_and_schedulable_again_on_return(
+    twin: Twin, api: KubernetesClient
+) -> None:
+    eventually(lambda: len(running(api)) == 2, 30, "both pods run")
+    twin.drain("gpu-0")
+
+    assert pods(api, "gpu-0") == []
+    assert machine(twin, "gpu-0").schedulable is False
+    eventually(lambda: len(running(api)) == 2, 30, "gpu-1, with two GPUs, takes both")
+    twin.drain("gpu-0")
+    twin.return_node("gpu-0")
+    twin.return_node("gpu-0")
+    assert machine(twin, "gpu-0").schedulable is True
+    assert kinds(twin)[-2:] == [("drain", "gpu-0"), ("return", "gpu-0")], (
+        "a repeated command must not be recorded as an event"
+    )
+
+
+def test_a_vanished_machine_loses_its_node_and_comes_back_empty_with_its_address(
+    twin: Twin, api: KubernetesClient
+) -> None:
+    eventually(lambda: len(running(api)) == 2, 30, "both pods run")
+    address, former = machine(twin, "gpu-1").ip, set(pods(api, "gpu-1"))
+    assert former
+    twin.vanish("gpu-1")
+    assert machine(twin, "gpu-1").power is Power.GONE
+    assert is_ready(api, "gpu-1"), "Kubernetes has not been informed"
+
+    eventually(lambda: "gpu-1" not in node_objects.nodes(api), 15, "the cloud deletes the Node")
+    eventually(
+        lambda: not former & {p["metadata"]["name"] for p in running(api)},
+        20,
+        "its pods are deleted",
+    )
+    twin.return_node("gpu-1", Lines())
+
+    assert is_ready(api, "gpu-1")
+    assert machine(twin, "gpu-1").ip == address
+    eventually(lambda: len(running(api)) == 2, 30, "new pods run")
+    with pytest.raises(TwinError, match="no machine 'gpu1'") as caught:
+        twin.vanish("gpu1")
+    assert "gpu-1" in caught.value.fix
+
+
+def test_frozen_and_disconnected_machines_are_not_ready_until_they_return(
+    twin: Twin, api: KubernetesClient
+) -> None:
+    twin.freeze("gpu-0")
+    twin.cut("gpu-1")
+    with pytest.raises(TwinError, match="frozen and cannot be drained"):
+        twin.drain("gpu-0")
+
+    assert machine(twin, "gpu-0").power is Power.FROZEN
+    assert not machine(twin, "gpu-1").connected
+    eventually(
+        lambda: not is_ready(api, "gpu-0") and not is_ready(api, "gpu-1"), 20, "both are not ready"
+    )
+    time.sleep(
+        6
+    )  # longer than the grace period of the cloud controller: existing machines keep their Nodes
+    assert {"gpu-0", "gpu-1"} <= set(node_objects.nodes(api))
+    twin.thaw("gpu-0")
+    twin.reconnect("gpu-1")
+    eventually(
+        lambda: is_ready(api, "gpu-0") and is_ready(api, "gpu-1"), 20, "both are ready again"
+    )
+
+
+def test_a_frozen_machine_can_vanish(twin: Twin, api: KubernetesClient) -> None:
+    twin.freeze("gpu-0")
+    twin.vanish("gpu-0")
+
+    assert machine(twin, "gpu-0").power is Power.GONE
+    with pytest.raises(TwinError, match="gone and cannot be thawed"):
+        twin.thaw("gpu-0")
+    twin.return_node("gpu-0", Lines())
+    assert is_ready(api, "gpu-0")
+
+
+def test_machines_are_added_and_removed(twin: Twin, api: KubernetesClient) -> None:
+    twin.add(MachineSpec("gpu-2", Role.GPU), Lines())
+    assert is_ready(api, "gpu-2")
+    with pytest.raises(TwinError, match="'gpu-2' exists as gpu"):
+        twin.add(MachineSpec("gpu-2", Role.SYSTEM), Lines())
+
+    twin.remove("gpu-2")
+
+    assert "gpu-2" not in node_objects.nodes(api)
+    assert not twin.layout.machine("gpu-2").folder.exists()
+    assert kinds(twin)[-2:] == [("add", "gpu-2"), ("remove", "gpu-2")]
+
+
+def test_a_killed_kubelet_is_started_again_and_finds_its_gpus(
+    twin: Twin, api: KubernetesClient
+) -> None:
+    before = kubelet(twin, "gpu-0")
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+
+    eventually(lambda: kubelet(twin, "gpu-0") not in {None, before}, 10, "another one runs")
+    eventually(
+        lambda: node_objects.is_usable(node_objects.nodes(api)["gpu-0"], MACHINES[1]),
+        30,
+        "it offers the GPU",
+    )
+
+
+def kubelet(twin: Twin, name: str) -> int | None:
+    """Return the host's id of a machine's kubelet."""
+    for pid in Tree.here().processes(twin.layout.machine_cgroup(name)):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "kubelet":
+                return pid
+    return None
+
+
+def test_up_rebuilds_after_everything_was_killed_and_down_leaves_nothing(
+    twin: Twin, host_before: dict[str, object]
+) -> None:
+    kill_everything(twin)
+    twin.up([], Lines())
+
+    api = api_of(twin)
+    assert all(status.ready for status in twin.status().machines), (
+        "machines of the twin start even if they are not named"
+    )
+    eventually(lambda: len(running(api)) == 2, 30, "both pods run")
+    kill_everything(twin)
+    twin.down(Lines())
+    assert left_of(twin) == []
+    assert host() == host_before

@@ -1,0 +1,245 @@
+"""Responses of the metadata services: pure functions, and one real server."""
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloudtwin import files
+from cloudtwin.nodes.metadata import aws, azure, instance, server
+from cloudtwin.nodes.metadata.aws import Tokens
+from cloudtwin.nodes.metadata.http import MetadataRequest, MetadataResponse
+from cloudtwin.nodes.metadata.notices import Notice
+from cloudtwin.nodes.model import MachineSpec, Role
+
+SPOT = MachineSpec(
+    "gpu-3", Role.GPU, 2, instance_type="g5.xlarge", zone="us-east-1b", region="us-east-1",
+    cloud="aws", spot=True, group="gpu",
+)  # fmt: skip
+NOTICE = Notice("ID-1", at=1_700_000_000.0, not_before=1_700_000_120.0, terminate=True)
+METADATA = {"metadata": "true"}
+
+
+def call_aws(
+    path: str,
+    notice: Notice | None = None,
+    spec: MachineSpec = SPOT,
+    method: str = "GET",
+    now: float = 0.0,
+    **headers: Any,
+) -> MetadataResponse:
+    tokens = Tokens({"good": 100.0})
+    all_headers = {"x-aws-ec2-metadata-token": "good", **headers}
+    request = MetadataRequest(method, f"/latest/{path}", headers=all_headers)
+    return aws.respond(request, instance.facts(spec, "10.0.0.1"), notice, tokens, now)
+
+
+def call_azure(
+    path: str = "scheduledevents",
+    notice: Notice | None = None,
+    version: str = "2020-07-01",
+    started: bool = False,
+    **fields: Any,
+) -> MetadataResponse:
+    values: dict[str, Any] = {
+        "method": "GET",
+        "headers": METADATA,
+        "query": {"api-version": version},
+        **fields,
+    }
+    request = MetadataRequest(path=f"/metadata/{path}", **values)
+    return azure.respond(request, instance.facts(SPOT, "10.0.0.1"), notice, started=started)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("instance-type", "g5.xlarge"),
+        ("placement/availability-zone", "us-east-1b"),
+        ("placement/region", "us-east-1"),
+        ("instance-life-cycle", "spot"),
+        ("local-ipv4", "10.0.0.1"),
+        ("placement", "availability-zone\nregion"),
+    ],
+)
+def test_aws_returns_one_value_at_a_path(path: str, value: str) -> None:
+    assert call_aws(f"meta-data/{path}").body == value
+
+
+def test_aws_lists_entries_with_a_slash_after_folders() -> None:
+    assert {"instance-id", "placement/", "services/"} <= set(
+        call_aws("meta-data/").body.split("\n")
+    )
+    assert "spot/" not in call_aws("meta-data/").body
+    assert "spot/" in call_aws("meta-data/", NOTICE).body
+
+
+def test_aws_announces_a_termination_only_after_the_notice() -> None:
+    assert call_aws("meta-data/spot/instance-action").status == HTTPStatus.NOT_FOUND
+
+    action = json.loads(call_aws("meta-data/spot/instance-action", NOTICE).body)
+    advice = json.loads(call_aws("meta-data/events/recommendations/rebalance", NOTICE).body)
+
+    assert action == {"action": "terminate", "time": "2023-11-14T22:15:20Z"}
+    assert advice == {"noticeTime": "2023-11-14T22:13:20Z"}
+    assert call_aws("meta-data/spot/termination-time", NOTICE).body == action["time"]
+
+
+def test_the_identity_document_names_the_account_and_the_instance() -> None:
+    document = json.loads(call_aws("dynamic/instance-identity/document").body)
+
+    assert document["accountId"] == instance.AWS_ACCOUNT
+    assert document["instanceId"] == call_aws("meta-data/instance-id").body
+
+
+@pytest.mark.parametrize(
+    "headers", [{"x-aws-ec2-metadata-token": ""}, {"x-aws-ec2-metadata-token": "bad"}]
+)
+def test_aws_refuses_requests_without_a_valid_token(headers: dict[str, Any]) -> None:
+    assert call_aws("meta-data/instance-id", **headers).status == HTTPStatus.UNAUTHORIZED
+
+
+def test_a_token_of_aws_expires() -> None:
+    tokens = Tokens()
+    token = tokens.new(60, now=1000.0)
+
+    assert tokens.valid(token, 1059.0)
+    assert not tokens.valid(token, 1060.0)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "status"),
+    [("60", 200), ("21600", 200), ("21601", 400), ("0", 400), ("", 400), ("x", 400)],
+)
+def test_a_token_lasts_six_hours_at_most(ttl: str, status: int) -> None:
+    headers: dict[str, Any] = {"x-aws-ec2-metadata-token-ttl-seconds": ttl}
+
+    assert call_aws("api/token", method="PUT", **headers).status == status
+
+
+def test_a_token_needs_put_and_a_direct_request() -> None:
+    assert call_aws("api/token").status == HTTPStatus.METHOD_NOT_ALLOWED
+    forwarded: dict[str, Any] = {
+        "x-forwarded-for": "1.2.3.4",
+        "x-aws-ec2-metadata-token-ttl-seconds": "60",
+    }
+    assert call_aws("api/token", method="PUT", **forwarded).status == HTTPStatus.FORBIDDEN
+
+
+def test_azure_schedules_a_preemption_only_after_the_notice() -> None:
+    assert json.loads(call_azure().body) == {"DocumentIncarnation": 1, "Events": []}
+
+    (event,) = json.loads(call_azure(notice=NOTICE).body)["Events"]
+
+    assert event["EventType"] == "Preempt"
+    assert event["Resources"] == ["gpu-3"]
+    assert event["EventStatus"] == "Scheduled"
+    assert event["NotBefore"] == "Tue, 14 Nov 2023 22:15:20 GMT"
+
+
+def test_an_acknowledged_event_of_azure_is_started() -> None:
+    body = json.dumps({"StartRequests": [{"EventId": "ID-1"}]}).encode()
+
+    assert call_azure(notice=NOTICE, method="POST", body=body).acknowledged == "ID-1"
+
+    (event,) = json.loads(call_azure(notice=NOTICE, started=True).body)["Events"]
+    assert (event["EventStatus"], event["NotBefore"]) == ("Started", "")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"headers": {}},
+        {"headers": METADATA | {"x-forwarded-for": "1.2.3.4"}},
+        {"version": "1999-01-01"},
+        {"query": {}},
+        {"method": "POST", "body": b"{"},
+        {"method": "POST", "body": b'{"StartRequests": [{"EventId": "other"}]}'},
+    ],
+)
+def test_azure_refuses_invalid_requests(fields: dict[str, Any]) -> None:
+    response = call_azure(notice=NOTICE, **fields)
+
+    assert response.status == HTTPStatus.BAD_REQUEST
+    assert not response.acknowledged
+
+
+def test_azure_describes_the_machine() -> None:
+    compute = json.loads(call_azure("instance", version="2021-02-01").body)["compute"]
+
+    assert (compute["vmSize"], compute["priority"], compute["location"]) == (
+        "g5.xlarge", "Spot", "us-east-1",
+    )  # fmt: skip
+    assert compute["vmScaleSetName"] == "aks-gpu-00000000-vmss"
+
+
+@pytest.fixture(params=["azure"])
+def served(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[server.MetadataService, str]]:
+    """Yield a server with files for a notice and an acknowledgement, and its URL."""
+    facts = instance.facts(SPOT, "10.0.0.1") | {"cloud": request.param}
+    service = server.MetadataService(
+        facts, tmp_path / "notice.json", tmp_path / "acknowledged.json"
+    )
+    listening = server.server_of(service, "127.0.0.1", 0)
+    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield service, f"http://127.0.0.1:{listening.server_address[1]}"
+    listening.shutdown()
+    thread.join()
+    listening.server_close()
+
+
+def test_an_acknowledgement_over_http_is_written_to_disk(
+    served: tuple[server.MetadataService, str],
+) -> None:
+    service, url = served
+    files.write_json(service.notice, {"event": "ID-9", "at": 1, "not_before": 2, "terminate": True})
+    body = json.dumps({"StartRequests": [{"EventId": "ID-9"}]}).encode()
+    events = f"{url}/metadata/scheduledevents?api-version=2020-07-01"
+
+    urllib.request.urlopen(urllib.request.Request(events, body, METADATA), timeout=5).close()
+
+    assert files.read_json(service.acknowledgement) == {"event": "ID-9"}
+
+
+def test_a_device_plugin_is_registered_while_it_is_connected(
+    served: tuple[server.MetadataService, str],
+) -> None:
+    service, url = served
+
+    with urllib.request.urlopen(f"{url}{server.DEVICES}", timeout=5) as response:
+        assert response.readline() == b"2\n"
+        assert service.plugins.any_open.wait(5)
+    gone = threading.Event()
+    for _ in range(500):
+        if not service.plugins.any_open.is_set():
+            gone.set()
+            break
+        gone.wait(0.01)
+
+    assert gone.is_set()
+
+
+def test_the_load_is_served_without_headers(served: tuple[server.MetadataService, str]) -> None:
+    _, url = served
+
+    with urllib.request.urlopen(f"{url}{server.LOAD}", timeout=5) as response:
+        assert b'DCGM_FI_DEV_GPU_UTIL{gpu="1"' in response.read()
+
+
+def test_an_unknown_path_is_not_found(served: tuple[server.MetadataService, str]) -> None:
+    _, url = served
+    request = urllib.request.Request(f"{url}/nothing", headers=METADATA)
+
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=5)
+
+    assert refused.value.code == HTTPStatus.NOT_FOUND
+    refused.value.close()

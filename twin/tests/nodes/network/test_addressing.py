@@ -1,0 +1,59 @@
+import pytest
+from cloudtwin.nodes.network import addressing
+from cloudtwin.nodes.network.addressing import MAX_MACHINES, Address
+from hypothesis import given
+from hypothesis.strategies import integers, sets
+
+slots = integers(min_value=1, max_value=MAX_MACHINES)
+
+
+def test_addresses_of_slots_and_the_control_plane_are_unique() -> None:
+    plan = [Address(slot) for slot in range(1, MAX_MACHINES + 1)]
+
+    for kind in ("ip", "mac", "pods", "port"):
+        assert len({getattr(address, kind) for address in plan}) == MAX_MACHINES
+    assert addressing.CONTROL_PLANE not in {address.ip for address in plan}
+
+
+@given(slot=slots)
+def test_the_addresses_of_a_slot_are_in_their_networks(slot: int) -> None:
+    address = Address(slot)
+
+    assert address.ip in addressing.MACHINES_NETWORK
+    assert address.pods.subnet_of(addressing.PODS_NETWORK)
+    assert len(address.port) <= 15, "the kernel limits names of links to 15 characters"
+    assert int(address.mac[:2], 16) & 3 == 2, (
+        "must be local unicast, or it may collide with that of a real card"
+    )
+
+
+@pytest.mark.parametrize("slot", [0, MAX_MACHINES + 1, -1])
+def test_a_slot_out_of_range_is_refused(slot: int) -> None:
+    with pytest.raises(ValueError, match="slot"):
+        Address(slot)
+
+
+@given(taken=sets(slots))
+def test_the_lowest_free_slot_is_returned(taken: set[int]) -> None:
+    slot = addressing.free_slot(taken)
+
+    if slot is None:
+        assert len(taken) == MAX_MACHINES
+    else:
+        assert slot not in taken
+        assert set(range(1, slot)) <= taken
+
+
+def test_a_machine_routes_to_the_pods_of_all_others_and_not_to_its_own() -> None:
+    routes = addressing.pod_routes(3)
+
+    assert len(routes) == MAX_MACHINES - 1
+    assert not any(route.startswith(str(Address(3).pods)) for route in routes)
+    assert f"{Address(7).pods} via {Address(7).ip}" in routes
+
+
+def test_the_networks_of_machines_pods_and_services_do_not_overlap() -> None:
+    networks = [addressing.MACHINES_NETWORK, addressing.PODS_NETWORK, addressing.SERVICES_NETWORK]
+
+    assert not any(a.overlaps(b) for a in networks for b in networks if a is not b)
+    assert addressing.DNS_SERVICE in addressing.SERVICES_NETWORK

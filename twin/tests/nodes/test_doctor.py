@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import pytest
+from cloudtwin import paths
+from cloudtwin.errors import TwinError
+from cloudtwin.nodes import MachineSpec, Role, Twin, doctor
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.linux import mounts
+from cloudtwin.progress import Silent
+
+
+def test_a_keeper_is_recognized_by_its_command_line() -> None:
+    keeper = ["/venv/bin/python", "-m", "cloudtwin.nodes.control_plane.keeper", "/state/default"]
+
+    assert doctor.state_of_keeper(keeper) == Path("/state/default")
+    assert doctor.state_of_keeper(keeper[:3]) is None
+    assert (
+        doctor.state_of_keeper(["python", "-m", "cloudtwin.nodes.machine.boot", "/state/default"])
+        is None
+    )
+    assert doctor.state_of_keeper([]) is None
+
+
+def test_mounts_are_found_deepest_first_with_blanks_in_their_names(tmp_path: Path) -> None:
+    info = tmp_path / "mountinfo"
+    info.write_text(
+        "1 0 8:1 / / rw - ext4 /dev/a rw\n"
+        "2 1 0:4 net:[1] /state/a/net rw - nsfs nsfs rw\n"
+        "3 1 8:1 /x /state/a/my\\040disk/var rw - ext4 /dev/a rw\n"
+        "4 1 8:1 /x /statement rw - ext4 /dev/a rw\n"
+    )
+
+    assert mounts.below(Path("/state"), info) == [
+        Path("/state/a/my disk/var"),
+        Path("/state/a/net"),
+    ]
+
+
+def test_equal_names_under_different_roots_are_different_twins() -> None:
+    assert Layout(Path("/a/default")).identity != Layout(Path("/b/default")).identity
+    assert Layout(Path("/a/default")).identity.startswith("cloudtwin-default-")
+
+
+@pytest.fixture
+def state_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path / "state"))
+    monkeypatch.delenv("CLOUDTWIN_NAME", raising=False)
+    return tmp_path / "state"
+
+
+def test_the_folder_of_a_twin_follows_the_environment(
+    state_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert paths.state_directory() == state_root / "default"
+    monkeypatch.setenv("CLOUDTWIN_NAME", "second")
+    assert paths.state_directory() == state_root / "second"
+    assert paths.state_directory("third") == state_root / "third"
+
+
+@pytest.mark.parametrize("name", ["../etc", "A", "a b", "-a", "a" * 31, "."])
+def test_a_name_that_is_not_valid_for_a_folder_is_refused(state_root: Path, name: str) -> None:
+    with pytest.raises(TwinError, match="cannot name a twin"):
+        Twin.open(name)
+
+
+def test_an_operation_on_a_stopped_twin_is_refused_and_creates_nothing(state_root: Path) -> None:
+    with pytest.raises(TwinError, match="'default' is not running"):
+        Twin.open().vanish("gpu-0")
+
+    assert not state_root.exists()
+
+
+def test_the_status_of_a_stopped_twin_can_be_read(state_root: Path) -> None:
+    status = Twin.open().status()
+
+    assert not status.machines
+    assert not any(status.components.values())
+    assert not state_root.exists()
+
+
+def test_a_state_folder_without_its_keeper_is_a_leftover(state_root: Path) -> None:
+    (state_root / "old").mkdir(parents=True)
+
+    found = [entry for entry in doctor.leftovers() if entry.kind == "state"]
+
+    assert [entry.what for entry in found] == [str(state_root / "old")]
+    assert "CLOUDTWIN_NAME=old" in found[0].how_to_remove
+
+
+@pytest.mark.parametrize("fault", ["host", "name"])
+def test_a_refused_up_leaves_nothing_behind(
+    state_root: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    missing = ["root"] if fault == "host" else []
+    monkeypatch.setattr("cloudtwin.nodes.linux.requirements.missing_abilities", lambda: missing)
+
+    with pytest.raises(TwinError, match=r"missing: root|'No_Name'"):
+        Twin.open().up([MachineSpec("No_Name", Role.GPU)], Silent())
+
+    assert not state_root.exists()

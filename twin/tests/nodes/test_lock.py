@@ -1,0 +1,92 @@
+import contextlib
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from cloudtwin.errors import TwinError
+from cloudtwin.nodes import lock
+
+
+def test_the_error_for_a_second_holder_names_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with (
+        lock.held(path, "twin 'a'", "up"),
+        pytest.raises(TwinError) as caught,
+        lock.held(path, "twin 'a'", "up"),
+    ):
+        pass
+
+    assert f"process {os.getpid()} is running `up`" in caught.value.what
+    assert f"kill {os.getpid()}" in caught.value.fix
+
+
+def test_operations_share_the_lock_but_exclude_up_and_down(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with lock.held(path, "t", "drain", shared=True):
+        with lock.held(path, "t", "vanish", shared=True):
+            pass
+        with pytest.raises(TwinError), lock.held(path, "t", "down"):
+            pass
+
+
+def test_the_lock_is_free_again_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), lock.held(tmp_path / "lock", "t", "up"):
+        raise RuntimeError
+    with lock.held(tmp_path / "lock", "t", "up"):
+        pass
+
+
+def test_down_may_remove_the_folder_of_the_lock_and_the_next_up_creates_another(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "twin" / "lock"
+    with lock.held(path, "t", "down"):
+        shutil.rmtree(path.parent)
+        with lock.held(path, "t", "up"):
+            assert path.exists()
+
+
+def test_a_holder_that_has_ended_is_not_named(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with lock.held(path, "t", "drain", shared=True):
+        path.write_text("4194305 up")  # above the largest possible id
+        with pytest.raises(TwinError) as caught, lock.held(path, "t", "down"):
+            pass
+
+    assert "4194305" not in str(caught.value)
+
+
+def test_an_operation_is_named_as_the_holder(tmp_path: Path) -> None:
+    with (
+        lock.held(tmp_path / "lock", "twin 'a'", "drain gpu-0", shared=True),
+        pytest.raises(TwinError, match=f"process {os.getpid()} is running `drain gpu-0`"),
+        lock.held(tmp_path / "lock", "twin 'a'", "down"),
+    ):
+        pass
+
+
+def test_up_waits_for_an_operation_on_a_machine_but_not_for_another_up(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    operation = contextlib.ExitStack()
+    operation.enter_context(lock.held(path, "t", "remove", shared=True))
+    threading.Timer(0.3, operation.close).start()
+
+    with lock.held(path, "t", "up", shared_timeout_seconds=60):
+        began = time.monotonic()
+        with pytest.raises(TwinError), lock.held(path, "t", "up", shared_timeout_seconds=60):
+            pass
+
+    assert time.monotonic() - began < 30, "the second `up` must fail at once"
+
+
+def test_an_operation_that_does_not_end_is_named_after_the_timeout(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with (
+        lock.held(path, "t", "drain gpu-0", shared=True),
+        pytest.raises(TwinError, match="running `drain gpu-0`"),
+        lock.held(path, "t", "up", shared_timeout_seconds=0.2),
+    ):
+        pass

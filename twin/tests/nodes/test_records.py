@@ -1,0 +1,77 @@
+import json
+from pathlib import Path
+
+import pytest
+from cloudtwin.errors import TwinError
+from cloudtwin.nodes import records
+from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.model import MachineSpec, Role
+from cloudtwin.nodes.network.addressing import MAX_MACHINES
+from cloudtwin.nodes.records import MachineRecord
+
+TOOLS = {"kubelet": "/bin/kubelet", "kube-proxy": "/bin/kube-proxy"}
+
+
+def gpu(name: str, gpus: int = 1) -> MachineSpec:
+    return MachineSpec(name, Role.GPU, gpus)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path / "twin")
+
+
+def save_record(layout: Layout, spec: MachineSpec, slot: int) -> MachineRecord:
+    record = MachineRecord(spec, slot, TOOLS, "key")
+    record.save(layout.machine(spec.name).record)
+    return record
+
+
+def test_a_saved_record_is_loaded_unchanged(layout: Layout) -> None:
+    record = save_record(layout, gpu("gpu-0", 4), 3)
+
+    assert records.all_of(layout) == [record]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "{}", '{"spec": 1, "slot": 1, "tools": {}, "images": ""}',
+     json.dumps({"spec": {"name": "a", "role": "tpu", "gpus": 1}, "slot": 1, "tools": {}, "images": ""}),
+     json.dumps({"spec": {"name": "a", "role": "gpu", "gpus": 1}, "slot": 99, "tools": {}, "images": ""})],
+)  # fmt: skip
+def test_an_incomplete_or_invalid_record_is_ignored(layout: Layout, content: str) -> None:
+    path = layout.machine("a").record
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+
+    assert records.all_of(layout) == []
+
+
+def test_new_machines_take_free_slots_and_old_ones_keep_theirs(layout: Layout) -> None:
+    save_record(layout, gpu("gpu-0"), 2)
+
+    assigned = records.assign_slots(layout, [gpu("gpu-0"), gpu("a"), gpu("b")], {}, "key")
+
+    assert {record.spec.name: record.slot for record in assigned} == {"gpu-0": 2, "a": 1, "b": 3}
+
+
+def test_the_error_lists_every_contradiction(layout: Layout) -> None:
+    save_record(layout, gpu("gpu-0"), 1)
+    specs = [gpu("gpu-0", 2), gpu("Big_One"), gpu("x", 99), gpu("x", 99)]
+
+    with pytest.raises(TwinError) as caught:
+        records.refuse_contradictions(layout, specs)
+
+    for part in ("'gpu-0' exists as gpu with 1", "'Big_One'", "99 GPUs", "'x' is requested twice"):
+        assert part in caught.value.what
+
+
+def test_more_machines_than_addresses_are_refused(layout: Layout) -> None:
+    with pytest.raises(TwinError, match=str(MAX_MACHINES)):
+        records.refuse_contradictions(layout, [gpu(f"gpu-{i}") for i in range(MAX_MACHINES + 1)])
+
+
+def test_an_unchanged_machine_is_not_a_contradiction(layout: Layout) -> None:
+    save_record(layout, gpu("gpu-0"), 1)
+
+    records.refuse_contradictions(layout, [gpu("gpu-0")])

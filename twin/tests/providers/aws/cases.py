@@ -1,0 +1,444 @@
+"""For every rule and precondition of the twin's AWS: a valid and an invalid case, and part of the message."""
+
+import json
+
+from cloudtwin.providers.aws.common import arn
+from cloudtwin.providers.aws.eks_rules import ADDON, CLUSTER, ENTRY, NODES
+from cloudtwin.providers.aws.fsx import ASSOCIATION as REPOSITORY
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM as SYSTEM
+from cloudtwin.providers.aws.machines import PLACEMENT, TEMPLATE
+from cloudtwin.providers.aws.network import (
+    ASSOCIATION,
+    GATEWAY,
+    GROUP,
+    INGRESS,
+    NAT,
+    ROUTE,
+    SUBNET,
+    VPC,
+)
+from cloudtwin.providers.aws.policies import ATTACHMENT, ROLE
+from cloudtwin.providers.aws.s3 import BUCKET
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.protocol.values import Object
+
+POD = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
+LOGS = "aws:cloudwatch/logGroup:LogGroup"
+BUDGET = "aws:budgets/budget:Budget"
+ALIAS = "aws:kms/alias:Alias"
+ROLE_POLICY = "aws:iam/rolePolicy:RolePolicy"
+BUCKET_POLICY = "aws:s3/bucketPolicy:BucketPolicy"
+REPOSITORY_POLICY = "aws:ecr/repositoryPolicy:RepositoryPolicy"
+ACCESS = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
+USES = {"Effect": "Allow", "Action": "s3:GetObject", "Principal": "*"}
+TRUST = json.dumps({"Statement": [{**USES, "Action": "sts:AssumeRole"}]})
+OPEN = json.dumps({"Statement": [{**USES, "Resource": "*"}]})
+GOOD = json.dumps({"Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]})
+BAD = json.dumps({"Statement": [{"Effect": "Maybe", "Action": "s3:GetObject"}]})
+SIZES = {"minSize": 0, "desiredSize": 1, "maxSize": 3}
+
+
+def disk(encrypted: object) -> Object:
+    return {"blockDeviceMappings": [{"ebs": {"encrypted": encrypted}}]}
+
+
+def card(**interface: object) -> Object:
+    return {"networkInterfaces": [interface]}
+
+
+# rule -> (valid inputs, invalid inputs, part of the message)
+RULES: dict[str, tuple[Object, Object, str]] = {
+    "size of a VPC": ({"cidrBlock": "10.0.0.0/16"}, {"cidrBlock": "10.0.0.0/8"}, "/16"),
+    "size of a subnet": ({"cidrBlock": "10.0.0.0/24"}, {"cidrBlock": "10.0.0.0/29"}, "/28"),
+    "subnet of a NAT gateway": (
+        {"subnetId": "s", "allocationId": "e"}, {"subnetId": "s"}, "elastic address",
+    ),
+    "target of a route": (
+        {"gatewayId": "g"}, {"gatewayId": "g", "natGatewayId": "n"}, "one target",
+    ),
+    "destination of a route": (
+        {"destinationCidrBlock": "0.0.0.0/0"},
+        {"destinationCidrBlock": "0.0.0.0/0", "destinationPrefixListId": "pl-1"},
+        "one destination",
+    ),
+    "IPv4 block of a route": (
+        {"destinationCidrBlock": "0.0.0.0/0"}, {"destinationCidrBlock": "10.0.0.1"}, "prefix length",
+    ),
+    "IPv6 block of a route": (
+        {"destinationIpv6CidrBlock": "::/0"},
+        {"destinationIpv6CidrBlock": "0.0.0.0/0"},
+        "not an IPv6 block",
+    ),
+    "inline routes": (
+        {"routes": [{"cidrBlock": "0.0.0.0/0"}]}, {"routes": [{"cidrBlock": "everywhere"}]}, "CIDR",
+    ),
+    "inline IPv6 routes": (
+        {"routes": [{"ipv6CidrBlock": "::/0"}]}, {"routes": [{"ipv6CidrBlock": "::"}]}, "prefix",
+    ),
+    "region of an endpoint": (
+        {"serviceName": "com.amazonaws.us-east-1.s3", "region": "us-east-1"},
+        {"serviceName": "com.amazonaws.us-west-2.s3", "region": "us-east-1"},
+        "is not in us-east-1",
+    ),
+    "name of a security group": ({"name": "efa"}, {"name": "sg-efa"}, "begins with sg-"),
+    "ports of a rule": (
+        {"ipProtocol": "tcp", "fromPort": 988, "toPort": 988},
+        {"ipProtocol": "tcp", "fromPort": 1023, "toPort": 1018},
+        "not a valid range",
+    ),
+    "one source of a rule": (
+        {"cidrIpv4": "10.0.0.0/8"},
+        {"cidrIpv4": "10.0.0.0/8", "referencedSecurityGroupId": "sg-1"},
+        "exactly one",
+    ),
+    "IPv4 source of a rule": ({"cidrIpv4": "10.0.0.0/8"}, {"cidrIpv4": "10.0.0.1/8"}, "host bits"),
+    "IPv6 source of a rule": ({"cidrIpv6": "::/0"}, {"cidrIpv6": "10.0.0.0/8"}, "IPv6"),
+    "trust policy of a role": ({"assumeRolePolicy": TRUST}, {"assumeRolePolicy": GOOD}, "Principal"),
+    "document of a policy": ({"policy": GOOD}, {"policy": BAD}, "Allow or Deny"),
+    "document of a role's policy": ({"policy": GOOD}, {"policy": "{}"}, "no Statement"),
+    "document of a bucket": ({"policy": OPEN}, {"policy": BAD}, "Allow or Deny"),
+    "document of a repository": ({"policy": TRUST}, {"policy": BAD}, "Allow or Deny"),
+    "deletion window of a key": ({"deletionWindowInDays": 7}, {"deletionWindowInDays": 3}, "7 to 30"),
+    "name of an alias": ({"name": "alias/mine"}, {"name": "mine"}, "alias/"),
+    "name of a launch template": ({"name": "gpu"}, {"name": "g"}, "at least 3"),
+    "hop limit of the metadata service": (
+        {"metadataOptions": {"httpPutResponseHopLimit": 64}},
+        {"metadataOptions": {"httpPutResponseHopLimit": 65}},
+        "1 to 64",
+    ),
+    "instance type of a launch template": (
+        {"instanceType": "g5.xlarge"}, {"instanceType": "g5.tiny"}, "no such type",
+    ),
+    "security groups set once": (
+        card(securityGroups=["sg-1"]),
+        {**card(securityGroups=["sg-1"]), "vpcSecurityGroupIds": ["sg-1"]},
+        "of each interface",
+    ),
+    "positions of EFA interfaces": (
+        card(networkCardIndex=1, deviceIndex=1, interfaceType="efa-only"),
+        card(networkCardIndex=0, deviceIndex=0, interfaceType="efa-only"),
+        "carries IP",
+    ),
+    "number of EFA interfaces": (
+        {"instanceType": "g5.12xlarge", **card(interfaceType="efa")},
+        {"instanceType": "g5.xlarge", **card(interfaceType="efa")},
+        "at most 0",
+    ),
+    "text in ebsOptimized": ({"ebsOptimized": "true"}, {"ebsOptimized": "yes"}, "true and false"),
+    "end of an object's retention": (
+        {"objectLockRetainUntilDate": "2027-01-01T00:00:00Z"},
+        {"objectLockRetainUntilDate": "2027-01-01"},
+        "2026-01-31T00:00:00Z",
+    ),
+    "text in blockDeviceMappings.*.ebs.encrypted": (disk("true"), disk("yes"), "true and false"),
+    "text in blockDeviceMappings.*.ebs.deleteOnTermination": (
+        {"blockDeviceMappings": [{"ebs": {"deleteOnTermination": "false"}}]},
+        {"blockDeviceMappings": [{"ebs": {"deleteOnTermination": "no"}}]},
+        "true and false",
+    ),
+    "text in networkInterfaces.*.deleteOnTermination": (
+        card(deleteOnTermination="true"), card(deleteOnTermination="maybe"), "true and false",
+    ),
+    "text in networkInterfaces.*.associatePublicIpAddress": (
+        card(associatePublicIpAddress="true"), card(associatePublicIpAddress="1"), "true and false",
+    ),
+    "version of a cluster": ({"version": "1.36"}, {"version": "1.29"}, "not one of"),
+    "endpoints of a cluster": (
+        {"vpcConfig": {"endpointPublicAccess": False, "endpointPrivateAccess": True}},
+        {"vpcConfig": {"endpointPublicAccess": False}},
+        "both off",
+    ),
+    "public ranges of a cluster": (
+        {"vpcConfig": {"publicAccessCidrs": ["203.0.113.0/24"]}},
+        {"vpcConfig": {"publicAccessCidrs": ["10.0.0.0/8"]}},
+        "private range",
+    ),
+    "subnets of a cluster": (
+        {"vpcConfig": {"subnetIds": ["a", "b"]}}, {"vpcConfig": {"subnetIds": []}}, "at least two",
+    ),
+    "Service block of a cluster": (
+        {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "172.20.0.0/16"}},
+        {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "172.20.0.0/8"}},
+        "CIDR",
+    ),
+    "Auto Mode complete": ({}, {"computeConfig": {"enabled": True}}, "all on or all off"),
+    "sizes of a node group": (
+        {"scalingConfig": SIZES}, {"scalingConfig": {**SIZES, "desiredSize": 9}}, "must hold",
+    ),
+    "launch template of a node group": (
+        {"launchTemplate": {"id": "lt-1", "version": "1"}},
+        {"launchTemplate": {"id": "lt-1", "version": "1"}, "diskSize": 100},
+        "in the launch template instead",
+    ),
+    "template version of a node group": (
+        {"launchTemplate": {"version": "$Latest"}}, {"launchTemplate": {"version": ""}}, "$Latest",
+    ),
+    "labels and taints of a node group": (
+        {"labels": {"everstep.dev/pool": "gpu-spot"}},
+        {"labels": {"eks.amazonaws.com/nodegroup": "x"}},
+        "reserved for the service",
+    ),
+    "subnets of a node group": ({"subnetIds": ["s"]}, {"subnetIds": []}, "at least one"),
+    "Kubernetes version of a node group": ({"version": "1.36"}, {"version": ""}, "such as 1.36"),
+    "unavailable nodes": (
+        {"updateConfig": {"maxUnavailable": 100}}, {"updateConfig": {"maxUnavailable": 0}}, "1 to 100",
+    ),
+    "update of a node group": (
+        {"updateConfig": {"maxUnavailable": 1}},
+        {"updateConfig": {"maxUnavailable": 1, "maxUnavailablePercentage": 10}},
+        "either",
+    ),
+    "image of a node group": (
+        {"amiType": "AL2023_x86_64_NVIDIA"}, {"amiType": "AL2_x86_64_GPU"}, "no Amazon Linux 2",
+    ),
+    "types of a node group": (
+        {"instanceTypes": ["g5.xlarge"]}, {"instanceTypes": ["p3.2xlarge"]}, "retired",
+    ),
+    "name of an add-on": ({"addonName": "vpc-cni"}, {"addonName": "cni"}, "not an add-on"),
+    "version of an add-on": (
+        {"addonVersion": "v1.20.4-eksbuild.2"}, {"addonVersion": "1.20"}, "not of the form",
+    ),
+    "configuration of an add-on": (
+        {"configurationValues": "{}"}, {"configurationValues": "much"}, "neither JSON nor YAML",
+    ),
+    "principal of an entry": (
+        {"principalArn": arn("iam", "role/admin")}, {"principalArn": "admin"}, "not the ARN",
+    ),
+    "access policy": (
+        {"policyArn": "arn:aws:eks::aws:cluster-access-policy/AmazonEKSViewPolicy"},
+        {"policyArn": "arn:aws:iam::aws:policy/AmazonEKSViewPolicy"},
+        "not an access policy",
+    ),
+    "scope of an access policy": (
+        {"accessScope": {"type": "cluster"}}, {"accessScope": {"type": "namespace"}}, "at least one",
+    ),
+    "namespace of a pod identity": (
+        {"namespace": "elastic-job"}, {"namespace": "Elastic Job"}, "not a valid Kubernetes name",
+    ),
+    "size of a file system": (
+        {"deploymentType": "SCRATCH_2", "storageCapacity": 4800},
+        {"deploymentType": "SCRATCH_2", "storageCapacity": 2000},
+        "multiple of 2400",
+    ),
+    "throughput of a file system": (
+        {"deploymentType": "PERSISTENT_2", "perUnitStorageThroughput": 250},
+        {"deploymentType": "SCRATCH_2", "perUnitStorageThroughput": 250},
+        "leave it out",
+    ),
+    "PERSISTENT only": (
+        {"deploymentType": "PERSISTENT_2", "kmsKeyId": "k"},
+        {"deploymentType": "SCRATCH_2", "kmsKeyId": "k"},
+        "only a PERSISTENT",
+    ),
+    "EFA of a file system": (
+        {}, {"efaEnabled": True, "deploymentType": "SCRATCH_2"}, "PERSISTENT_2",
+    ),
+    "one zone of a file system": (
+        {"subnetIds": "subnet-1"}, {"subnetIds": "subnet-1,subnet-2"}, "one zone",
+    ),
+    "path of an association": ({"fileSystemPath": "/"}, {"fileSystemPath": "data"}, "begin with /"),
+    "bucket path of an association": (
+        {"dataRepositoryPath": "s3://mine/data"}, {"dataRepositoryPath": "mine/data"}, "s3://bucket",
+    ),
+    "events of an association": (
+        {"s3": {"autoImportPolicy": {"events": ["NEW"]}}},
+        {"s3": {"autoImportPolicy": {"events": ["NEW", "NEW"]}}},
+        "each once",
+    ),
+    "name of a bucket": ({"bucket": "everstep-dev"}, {"bucket": "my..bucket"}, "valid bucket name"),
+    "rules of a lifecycle": ({"rules": [{"id": "old"}]}, {"rules": []}, "at least one"),
+    "ids of lifecycle rules": ({"rules": [{"id": "old"}]}, {"rules": [{"id": ""}]}, "1 to 255"),
+    "lifecycle expiration.days": (
+        {"rules": [{"expiration": {"days": 1}}]}, {"rules": [{"expiration": {"days": 0}}]}, "0 days",
+    ),
+    "lifecycle noncurrentVersionExpiration.noncurrentDays": (
+        {"rules": [{"noncurrentVersionExpiration": {"noncurrentDays": 1}}]},
+        {"rules": [{"noncurrentVersionExpiration": {"noncurrentDays": 0}}]},
+        "0 days",
+    ),
+    "lifecycle abortIncompleteMultipartUpload.daysAfterInitiation": (
+        {"rules": [{"abortIncompleteMultipartUpload": {"daysAfterInitiation": 1}}]},
+        {"rules": [{"abortIncompleteMultipartUpload": {"daysAfterInitiation": 0}}]},
+        "0 days",
+    ),
+    "lifecycle of a repository": ({"policy": '{"rules": []}'}, {"policy": "{"}, "not valid JSON"),
+    "retention of a log group": ({"retentionInDays": 30}, {"retentionInDays": 31}, "not one of"),
+    "subscribers of a budget": (
+        {"notifications": [{"subscriberEmailAddresses": ["a@b"]}]},
+        {"notifications": [{"threshold": 80}]},
+        "at least one subscriber",
+    ),
+    "limit of a budget": (
+        {"limitAmount": "5", "limitUnit": "USD"}, {"limitAmount": "5"}, "limitUnit",
+    ),
+    "addresses of a budget": (
+        {"notifications": [{"subscriberEmailAddresses": ["a@b"]}]},
+        {"notifications": [{"subscriberEmailAddresses": ["ab"]}]},
+        "not an email address",
+    ),
+    "topics of a budget": (
+        {"notifications": [{"subscriberSnsTopicArns": ["arn:aws:sns:us-east-1:1:t"]}]},
+        {"notifications": [{"subscriberSnsTopicArns": ["t"]}]},
+        "SNS topic",
+    ),
+    "timePeriodStart of a budget": (
+        {"timePeriodStart": "2026-01-01_00:00"}, {"timePeriodStart": "2026-01-01"}, "_00:00",
+    ),
+    "timePeriodEnd of a budget": (
+        {"timePeriodEnd": "2027-01-01_00:00"}, {"timePeriodEnd": "never"}, "_00:00",
+    ),
+}  # fmt: skip
+
+
+def resource(token: str, identity: str, inputs: Object, **outputs: object) -> Resource:
+    return Resource(
+        token=token, id=identity, urn=f"urn::{identity}", inputs=inputs, outputs=outputs
+    )
+
+
+def role(name: str, service: str, *actions: str) -> Resource:
+    statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": list(actions)}
+    trust = json.dumps({"Statement": [statement]})
+    return resource(
+        ROLE, name, {"assumeRolePolicy": trust}, arn=arn("iam", f"role/{name}"), name=name
+    )
+
+
+def attached(to: str, policy: str) -> Resource:
+    own = f"arn:aws:iam::aws:policy/{policy}"
+    return resource(ATTACHMENT, f"{to}/{policy}", {"role": to, "policyArn": own})
+
+
+def subnet(name: str, zone: str, block: str) -> Resource:
+    return resource(
+        SUBNET, name, {"vpcId": "vpc-1", "cidrBlock": block}, availabilityZone=zone, vpcId="vpc-1"
+    )
+
+
+def cluster(version: str = "1.36") -> Resource:
+    return resource(
+        CLUSTER, "c", {"bootstrapSelfManagedAddons": False, "version": version}, name="c",
+        version=version, vpcConfig={"clusterSecurityGroupId": "sg-c"},
+    )  # fmt: skip
+
+
+A, B, SAME = (
+    subnet("subnet-a", "us-east-1a", "10.0.0.0/24"),
+    subnet("subnet-b", "us-east-1b", "10.0.1.0/24"),
+    subnet("subnet-c", "us-east-1a", "10.0.2.0/24"),
+)
+THE_VPC = resource(VPC, "vpc-1", {"cidrBlock": "10.0.0.0/16"})
+ASSUME, TAG = "sts:AssumeRole", "sts:TagSession"
+EKS_ROLE, NODE_ROLE = (
+    role("eks", "eks.amazonaws.com", ASSUME),
+    role("n", "ec2.amazonaws.com", ASSUME),
+)
+POD_ROLE, HALF_ROLE = (
+    role("pod", "pods.eks.amazonaws.com", ASSUME, TAG),
+    role("half", "pods.eks.amazonaws.com", ASSUME),
+)
+WORKER = attached("n", "AmazonEKSWorkerNodePolicy")
+PULL = attached("n", "AmazonEC2ContainerRegistryPullOnly")
+CNI = resource(ADDON, "c:vpc-cni", {"clusterName": "c", "addonName": "vpc-cni"})
+SUBNET_TABLE = resource(ASSOCIATION, "w", {"subnetId": "subnet-a", "routeTableId": "rtb-1"})
+DEFAULT_ROUTE = resource(
+    ROUTE, "r", {"routeTableId": "rtb-1", "destinationCidrBlock": "0.0.0.0/0", "natGatewayId": "n"}
+)
+NODE = {"clusterName": "c", "nodeRoleArn": arn("iam", "role/n"), "subnetIds": ["subnet-a"]}
+EFA_TEMPLATE = resource(
+    TEMPLATE, "lt-1", {"networkInterfaces": [{"interfaceType": "efa"}]}, latestVersion=2
+)
+LUSTRE = [
+    resource(
+        INGRESS, f"sgr-{low}",
+        {"securityGroupId": "sg-f", "referencedSecurityGroupId": "sg-f", "ipProtocol": "tcp",
+         "fromPort": low, "toPort": high},
+    )
+    for low, high in ((988, 988), (1018, 1023))
+]  # fmt: skip
+SYSTEM_INPUTS = {"subnetIds": "subnet-a", "securityGroupIds": ["sg-f"], "storageCapacity": 1200}
+GROUP_F = resource(GROUP, "sg-f", {"vpcId": "vpc-1"})
+LINK_INPUTS = {
+    "fileSystemId": "fs-1",
+    "fileSystemPath": "/",
+    "dataRepositoryPath": "s3://mine",
+}
+LINKED = resource(REPOSITORY, "dra-1", LINK_INPUTS)
+
+# precondition -> (type, inputs, an account in which it holds, one in which it does not, part of the message)
+PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]] = {
+    "subnet in its VPC": (
+        SUBNET, {"vpcId": "vpc-1", "cidrBlock": "10.0.3.0/24"},
+        [THE_VPC], [resource(VPC, "vpc-1", {"cidrBlock": "10.1.0.0/16"})], "is not in",
+    ),
+    "subnets do not overlap": (
+        SUBNET, {"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/24"}, [B], [A], "conflicts",
+    ),
+    "Internet gateway of a NAT gateway": (
+        NAT, {"subnetId": "subnet-a"},
+        [A, resource(GATEWAY, "igw-1", {"vpcId": "vpc-1"})], [A], "no Internet gateway",
+    ),
+    "policy of AWS exists": (
+        ATTACHMENT, {"policyArn": "arn:aws:iam::aws:policy/AmazonEKSClusterPolicie"},
+        [], [], "did you mean AmazonEKSClusterPolicy",
+    ),
+    "placement group exists": (
+        TEMPLATE, {"placement": {"groupName": "near"}}, [resource(PLACEMENT, "near", {})], [], "unknown",
+    ),
+    "role of a cluster": (CLUSTER, {"roleArn": arn("iam", "role/eks")}, [EKS_ROLE],
+                          [role("eks", "ec2.amazonaws.com", ASSUME)], "does not let eks.amazonaws.com"),
+    "permissions of a cluster": (CLUSTER, {"roleArn": arn("iam", "role/eks")},
+                            [EKS_ROLE, attached("eks", "AmazonEKSClusterPolicy")], [EKS_ROLE], "lacks"),
+    "zones of a cluster": (CLUSTER, {"vpcConfig": {"subnetIds": ["subnet-a", "subnet-b", "subnet-c"]}},
+                           [A, B, SAME], [A, SAME], "two different AZs"),
+    "role of nodes": (NODES, NODE, [NODE_ROLE], [role("n", "eks.amazonaws.com", ASSUME)], "ec2.amazonaws.com"),
+    "permissions of nodes": (NODES, NODE, [NODE_ROLE, WORKER], [NODE_ROLE, PULL], "AmazonEKSWorkerNodePolicy"),
+    "nodes pull images": (NODES, NODE, [NODE_ROLE, PULL], [NODE_ROLE, WORKER], "may not pull"),
+    "nodes have a network plugin": (NODES, NODE, [cluster(), CNI], [cluster()], "cni plugin not initialized"),
+    "nodes have an egress route": (NODES, NODE, [A, SUBNET_TABLE, DEFAULT_ROUTE], [A, SUBNET_TABLE], "no egress route"),
+    "version of a template": (NODES, {**NODE, "launchTemplate": {"id": "lt-1", "version": "2"}}, [EFA_TEMPLATE],
+                              [resource(TEMPLATE, "lt-1", {}, latestVersion=1)], "has no version 2"),
+    "one type with EFA": (
+        NODES, {**NODE, "launchTemplate": {"id": "lt-1"}, "instanceTypes": ["g5.12xlarge", "g6.12xlarge"]},
+        [resource(TEMPLATE, "lt-1", {}, latestVersion=1)], [EFA_TEMPLATE], "one instance type",
+    ),
+    "version of nodes": (NODES, {**NODE, "version": "1.36"}, [cluster()], [cluster("1.35")], "older than cluster"),
+    "role of an add-on": (
+        ADDON, {"podIdentityAssociations": [{"roleArn": arn("iam", "role/pod")}]}, [POD_ROLE],
+        [role("pod", "pods.eks.amazonaws.com", ASSUME)], "sts:TagSession",
+    ),
+    "version of an add-on for the cluster": (
+        ADDON, {"clusterName": "c", "addonName": "kube-proxy", "addonVersion": "v1.36.0-eksbuild.7"},
+        [cluster()], [cluster("1.35")], "Addon version specified is not supported",
+    ),
+    "nodes for an add-on": (ADDON, {"clusterName": "c", "addonName": "coredns"},
+                            [cluster(), resource(NODES, "c:n", NODE)], [cluster()], "InsufficientNumberOfReplicas"),
+    "entry of a policy": (ACCESS, {"clusterName": "c", "principalArn": "p"},
+                          [resource(ENTRY, "c:p", {"clusterName": "c", "principalArn": "p"})], [], "no access entry"),
+    "role of a pod": (POD, {"roleArn": arn("iam", "role/half")}, [POD_ROLE], [HALF_ROLE], "sts:TagSession"),
+    "Lustre among servers": (SYSTEM, SYSTEM_INPUTS, [A, GROUP_F, *LUSTRE], [A, GROUP_F, LUSTRE[0]], "1018-1023"),
+    "bucket of an association": (REPOSITORY, LINK_INPUTS, [resource(BUCKET, "mine", {})], [], "does not exist"),
+    "associations do not overlap": (REPOSITORY, {**LINK_INPUTS, "fileSystemPath": "/data"},
+                           [resource(REPOSITORY, "dra-1", {**LINK_INPUTS, "fileSystemPath": "/runs"})], [LINKED],
+                           "overlaps"),
+    "no backups of a linked file system": (
+        REPOSITORY, LINK_INPUTS, [resource(SYSTEM, "fs-1", {"deploymentType": "PERSISTENT_2"})],
+        [resource(SYSTEM, "fs-1", {"automaticBackupRetentionDays": 7})], "S3-linked",
+    ),
+    "no backups while linked": (
+        SYSTEM, {**SYSTEM_INPUTS, "automaticBackupRetentionDays": 7}, [],
+        [resource(REPOSITORY, "dra-1", {**LINK_INPUTS, "fileSystemId": "new"})], "S3-linked",
+    ),
+    "file system of an association": (REPOSITORY, LINK_INPUTS,
+                               [resource(SYSTEM, "fs-1", {"deploymentType": "SCRATCH_2"})],
+                               [resource(SYSTEM, "fs-1", {})], "SCRATCH_1"),
+}  # fmt: skip
+ONLY_FAILS = {"policy of AWS exists"}  # no world makes it pass
+ON_CHANGE = {  # see test_changes.py
+    "version steps of a cluster", "nodes before the next version", "version of nodes never lower",
+    "a file system grows",
+}  # fmt: skip
+WORLDS = {
+    name: (Inventory(tuple(good)), Inventory(tuple(bad)))
+    for name, (_, _, good, bad, _) in PRECONDITIONS.items()
+}

@@ -1,0 +1,72 @@
+"""The policy of the caller: the twin refuses what it does not allow."""
+
+from typing import Any
+
+import pytest
+from cloudfacts.aws_actions import ACTIONS, actions_of, actions_to, all_actions
+from cloudtwin.providers.aws.caller_policy import allows, authorize, set_policy
+from cloudtwin.providers.aws.network import VPC
+from cloudtwin.providers.errors import CloudError
+
+from twin.tests.providers.offline import Provider, provider
+
+__all__ = ["provider"]
+BLOCK = "10.0.0.0/16"
+
+
+def policy(*actions: str, **more: Any) -> dict[str, Any]:
+    statement = {"Effect": "Allow", "Action": list(actions), "Resource": "*"}
+    return {"Version": "2012-10-17", "Statement": [statement, *more.get("also", ())]}
+
+
+def test_everything_is_allowed_without_a_policy(provider: Provider) -> None:
+    assert provider.make(VPC, "v", cidrBlock=BLOCK)
+
+
+def test_the_listed_actions_are_enough_for_the_life_of_a_resource(provider: Provider) -> None:
+    set_policy(provider.account.folder, policy(*all_actions()))
+    provider.drop(VPC, provider.make(VPC, "v", cidrBlock=BLOCK))
+
+
+@pytest.mark.parametrize("missing", actions_to("create", VPC))
+def test_a_creation_needs_each_of_its_actions(provider: Provider, missing: str) -> None:
+    rest = [action for action in all_actions() if action != missing]
+    set_policy(provider.account.folder, policy(*rest))
+
+    with pytest.raises(CloudError, match=f"AccessDeniedException.*{missing}"):
+        provider.make(VPC, "v", cidrBlock=BLOCK)
+    assert not list(provider.account.read().all(VPC))
+
+
+def test_a_deletion_needs_the_action_that_deletes(provider: Provider) -> None:
+    identity = provider.make(VPC, "v", cidrBlock=BLOCK)
+    rest = [action for action in all_actions() if action != "ec2:DeleteVpc"]
+    set_policy(provider.account.folder, policy(*rest))
+
+    with pytest.raises(CloudError, match="ec2:DeleteVpc"):
+        provider.drop(VPC, identity)
+
+
+@pytest.mark.parametrize("token", ACTIONS)
+def test_each_action_of_a_type_belongs_to_an_operation(provider: Provider, token: str) -> None:
+    verbs = [actions_to(verb, token) for verb in ("create", "update", "delete")]
+
+    assert {action for actions in verbs for action in actions} == set(actions_of(token))
+    set_policy(provider.account.folder, policy("sts:*"))
+    with pytest.raises(CloudError, match="is not authorized to perform"):
+        authorize(provider.account.folder, "create", token)
+
+
+@pytest.mark.parametrize(
+    ("document", "allowed"),
+    [
+        (policy("ec2:*"), True),
+        (policy("EC2:CREATEVPC"), True),
+        (policy("ec2:Describe*"), False),
+        (policy("*", also=[{"Effect": "Deny", "Action": "ec2:Create*"}]), False),
+        ({"Statement": {"Effect": "Allow", "Action": "ec2:CreateVpc"}}, True),
+        ({}, False),
+    ],
+)
+def test_actions_match_as_in_iam(document: dict[str, Any], allowed: bool) -> None:
+    assert allows(document, "ec2:CreateVpc") is allowed

@@ -1,0 +1,157 @@
+"""Invalid AWS inputs that the service models, the rules for all resources, or the names refuse."""
+
+import json
+
+import pytest
+from cloudtwin.providers.aws.common import OBJECT
+from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES
+from cloudtwin.providers.aws.fsx import ASSOCIATION, FILE_SYSTEM
+from cloudtwin.providers.aws.machines import TEMPLATE
+from cloudtwin.providers.aws.network import INGRESS as NETWORK_RULE
+from cloudtwin.providers.aws.network import VPC
+from cloudtwin.providers.aws.policies import document_errors
+from cloudtwin.providers.aws.s3 import BUCKET, REPOSITORY
+from cloudtwin.providers.protocol.values import Object, Secret
+
+from twin.tests.providers.offline import Provider
+
+ROLE, ALIAS = "aws:iam/role:Role", "aws:kms/alias:Alias"
+BUDGET = "aws:budgets/budget:Budget"
+TRUST = json.dumps(
+    {"Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": "*"}]}
+)
+NETWORK: Object = {"cidrBlock": "10.0.0.0/16"}
+NODE: Object = {
+    "clusterName": "c", "nodeRoleArn": "arn:aws:iam::123456789012:role/r", "subnetIds": ["s"],
+    "scalingConfig": {"minSize": 0, "desiredSize": 1, "maxSize": 2},
+}  # fmt: skip
+LINK: Object = {
+    "fileSystemId": f"fs-{'0' * 17}", "fileSystemPath": "/", "dataRepositoryPath": "s3://mine",
+}  # fmt: skip
+
+
+SPENDING: Object = {
+    "budgetType": "COST", "timeUnit": "MONTHLY", "limitAmount": "5", "limitUnit": "USD",
+}  # fmt: skip
+RULE: Object = {"securityGroupId": "sg-1", "ipProtocol": "-1"}
+
+
+def tagged(count: int = 0, /, **tags: str) -> Object:
+    return {"tags": {**{f"k{n}": "v" for n in range(count)}, **tags}}
+
+
+# (type, inputs, part of the message)
+INVALID: list[tuple[str, Object, str]] = [
+    (VPC, {**NETWORK, **tagged(50)}, "51 tags, 50 are allowed"),  # one is the provider's default tag
+    (VPC, {**NETWORK, **tagged(0, **{"k" * 129: "v"})}, "1 to 128"),
+    (VPC, {**NETWORK, **tagged(k="v" * 257)}, "256 are allowed"),
+    (VPC, {**NETWORK, **tagged(0, **{"aws:name": "v"})}, "AWS reserves"),
+    (OBJECT, {"bucket": "mine", "key": "k", **tagged(10)}, "11 tags, 10 are allowed"),
+    (ROLE, {"assumeRolePolicy": TRUST, **tagged(Owner="v")}, "differs from another key in case only"),
+    (ROLE, {"assumeRolePolicy": TRUST, **tagged(k="a#b")}, "characters other than"),
+    (ROLE, {"assumeRolePolicy": TRUST, "name": "no des"}, "does not match"),
+    (ROLE, {"assumeRolePolicy": TRUST, "namePrefix": "n" * 39}, "38 are allowed"),
+    (CLUSTER, {"roleArn": "r", "vpcConfig": {"subnetIds": ["a", "b"]}, "name": "-c"}, "does not match"),
+    (NODES, {**NODE, "nodeGroupNamePrefix": "n" * 38}, "37 are allowed"),
+    (NODES, {**NODE, "taints": [{"key": "k" * 64, "effect": "NO_SCHEDULE"}]}, "63 are allowed"),
+    (NODES, {**NODE, "labels": {"k" * 64: "v"}}, "63 are allowed"),
+    (NODES, {**NODE, "labels": {"k": ""}}, "at least 1"),
+    (NODES, {**NODE, "amiType": "AL3"}, "is not one of"),
+    (NODES, {**NODE, "updateConfig": {"maxUnavailablePercentage": 101}}, "at most 100"),
+    (TEMPLATE, {"tagSpecifications": [{"resourceType": "machine"}]}, "is not one of"),
+    (BUCKET, {"bucketPrefix": "b" * 38}, "37 are allowed"),
+    (BUCKET, {"bucket": "192.168.1.1"}, "not a valid bucket name"),
+    (REPOSITORY, {"name": "a//b"}, "does not match"),
+    (REPOSITORY, {"name": "a" * 257}, "256 are allowed"),
+    (FILE_SYSTEM, {"subnetIds": "subnet-1"}, "at least 15"),
+    (ASSOCIATION, {**LINK, "s3": {"autoImportPolicy": {"events": ["READ"]}}}, "is not one of NEW"),
+    (BUDGET, {"budgetType": "COST", "timeUnit": "MONTHLY", "limitAmount": "100 USD"}, "does not match"),
+    (BUDGET, {"budgetType": "COST", "timeUnit": "HOURLY"}, "is not one of DAILY"),
+    (BUDGET, {"budgetType": "COST", "timeUnit": "MONTHLY", "metrics": "Cost"}, "one of BlendedCost"),
+    (VPC, {**NETWORK, "tags": ["k"]}, "an object is expected"),
+    (NODES, {**NODE, "nodeRoleArn": "arn:aws:iam::12:role/r"}, "is not an ARN"),
+    (ROLE, {"assumeRolePolicy": TRUST, "managedPolicyArns": ["p"]}, "is not an ARN"),
+    (NETWORK_RULE, {**RULE, "cidrIpv4": "10.0.0.7/16"}, "has host bits set"),
+    (ROLE, {"assumeRolePolicy": {"Statement": []}}, "no Statement"),  # a document as an object
+    (BUCKET, {"acl": "secret"}, "is not one of private"),
+]  # fmt: skip
+VALID: list[tuple[str, Object]] = [
+    (VPC, {**NETWORK, **tagged(49)}),
+    (VPC, {**NETWORK, **tagged(k="a#b")}),  # EC2 allows all characters
+    (OBJECT, {"bucket": "mine", **tagged(9)}),  # without a key: the provider generates it
+    (ALIAS, {"targetKeyId": "k"}),  # the same for the name
+    (NODES, {**NODE, "nodeGroupNamePrefix": "n" * 37}),
+    (REPOSITORY, {"name": "a--b"}),
+    (REPOSITORY, {"name": "a__b/c"}),
+    (ASSOCIATION, LINK),
+    (BUDGET, {**SPENDING, "metrics": "BlendedCost"}),
+    (ROLE, {"assumeRolePolicy": json.loads(TRUST)}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("token", "inputs", "reason"), INVALID)
+def test_invalid_inputs_are_refused_with_the_limit(
+    provider: Provider, token: str, inputs: Object, reason: str
+) -> None:
+    _, mistakes = provider.checked(token, "r", **inputs)
+    assert any(reason in each for each in mistakes), mistakes
+
+
+@pytest.mark.parametrize(("token", "inputs"), VALID)
+def test_valid_inputs_are_accepted(provider: Provider, token: str, inputs: Object) -> None:
+    _, mistakes = provider.checked(token, "r", **inputs)
+    assert mistakes == [], "the twin must not refuse what the service accepts"
+
+
+def test_a_limit_does_not_show_a_secret(provider: Provider) -> None:
+    _, mistakes = provider.checked(REPOSITORY, "r", name=Secret("Hunter//2"))
+    assert mistakes
+    assert "Hunter" not in str(mistakes)
+
+
+ALLOW: Object = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
+# (kind of document, document, part of the message; empty if it is valid)
+DOCUMENTS: list[tuple[str, object, str]] = [
+    ("identity", {"Version": "2012-10-17", "Statement": ALLOW}, ""),
+    ("identity", {"Version": "2020-10-17", "Statement": [ALLOW]}, "is not one of 2012-10-17"),
+    ("identity", {"Statement": [{**ALLOW, "Resource": "mine"}]}, "neither an ARN nor *"),
+    ("identity", {"Statement": [{"Effect": "Allow", "Action": "s3:*"}]}, "one of Resource"),
+    ("identity", {"Statement": [{**ALLOW, "Action": "GetObject"}]}, "service:Action"),
+    ("identity", {"Statement": [{**ALLOW, "Actions": "s3:*"}]}, "did you mean Action"),
+    ("identity", {"Statement": [ALLOW], "Versions": "1"}, "did you mean Version"),
+    ("identity", {"Statement": [{**ALLOW, "Principal": "*"}]}, "has no Principal"),
+    ("identity", {"Statement": [{**ALLOW, "NotAction": "s3:*"}]}, "exactly one of Action"),
+    ("identity", {"Statement": [{**ALLOW, "Condition": {"StringEqual": {}}}]}, "StringEquals"),
+    ("identity", {"Statement": [{**ALLOW, "Condition": {"BoolIfExists": {"a": "b"}}}]}, ""),
+    ("identity", {"Statement": [{**ALLOW, "Sid": "a b"}]}, "letters and digits"),
+    ("identity", {"Statement": [{**ALLOW, "Sid": "a"}, {**ALLOW, "Sid": "a"}]}, "have the Sid 'a'"),
+    ("identity", {"Statement": [{**ALLOW, "Resource": f"arn:{'a' * 6200}"}]}, "6144 are allowed"),
+    ("identity", {"Statement": [{**ALLOW, "Action": []}]}, "at least one value"),
+    ("identity", {"Statement": [{**ALLOW, "Resource": "arn:aw:s3:::mine"}]}, "the partition"),
+    ("identity", {"Statement": [{**ALLOW, "Resource": "arn:aws:s3"}]}, "not a whole ARN"),
+    ("identity", {"Statement": [{**ALLOW, "Resource": "arn:aws-cn:s3:::mine/*"}]}, ""),
+    ("identity", {"Statement": [{**ALLOW, "Condition": {"NullIfExists": {"a": "b"}}}]}, "operator"),
+    ("identity", {"Statement": [{**ALLOW, "Condition": {"Bool": {"a": {}}}}]}, "the values of a"),
+    ("identity", {"Statement": [ALLOW, "Allow"]}, "must be an object"),
+    ("identity", {"Statement": [ALLOW], "Id": 7}, "Id must be text"),
+    ("bucket", {"Statement": [{**ALLOW, "Principal": "*", "Sid": 7}]}, "Sid must be text"),
+    ("bucket", {"Statement": [{**ALLOW, "Principal": "ec2"}]}, "must be * or an object"),
+    ("bucket", {"Statement": [{**ALLOW, "Principal": {"Services": "a.b"}}]}, "did you mean Service"),
+    ("bucket", {"Statement": [{**ALLOW, "Principal": {"Service": "ec2"}}]}, "eks.amazonaws.com"),
+    ("bucket", {"Statement": [{**ALLOW, "Principal": {"AWS": "1234"}}]}, "123456789012"),
+    ("bucket", {"Statement": [{**ALLOW, "Principal": {"AWS": []}}]}, "at least one value"),
+    ("bucket", {"Statement": [{**ALLOW, "Principal": {"AWS": ["1" * 12, "*"]}}]}, ""),
+    ("trust", {"Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole"}]}, "Principal"),
+    ("trust", {"Statement": [{"Effect": "Allow", "Action": "s3:*", "Principal": "*"}]}, "STS"),
+    ("bucket", {"Statement": [ALLOW]}, "Principal"),
+    ("identity", [], "no Statement"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "document", "reason"), DOCUMENTS)
+def test_the_grammar_of_policy_documents_is_checked(
+    kind: str, document: object, reason: str
+) -> None:
+    errors = list(document_errors(json.dumps(document), kind))
+    assert bool(errors) is bool(reason), errors
+    assert any(reason in each for each in errors) or not reason, errors

@@ -1,0 +1,14 @@
+"""shapes.json is current, and the limits in it refuse what the service models refuse."""
+
+from cloudtwin.providers import aws
+from cloudtwin.providers.aws import read_shapes
+from cloudtwin.providers.aws.common import limits
+
+
+def test_the_checked_in_limits_are_those_of_the_installed_service_models() -> None:
+    assert read_shapes.text() == read_shapes.TARGET.read_text(), "run `make catalog`"
+
+
+def test_limits_are_about_types_that_the_twin_has() -> None:
+    assert set(read_shapes.CALLS) <= set(aws.CLOUD.types)
+    assert all(limits(token) for token in read_shapes.CALLS), "a call without limits is unused"

@@ -1,0 +1,382 @@
+"""For every rule and precondition of the twin's Azure: a valid and an invalid case, and part of the message."""
+
+from cloudtwin.providers.azure.aks_rules import POOL
+from cloudtwin.providers.azure.common import GROUP, ROOT
+from cloudtwin.providers.azure.identity import ASSIGNMENT, CLUSTER, CREDENTIAL, IDENTITY
+from cloudtwin.providers.azure.network import ADDRESS, GATEWAY, NETWORK, SUBNET
+from cloudtwin.providers.azure.storage import ACCOUNT
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.protocol.values import Object
+
+SERVICE = "azure-native:storage:BlobServiceProperties"
+RULE_ASSOCIATION = "azure-native:monitor:DataCollectionRuleAssociation"
+BUDGET = "azure-native:consumption:Budget"
+RG = f"{ROOT}/resourceGroups/g"
+VNET = f"{RG}/providers/Microsoft.Network/virtualNetworks/v"
+NODES, OTHER = f"{VNET}/subnets/nodes", f"{VNET}2/subnets/nodes"
+AKS = f"{RG}/providers/Microsoft.ContainerService/managedClusters/c"
+CONTROL = f"{RG}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/control"
+KUBELET = f"{RG}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/kubelet"
+ROLE = f"{ROOT}/providers/Microsoft.Authorization/roleDefinitions/"
+JOINS = f"{ROLE}4d97b98b-1d4f-4787-a291-c67834d212e7"
+GIVES = f"{ROLE}f1a07417-d97a-45cb-824c-7a7467783830"
+GUID = "5b1f5b3a-5d8b-4f7e-9c43-4f0f0ad7f2c1"
+SPOT = {"scaleSetPriority": "Spot", "mode": "User"}
+
+
+def pools(pool: Object) -> Object:
+    named = {("name" if key == "agentPoolName" else key): value for key, value in pool.items()}
+    return {"agentPoolProfiles": [named]}
+
+
+POOLS: dict[str, tuple[Object, Object, str]] = {
+    "name of a pool": ({"agentPoolName": "t4"}, {"agentPoolName": "gpu-spot-pool"}, "1 to 12"),
+    "counts of a pool": (
+        {"enableAutoScaling": True, "minCount": 0, "count": 1, "maxCount": 3},
+        {"enableAutoScaling": True, "minCount": 2, "count": 1, "maxCount": 3},
+        "must hold",
+    ),
+    "maxSurge of a pool": (
+        {"upgradeSettings": {"maxSurge": "33%"}},
+        {"upgradeSettings": {"maxSurge": "a third"}},
+        "nor a percentage",
+    ),
+    "maxUnavailable of a pool": (
+        {"upgradeSettings": {"maxUnavailable": "1"}},
+        {"upgradeSettings": {"maxUnavailable": "101%"}},
+        "nor a percentage",
+    ),
+    "restrictions of Spot": (
+        SPOT,
+        {**SPOT, "upgradeSettings": {"maxSurge": "1"}},
+        "upgradeSettings",
+    ),
+    "price of a Spot pool": (
+        {**SPOT, "spotMaxPrice": 0.12345},
+        {**SPOT, "spotMaxPrice": 0.123456},
+        "5 decimals",
+    ),
+    "size of a pool's machines": (
+        {"vmSize": "Standard_NC4as_T4_v3"},
+        {"vmSize": "Standard_NC6s_v3"},
+        "retired",
+    ),
+    "taints of a pool": (
+        {"nodeTaints": ["everstep.dev/spot=true:NoSchedule"]},
+        {"nodeTaints": ["everstep.dev/spot:NoSchedule"]},
+        "key=value",
+    ),
+    "GPUs of a pool": (
+        {"vmSize": "Standard_NC4as_T4_v3", "gpuProfile": {"driver": "Install"}},
+        {"vmSize": "Standard_D4s_v5", "gpuProfile": {"driver": "Install"}},
+        "no GPU",
+    ),
+    "zones of a pool": ({"availabilityZones": ["1"]}, {"availabilityZones": ["a"]}, "1, 2, 3"),
+}
+
+# rule -> (valid inputs, invalid inputs, part of the message)
+RULES: dict[str, tuple[Object, Object, str]] = {
+    **POOLS,
+    **{f"inline: {name}": (pools(good), pools(bad), reason) for name, (good, bad, reason) in POOLS.items()},
+    **{
+        f"name in {name}": ({name: good}, {name: bad}, "not allowed in this name")
+        for name, good, bad in (
+            ("resourceGroupName", "everstep-dev", "everstep dev"),
+            ("virtualNetworkName", "everstep", "ever step"),
+            ("subnetName", "nodes", "no/des"),
+            ("natGatewayName", "everstep", "everstep-"),
+            ("publicIpAddressName", "everstep", "-everstep"),
+            ("networkSecurityGroupName", "everstep", "ever step"),
+            ("resourceName", "trainer", "trai ner"),
+            ("federatedIdentityCredentialResourceName", "trainer", "trai ner"),
+            ("accountName", "everstepdev", "everstep-dev"),
+            ("containerName", "training", "training--data"),
+            ("registryName", "everstep", "ever-step"),
+            ("taskName", "sweep", "sw eep"),
+            ("workspaceName", "everstep", "ever_step"),
+            ("azureMonitorWorkspaceName", "everstep", "ever step"),
+            ("dataCollectionEndpointName", "everstep", "ever step"),
+            ("dataCollectionRuleName", "everstep", "ever step"),
+        )
+    },
+    "blocks of a network": (
+        {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}},
+        {"addressSpace": {"addressPrefixes": ["10.0.0.1/16"]}},
+        "valid CIDR",
+    ),
+    "block of an Azure subnet": (
+        {"addressPrefix": "10.0.0.0/24"},
+        {"addressPrefix": "10.0.0.0/30"},
+        "smaller than /29",
+    ),
+    "SKU of a gateway": ({"sku": {"name": "Standard"}}, {}, "Standard"),
+    "allocation of an address": (
+        {"sku": {"name": "Standard"}, "publicIPAllocationMethod": "Static"},
+        {"sku": {"name": "Standard"}, "publicIPAllocationMethod": "Dynamic"},
+        "Static",
+    ),
+    "subject of a credential": (
+        {"issuer": "https://i", "subject": "system:serviceaccount:elastic-job:trainer", "audiences": ["a"]},
+        {"issuer": "https://i", "subject": "system:serviceaccount:trainer", "audiences": ["a"]},
+        "NAMESPACE:NAME",
+    ),
+    "issuer of a credential": ({"issuer": "https://i"}, {"issuer": "http://i"}, "HTTPS"),
+    "audience of a credential": ({"audiences": ["a"]}, {"audiences": ["a", "b"]}, "one audience"),
+    "name of an assignment": (
+        {"roleAssignmentName": GUID}, {"roleAssignmentName": "mine"}, "not a GUID",
+    ),
+    "principal id of an assignment": (
+        {"principalId": GUID}, {"principalId": "me"}, "not a name or client id",
+    ),
+    "scope id of an assignment": ({"scope": RG}, {"scope": "g"}, "not an ARM id"),
+    "role of an assignment": (
+        {"principalId": GUID, "roleDefinitionId": JOINS},
+        {"principalId": GUID, "roleDefinitionId": f"{ROLE}{GUID}"},
+        "not a built-in role",
+    ),
+    "version of an AKS cluster": (
+        {"kubernetesVersion": "1.36.2"},
+        {"kubernetesVersion": "1.30"},
+        "not offered",
+    ),
+    "version of a pool": ({"orchestratorVersion": "1.36"}, {"orchestratorVersion": "1.30"}, "not offered"),
+    "name of an AKS cluster": ({"resourceName": "everstep"}, {"resourceName": "everstep-"}, "1 to 63"),
+    "System pool of a cluster": (
+        {"agentPoolProfiles": [{"name": "system", "mode": "System"}]},
+        {"agentPoolProfiles": [{"name": "user", "mode": "User"}]},
+        "mode System",
+    ),
+    "network of an AKS cluster": (
+        {"networkProfile": {"podCidr": "10.244.0.0/16", "serviceCidr": "10.2.0.0/16"}},
+        {"networkProfile": {"podCidr": "10.2.0.0/16", "serviceCidr": "10.2.0.0/16"}},
+        "overlaps",
+    ),
+    "API access of an AKS cluster": (
+        {"apiServerAccessProfile": {"authorizedIPRanges": ["203.0.113.0/24"]}},
+        {"apiServerAccessProfile": {"authorizedIPRanges": ["203.0.113.0/24"], "enablePrivateCluster": True}},
+        "private cluster",
+    ),
+    "identities of an AKS cluster": (
+        {"identity": {"type": "SystemAssigned"}},
+        {"identity": {"type": "SystemAssigned"}, "securityProfile": {"workloadIdentity": {"enabled": True}}},
+        "OIDC issuer",
+    ),
+    "name of the node resource group": (
+        {"nodeResourceGroup": "nodes"}, {"nodeResourceGroup": "n" * 81}, "80 are allowed",
+    ),
+    "data plane of an AKS cluster": (
+        {"networkProfile": {"networkDataplane": "cilium", "networkPlugin": "azure"}},
+        {"networkProfile": {"networkDataplane": "cilium", "networkPlugin": "kubenet"}},
+        "plug-in azure",
+    ),
+    "tier of an AKS cluster": (
+        {"supportPlan": "AKSLongTermSupport", "sku": {"tier": "Premium"}},
+        {"supportPlan": "AKSLongTermSupport", "sku": {"tier": "Standard"}},
+        "Premium",
+    ),
+    "autoscaler of a cluster": (
+        {"autoScalerProfile": {"scaleDownUnneededTime": "10m"}},
+        {"autoScalerProfile": {"scaleDownUnneededTime": "10"}},
+        "not a duration",
+    ),
+    "hours of a maintenance window": (
+        {"configName": "default", "maintenanceWindow": {"durationHours": 4}},
+        {"configName": "default", "maintenanceWindow": {"durationHours": 2}},
+        "4 to 24",
+    ),
+    "name of a maintenance window": (
+        {"configName": "default"}, {"configName": "sunday"}, "not one of",
+    ),
+    "start of a maintenance window": (
+        {"maintenanceWindow": {"startTime": "02:00"}},
+        {"maintenanceWindow": {"startTime": "2:00"}},
+        "time of day",
+    ),
+    "kind of an account": (
+        {"kind": "BlockBlobStorage", "sku": {"name": "Premium_LRS"}},
+        {"kind": "BlockBlobStorage", "sku": {"name": "Standard_LRS"}},
+        "premium",
+    ),
+    "NFS of an account": (
+        {"enableNfsV3": True, "isHnsEnabled": True, "networkRuleSet": {"defaultAction": "Deny"}},
+        {"enableNfsV3": True, "networkRuleSet": {"defaultAction": "Deny"}},
+        "hierarchical namespace",
+    ),
+    "addresses of an account": (
+        {"networkRuleSet": {"ipRules": [{"iPAddressOrRange": "203.0.113.0/24"}]}},
+        {"networkRuleSet": {"ipRules": [{"iPAddressOrRange": "203.0.113.0/31"}]}},
+        "address by address",
+    ),
+    "name of a blob service": ({"blobServicesName": "default"}, {"blobServicesName": "mine"}, "default"),
+    "name of a management policy": (
+        {"managementPolicyName": "default"},
+        {"managementPolicyName": "mine"},
+        "default",
+    ),
+    "days of retention": (
+        {"deleteRetentionPolicy": {"enabled": True, "days": 7}},
+        {"deleteRetentionPolicy": {"enabled": True}},
+        "number of days",
+    ),
+    "step of a task": (
+        {"step": {"type": "EncodedTask", "encodedTaskContent": "djogMQ=="}},
+        {"step": {"type": "Encoded"}},
+        "not one of Docker, EncodedTask, FileTask",
+    ),
+    "tier of a registry": (
+        {"sku": {"name": "Premium"}, "zoneRedundancy": "Enabled"},
+        {"sku": {"name": "Standard"}, "zoneRedundancy": "Enabled"},
+        "Premium",
+    ),
+    "days of a workspace": (
+        {"sku": {"name": "PerGB2018"}, "retentionInDays": 30},
+        {"sku": {"name": "PerGB2018"}, "retentionInDays": 7},
+        "30 to 730",
+    ),
+    "flows of a rule": (
+        {"destinations": {"logAnalytics": [{"name": "l"}]}, "dataFlows": [{"destinations": ["l"]}]},
+        {"destinations": {"logAnalytics": [{"name": "l"}]}, "dataFlows": [{"destinations": ["m"]}]},
+        "not a destination",
+    ),
+    "endpoint of a rule": (
+        {"dataSources": {"prometheusForwarder": [{}]}, "dataCollectionEndpointId": "e"},
+        {"dataSources": {"prometheusForwarder": [{}]}},
+        "missing",
+    ),
+    "target of a rule association": ({"dataCollectionRuleId": "r"}, {}, "exactly one"),
+    "amount of an Azure budget": ({"amount": 1}, {"amount": 0}, "more than 0"),
+    "thresholds of an Azure budget": (
+        {"notifications": {"n": {"threshold": 80}}}, {"notifications": {"n": {"threshold": -1}}}, "0 to",
+    ),
+    "notifications of an Azure budget": (
+        {"notifications": {"n": {"contactEmails": ["a@b"]}}}, {"notifications": {"n": {}}}, "contact",
+    ),
+    "start of an Azure budget": (
+        {"amount": 100, "timePeriod": {"startDate": "2026-11-01T00:00:00Z"}},
+        {"amount": 100, "timePeriod": {"startDate": "2026-11-21T00:00:00Z"}},
+        "first of a month",
+    ),
+}  # fmt: skip
+
+
+def resource(token: str, identity: str, inputs: Object, **outputs: object) -> Resource:
+    return Resource(
+        token=token, id=identity, urn=f"urn::{identity}", inputs=inputs, outputs=outputs
+    )
+
+
+def assigned(principal: str, role: str, scope: str) -> Resource:
+    inputs = {"principalId": principal, "roleDefinitionId": role, "scope": scope}
+    path = f"{scope}/providers/Microsoft.Authorization/roleAssignments/{GUID}"
+    return resource(ASSIGNMENT, path, inputs)
+
+
+def subnet(identity: str = NODES, **inputs: object) -> Resource:
+    return resource(SUBNET, identity, {"addressPrefix": "10.0.0.0/24", **inputs})
+
+
+def cluster(version: str = "1.36.2", location: str = "eastus", **inputs: object) -> Resource:
+    fixed = {
+        "resourceName": "c",
+        "location": location,
+        "agentPoolProfiles": [{"name": "system", "vnetSubnetID": NODES}],
+    }
+    return resource(CLUSTER, AKS, {**fixed, **inputs}, currentKubernetesVersion=version)
+
+
+def named(path: str, name: str) -> Object:
+    """Return inputs that give a resource an id in the group `g`."""
+    return {"resourceGroupName": "g", **dict(zip(path.split(), name.split(), strict=True))}
+
+
+PLANE = resource(IDENTITY, CONTROL, {}, principalId="p", clientId="c")
+KUBE = resource(IDENTITY, KUBELET, {}, principalId="kp", clientId="kc")
+INLINE = {"agentPoolProfiles": [{"name": "system", "vnetSubnetID": NODES}]}
+CLUSTER_INPUTS = {
+    **INLINE,
+    "identity": {"userAssignedIdentities": [CONTROL]},
+    **named("resourceName", "c"),
+}
+GIVEN = {
+    **CLUSTER_INPUTS,
+    "identityProfile": {"kubeletidentity": {"resourceId": KUBELET, "clientId": "kc"}},
+}
+APOOL = named("resourceName agentPoolName", "c t4")
+STANDARD = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Standard"}})
+BASIC = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Basic"}})
+GRANT = {"scope": RG, "principalId": "p", "roleDefinitionId": JOINS, "roleAssignmentName": "new"}
+THE_GROUP = resource(GROUP, RG, {})
+CREDENTIALS = named("resourceName federatedIdentityCredentialResourceName", "control trainer") | {
+    "issuer": "https://i",
+    "subject": "s",
+}
+TRUSTED = resource(
+    CREDENTIAL,
+    f"{CONTROL}/federatedIdentityCredentials/other",
+    {"issuer": "https://i", "subject": "s"},
+)
+RULESET = {"networkRuleSet": {"virtualNetworkRules": [{"virtualNetworkResourceId": NODES}]}}
+BLOBS = named("accountName blobServicesName", "a default") | {"isVersioningEnabled": True}
+STORE = f"{RG}/providers/Microsoft.Storage/storageAccounts/a/blobServices"
+
+# precondition -> (type, inputs, an account in which it holds, one in which it does not, part of the message)
+PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]] = {
+    "subnet in its network": (
+        SUBNET, named("virtualNetworkName subnetName", "v nodes") | {"addressPrefix": "10.0.0.0/24"},
+        [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}})],
+        [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.1.0.0/16"]}})], "is not in",
+    ),
+    "address of a gateway": (GATEWAY, {"publicIpAddresses": [{"id": f"{RG}/a"}]}, [STANDARD], [BASIC], "Standard"),
+    "credentials of an identity": (CREDENTIAL, CREDENTIALS, [], [TRUSTED], "already"),
+    "scope of an assignment": (ASSIGNMENT, GRANT, [THE_GROUP], [], "does not exist"),
+    "principal of an assignment": (ASSIGNMENT, GRANT, [PLANE], [], "does not exist in the directory"),
+    "one assignment of a role": (ASSIGNMENT, GRANT, [], [assigned("p", JOINS, RG)], "already exists"),
+    "NAT gateway of a cluster": (
+        CLUSTER, {**INLINE, "networkProfile": {"outboundType": "userAssignedNATGateway"}},
+        [subnet(natGateway={"id": "n"})], [subnet()], "no NAT gateway",
+    ),
+    "cluster joins its subnet": (CLUSTER, CLUSTER_INPUTS,
+                                 [PLANE, assigned("p", JOINS, NODES)], [PLANE], "Network Contributor"),
+    "cluster assigns the kubelet's identity": (
+        CLUSTER, GIVEN, [PLANE, KUBE, assigned("p", GIVES, KUBELET)], [PLANE, KUBE], "Identity Operator",
+    ),
+    "kubelet's identity consistent": (
+        CLUSTER, GIVEN, [KUBE], [resource(IDENTITY, KUBELET, {}, principalId="kp", clientId="x")], "is not that of",
+    ),
+    "pool and control plane": (
+        POOL, {**APOOL, "orchestratorVersion": "1.36"}, [cluster()], [cluster("1.35.5")], "incompatible",
+    ),
+    "pool name not inline": (
+        POOL, APOOL, [cluster()], [cluster(agentPoolProfiles=[{"name": "t4"}])], "inline pool",
+    ),
+    "pool in the cluster's network": (
+        POOL, {**APOOL, "vnetSubnetID": NODES}, [cluster()],
+        [cluster(agentPoolProfiles=[{"name": "system", "vnetSubnetID": OTHER}])], "virtual network",
+    ),
+    "pool's location has zones": (
+        POOL, {**APOOL, "availabilityZones": ["1"]},
+        [cluster()], [cluster(location="westus")], "no availability zones",
+    ),
+    "subnets of an account": (
+        ACCOUNT, {**RULESET, **named("accountName", "a")},
+        [subnet(serviceEndpoints=[{"service": "Microsoft.Storage"}])], [subnet()], "no service endpoint",
+    ),
+    "versions of blobs": (
+        SERVICE, BLOBS, [resource(ACCOUNT, f"{STORE}".rpartition("/")[0], {})],
+        [resource(ACCOUNT, f"{STORE}".rpartition("/")[0], {"isHnsEnabled": True})], "hierarchical",
+    ),
+    "resource of an association": (RULE_ASSOCIATION, {"resourceUri": AKS}, [cluster()], [], "does not exist"),
+    "scope of a budget": (BUDGET, {"scope": RG}, [THE_GROUP], [], "does not exist"),
+}  # fmt: skip
+PRECONDITIONS["location has zones"] = PRECONDITIONS[
+    "pool's location has zones"
+]  # the same, of inline pools
+ONLY_FAILS: set[str] = set()
+ON_CHANGE = {  # see test_changes.py
+    "steps of an AKS version", "inline pools unchanged", "versions of inline pools",
+    "pools not too old for the next version", "version of a pool never lower",
+}  # fmt: skip
+WORLDS = {
+    name: (Inventory(tuple(good)), Inventory(tuple(bad)))
+    for name, (_, _, good, bad, _) in PRECONDITIONS.items()
+}

@@ -1,0 +1,49 @@
+"""Invalid Azure inputs that the models of Azure's SDK refuse, and the file with their limits."""
+
+import pytest
+from cloudtwin.providers import azure
+from cloudtwin.providers.azure import read_shapes
+from cloudtwin.providers.azure.common import limits
+from cloudtwin.providers.evaluation import mistakes
+from cloudtwin.providers.protocol.values import Object
+
+CALENDAR = "azure-native:containerservice:MaintenanceConfiguration"
+POOL = "azure-native:containerservice:AgentPool"
+CLUSTER = "azure-native:containerservice:ManagedCluster"
+TASK = "azure-native:containerregistry:Task"
+GROUP = "azure-native:resources:ResourceGroup"
+SERVICE = "azure-native:storage:BlobServiceProperties"
+
+
+def window(**rest: object) -> Object:
+    return {"configName": "default", "maintenanceWindow": rest}
+
+
+# (type, inputs, part of the message; empty if they are valid)
+CASES: list[tuple[str, Object, str]] = [
+    (CALENDAR, window(durationHours=4, utcOffset="+01:00"), ""),
+    (CALENDAR, window(utcOffset="+1"), "does not match"),
+    (CALENDAR, window(schedule={"weekly": {"intervalWeeks": 5}}), "5: at most 4"),
+    (CALENDAR, window(schedule={"daily": {"intervalDays": 0}}), "at least 1"),
+    (POOL, {"osDiskSizeGB": 128}, ""),
+    (POOL, {"osDiskSizeGB": 4096}, "4096: at most 2048"),
+    (POOL, {"upgradeSettings": {"drainTimeoutInMinutes": 0}}, "at least 1"),
+    (CLUSTER, {"resourceName": "-c"}, "does not match"),
+    (TASK, {"timeout": 60}, "at least 300"),
+    (GROUP, {"resourceGroupName": "g" * 91}, "90 are allowed"),
+    (GROUP, {"resourceGroupName": "g!"}, "does not match"),
+    (SERVICE, {"blobServicesName": "default", "changeFeed": {"retentionInDays": 0}}, "at least 1"),
+]
+
+
+@pytest.mark.parametrize(("token", "inputs", "reason"), CASES)
+def test_a_limit_of_the_models_is_checked(token: str, inputs: Object, reason: str) -> None:
+    found = [each.reason for each in mistakes(azure.CLOUD.types[token], limits(token), inputs)]
+    stated = [each for each in found if "azure-mgmt-" in each]
+    assert any(reason in each for each in stated) if reason else not stated, found
+
+
+def test_the_checked_in_limits_are_those_of_the_checked_in_models() -> None:
+    assert read_shapes.text(list(azure.CLOUD.types)) == read_shapes.TARGET.read_text(), (
+        "run `make catalog`"
+    )

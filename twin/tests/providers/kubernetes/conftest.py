@@ -1,0 +1,105 @@
+"""A Pulumi project on a separate cluster: real engine, stand-in plugins, real API server."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloudtwin.progress import Lines
+from cloudtwin.pulumi import install_plugins
+from kubernetes import client, config, watch
+
+from twin.tests.project import Project, pulumi_program
+
+__all__ = ["pulumi_program"]
+
+
+class ClusterProject(Project):
+    """A project that manages the objects of a cluster."""
+
+    head = """
+import os
+import pulumi
+import pulumi_kubernetes as k8s
+from pulumi import ResourceOptions as Opts
+namespace = os.environ["NAMESPACE"]
+"""
+
+
+@pytest.fixture(scope="session")
+def kubeconfig() -> Iterator[Path]:
+    """Yield the kubeconfig of a real API server; CLOUDTWIN_TEST_KUBECONFIG selects an existing one."""
+    if given := os.environ.get("CLOUDTWIN_TEST_KUBECONFIG"):
+        yield Path(given)
+        return
+    from cloudtwin.nodes import Twin
+
+    twin = Twin.open(f"pulumi-test-{os.getpid()}")
+    try:
+        twin.up([], Lines())
+        yield twin.kubeconfig
+    finally:
+        twin.down(Lines())
+
+
+@pytest.fixture(scope="session")
+def plugins(pulumi_program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return install_plugins(tmp_path_factory.mktemp("pulumi-home"), pulumi_program)
+
+
+@pytest.fixture
+def project(
+    tmp_path: Path, pulumi_program: Path, plugins: dict[str, str], kubeconfig: Path, namespace: str
+) -> ClusterProject:
+    """Return a project whose default provider is the cluster, in the namespace of the test."""
+    state = tmp_path / "state"
+    state.mkdir()
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return ClusterProject(
+        folder,
+        pulumi_program,
+        {
+            **plugins,
+            "PULUMI_BACKEND_URL": f"file://{state}",
+            "PULUMI_CONFIG_PASSPHRASE": "test",
+            "KUBECONFIG": str(kubeconfig),
+            "NAMESPACE": namespace,
+        },
+    )
+
+
+def wait_for_object(
+    list_objects: Callable[..., object], namespace: str, timeout_seconds: int
+) -> bool:
+    """Return True once the namespace has an object of this kind, False after the timeout."""
+    watched: Any = watch.Watch()  # type: ignore[no-untyped-call]  # the client has no types
+    return any(
+        True for _ in watched.stream(list_objects, namespace, timeout_seconds=timeout_seconds)
+    )
+
+
+def metadata_of(found: Any) -> client.V1ObjectMeta:
+    """Return the metadata of an object from the API server; its type there is optional."""
+    assert isinstance(found.metadata, client.V1ObjectMeta)
+    return found.metadata
+
+
+@pytest.fixture(scope="session")
+def api(kubeconfig: Path) -> client.CoreV1Api:
+    """Return a client of the cluster, independent of Pulumi."""
+    connection = config.new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]  # the client has no types
+    return client.CoreV1Api(connection)
+
+
+@pytest.fixture
+def namespace(api: client.CoreV1Api) -> Iterator[str]:
+    """Yield a namespace for one test; it is deleted in the background."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    api.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
+    # Wait until the controllers have filled it: the first refresh would report that as drift.
+    wait_for_object(api.list_namespaced_config_map, name, timeout_seconds=10)
+    yield name
+    api.delete_namespace(name)

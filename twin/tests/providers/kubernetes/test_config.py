@@ -1,0 +1,80 @@
+"""The provider's arguments."""
+
+import json
+
+import pytest
+from cloudtwin.providers.kubernetes.config import KubernetesConfig, parse, replacing_arguments
+from cloudtwin.providers.protocol.errors import ProviderError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"renderYamlToDirectory": "out"}, "renderYamlToDirectory is not supported"),
+        ({"deleteUnreachable": True}, "deleteUnreachable is not supported"),
+        ({"enableConfigMapMutable": "true"}, "enableConfigMapMutable is not supported"),
+        ({"cluster": "c"}, "cluster is not supported"),
+        ({"enableServerSideApply": "false"}, "server-side"),
+        ({"enablePatchForce": "maybe"}, "must be true or false"),
+    ],
+)
+def test_an_argument_without_effect_in_the_stand_in_is_refused(
+    arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ProviderError, match=message):
+        parse(arguments)
+
+
+def test_arguments_arrive_as_json_text() -> None:
+    config = parse({"enablePatchForce": "true", "upsertExistingObjects": True, "version": "4"})
+
+    assert config.force
+    assert config.upsert
+    assert not parse({"enableConfigMapMutable": "false", "cluster": ""}).upsert
+
+
+def test_the_official_environment_variables_count_where_the_argument_is_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PULUMI_K8S_UPSERT_EXISTING_OBJECTS", "true")
+
+    assert parse({}).upsert
+    assert not parse({"upsertExistingObjects": "false"}).upsert
+
+
+def test_a_kubeconfig_is_not_printed() -> None:
+    assert "hunter2" not in repr(parse({"kubeconfig": "token: hunter2"}))
+
+
+def kubeconfig(server: str, token: str = "t") -> str:
+    return json.dumps({
+        "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": server}}], "users": [{"name": "u", "user": {"token": token}}],
+    })  # fmt: skip
+
+
+def test_another_server_means_another_cluster_but_new_credentials_do_not() -> None:
+    old = KubernetesConfig(kubeconfig=kubeconfig("https://a"))
+    assert replacing_arguments(old, KubernetesConfig(kubeconfig=kubeconfig("https://b"))) == [
+        "kubeconfig"
+    ]
+    assert (
+        replacing_arguments(old, KubernetesConfig(kubeconfig=kubeconfig("https://a", "new"))) == []
+    )
+    assert (
+        replacing_arguments(KubernetesConfig(kubeconfig="/a"), KubernetesConfig(kubeconfig="/b"))
+        == []
+    ), "a path does not identify a cluster"
+
+
+def test_a_cluster_identifier_overrides_the_kubeconfig() -> None:
+    old = KubernetesConfig(kubeconfig=kubeconfig("https://a"), cluster_identifier="mine")
+    assert (
+        replacing_arguments(
+            old, KubernetesConfig(kubeconfig=kubeconfig("https://b"), cluster_identifier="mine")
+        )
+        == []
+    )
+    assert replacing_arguments(
+        old, KubernetesConfig(kubeconfig=kubeconfig("https://a"), cluster_identifier="x")
+    ) == ["clusterIdentifier"]

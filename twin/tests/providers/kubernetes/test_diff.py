@@ -1,0 +1,185 @@
+"""Differences that count as a change, and changes that need a new object."""
+
+import copy
+from typing import Any
+
+import pytest
+from cloudtwin.providers.kubernetes.diff import compare
+from cloudtwin.providers.protocol.diff import DiffKind
+from cloudtwin.providers.protocol.values import UNKNOWN, Object, Plain, Secret
+from hypothesis import given
+from hypothesis import strategies as some
+
+
+def manifest(api_version: str, kind: str, **fields: Any) -> Object:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": "x", "namespace": "n"},
+        **fields,
+    }
+
+
+def changed(old: Object, path: tuple[str | int, ...], value: Plain) -> Object:
+    """Copy an object with one field changed."""
+    new = copy.deepcopy(old)
+    *steps, last = path
+    parent: Any = new
+    for step in steps:
+        parent = parent[step] if isinstance(step, int) else parent.setdefault(step, {})
+    parent[last] = value
+    return new
+
+
+DEPLOYMENT = manifest("apps/v1", "Deployment", spec={
+    "replicas": 1, "selector": {"matchLabels": {"a": "b"}},
+    "template": {"spec": {"containers": [{"name": "c", "image": "i:1"}]}},
+})  # fmt: skip
+STATEFUL_SET = manifest("apps/v1", "StatefulSet", spec={
+    "replicas": 3, "serviceName": "etcd", "podManagementPolicy": "Parallel", "selector": {}, "template": {},
+    "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
+})  # fmt: skip
+JOB = manifest(
+    "batch/v1",
+    "Job",
+    spec={"parallelism": 1, "template": {"spec": {"containers": [{"image": "i:1"}]}}},
+)
+CLAIM = manifest(
+    "v1",
+    "PersistentVolumeClaim",
+    spec={"resources": {"requests": {"storage": "1Gi"}}, "volumeName": "v"},
+)
+VOLUME = manifest(
+    "v1", "PersistentVolume", spec={"hostPath": {"path": "/a"}, "capacity": {"storage": "1Gi"}}
+)
+SERVICE = manifest("v1", "Service", spec={"clusterIP": "None", "selector": {"a": "b"}})
+POD = manifest("v1", "Pod", spec={"containers": [{"name": "c", "image": "i:1"}], "nodeName": "a"})
+ROLE_BINDING = manifest(
+    "rbac.authorization.k8s.io/v1", "RoleBinding", roleRef={"name": "a"}, subjects=[{"name": "a"}]
+)
+STORAGE_CLASS = manifest(
+    "storage.k8s.io/v1", "StorageClass", provisioner="a", allowVolumeExpansion=False
+)
+DEFINITION = manifest(
+    "apiextensions.k8s.io/v1",
+    "CustomResourceDefinition",
+    spec={"scope": "Cluster", "versions": [{"name": "v1"}]},
+)
+ELASTIC_JOB = manifest(
+    "elastic.pytorch.org/v1alpha1", "ElasticJob", spec={"replicaSpecs": {"Worker": {"replicas": 3}}}
+)
+CONFIG_MAP = manifest("v1", "ConfigMap", data={"a": "1"})
+FROZEN_MAP = manifest("v1", "ConfigMap", data={"a": "1"}, immutable=True)
+SECRET = manifest("v1", "Secret", data={"a": "MQ=="}, type="Opaque")
+
+
+@pytest.mark.parametrize(
+    ("old", "path", "value", "replaces"),
+    [
+        (DEPLOYMENT, ("spec", "replicas"), 2, False),
+        (DEPLOYMENT, ("spec", "template", "spec", "containers", 0, "image"), "i:2", False),
+        (DEPLOYMENT, ("spec", "selector", "matchLabels", "a"), "c", True),
+        (DEPLOYMENT, ("metadata", "name"), "y", True),
+        (DEPLOYMENT, ("metadata", "namespace"), "m", True),
+        (DEPLOYMENT, ("metadata", "labels"), {"a": "b"}, False),
+        (STATEFUL_SET, ("spec", "replicas"), 5, False),
+        (STATEFUL_SET, ("spec", "template", "metadata"), {}, False),
+        (STATEFUL_SET, ("spec", "serviceName"), "other", True),
+        (STATEFUL_SET, ("spec", "podManagementPolicy"), "OrderedReady", True),
+        (STATEFUL_SET, ("spec", "volumeClaimTemplates", 0, "metadata", "name"), "d", True),
+        (JOB, ("spec", "parallelism"), 2, False),
+        (JOB, ("spec", "template", "spec", "containers", 0, "image"), "i:2", True),
+        (CLAIM, ("spec", "resources", "requests", "storage"), "2Gi", False),
+        (CLAIM, ("spec", "volumeName"), "w", True),
+        (VOLUME, ("spec", "hostPath", "path"), "/b", True),
+        (VOLUME, ("spec", "capacity", "storage"), "2Gi", False),
+        (SERVICE, ("spec", "clusterIP"), "10.0.0.1", True),
+        (SERVICE, ("spec", "selector", "a"), "c", False),
+        (POD, ("spec", "containers", 0, "image"), "i:2", False),
+        (POD, ("spec", "tolerations"), [{"operator": "Exists"}], False),
+        (POD, ("spec", "nodeName"), "b", True),
+        (ROLE_BINDING, ("roleRef", "name"), "b", True),
+        (ROLE_BINDING, ("subjects", 0, "name"), "s", False),
+        (STORAGE_CLASS, ("provisioner",), "b", True),
+        (STORAGE_CLASS, ("allowVolumeExpansion",), True, False),
+        (DEFINITION, ("spec", "scope"), "Namespaced", True),
+        (DEFINITION, ("spec", "versions", 0, "name"), "v2", False),
+        (ELASTIC_JOB, ("spec", "replicaSpecs", "Worker", "replicas"), 2, False),
+        (CONFIG_MAP, ("data", "a"), "2", True),
+        (CONFIG_MAP, ("metadata", "labels"), {"a": "b"}, False),
+        (FROZEN_MAP, ("data", "a"), "2", True),
+        (SECRET, ("data", "a"), "Mg==", True),
+        (SECRET, ("type",), "other", True),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) and "kind" in value else None,
+)
+def test_an_object_is_replaced_only_if_kubernetes_refuses_the_change(
+    old: Object, path: tuple[str | int, ...], value: Plain, replaces: bool
+) -> None:
+    found = compare(old, changed(old, path, value), [])
+
+    assert [field.path for field in found.fields] == [path]
+    assert bool(found.replaces) == replaces
+
+
+def test_the_old_object_is_deleted_first_if_both_would_have_one_name() -> None:
+    new = changed(DEPLOYMENT, ("spec", "selector", "matchLabels", "a"), "c")
+    assert compare(DEPLOYMENT, new, []).delete_first
+
+    automatic = changed(new, ("metadata", "annotations"), {"pulumi.com/autonamed": "true"})
+    assert not compare(DEPLOYMENT, automatic, []).delete_first
+    assert not compare(DEPLOYMENT, changed(DEPLOYMENT, ("metadata", "name"), "y"), []).delete_first
+
+
+def test_an_unknown_name_is_a_change_and_may_equal_the_old_name() -> None:
+    found = compare(DEPLOYMENT, changed(DEPLOYMENT, ("metadata", "namespace"), UNKNOWN), [])
+
+    assert found.replaces == ("metadata.namespace",)
+    assert found.delete_first
+
+
+def test_null_equals_absent_and_marking_a_secret_changes_nothing() -> None:
+    assert not compare(CONFIG_MAP, {**CONFIG_MAP, "binaryData": None}, []).fields
+    assert not compare(CONFIG_MAP, {**CONFIG_MAP, "data": {"a": Secret("1")}}, []).fields
+
+
+def test_an_empty_object_differs_from_none() -> None:
+    old = {**POD, "spec": {"volumes": [{"name": "v"}]}}
+    new = {**POD, "spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}
+
+    assert compare(old, new, []).fields[0].kind is DiffKind.ADD
+
+
+def test_ignored_paths_hide_their_subtrees_and_nothing_else() -> None:
+    new = changed(changed(DEPLOYMENT, ("spec", "replicas"), 2), ("spec", "replicasNot"), 1)
+
+    left = compare(DEPLOYMENT, new, ["spec.replicas"]).fields
+    assert [field.path for field in left] == [("spec", "replicasNot")]
+    assert not compare(DEPLOYMENT, new, ["spec"]).fields
+
+
+TREES = some.recursive(
+    some.one_of(some.integers(), some.text(max_size=3), some.booleans()),
+    lambda inner: some.one_of(
+        some.lists(inner, max_size=3), some.dictionaries(some.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(TREES, TREES)
+def test_there_is_a_difference_exactly_where_two_values_are_unequal(
+    one: Plain, other: Plain
+) -> None:
+    found = compare({"spec": one}, {"spec": other}, []).fields
+
+    assert bool(found) == (repr(one) != repr(other) and _differs(one, other))
+
+
+def _differs(one: Plain, other: Plain) -> bool:
+    """Compare as JSON does: true is not 1, and the order of keys does not matter."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() != other.keys() or any(_differs(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) != len(other) or any(map(_differs, one, other))
+    return type(one) is not type(other) or one != other

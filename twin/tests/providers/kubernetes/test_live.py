@@ -1,0 +1,208 @@
+"""Inputs, outputs, drift and imports."""
+
+import copy
+from collections.abc import Callable
+
+from cloudtwin.providers.kubernetes import live
+from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret, has_unknown, plain
+
+ORIGIN = live.Origin(field_manager="pulumi-kubernetes-0123abcd", api_version="v1beta1")
+INPUTS: Object = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "d", "namespace": "n", "labels": {"a": "1"}},
+    "spec": {
+        "replicas": 2,
+        "template": {"spec": {"containers": [
+            {"name": "web", "image": "web:1", "args": ["-v"], "resources": {"requests": {"cpu": "1000m"}}},
+            {"name": "log", "image": "log:1"},
+        ]}},
+    },
+}  # fmt: skip
+LIVE: Object = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "d", "namespace": "n", "labels": {"a": "1"}, "uid": "u", "resourceVersion": "1",
+                 "managedFields": [{"manager": "pulumi"}]},
+    "spec": {
+        "replicas": 2, "revisionHistoryLimit": 10,
+        "template": {"spec": {"restartPolicy": "Always", "containers": [
+            {"name": "web", "image": "web:1", "args": ["-v"], "resources": {"requests": {"cpu": "1"}}, "tty": False},
+            {"name": "log", "image": "log:1", "tty": False},
+        ]}},
+    },
+    "status": {"readyReplicas": 2},
+}  # fmt: skip
+
+
+def touched(change: Callable[[Object], object]) -> Object:
+    now = copy.deepcopy(LIVE)
+    change(now)
+    return now
+
+
+def test_defaults_and_equal_quantities_are_not_drift() -> None:
+    now = touched(
+        lambda each: each["metadata"].update(resourceVersion="9", annotations={"theirs": "1"})
+    )
+    now["status"] = {"readyReplicas": 1}
+
+    assert live.refreshed_inputs(INPUTS, LIVE, now) == INPUTS
+
+
+def test_an_outside_change_to_a_field_of_the_program_is_drift() -> None:
+    def change(each: Object) -> None:
+        each["spec"]["replicas"] = 5
+        each["spec"]["template"]["spec"]["containers"][1]["image"] = "log:2"
+        each["spec"]["template"]["spec"]["containers"][0]["args"] = ["-v", "-x"]
+        del each["metadata"]["labels"]
+
+    found = live.refreshed_inputs(INPUTS, LIVE, touched(change))
+    assert found["spec"]["replicas"] == 5
+    web, log = found["spec"]["template"]["spec"]["containers"]
+    assert (log["image"], web["args"]) == ("log:2", ["-v", "-x"])
+    assert web["resources"] == {"requests": {"cpu": "1000m"}}, (
+        "untouched, so as the program wrote it"
+    )
+    assert "labels" not in found["metadata"]
+
+
+def test_containers_are_matched_by_name() -> None:
+    def change(each: Object) -> None:
+        containers = each["spec"]["template"]["spec"]["containers"]
+        each["spec"]["template"]["spec"]["containers"] = [
+            {"name": "side", "image": "s"},
+            containers[1],
+        ]
+
+    found = live.refreshed_inputs(INPUTS, LIVE, touched(change))["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert found == [{"name": "log", "image": "log:1"}, {"name": "side", "image": "s"}]
+
+
+def test_a_secret_stays_one_through_outputs_and_refresh() -> None:
+    inputs = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "m"},
+        "data": {"word": Secret("a"), "open": "b"},
+    }
+    existing = {**plain(inputs), "metadata": {"name": "m", "uid": "u"}}
+
+    assert live.outputs(existing, inputs, ORIGIN)["data"] == {"word": Secret("a"), "open": "b"}
+    now = {**existing, "data": {"word": "changed", "open": "b"}}
+    assert live.refreshed_inputs(inputs, existing, now)["data"] == {
+        "word": Secret("changed"),
+        "open": "b",
+    }
+
+
+def test_the_outputs_are_those_of_the_official_provider() -> None:
+    outputs = live.outputs(LIVE, INPUTS, ORIGIN)
+
+    assert outputs["__inputs"] == INPUTS
+    assert outputs["__initialApiVersion"] == "v1beta1"
+    assert outputs["__fieldManager"] == "pulumi-kubernetes-0123abcd"
+    assert "managedFields" not in outputs["metadata"]
+
+
+def test_a_secret_is_marked_in_the_inputs_that_the_outputs_keep() -> None:
+    inputs = {"apiVersion": "v1", "kind": "Secret", "metadata": {}, "stringData": {"a": "hunter2"}}
+
+    assert live.outputs({"metadata": {}}, inputs, ORIGIN)["__inputs"]["stringData"] == Secret(
+        {"a": "hunter2"}
+    )
+
+
+def test_the_data_of_a_kubernetes_secret_is_secret_even_if_not_marked() -> None:
+    inputs = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s"},
+        "stringData": {"a": "hunter2"},
+    }
+    assert live.body(inputs)["data"] == {"a": "aHVudGVyMg=="}
+    existing = {**live.body(inputs), "metadata": {"name": "s", "managedFields": []}}
+
+    assert live.outputs(existing, inputs, ORIGIN)["data"] == Secret({"a": "aHVudGVyMg=="})
+    assert live.imported_inputs(existing)["data"] == Secret({"a": "aHVudGVyMg=="})
+    assert live.preview_of_unknown(inputs)["stringData"] == Secret({"a": "hunter2"})
+    now = {**existing, "data": {"a": "b3RoZXI="}}
+    assert live.refreshed_inputs(inputs, existing, now)["stringData"] == {"a": "other"}
+
+
+def test_a_preview_returns_known_inputs_and_unknown_server_fields() -> None:
+    preview = live.preview_of_unknown({**INPUTS, "metadata": {"name": UNKNOWN}})
+    assert preview["metadata"]["uid"] is UNKNOWN
+    assert preview["status"] is UNKNOWN
+    assert preview["spec"] == INPUTS["spec"]
+
+    dry = live.preview_of_dry_run(LIVE, INPUTS, {})
+    assert dry["metadata"]["uid"] is UNKNOWN, "a dry run's uid is not the final one"
+    assert dry["spec"]["revisionHistoryLimit"] == 10, "defaults are known"
+    again = live.preview_of_dry_run(LIVE, INPUTS, LIVE)
+    assert again["metadata"]["uid"] == "u", "an existing object keeps its identity"
+
+
+def test_an_address_that_a_dry_run_allocates_is_unknown() -> None:
+    inputs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "s"},
+        "spec": {"ports": []},
+    }
+    dry = {**inputs, "spec": {"ports": [], "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"]}}
+
+    assert has_unknown(live.preview_of_dry_run(dry, inputs, {})["spec"]["clusterIP"])
+    headless = {**inputs, "spec": {"clusterIP": "None"}}
+    assert (
+        live.preview_of_dry_run({**dry, "spec": {"clusterIP": "None"}}, headless, {})["spec"][
+            "clusterIP"
+        ]
+        == "None"
+    )
+
+
+def test_an_import_takes_applied_fields_and_leaves_those_of_the_server() -> None:
+    applied = {"f:metadata": {"f:labels": {"f:a": {}}}, "f:spec": {"f:replicas": {}}}
+    existing = touched(
+        lambda each: each["metadata"].update(
+            managedFields=[
+                {"manager": "kubectl", "operation": "Apply", "fieldsV1": applied},
+                {
+                    "manager": "controller",
+                    "operation": "Update",
+                    "subresource": "status",
+                    "fieldsV1": {"f:status": {}},
+                },
+            ]
+        )
+    )
+
+    assert live.imported_inputs(existing) == {
+        "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 2},
+        "metadata": {"name": "d", "namespace": "n", "labels": {"a": "1"}},
+    }  # fmt: skip
+    whole = live.imported_inputs(LIVE)
+    assert whole["spec"] == LIVE["spec"]
+    assert whole["metadata"] == {"name": "d", "namespace": "n", "labels": {"a": "1"}}
+
+
+def test_nulls_and_status_are_not_sent() -> None:
+    assert live.body({"kind": "X", "spec": {"a": None, "b": [{"c": None}]}, "status": {}}) == {
+        "kind": "X",
+        "spec": {"b": [{}]},
+    }
+
+
+def test_an_ignored_field_is_sent_with_its_live_value() -> None:
+    now = touched(lambda each: each["spec"].update(replicas=7))
+    sent = live.body(INPUTS)
+
+    assert live.with_live_values(sent, now, ["spec.replicas"])["spec"]["replicas"] == 7
+    assert live.with_live_values(sent, None, ["spec.replicas"]) == sent
+    assert live.with_live_values(sent, now, ["spec.absent.field", 'metadata.labels["a"]']) == sent
+    images = live.with_live_values(sent, now, ["spec.template.spec.containers[*].image"])
+    assert images == sent
+    assert sent["spec"]["replicas"] == 2, "the argument is left unchanged"

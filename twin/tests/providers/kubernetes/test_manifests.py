@@ -1,0 +1,17 @@
+"""YAML as the SDK's ConfigFile and ConfigGroup send it."""
+
+import pytest
+from cloudtwin.providers.kubernetes.manifests import decode
+from cloudtwin.providers.protocol.errors import ProviderError
+
+
+def test_yaml_is_read_as_kubernetes_reads_it() -> None:
+    items = "items:\n- {apiVersion: v1, kind: A, day: 2024-01-01}\n"
+    text = f"---\napiVersion: v1\nkind: List\n{items}---\n---\napiVersion: v1\nkind: B\n"
+    assert decode(text) == [
+        {"apiVersion": "v1", "kind": "A", "day": "2024-01-01"},
+        {"apiVersion": "v1", "kind": "B"},
+    ]
+    for wrong in ("a: [", "- 1", "kind: X"):
+        with pytest.raises(ProviderError):
+            decode(wrong)

@@ -1,0 +1,69 @@
+"""Names, IDs and annotations."""
+
+import pytest
+from cloudtwin.providers.kubernetes import objects
+from cloudtwin.providers.protocol.values import UNKNOWN
+
+
+def test_an_object_without_a_name_gets_one_and_keeps_it() -> None:
+    first = objects.with_name({"kind": "ConfigMap"}, "Settings", b"seed", {})
+    name = first["metadata"]["name"]
+    assert name.startswith("settings-")
+    assert len(name) == len("settings-") + 8
+    assert objects.with_name({"kind": "ConfigMap"}, "Settings", b"seed", {}) == first, (
+        "the name depends only on the seed"
+    )
+
+    later = objects.with_name({"metadata": {"labels": {"a": "b"}}}, "Settings", b"other", first)
+    assert later["metadata"]["name"] == name
+    assert later["metadata"]["labels"] == {"a": "b"}
+
+
+def test_a_given_or_unknown_name_is_not_changed() -> None:
+    for given in (
+        {"metadata": {"name": "x"}},
+        {"metadata": {"name": UNKNOWN}},
+        {"metadata": UNKNOWN},
+    ):
+        assert objects.with_name(given, "r", b"", {}) == given
+    assert objects.with_name({"metadata": {"generateName": "g-"}}, "r", b"", {})["metadata"][
+        "name"
+    ].startswith("g-")
+
+
+def test_a_long_name_is_shortened_to_the_limit_of_kubernetes() -> None:
+    assert len(objects.with_name({}, "r" * 400, b"", {})["metadata"]["name"]) == 253
+
+
+def test_an_id_names_the_namespace_where_there_is_one() -> None:
+    assert objects.parse_id("n/x") == ("n", "x")
+    assert objects.parse_id("x") == (None, "x")
+    for wrong in ("", "a/b/c", "/x", "n/"):
+        with pytest.raises(ValueError, match="NAMESPACE/NAME"):
+            objects.parse_id(wrong)
+
+
+def test_a_type_token_contains_version_and_kind() -> None:
+    assert objects.kind_of_type("kubernetes:core/v1:ConfigMap") == ("v1", "ConfigMap")
+    assert objects.kind_of_type("kubernetes:rbac.authorization.k8s.io/v1:Role") == (
+        "rbac.authorization.k8s.io/v1",
+        "Role",
+    )
+
+
+def test_patch_and_list_types_are_recognised_unless_the_kind_is_custom() -> None:
+    assert objects.is_patch_or_list("kubernetes:apps/v1:DeploymentPatch")
+    assert objects.is_patch_or_list("kubernetes:core/v1:ConfigMapList")
+    assert not objects.is_patch_or_list("kubernetes:example.com/v1:CablePatch")
+
+
+def test_the_timeout_option_overrides_the_annotation_and_the_default() -> None:
+    noted = {"metadata": {"annotations": {"pulumi.com/timeoutSeconds": "30"}}}
+    assert objects.timeout_seconds(noted, 5, 600) == 5
+    assert objects.timeout_seconds(noted, 0, 600) == 30
+    assert (
+        objects.timeout_seconds(
+            {"metadata": {"annotations": {"pulumi.com/timeoutSeconds": "soon"}}}, 0, 600
+        )
+        == 600
+    )

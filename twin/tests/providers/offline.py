@@ -1,0 +1,39 @@
+"""A provider without an engine and without machines: an account in a folder."""
+
+from pathlib import Path
+
+import pytest
+from cloudtwin.providers.aws import CLOUD
+from cloudtwin.providers.machines import Offline
+from cloudtwin.providers.model import ProviderConfig
+from cloudtwin.providers.operations import Operations
+from cloudtwin.providers.protocol.resource import ResourceKey
+from cloudtwin.providers.protocol.values import Object
+
+CONFIG = ProviderConfig(cloud="aws", region="us-east-1", tags={"owner": "me"})
+
+
+class Provider(Operations):
+    """The AWS provider, with the engine's part of each call filled in."""
+
+    def make(self, token: str, name: str, /, **inputs: object) -> str:
+        """Check and create a resource; return its id."""
+        checked, mistakes = self.checked(token, name, **inputs)
+        assert mistakes == [], mistakes
+        return self.create(request(token, name), checked, 5)[0]
+
+    def checked(self, token: str, name: str, /, **inputs: object) -> tuple[Object, list[str]]:
+        checked, mistakes = self.check(request(token, name), {}, dict(inputs), b"seed")
+        return checked, [f"{each.path}: {each.reason}" for each in mistakes]
+
+    def drop(self, token: str, identity: str) -> None:
+        self.delete(request(token, "gone"), identity, 5)
+
+
+def request(token: str, name: str) -> ResourceKey:
+    return ResourceKey(urn=f"urn:pulumi:s::p::{token}::{name}", token=token)
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> Provider:
+    return Provider(CLOUD, tmp_path, Offline(), CONFIG)

@@ -1,0 +1,115 @@
+"""Property values survive serialisation to the engine and back."""
+
+from typing import Any
+
+from cloudtwin.providers.protocol.values import (
+    SECRET,
+    SIGNATURE,
+    UNKNOWN,
+    UNKNOWNS,
+    Object,
+    Secret,
+    from_struct,
+    has_unknown,
+    parse_path,
+    path_text,
+    plain,
+    secret_paths,
+    to_struct,
+    with_secrets,
+)
+from google.protobuf.struct_pb2 import Struct
+from hypothesis import given
+from hypothesis import strategies as some
+
+KEYS = some.text(min_size=1, max_size=8).filter(lambda key: key != SIGNATURE)
+SCALARS = some.one_of(
+    some.none(),
+    some.booleans(),
+    some.integers(-(2**53), 2**53),
+    some.floats(allow_nan=False, allow_infinity=False).filter(
+        lambda number: not number.is_integer()
+    ),
+    some.text(max_size=20).filter(lambda text: text not in UNKNOWNS),
+    some.just(UNKNOWN),
+)
+VALUES = some.recursive(
+    SCALARS,
+    lambda inner: some.one_of(
+        some.lists(inner, max_size=4),
+        some.dictionaries(KEYS, inner, max_size=4),
+        inner.map(lambda value: value if isinstance(value, Secret) else Secret(value)),
+    ),
+    max_leaves=20,
+)
+OBJECTS = some.dictionaries(KEYS, VALUES, max_size=5)
+
+
+@given(OBJECTS)
+def test_a_value_survives_serialization_with_its_secrets_and_unknowns(values: Object) -> None:
+    serialized = Struct.FromString(to_struct(values).SerializeToString())
+
+    assert from_struct(serialized) == values
+
+
+@given(OBJECTS)
+def test_integers_stay_integers(values: Object) -> None:
+    def types(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: types(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [types(item) for item in value]
+        return types(value.value) if isinstance(value, Secret) else type(value)
+
+    assert types(from_struct(to_struct(values))) == types(values), (
+        "`replicas: 3.0` is refused by Kubernetes"
+    )
+
+
+@given(OBJECTS)
+def test_secrets_can_be_marked_again_at_their_paths(values: Object) -> None:
+    marked = with_secrets(plain(values), secret_paths(values))
+
+    assert plain(marked) == plain(values)
+    assert secret_paths(marked) == secret_paths(values)
+
+
+@given(OBJECTS)
+def test_a_printed_value_shows_no_secret(values: Object) -> None:
+    hidden = with_secrets({**plain(values), "word": "hunter2"}, frozenset({("word",)}))
+
+    assert "hunter2" not in repr(hidden)
+
+
+def test_every_marker_of_an_unknown_is_recognized() -> None:
+    for marker in UNKNOWNS:
+        assert has_unknown(from_struct(to_struct({"a": [{"b": marker}]})))
+
+
+def test_a_serialized_secret_carries_the_engines_signature() -> None:
+    serialized = to_struct({"word": Secret("hunter2")})["word"]
+
+    assert isinstance(serialized, Struct)
+    assert serialized[SIGNATURE] == SECRET
+    assert serialized["value"] == "hunter2"
+
+
+def test_paths_are_written_as_pulumi_writes_them() -> None:
+    assert path_text(("spec", "containers", 0, "image")) == "spec.containers[0].image"
+    assert path_text(("metadata", "labels", "a.b/c")) == 'metadata.labels["a.b/c"]'
+
+
+@given(
+    some.lists(
+        some.one_of(
+            some.integers(0, 99),
+            some.text(min_size=1, max_size=6).filter(lambda step: "\\" not in step and step != "*"),
+        ),
+        max_size=5,
+    )
+)
+def test_a_path_can_be_read_back(path: list[str | int]) -> None:
+    if path and isinstance(path[0], int):
+        path = ["root", *path]
+
+    assert parse_path(path_text(tuple(path))) == tuple(path)

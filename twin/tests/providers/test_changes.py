@@ -1,0 +1,210 @@
+"""Generated names, updates in place, replacements, and updates that the service refuses."""
+
+from collections.abc import Sequence
+
+import pytest
+from cloudtwin.providers import aws, azure
+from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM as SYSTEM
+from cloudtwin.providers.aws.network import SUBNET
+from cloudtwin.providers.azure import aks_rules, identity
+from cloudtwin.providers.changes import compare, with_name
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.model import ProviderConfig, ResourceRequest
+from cloudtwin.providers.protocol.values import Object
+from hypothesis import given, settings
+
+from twin.tests.providers.azure.cases import AKS, INLINE
+from twin.tests.providers.samples import TREES
+
+REPLACED = {
+    NODES: {"capacityType", "instanceTypes", "subnetIds", "amiType"},
+    SYSTEM: {"deploymentType", "subnetIds"},
+    SUBNET: {"cidrBlock", "availabilityZone"},
+    CLUSTER: {"bootstrapSelfManagedAddons", "encryptionConfig"},
+    aks_rules.POOL: {"vmSize", "scaleSetPriority", "scaleSetEvictionPolicy", "spotMaxPrice"},
+    identity.CLUSTER: {"location", "dnsPrefix", "nodeResourceGroup"},
+}
+IN_PLACE = {
+    NODES: {"labels", "taints", "scalingConfig", "version"},
+    SYSTEM: {"storageCapacity", "dataCompressionType"},
+    SUBNET: {"tags"},
+    CLUSTER: {"version", "vpcConfig", "upgradePolicy"},
+    aks_rules.POOL: {"nodeLabels", "maxCount", "orchestratorVersion"},
+    identity.CLUSTER: {"kubernetesVersion", "tags", "autoScalerProfile"},
+}
+TYPES = {**aws.CLOUD.types, **azure.CLOUD.types}
+
+
+@pytest.mark.parametrize(
+    ("token", "field", "replaces"),
+    [
+        (token, field, replaces)
+        for table, replaces in ((REPLACED, True), (IN_PLACE, False))
+        for token, names in table.items()
+        for field in sorted(names)
+    ],
+)
+def test_a_change_replaces_a_resource_only_if_the_field_is_immutable(
+    token: str, field: str, replaces: bool
+) -> None:
+    found = compare(TYPES[token], "r", {field: "old"}, {field: "new"}, [])
+    assert bool(found.replaces) == replaces
+
+
+def test_an_ignored_change_makes_no_difference() -> None:
+    kind = TYPES[NODES]
+    old, new = ({"scalingConfig": {"desiredSize": n, "maxSize": 3}} for n in (1, 2))
+    assert compare(kind, "r", old, new, ["scalingConfig.desiredSize"]).fields == ()
+    assert compare(kind, "r", old, new, []).fields != ()
+
+
+@pytest.mark.parametrize(
+    ("name", "first"), [("everstep", True), ("group-0a1b2c3", False), ("group-mine", True)]
+)
+def test_the_old_resource_is_deleted_first_if_both_would_have_the_same_chosen_name(
+    name: str, first: bool
+) -> None:
+    old = {"name": name, "vpcId": "a"}
+    kind = TYPES["aws:ec2/securityGroup:SecurityGroup"]
+    assert compare(kind, "group", old, {**old, "vpcId": "b"}, []).delete_first is first
+
+
+def changed(
+    token: str,
+    before: Object,
+    outputs: Object,
+    after: Object,
+    identity: str = "x",
+    others: Sequence[Resource] = (),
+) -> list[str]:
+    """Return why the service refuses an update in an account with other resources."""
+    resource = Resource(token=token, id=identity, urn="", inputs=before, outputs=outputs)
+    request = ResourceRequest(
+        inputs=after, config=ProviderConfig(cloud=""), account=Inventory(tuple(others)), entropy="", id=identity,
+        previous=resource,
+    )  # fmt: skip
+    return [
+        reason
+        for precondition in TYPES[token].preconditions
+        for reason in precondition.violations(request)
+    ]
+
+
+@pytest.mark.parametrize(("version", "refusals"), [("1.36", 0), ("1.37", 1), ("1.34", 1)])
+def test_an_eks_cluster_goes_up_one_version_at_a_time(version: str, refusals: int) -> None:
+    found = changed(CLUSTER, {}, {"version": "1.35"}, {"version": version})
+    assert len(found) == refusals, found
+
+
+@pytest.mark.parametrize(("version", "refusals"), [("1.36", 0), ("1.37", 1), ("1.34", 1)])
+def test_an_aks_cluster_goes_up_one_version_at_a_time(version: str, refusals: int) -> None:
+    outputs = {"currentKubernetesVersion": "1.35.5"}
+    inputs = {**INLINE, "kubernetesVersion": version}
+    assert len(changed(identity.CLUSTER, INLINE, outputs, inputs, AKS)) == refusals
+
+
+@pytest.mark.parametrize(("nodes", "refusals"), [("1.35", 0), ("1.34", 1)])
+def test_an_eks_cluster_is_not_updated_before_its_node_groups_have_its_version(
+    nodes: str, refusals: int
+) -> None:
+    inputs = {"clusterName": "c", "nodeGroupName": "gpu"}
+    group = Resource(token=NODES, id="c:gpu", urn="", inputs=inputs, outputs={"version": nodes})
+    outputs = {"name": "c", "version": "1.35"}
+    found = changed(CLUSTER, {}, outputs, {"version": "1.36"}, others=[group])
+
+    assert len(found) == refusals
+    assert not refusals or found[0].startswith(
+        "Nodegroups gpu must be updated to match cluster version 1.35"
+    )
+
+
+def test_nodes_never_go_back_to_an_older_version() -> None:
+    group = changed(NODES, {}, {"version": "1.36"}, {"version": "1.35"})
+    outputs = {"currentOrchestratorVersion": "1.36.2"}
+    pool = changed(
+        aks_rules.POOL, {}, outputs, {"orchestratorVersion": "1.35"}, f"{AKS}/agentPools/a"
+    )
+
+    assert any("cannot go back from Kubernetes 1.36 to 1.35" in each for each in group), group
+    assert any("cannot go back from Kubernetes 1.36.2 to 1.35" in each for each in pool), pool
+    assert not changed(NODES, {}, {"version": "1.35"}, {"version": "1.36"})
+
+
+@pytest.mark.parametrize(("pool", "refusals"), [("1.34", 0), ("1.33", 1)])
+def test_an_aks_cluster_is_not_upgraded_while_a_pool_would_be_too_old(
+    pool: str, refusals: int
+) -> None:
+    outputs = {"currentOrchestratorVersion": f"{pool}.1"}
+    old = Resource(
+        token=aks_rules.POOL, id=f"{AKS}/agentPools/t4", urn="", inputs={}, outputs=outputs
+    )
+    cluster = {"currentKubernetesVersion": "1.36.2"}
+    wanted = {**INLINE, "kubernetesVersion": "1.37"}
+
+    assert len(changed(identity.CLUSTER, INLINE, cluster, wanted, AKS, [old])) == refusals
+
+
+@pytest.mark.parametrize(
+    ("versions", "refusals"),
+    [
+        (("1.37", "1.37"), 0),
+        (("1.36", "1.36"), 0),
+        ((None, None), 0),
+        (("1.37", None), 1),
+        (("1.35", "1.37"), 1),
+    ],
+)
+def test_inline_pools_keep_their_version_or_get_that_of_the_control_plane(
+    versions: tuple[str | None, str | None], refusals: int
+) -> None:
+    def cluster(control: str, *each: str | None) -> Object:
+        pools = [
+            {"name": f"p{n}", **({"orchestratorVersion": version} if version else {})}
+            for n, version in enumerate(each)
+        ]
+        return {"kubernetesVersion": control, "agentPoolProfiles": pools}
+
+    before, outputs = cluster("1.36", "1.36", "1.36"), {"currentKubernetesVersion": "1.36.2"}
+    found = changed(identity.CLUSTER, before, outputs, cluster("1.37", *versions), AKS)
+
+    assert sum("must be all specified or all unspecified" in each for each in found) == refusals
+
+
+@pytest.mark.parametrize(("size", "refusals"), [(4800, 0), (1200, 1)])
+def test_a_file_system_only_grows(size: int, refusals: int) -> None:
+    inputs = {"subnetIds": "s", "storageCapacity": size}
+    assert len(changed(SYSTEM, {}, {"storageCapacity": 2400}, inputs)) == refusals
+
+
+def test_inline_pools_cannot_be_added_or_change_their_machines() -> None:
+    old = {"agentPoolProfiles": [{"name": "system", "vmSize": "Standard_D4s_v5"}]}
+    more = {"agentPoolProfiles": [*old["agentPoolProfiles"], {"name": "gpu"}]}
+    other = {"agentPoolProfiles": [{"name": "system", "vmSize": "Standard_D8s_v5"}]}
+    outputs = {"currentKubernetesVersion": "1.36.2"}
+
+    assert "A new agent pool was introduced: gpu" in str(
+        changed(identity.CLUSTER, old, outputs, more, AKS)
+    )
+    assert "'properties.vmSize' of the pool system" in str(
+        changed(identity.CLUSTER, old, outputs, other, AKS)
+    )
+
+
+@pytest.mark.parametrize(("cloud", "name"), [("aws", "nodes-"), ("azure-native", "nodes")])
+def test_a_generated_name_starts_with_that_of_the_resource_and_is_the_same_at_preview_and_update(
+    cloud: str, name: str
+) -> None:
+    kind = aws.CLOUD.types["aws:iam/role:Role"]
+    one, two = (with_name(kind, cloud, "nodes", {}, {}, seed)["name"] for seed in (b"a", b"a"))
+    assert one == two
+    assert one.startswith(name)
+    assert with_name(kind, cloud, "nodes", {}, {}, b"b")["name"] != one
+
+
+@settings(max_examples=30, deadline=None)
+@given(tree=TREES)
+def test_equal_inputs_have_no_difference(tree: Object) -> None:
+    known = {key: value for key, value in tree.items() if "UNKNOWN" not in repr(value)}
+    kind = aws.CLOUD.types["aws:ec2/vpc:Vpc"]
+    assert compare(kind, "r", known, known, []).fields == ()

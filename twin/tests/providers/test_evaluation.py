@@ -1,0 +1,126 @@
+"""Every rule and precondition of the clouds: each has a valid and an invalid case."""
+
+from dataclasses import replace
+
+import pytest
+from cloudtwin.providers import aws, azure
+from cloudtwin.providers.evaluation import UnknownWatch, violations
+from cloudtwin.providers.inventory import Inventory
+from cloudtwin.providers.model import (
+    Cloud,
+    InputRule,
+    Precondition,
+    ProviderConfig,
+    ResourceRequest,
+)
+from cloudtwin.providers.protocol.values import UNKNOWN, Object, Plain
+from hypothesis import given, settings
+
+from twin.tests.providers.aws import cases as cases_aws
+from twin.tests.providers.azure import cases as cases_azure
+from twin.tests.providers.samples import TREES
+
+CLOUDS = {"aws": (aws.CLOUD, cases_aws), "azure-native": (azure.CLOUD, cases_azure)}
+
+
+def rules(cloud: Cloud) -> dict[str, InputRule]:
+    return {rule.name: rule for kind in cloud.types.values() for rule in kind.rules}
+
+
+def preconditions(cloud: Cloud) -> dict[str, Precondition]:
+    return {each.name: each for kind in cloud.types.values() for each in kind.preconditions}
+
+
+RULES = [
+    pytest.param(rules(cloud)[name], *case, id=f"{word}: {name}")
+    for word, (cloud, cases) in CLOUDS.items()
+    for name, case in cases.RULES.items()
+]
+PRECONDITIONS = [
+    pytest.param(word, name, id=f"{word}: {name}")
+    for word, (_, cases) in CLOUDS.items()
+    for name in cases.PRECONDITIONS
+]
+
+
+@pytest.mark.parametrize(("rule", "good", "bad", "reason"), RULES)
+def test_a_rule_accepts_valid_inputs_and_explains_invalid_ones(
+    rule: InputRule, good: Object, bad: Object, reason: str
+) -> None:
+    assert list(rule.violations(good)) == []
+    reasons = [mistake.reason for mistake in rule.violations(bad)]
+    assert any(reason in each for each in reasons), reasons
+
+
+@pytest.mark.parametrize(("word", "name"), PRECONDITIONS)
+def test_a_precondition_holds_in_one_account_and_not_in_the_other(word: str, name: str) -> None:
+    cloud, cases = CLOUDS[word]
+    token, inputs, _, _, reason = cases.PRECONDITIONS[name]
+    good, bad = cases.WORLDS[name]
+    precondition = preconditions(cloud)[name]
+
+    if name not in cases.ONLY_FAILS:
+        assert list(precondition.violations(request_for(word, token, inputs, good))) == []
+    reasons = list(precondition.violations(request_for(word, token, inputs, bad)))
+    assert any(reason in each for each in reasons), reasons
+
+
+def request_for(word: str, token: str, inputs: Object, account: Inventory) -> ResourceRequest:
+    found = ResourceRequest(
+        inputs=inputs,
+        config=ProviderConfig(cloud=word, region="us-east-1"),
+        account=account,
+        entropy="0" * 32,
+    )
+    return replace(
+        found, id=CLOUDS[word][0].types[token].identify(found) if word != "aws" else "new"
+    )
+
+
+@pytest.mark.parametrize("word", CLOUDS)
+def test_every_rule_has_a_case_and_a_source(word: str) -> None:
+    cloud, cases = CLOUDS[word]
+
+    assert set(rules(cloud)) == set(cases.RULES), "each rule has its pair of cases"
+    assert set(preconditions(cloud)) == set(cases.PRECONDITIONS) | cases.ON_CHANGE
+    every: list[InputRule | Precondition] = [*rules(cloud).values(), *preconditions(cloud).values()]
+    assert all(each.source for each in every), "each rule needs a source to check it against"
+
+
+@pytest.mark.parametrize("word", CLOUDS)
+def test_a_rule_ignores_unknown_values(word: str) -> None:
+    cloud, cases = CLOUDS[word]
+    for name, rule in rules(cloud).items():
+        unknown = dict.fromkeys(cases.RULES[name][1], UNKNOWN)
+        assert violations(rule, unknown) == [] or not unknown, name
+        for key in cases.RULES[name][1]:
+            nested = {**cases.RULES[name][1], key: buried(cases.RULES[name][1][key])}
+            violations(rule, nested)  # it must not raise
+
+
+def buried(value: Plain) -> Plain:
+    """Return the same structure with unknown leaves."""
+    if isinstance(value, dict):
+        return {key: buried(item) for key, item in value.items()}
+    return [buried(item) for item in value] if isinstance(value, list) else UNKNOWN
+
+
+@settings(max_examples=30, deadline=None)
+@given(tree=TREES)
+def test_a_watch_records_exactly_the_unknown_values_that_were_read(tree: Object) -> None:
+    watch = UnknownWatch()
+    content = repr(_walk(watch.over(tree)))
+    assert watch.met_unknown == ("UNKNOWN" in repr(tree)), content
+
+
+def _walk(value: Plain) -> Plain:
+    if hasattr(value, "items"):
+        return {key: _walk(item) for key, item in value.items()}
+    return [_walk(item) for item in value] if isinstance(value, list) else value
+
+
+def test_an_unknown_value_that_was_not_read_does_not_count() -> None:
+    watch = UnknownWatch()
+    inputs = watch.over({"sku": {"name": "Standard"}, "subnet": UNKNOWN})
+    assert inputs["sku"]["name"] == "Standard"
+    assert not watch.met_unknown

@@ -1,0 +1,19 @@
+"""Lookups in an account, and paths in inputs."""
+
+import pytest
+from cloudtwin.providers.inventory import Inventory, Resource, values_at
+from cloudtwin.providers.protocol.values import Plain
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [("a.*.b", [1, 2]), ("a.*", [{"b": 1}, {"b": 2}]), ("c.*", ["x"]), ("d.e", []), ("n", [])],
+)
+def test_a_path_finds_all_values_at_it(path: str, found: list[Plain]) -> None:
+    inputs = {"a": [{"b": 1}, {"b": 2}], "c": {"k": "x"}, "n": None}
+    assert values_at(path, inputs) == found
+
+
+def test_ids_are_case_insensitive() -> None:
+    group = Resource(token="t", id="/a/B", urn="", inputs={}, outputs={})
+    assert Inventory((group,)).find(("t",), "/A/b") == group

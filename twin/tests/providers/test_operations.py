@@ -1,0 +1,200 @@
+"""Operations on an account: ids, references, refusals, lost responses."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from cloudtwin.providers.aws.common import OBJECT
+from cloudtwin.providers.aws.eks_rules import CLUSTER
+from cloudtwin.providers.aws.network import GROUP, INGRESS, SUBNET, VPC
+from cloudtwin.providers.aws.s3 import BUCKET
+from cloudtwin.providers.errors import CloudError, IncompleteError
+from cloudtwin.providers.model import ProviderConfig
+from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret, Unknown
+
+from twin.tests.providers.offline import Provider, request
+
+BLOCK = "10.0.0.0/16"
+ROLE = "aws:iam/role:Role"
+TRUST = json.dumps(
+    {"Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": "*"}]}
+)
+
+
+def faults(provider: Provider, *planned: Object, **rest: object) -> None:
+    provider.account.folder.mkdir(parents=True, exist_ok=True)
+    path = provider.account.folder / "faults.json"
+    path.write_text(json.dumps({"faults": planned, **rest}))
+
+
+def test_a_misspelt_property_is_refused_with_the_nearest_name(provider: Provider) -> None:
+    _, mistakes = provider.checked(VPC, "v", cidrBlok=BLOCK)
+    assert mistakes == ["('cidrBlok',): there is no such property; did you mean cidrBlock?"]
+
+
+def test_a_wrong_type_and_a_missing_property_are_refused_with_their_paths(
+    provider: Provider,
+) -> None:
+    _, mistakes = provider.checked(
+        "aws:eks/nodeGroup:NodeGroup", "n", clusterName="c", nodeRoleArn="r", subnetIds=["s"],
+        scalingConfig={"minSize": "0", "maxSize": 1},
+    )  # fmt: skip
+    assert mistakes == [
+        "('scalingConfig', 'minSize'): an integer is expected, not a string",
+        "('scalingConfig', 'desiredSize'): it is required and missing",
+    ]
+
+
+def test_a_secret_is_never_shown_in_a_refusal(provider: Provider) -> None:
+    _, mistakes = provider.checked(VPC, "v", cidrBlock=BLOCK, enableDnsSupport=Secret("hunter2"))
+    assert mistakes
+    assert "hunter2" not in str(mistakes)
+
+
+def test_a_preview_echoes_inputs_and_leaves_outputs_of_the_cloud_unknown(
+    provider: Provider,
+) -> None:
+    inputs, _ = provider.checked(SUBNET, "s", vpcId=UNKNOWN, cidrBlock="10.0.1.0/24")
+    predicted = provider.preview(request(SUBNET, "s"), inputs, {})
+    assert predicted["cidrBlock"] == "10.0.1.0/24"
+    assert isinstance(predicted["arn"], Unknown)
+    assert isinstance(predicted["vpcId"], Unknown)
+    assert not provider.account.path.exists(), "a preview changes nothing"
+
+
+def test_a_preview_of_an_update_keeps_what_the_service_added_within_an_object(
+    provider: Provider,
+) -> None:
+    inputs = {"version": "1.37", "roleArn": "r", "vpcConfig": {"subnetIds": ["s", "t"]}}
+    added = {"clusterSecurityGroupId": "sg-1", "vpcId": "vpc-1", "subnetIds": ["old"]}
+    old = {"version": "1.36", "endpoint": "https://c", "vpcConfig": added}
+
+    predicted = provider.preview(request(CLUSTER, "c"), inputs, old)
+
+    assert predicted["version"] == "1.37"
+    assert predicted["endpoint"] == "https://c"
+    assert predicted["vpcConfig"] == {**added, "subnetIds": ["s", "t"]}, (
+        "rules that refer to the group of the cluster would be replaced"
+    )
+
+
+def test_the_providers_region_and_tags_are_on_every_resource(provider: Provider) -> None:
+    provider.make(VPC, "v", cidrBlock=BLOCK, tags={"name": "v"})
+    (vpc,) = provider.account.read().all(VPC)
+    assert vpc.outputs["tagsAll"] == {"owner": "me", "name": "v"}
+    assert vpc.outputs["arn"] == f"arn:aws:ec2:us-east-1:123456789012:vpc/{vpc.id}"
+
+
+def test_a_name_is_generated_once_and_kept(provider: Provider) -> None:
+    first, _ = provider.checked(ROLE, "nodes", assumeRolePolicy=TRUST)
+    second, _ = provider.check(request(ROLE, "nodes"), first, {"assumeRolePolicy": TRUST}, b"other")
+    assert second["name"] == first["name"]
+    assert first["name"].startswith("nodes-")
+
+
+def test_a_referenced_resource_must_exist(provider: Provider) -> None:
+    with pytest.raises(CloudError, match=r"InvalidVpcID.NotFound: .*vpc-1.*does not exist"):
+        provider.make(SUBNET, "s", vpcId="vpc-1", cidrBlock="10.0.1.0/24")
+    assert list(provider.account.read().all()) == []
+
+
+def test_a_network_with_a_subnet_cannot_be_deleted(provider: Provider) -> None:
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    subnet = provider.make(SUBNET, "s", vpcId=vpc, cidrBlock="10.0.1.0/24")
+
+    with pytest.raises(CloudError, match=f"DependencyViolation: {vpc} .* Subnet {subnet}"):
+        provider.drop(VPC, vpc)
+    provider.drop(SUBNET, subnet)
+    provider.drop(VPC, vpc)
+    assert list(provider.account.read().all()) == [], "its default security group goes with it"
+
+
+def test_a_security_group_is_deleted_with_its_rules_unless_another_group_refers_to_it(
+    provider: Provider,
+) -> None:
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    one, two = (provider.make(GROUP, name, vpcId=vpc) for name in ("one", "two"))
+    traffic = {"ipProtocol": "-1", "referencedSecurityGroupId": one}
+    provider.make(INGRESS, "own", securityGroupId=one, **traffic)
+    rule = provider.make(INGRESS, "other", securityGroupId=two, **traffic)
+
+    with pytest.raises(CloudError, match="DependencyViolation"):
+        provider.drop(GROUP, one)
+    provider.drop(INGRESS, rule)
+    provider.drop(GROUP, one)
+    assert not list(provider.account.read().all(INGRESS))
+
+
+def test_a_bucket_with_objects_is_deleted_only_by_force(provider: Provider) -> None:
+    bucket = provider.make(BUCKET, "b", bucket="mine", forceDestroy=False)
+    inside = provider.make(OBJECT, "o", bucket=bucket, key="data/")
+
+    with pytest.raises(CloudError, match="BucketNotEmpty"):
+        provider.drop(BUCKET, bucket)
+    provider.drop(OBJECT, inside)
+    provider.drop(BUCKET, bucket)
+
+
+def test_deleting_a_missing_resource_succeeds(provider: Provider) -> None:
+    provider.drop(VPC, "vpc-1")
+
+
+def test_concurrent_creations_are_all_kept(provider: Provider) -> None:
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    with ThreadPoolExecutor(16) as pool:
+        made = list(
+            pool.map(
+                lambda n: provider.make(SUBNET, f"s{n}", vpcId=vpc, cidrBlock=f"10.0.{n}.0/24"),
+                range(16),
+            )
+        )
+    assert {each.id for each in provider.account.read().all(SUBNET)} == set(made)
+
+
+def test_a_creation_with_a_lost_response_is_adopted_and_not_repeated(provider: Provider) -> None:
+    faults(provider, {"kind": "lost", "type": VPC})
+    with pytest.raises(CloudError, match="RequestTimeout"):
+        provider.make(VPC, "v", cidrBlock=BLOCK)
+    (lost,) = provider.account.read().all(VPC)
+
+    assert provider.make(VPC, "v", cidrBlock=BLOCK) == lost.id
+    assert len(list(provider.account.read().all(VPC))) == 1
+    assert provider.make(VPC, "v", cidrBlock=BLOCK) != lost.id, "a replacement is a new one"
+
+
+def test_a_throttled_operation_is_retried_a_limited_number_of_times(provider: Provider) -> None:
+    faults(provider, {"kind": "throttle", "type": VPC, "times": 2})
+    assert provider.make(VPC, "v", cidrBlock=BLOCK)
+
+    provider.cancelled.set()  # skips the pauses
+    faults(provider, {"kind": "throttle", "type": VPC, "times": 0})
+    with pytest.raises(CloudError, match="ThrottlingException: rate exceeded, 10 times"):
+        provider.make(VPC, "w", cidrBlock=BLOCK)
+
+
+def test_a_resource_without_capacity_is_kept_for_the_engine(provider: Provider) -> None:
+    faults(provider, {"kind": "capacity", "type": VPC})
+    with pytest.raises(IncompleteError, match="no Spot capacity"):
+        provider.make(VPC, "v", cidrBlock=BLOCK)
+    (kept,) = provider.account.read().all(VPC)
+    assert kept.acknowledged, "the engine has its id and will update it"
+
+
+def test_an_invalid_fault_names_the_valid_kinds(provider: Provider) -> None:
+    faults(provider, {"kind": "fire"})
+    with pytest.raises(Exception, match=r"throttle.*capacity.*lost"):
+        provider.make(VPC, "v", cidrBlock=BLOCK)
+
+
+def test_an_unknown_type_and_an_unknown_function_name_the_nearest(provider: Provider) -> None:
+    with pytest.raises(Exception, match="did you mean aws:ec2/vpc:Vpc"):
+        provider.kind("aws:ec2/vpc:Vcp")
+    with pytest.raises(Exception, match="did you mean aws:index/getRegion:getRegion"):
+        provider.invoke("aws:index/getRegion:getRegions", {})
+
+
+def test_a_region_must_be_set_and_exist(provider: Provider) -> None:
+    provider.config = ProviderConfig(cloud="aws")
+    assert "no region is set" in provider.checked(VPC, "v", cidrBlock=BLOCK)[1][0]
+    _, mistakes = provider.checked(VPC, "v", cidrBlock=BLOCK, region="us-east-9")
+    assert "is not an AWS region" in mistakes[0]

@@ -1,0 +1,194 @@
+"""Volumes and machine pools that follow from resources."""
+
+from pathlib import Path
+
+import pytest
+from cloudtwin import files
+from cloudtwin.nodes.model import Role, Taint
+from cloudtwin.providers.aws.eks_nodes import node_pools
+from cloudtwin.providers.aws.eks_rules import NODES
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM as SYSTEM
+from cloudtwin.providers.aws.network import INGRESS
+from cloudtwin.providers.aws.volumes import volumes as file_systems
+from cloudtwin.providers.azure.aks_pools import inline_pools, separate_pool
+from cloudtwin.providers.azure.aks_rules import POOL
+from cloudtwin.providers.azure.identity import CLUSTER, CREDENTIAL, IDENTITY
+from cloudtwin.providers.azure.storage import ACCOUNT, CONTAINER
+from cloudtwin.providers.azure.volumes import volumes as containers
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.volumes import path, write
+
+from twin.tests.providers.aws import cases as a
+from twin.tests.providers.azure import cases as z
+
+SPOT = "kubernetes.azure.com/scalesetpriority"
+
+
+def rule(to: str, source: str, low: int, high: int) -> Resource:
+    inputs = {"securityGroupId": to, "referencedSecurityGroupId": source, "ipProtocol": "tcp"}
+    name = f"{to}-{source}-{low}"
+    return a.resource(INGRESS, name, {**inputs, "fromPort": low, "toPort": high})
+
+
+def lustre(*rules: tuple[str, str]) -> list[Resource]:
+    return [rule(*pair, *ports) for pair in rules for ports in ((988, 988), (1018, 1023))]
+
+
+FILES = a.resource(SYSTEM, "fs-1", a.SYSTEM_INPUTS, dnsName="fs-1.fsx", mountName="abc")
+BOTH = lustre(("sg-f", "sg-c"), ("sg-c", "sg-f"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        (BOTH, ""),
+        (BOTH[:3], "sg-c admits no server on 1018-1023"),
+        (BOTH[2:], "sg-f admits no node on 988-988"),
+        ([], "sg-f admits no node"),
+    ],
+)
+def test_a_file_system_is_mounted_only_if_lustre_ports_are_open_in_both_directions(
+    rules: list[Resource], reason: str
+) -> None:
+    found = file_systems(Inventory((a.cluster(), a.A, FILES, *rules)))["fs-1"]
+    assert found["allowed"] is (not reason)
+    assert reason in found["reason"]
+    assert found["attributes"] == {"dnsname": "fs-1.fsx", "mountname": "abc"}
+
+
+ISSUER = "https://issuer/"
+DATA = f"{z.ROLE}ba92f5b4-2d11-453d-a403-e96b0029c9fe"
+BLOBS = f"{z.RG}/providers/Microsoft.Storage/storageAccounts/a"
+TRAINER = z.resource(IDENTITY, z.CONTROL, {}, principalId="p", clientId="client")
+TRUST = z.resource(
+    CREDENTIAL, f"{z.CONTROL}/federatedIdentityCredentials/t",
+    {"issuer": ISSUER, "subject": "system:serviceaccount:elastic-job:trainer",
+     "audiences": ["api://AzureADTokenExchange"]},
+)  # fmt: skip
+RIGHT = z.assigned("p", DATA, BLOBS)
+BLOB_CONTAINER = z.resource(
+    CONTAINER, f"{BLOBS}/blobServices/default/containers/training",
+    {"resourceGroupName": "g", "accountName": "a", "containerName": "training"},
+)  # fmt: skip
+FEDERATED = z.resource(
+    CLUSTER, z.AKS,
+    {"agentPoolProfiles": [{"name": "system", "vnetSubnetID": z.NODES}],
+     "securityProfile": {"workloadIdentity": {"enabled": True}}},
+    oidcIssuerProfile={"issuerURL": ISSUER}, currentKubernetesVersion="1.36.2",
+)  # fmt: skip
+
+
+def account(**inputs: object) -> Resource:
+    rules = {
+        "virtualNetworkRules": [{"virtualNetworkResourceId": z.NODES}],
+        "defaultAction": "Deny",
+    }
+    return z.resource(ACCOUNT, BLOBS, {"accountName": "a", "networkRuleSet": rules, **inputs})
+
+
+def allowed(*resources: Resource) -> object:
+    return containers(Inventory(tuple(resources)))["g#a#training"]["allowed"]
+
+
+def test_a_container_is_mounted_by_a_trusted_identity_with_the_role() -> None:
+    whole = (account(), BLOB_CONTAINER, FEDERATED, TRAINER, TRUST, RIGHT)
+    assert allowed(*whole) == {"client": ["system:serviceaccount:elastic-job:trainer"]}
+    assert allowed(account(), BLOB_CONTAINER, FEDERATED, TRAINER, TRUST) == {}, (
+        "a mount needs the role"
+    )
+    assert allowed(account(), BLOB_CONTAINER, FEDERATED, TRAINER, RIGHT) == {"client": []}, (
+        "no ServiceAccount is trusted"
+    )
+
+
+def test_a_container_whose_rules_exclude_the_nodes_cannot_be_mounted() -> None:
+    shut = account(networkRuleSet={"defaultAction": "Deny"})
+    assert allowed(shut, BLOB_CONTAINER, FEDERATED, TRAINER, TRUST, RIGHT) is False
+
+
+def test_over_nfs_only_the_network_rules_apply() -> None:
+    assert allowed(account(enableNfsV3=True), BLOB_CONTAINER, FEDERATED) is True
+
+
+def test_writing_the_volumes_of_one_cloud_keeps_those_of_the_other(tmp_path: Path) -> None:
+    write(tmp_path, "aws", {"fs-1": {"folder": "fs-1"}})
+    write(tmp_path, "azure-native", {"g#a#c": {"folder": "a/c"}})
+    write(tmp_path, "aws", {})
+    assert files.read_json(path(tmp_path)) == {"g#a#c": {"folder": "a/c", "cloud": "azure-native"}}
+
+
+def test_a_node_group_has_the_labels_taints_and_zone_that_were_declared() -> None:
+    group = a.resource(
+        NODES, "c:gpu",
+        {**a.NODE, "nodeGroupName": "gpu", "capacityType": "SPOT", "amiType": "AL2023_x86_64_NVIDIA",
+         "instanceTypes": ["g5.xlarge", "g6.xlarge"], "labels": {"everstep.dev/pool": "gpu-spot"},
+         "scalingConfig": {"minSize": 0, "desiredSize": 3, "maxSize": 6},
+         "taints": [{"key": "everstep.dev/spot", "value": "true", "effect": "NO_SCHEDULE"},
+                    {"key": "fsx.csi.aws.com/agent-not-ready", "effect": "NO_EXECUTE"}]},
+    )  # fmt: skip
+    (pool,) = node_pools(group, Inventory((a.A,)))
+
+    assert (pool.role, pool.gpus, pool.capacity, pool.zone) == (Role.GPU, 1, "spot", "us-east-1a")
+    assert (pool.min_size, pool.desired_size, pool.max_size) == (0, 3, 6)
+    assert pool.taints == (Taint("everstep.dev/spot", "true", "NoSchedule"),)
+    assert pool.startup_taints == (Taint("fsx.csi.aws.com/agent-not-ready", "", "NoExecute"),)
+
+
+def test_an_upgrade_changes_the_release_of_a_node_group_and_so_does_its_template() -> None:
+    def release(version: str, template: str) -> str:
+        inputs = {"nodeGroupName": "gpu", "scalingConfig": a.SIZES}
+        launch = {"launchTemplate": {"id": "lt-1", "version": template}}
+        group = a.resource(NODES, "c:gpu", {**a.NODE, **inputs, **launch}, version=version)
+        (pool,) = node_pools(group, Inventory((a.A,)))
+        assert pool.surge == 1
+        return pool.release
+
+    assert release("1.36", "1") == release("1.36", "1")
+    assert len({release("1.36", "1"), release("1.37", "1"), release("1.36", "2")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("inputs", "surge"),
+    [
+        ({"scaleSetPriority": "Spot"}, 0),
+        ({"upgradeSettings": {"maxSurge": "0"}}, 0),
+        ({"upgradeSettings": {"maxSurge": "1"}}, 1),
+        ({"upgradeSettings": {"maxSurge": "34%"}}, 2),
+        ({}, 1),
+    ],
+)
+def test_an_aks_pool_has_its_surge_and_a_spot_pool_none(
+    inputs: dict[str, object], surge: int
+) -> None:
+    given = {"agentPoolName": "t4", "vmSize": "Standard_NC4as_T4_v3", "count": 4, **inputs}
+    pool = z.resource(POOL, f"{z.AKS}/agentPools/t4", {**given, "orchestratorVersion": "1.35"})
+    (found,) = separate_pool(pool, Inventory((z.cluster(), pool)))
+
+    assert found.surge == surge
+    assert found.release == "1.35.5", "a pool has its own version"
+
+
+def test_a_gpu_machine_without_the_nvidia_image_offers_no_gpu() -> None:
+    inputs = {"nodeGroupName": "gpu", "instanceTypes": ["g5.xlarge"], "scalingConfig": a.SIZES}
+    (pool,) = node_pools(a.resource(NODES, "c:gpu", {**a.NODE, **inputs}), Inventory((a.A,)))
+    assert pool.gpus == 0
+
+
+def test_aks_puts_its_label_and_taint_on_a_spot_pool_that_declares_none() -> None:
+    pool = z.resource(
+        POOL, f"{z.AKS}/agentPools/t4",
+        {"agentPoolName": "t4", "vmSize": "Standard_NC4as_T4_v3", "scaleSetPriority": "Spot",
+         "enableAutoScaling": True, "count": 0, "minCount": 0, "maxCount": 3},
+    )  # fmt: skip
+    cluster = z.cluster(autoScalerProfile={"scaleDownUnneededTime": "5m"})
+    (found,) = separate_pool(pool, Inventory((cluster, pool)))
+
+    assert found.labels == {SPOT: "spot"}
+    assert found.taints == (Taint(SPOT, "spot", "NoSchedule"),)
+    assert (found.desired_size, found.max_size, found.autoscaled) == (0, 3, True)
+    assert found.idle_seconds == 300
+
+
+def test_inline_pools_are_machines_too() -> None:
+    (found,) = inline_pools(z.cluster(), Inventory())
+    assert (found.name, found.role, found.region) == ("system", Role.SYSTEM, "eastus")

@@ -1,0 +1,134 @@
+"""Installation of the plugins, and the precedence of official ones."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from cloudtwin.errors import TwinError
+from cloudtwin.pulumi import install_plugins
+
+PROVIDER = "pulumi-resource-kubernetes"
+STAND_IN = f"plugins/resource-kubernetes-v4.34.2/{PROVIDER}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Remove official plugins from PATH and from the home folder."""
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("CLOUDTWIN_OFFICIAL_PLUGINS", raising=False)
+
+
+@pytest.fixture
+def pulumi(tmp_path: Path) -> Path:
+    program = tmp_path / "bin" / "pulumi"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    return program
+
+
+def official(folder: Path, name: str = PROVIDER) -> Path:
+    """Write the folder of an official plugin: its program and the metadata file that the engine writes."""
+    folder.mkdir(parents=True)
+    (folder / name).write_bytes(b"\x7fELF official")
+    (folder / name).chmod(0o755)
+    (folder / "PulumiPlugin.yaml").write_text("runtime: go\n")
+    return folder
+
+
+def users_plugins(tmp_path: Path) -> Path:
+    return tmp_path / "user" / ".pulumi" / "plugins"
+
+
+def installed(home: Path) -> list[str]:
+    return sorted(str(each.relative_to(home)) for each in home.glob("plugins/*/pulumi-*"))
+
+
+def test_the_engine_finds_and_starts_the_installed_stand_ins(tmp_path: Path, pulumi: Path) -> None:
+    home = tmp_path / "home"
+    environment = install_plugins(home, pulumi)
+    install_plugins(home, pulumi)
+
+    assert environment["PULUMI_HOME"] == str(home)
+    assert installed(home) == ["plugins/language-python-v3.259.0/pulumi-language-python", STAND_IN]
+    for program in installed(home):
+        running = subprocess.Popen(
+            [home / program, "127.0.0.1:1"], stdout=subprocess.PIPE, cwd=tmp_path
+        )
+        with running:
+            assert running.stdout is not None
+            assert int(running.stdout.readline()) > 0, "the first line is the port"
+            running.send_signal(2)
+            assert running.wait(10) == 0, "the engine ends a plugin by an interrupt"
+
+
+def test_an_official_host_next_to_the_engine_is_used(tmp_path: Path, pulumi: Path) -> None:
+    (pulumi.parent / "pulumi-language-python").touch()
+
+    install_plugins(tmp_path / "home", pulumi)
+    assert installed(tmp_path / "home") == [STAND_IN]
+
+
+def test_an_official_provider_that_is_too_old_for_the_sdk_is_not_used(
+    tmp_path: Path, pulumi: Path
+) -> None:
+    official(users_plugins(tmp_path) / "resource-kubernetes-v4.9.1")
+
+    install_plugins(tmp_path / "home", pulumi)
+    assert STAND_IN in installed(tmp_path / "home")
+
+
+@pytest.mark.parametrize("version", ["4.34.2", "4.35.0"])
+def test_an_official_provider_in_the_users_home_replaces_the_stand_in(
+    tmp_path: Path, pulumi: Path, version: str
+) -> None:
+    home = tmp_path / "home"
+    install_plugins(home, pulumi)
+    theirs = official(users_plugins(tmp_path) / f"resource-kubernetes-v{version}")
+
+    install_plugins(home, pulumi)
+    install_plugins(home, pulumi)
+
+    folder = home / "plugins" / theirs.name
+    assert not folder.is_symlink(), "the engine skips plugin folders that are symbolic links"
+    assert {each.name: each.resolve() for each in folder.iterdir()} == {
+        each.name: each for each in theirs.iterdir()
+    }
+    assert [each for each in installed(home) if PROVIDER in each] == [
+        f"plugins/{theirs.name}/{PROVIDER}"
+    ], "a stand-in left behind might be the one that the engine starts"
+
+
+def test_the_stand_in_returns_when_the_official_provider_is_removed(
+    tmp_path: Path, pulumi: Path
+) -> None:
+    home = tmp_path / "home"
+    theirs = official(users_plugins(tmp_path) / "resource-kubernetes-v4.34.2")
+    install_plugins(home, pulumi)
+    for file in theirs.iterdir():
+        file.unlink()
+    theirs.rmdir()
+
+    install_plugins(home, pulumi)
+    assert "cloudtwin.pulumi" in (home / STAND_IN).read_text()
+
+
+def test_a_folder_that_an_older_version_linked_becomes_real(tmp_path: Path, pulumi: Path) -> None:
+    home = tmp_path / "home"
+    theirs = official(users_plugins(tmp_path) / "resource-kubernetes-v4.34.2")
+    (home / "plugins").mkdir(parents=True)
+    (home / "plugins" / theirs.name).symlink_to(theirs, target_is_directory=True)
+
+    install_plugins(home, pulumi)
+    assert not (home / "plugins" / theirs.name).is_symlink()
+    assert (home / STAND_IN).resolve() == theirs / PROVIDER
+
+
+def test_requiring_absent_official_plugins_names_the_first_missing_one(
+    tmp_path: Path, pulumi: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUDTWIN_OFFICIAL_PLUGINS", "1")
+
+    with pytest.raises(TwinError, match="pulumi-language-python"):
+        install_plugins(tmp_path / "home", pulumi)
+    assert not list((tmp_path / "home" / "plugins").iterdir())

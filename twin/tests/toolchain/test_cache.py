@@ -1,0 +1,118 @@
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cloudtwin.errors import TwinError
+from cloudtwin.progress import Silent
+from cloudtwin.toolchain import cache
+
+KEY = "0123456789abcdef"
+
+
+def make(content: str) -> Callable[[Path], None]:
+    def write(staging: Path) -> None:
+        (staging / "program").write_text(content)
+
+    return write
+
+
+def test_a_key_depends_on_the_boundaries_of_its_parts() -> None:
+    assert cache.digest(["a", "b"]) != cache.digest(["ab"])
+    assert cache.digest(["a", b"b"]) == cache.digest([b"a", "b"])
+    assert len(cache.digest([])) == cache.KEY_LENGTH
+
+
+def test_a_result_is_built_once(tmp_path: Path) -> None:
+    first = cache.ensure(tmp_path, "tool", KEY, Silent(), make("first"))
+    second = cache.ensure(tmp_path, "tool", KEY, Silent(), make("second"))
+
+    assert first == second
+    assert (second / "program").read_text() == "first"
+
+
+@pytest.mark.parametrize("fault", [RuntimeError, KeyboardInterrupt])
+def test_a_build_that_fails_leaves_nothing_but_its_lock(
+    tmp_path: Path, fault: type[BaseException]
+) -> None:
+    def broken(staging: Path) -> None:
+        (staging / "half").write_text("half a program")
+        raise fault
+
+    with pytest.raises(fault):
+        cache.ensure(tmp_path, "tool", KEY, Silent(), broken)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["tool.lock"]
+
+
+def test_the_next_build_removes_the_staging_folder_of_a_killed_one(tmp_path: Path) -> None:
+    abandoned = tmp_path / f".staging-tool-{KEY}-dead"
+    abandoned.mkdir()
+    other = tmp_path / f".staging-another-{KEY}-alive"
+    other.mkdir()
+
+    cache.ensure(tmp_path, "tool", KEY, Silent(), make("whole"))
+
+    assert not abandoned.exists()
+    assert other.exists(), "a build of another name may be running"
+
+
+def test_a_staging_folder_that_reappears_during_the_next_build_is_removed(
+    tmp_path: Path,
+) -> None:
+    abandoned = tmp_path / f".staging-tool-{KEY}-dead"
+    abandoned.mkdir()
+
+    def make_during_a_concurrent_write(staging: Path) -> None:
+        assert not abandoned.exists()
+        (abandoned / "work").mkdir(parents=True)
+        make("whole")(staging)
+
+    cache.ensure(tmp_path, "tool", KEY, Silent(), make_during_a_concurrent_write)
+
+    assert not abandoned.exists()
+
+
+def test_concurrent_runs_share_one_build(tmp_path: Path) -> None:
+    built: list[Path] = []
+    barrier = threading.Barrier(2)
+
+    def run() -> None:
+        barrier.wait()
+        cache.ensure(tmp_path, "tool", KEY, Silent(), built.append)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(built) == 1
+
+
+def test_the_last_used_versions_are_kept_and_older_ones_are_removed(tmp_path: Path) -> None:
+    keys = [f"{number:016x}" for number in range(cache.KEPT_VERSIONS + 2)]
+    for key in keys:
+        cache.ensure(tmp_path, "tool", key, Silent(), make(key))
+        cache.ensure(tmp_path, "tool", keys[0], Silent(), make("never"))  # in use all the time
+
+    left = {path.name for path in cache.versions(tmp_path, "tool")}
+    assert len(left) == cache.KEPT_VERSIONS
+    assert {f"tool-{keys[0]}", f"tool-{keys[-1]}"} <= left
+
+
+def test_the_error_for_a_full_disk_names_the_cause(tmp_path: Path) -> None:
+    def full(staging: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(TwinError, match="disk ran full while building tool") as caught:
+        cache.ensure(tmp_path, "tool", KEY, Silent(), full)
+
+    assert "XDG_CACHE_HOME" in caught.value.fix
+    assert [path.name for path in tmp_path.iterdir()] == ["tool.lock"]
+
+
+def test_another_error_of_the_system_is_not_reported_as_a_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError), cache.full_disk_explained(tmp_path, "looking"):
+        raise PermissionError(errno.EACCES, "Permission denied")
