@@ -54,6 +54,7 @@ from everstep.elastic.membership.lease_prober import LeaseProber
 from everstep.elastic.membership.own_key import AgentIdentity, OwnKey, lease_seconds
 from everstep.elastic.membership.reachability import ProbeServer
 from everstep.elastic.membership.run_keys import RunKeys, Update
+from everstep.elastic.membership.shortage import ShortageLog
 from everstep.elastic.membership.state_machine import Membership
 from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.errors import EverstepError
@@ -134,6 +135,7 @@ class Agent:
         self._begun = 0
         self._departed = threading.Event()
         self._lease_prober = LeaseProber(etcd, self._keys)
+        self._shortage_log = ShortageLog()
         self._heartbeats = Heartbeats(etcd, self._keys) if heartbeats else None
         self._closed = threading.Event()
         self._committed = StepProgress()
@@ -316,6 +318,8 @@ class Agent:
             )
             if self._heartbeats:
                 self._heartbeats.follow(self._core.identity, self._core.view)
+            if shortage := self._shortage_log.take(self._core.shortage, time.monotonic()):
+                log.info("%s", shortage)
             self._own_key.decided_at = time.monotonic()
 
     def _next_event(self) -> Event:

@@ -68,15 +68,13 @@ from everstep.elastic.membership.generations import (
     GroupLimits,
     Member,
     still_training,
-    waiting,
 )
 from everstep.elastic.membership.group_changes import GroupChanges, enumerated
 from everstep.elastic.membership.lease_suspects import suspects_between_groups, suspects_of_stall
+from everstep.elastic.membership.probed_members import MAX_PROBED, members_to_meet
 from everstep.elastic.membership.proposer import Proposer
 from everstep.elastic.membership.run_view import RunView
-
-MAX_PROBED_TRAINING = 8  # training members that a joiner probes
-MAX_PROBED = 64  # members that are probed after a generation that failed
+from everstep.elastic.membership.shortage import Shortage, find_shortage
 
 
 @dataclass
@@ -163,6 +161,13 @@ class Membership:
     def has_progressed(self) -> bool:
         """Whether this agent's workers have taken a step in any generation."""
         return self._stepped > 0
+
+    @property
+    def shortage(self) -> Shortage | None:
+        """The members that this agent lacks while it waits, as far as it watches them."""
+        if not self.wants or not self.identity or not self._has_full_view:
+            return None
+        return find_shortage(self.view, self.limits)
 
     def suspects(self, *, stalled: bool) -> list[str]:
         """Return the members that may have been lost without notice; this agent probes their leases.
@@ -481,20 +486,13 @@ class Membership:
         """Register, but only after a probe of the members if there are any."""
         if self._registering or self._probing or now < self._admission.retry_at:
             return []
-        if not self._admission.probed and (probe := self._probe(self._to_meet())):
+        if not self._admission.probed and (
+            probe := self._probe(members_to_meet(self.view, self.limits))
+        ):
             return probe
         self._registering, self._admission.probed = True, False
         self._waits_after = self.view.max_number
         return [Register(self.view.max_number, self._avoided())]
-
-    def _to_meet(self) -> list[str]:
-        """Return the members that a joiner probes: few of those that train, or all that wait."""
-        if is_large(self.limits):
-            return self.view.ranked_coordinators(self.limits)
-        training = still_training(self.members, self.current)
-        if training:
-            return [member.identity for member in training[:MAX_PROBED_TRAINING]]
-        return [m.identity for m in waiting(self.members, self.current)[:MAX_PROBED]]
 
     def _includes_this(self, generation: Generation) -> bool:
         """Return whether a generation calls this agent's workers; none calls them twice.

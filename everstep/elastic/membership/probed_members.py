@@ -1,0 +1,18 @@
+"""Which members an agent probes before it registers. Pure."""
+
+from everstep.elastic.membership.coordinators import is_large
+from everstep.elastic.membership.generations import GroupLimits, still_training, waiting
+from everstep.elastic.membership.run_view import RunView
+
+MAX_PROBED_TRAINING = 8  # training members that a joiner probes
+MAX_PROBED = 64  # members that wait, or that are probed after a generation that failed
+
+
+def members_to_meet(view: RunView, limits: GroupLimits) -> list[str]:
+    """Return the members that a joiner probes: few of those that train, or all that wait."""
+    if is_large(limits):
+        return view.ranked_coordinators(limits)
+    training = still_training(view.members, view.current)
+    if training:
+        return [member.identity for member in training[:MAX_PROBED_TRAINING]]
+    return [member.identity for member in waiting(view.members, view.current)[:MAX_PROBED]]
