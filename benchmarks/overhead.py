@@ -23,7 +23,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-import socket
 import statistics
 import tempfile
 import threading
@@ -48,6 +47,7 @@ from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.data_order.sampler import SampleOrder, share
 from everstep.elastic.training.worker import connect
 from everstep.elastic.transport import channel
+from tests.processes import free_port
 from trainer import models
 from trainer.classifier import MOMENTUM, Classifier, assemble
 from trainer.settings import Settings, parse
@@ -207,13 +207,6 @@ def formed_once(run: Path, mode: str, count: int) -> Iterator[list[str]]:
     finally:
         for server in agents:
             server.close()
-
-
-def free_port() -> int:
-    """Return a port without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def summarise(

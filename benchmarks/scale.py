@@ -38,6 +38,7 @@ from typing import Any
 from benchmarks.progress import track
 from benchmarks.scale_agents import Begun, serve
 from everstep.elastic.membership.generations import GroupLimits
+from tests.processes import stat_fields
 from tests.trainer.elastic.nodes import etcd_process
 
 PROCESSES = 4  # that share the agents
@@ -165,7 +166,7 @@ class Fleet:
 
 def _processor_seconds(pid: int) -> float:
     """Return the processor time of a process, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = stat_fields(pid)
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 

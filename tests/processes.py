@@ -1,7 +1,10 @@
 """Processes of this machine, as /proc shows them, and free ports."""
 
 import contextlib
+import os
+import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -26,3 +29,46 @@ def start_ticks(process: int) -> int:
     """Return the start time of a process in ticks since the boot; 0 if it has ended."""
     fields = stat_fields(process)
     return int(fields[19]) if fields else 0
+
+
+def all_processes() -> list[int]:
+    """Return the IDs of all processes."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def processes_in_session(session: int) -> set[int]:
+    """Return the IDs of the processes of a session."""
+    return {process for process in all_processes() if stat_fields(process)[3:4] == [str(session)]}
+
+
+def processes_of(launcher: int) -> set[int]:
+    """Return the IDs of the processes in a launcher's session, and of all their descendants.
+
+    Launchers such as torchrun start each worker in a session of its own.
+    """
+    children: dict[int, list[int]] = {}
+    for process in all_processes():
+        if fields := stat_fields(process):
+            children.setdefault(int(fields[1]), []).append(process)
+    found = processes_in_session(launcher)
+    unseen = list(found)
+    while unseen:
+        fresh = set(children.get(unseen.pop(), [])) - found
+        found |= fresh
+        unseen += fresh
+    return found
+
+
+def signal_all(processes: Callable[[], set[int]], number: signal.Signals) -> None:
+    """Send a signal to each of some processes, including those that start meanwhile.
+
+    Args:
+        processes: returns those that exist.
+        number: of the signal.
+    """
+    reached: set[int] = set()
+    while fresh := processes() - reached:
+        for process in fresh:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+        reached |= fresh

@@ -17,6 +17,9 @@ NAMES = tuple(f"n{number}" for number in range(3))
 LIGHTHOUSE = {"min_replicas": 1, "quorum_tick_ms": 100, "join_timeout_ms": 10000}
 """As in the README of torchft 0.2.0; it counts a replica as dead 5 s after its last heartbeat."""
 
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Without it, workers that restart read addresses of their last attempt (pytorch/pytorch#135712, read 2026-11-23)."""
+
 Start = Callable[[Path], contextlib.AbstractContextManager[Sequence[Machine]]]
 
 
@@ -79,7 +82,7 @@ def torchrun(folder: Path) -> Iterator[Sequence[Machine]]:
         *(f"--rdzv_endpoint=127.0.0.1:{store.port}", "--rdzv_conf=is_host=0"),
         *("--local_addr=127.0.0.1",),
     ]
-    yield [Machine(name, folder, _torchrun(launch, "torchrun_worker"), {}) for name in NAMES]
+    yield [Machine(name, folder, _torchrun(launch, "torchrun_worker"), OWN_STORE) for name in NAMES]
     del store
 
 

@@ -1,14 +1,16 @@
 """Machines of a contestant: sessions of processes on this machine that can be disturbed."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from cloudtwin.images.confine import KILLED_WITH_PARENT
+
+from tests.processes import processes_of, signal_all
 
 PROJECT = Path(__file__).parents[2]
 
@@ -64,31 +66,12 @@ class Machine:
 
     def signal_all(self, number: signal.Signals) -> None:
         """Send a signal to every process, including those started meanwhile."""
-        reached: set[int] = set()
-        while fresh := set(self._processes()) - reached:
-            for process in fresh:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, number)
-            reached |= fresh
+        if self._launcher:
+            signal_all(partial(processes_of, self._launcher.pid), number)
 
     def close(self) -> None:
         """Kill everything and wait for the end."""
         if self._launcher:
+            self.signal_all(signal.SIGSTOP)  # a process that is stopped starts no other
             self.signal_all(signal.SIGKILL)
             self._launcher.wait()
-
-    def _processes(self) -> list[int]:
-        if self._launcher is None:
-            return []
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError, IndexError):
-                    if int(_status(int(entry.name))[3]) == self._launcher.pid:
-                        found.append(int(entry.name))
-        return found
-
-
-def _status(process: int) -> list[str]:
-    """Return the fields of proc_pid_stat(5) from the third on."""
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

@@ -19,7 +19,7 @@ from everstep.elastic.accounting.journal import Reader
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.progress import Silent
-from tests.processes import free_port, start_ticks, stat_fields
+from tests.processes import free_port, processes_in_session, signal_all, start_ticks
 
 REPOSITORY = Path(__file__).parents[3]
 NAMES = ("w0", "w1", "w2")
@@ -168,12 +168,7 @@ class Nodes:
 
     def signal_all(self, name: str, number: signal.Signals) -> None:
         """Send a signal to every process of a node, including those that are started meanwhile."""
-        signalled = set[int]()
-        while unsignalled := set(self.processes(name)) - signalled:
-            for process in unsignalled:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, number)
-            signalled |= unsignalled
+        signal_all(lambda: self.processes(name), number)
 
     def worker(self, name: str) -> int:
         """Return the process id of a node's worker: the newest of its processes."""
@@ -222,15 +217,9 @@ class Nodes:
         ]
         return "\n".join(parts)
 
-    def processes(self, name: str) -> list[int]:
-        """Return the ids of all processes of a node, in any order."""
-        session, found = self._agents[name].pid, []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError, IndexError):
-                    if int(stat_fields(int(entry.name))[3]) == session:
-                        found.append(int(entry.name))
-        return found
+    def processes(self, name: str) -> set[int]:
+        """Return the IDs of all processes of a node."""
+        return processes_in_session(self._agents[name].pid)
 
 
 def small_data(folder: Path, samples: int) -> Path:

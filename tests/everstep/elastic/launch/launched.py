@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from cloudtwin.toolchain import ensure_tools
 
 from everstep.progress import Silent
-from tests.processes import start_ticks, stat_fields
+from tests.processes import all_processes, processes_in_session, signal_all, start_ticks
 
 REPOSITORY = Path(__file__).parents[4]
 SECONDS = 180  # for a launcher to start and end, on a loaded machine
@@ -74,20 +75,18 @@ class Launched:
 
     def kill_worker(self) -> None:
         """Kill the youngest process of this node, which is a worker."""
-        os.kill(max(self._processes(), key=start_ticks), signal.SIGKILL)
+        os.kill(max(processes_in_session(self.process.pid), key=start_ticks), signal.SIGKILL)
 
     def kill(self) -> None:
         """Kill the launcher and all its workers, as the loss of a machine does."""
-        for process in [self.process.pid, *self._processes()]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        signal_all(partial(processes_in_session, self.process.pid), signal.SIGKILL)
         self.process.wait()
 
     def etcds(self) -> list[int]:
         """Return the process IDs of the etcds that were started in this launcher's folder."""
         return [
             process
-            for process in _all_processes()
+            for process in all_processes()
             if str(self.etcd_folder) in _read(process, "cmdline")
         ]
 
@@ -99,18 +98,6 @@ class Launched:
                 return False
             time.sleep(0.05)
         return True
-
-    def _processes(self) -> list[int]:
-        session = str(self.process.pid)
-        return [
-            process
-            for process in _all_processes()
-            if stat_fields(process)[3:4] == [session] and process != self.process.pid
-        ]
-
-
-def _all_processes() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def _read(process: int, name: str) -> str:
