@@ -16,6 +16,7 @@ from everstep.cli.commands import (
     launch,
     market,
     node,
+    plan,
     preview,
     pulumi,
     report,
@@ -73,6 +74,7 @@ app.command(rich_help_panel=TRAINING)(up.up)
 app.command(rich_help_panel=TRAINING)(down.down)
 app.command(rich_help_panel=TRAINING, context_settings=PASS_THROUGH_SETTINGS)(launch.launch)
 app.command(rich_help_panel=TRAINING)(cost.cost)
+app.command(rich_help_panel=TRAINING)(plan.plan)
 app.command(rich_help_panel=TRAINING)(status.status)
 app.command(rich_help_panel=TRAINING)(follow.follow)
 app.command(rich_help_panel=TRAINING)(report.report)

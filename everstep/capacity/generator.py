@@ -1,0 +1,229 @@
+"""Generate capacity histories whose statistics are those of published spot traces.
+
+Each zone has a latent pressure of supply over demand, a standard normal variable. No machine is available while
+it is below a threshold, all of them while it is above the threshold by a margin, and some in between. The
+pressure has a part that all zones share and a part of the zone's own. Each part is a sum of a slow renewal
+process (regimes of a day) and a quick one (flicker of an hour): a value from a normal distribution is kept for
+an exponentially distributed time, then drawn again.
+
+So the threshold follows from the share of the time without a machine, the margin from the mean, and the weight
+of the shared part from the share of the time in which no zone has a machine: `fit` solves for the three exactly.
+The two time scales were chosen so that the best zone changes as often as in the published traces.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import ceil, exp, pi, sqrt
+from statistics import NormalDist
+
+from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+
+NORMAL = NormalDist()
+GAP_SECONDS = 300.0  # of the published traces
+
+
+@dataclass(frozen=True)
+class ZoneStatistics:
+    """Published statistics of one zone.
+
+    Attributes:
+        mean_share: mean capacity, as a share of the wanted machines.
+        none_share: share of the time without a machine.
+    """
+
+    mean_share: float
+    none_share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarketStatistics:
+    """Published statistics of several zones together.
+
+    Attributes:
+        zones: statistics of each zone.
+        none_anywhere: share of the time without a machine in any zone.
+        source: their source.
+    """
+
+    zones: tuple[ZoneStatistics, ...]
+    none_anywhere: float
+    source: str
+
+
+PUBLISHED = MarketStatistics(
+    zones=(
+        ZoneStatistics(5.4 / 16, 0.65),
+        ZoneStatistics(5.5 / 16, 0.64),
+        ZoneStatistics(8.8 / 16, 0.37),
+    ),
+    none_anywhere=0.13,
+    source="three traces of 16 V100 spot machines, AWS us-east-2b, us-west-2a and us-west-2c, from 2023-08-27, "
+    "11 to 16 days: skypilot-org/spot-traces",
+)
+"""Statistics only: the traces have no licence, so none of their data is here."""
+
+
+@dataclass(frozen=True)
+class ZoneModel:
+    """Model of one zone.
+
+    Attributes:
+        threshold: pressure below which no machine is available.
+        margin: pressure above the threshold from which all machines are available.
+        loading: weight of the shared part of the pressure, -1 to 1.
+    """
+
+    threshold: float
+    margin: float
+    loading: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarketModel:
+    """Model of several zones.
+
+    Attributes:
+        zones: model of each zone.
+        regime_hours: mean duration of a value of the slow process.
+        flicker_hours: mean duration of a value of the quick process.
+        regime_share: share of the slow process in the variance of the pressure.
+    """
+
+    zones: tuple[ZoneModel, ...]
+    regime_hours: float = 24.0
+    flicker_hours: float = 0.8
+    regime_share: float = 0.93
+
+
+def fit(statistics: MarketStatistics = PUBLISHED, machines: int = 16) -> MarketModel:
+    """Return the model whose expected statistics are the given ones.
+
+    Args:
+        statistics: what to fit.
+        machines: machines of the fleet that the statistics describe.
+    """
+    thresholds = [NORMAL.inv_cdf(zone.none_share) for zone in statistics.zones]
+    margins = [
+        _margin(threshold, zone.mean_share, machines)
+        for threshold, zone in zip(thresholds, statistics.zones, strict=True)
+    ]
+    correlation = _solve(
+        lambda value: -_none_anywhere(thresholds, loadings(value, len(thresholds))),
+        -statistics.none_anywhere,
+        -0.95,
+        0.95,
+    )
+    return market_model(thresholds, margins, correlation)
+
+
+def market_model(
+    thresholds: Sequence[float], margins: Sequence[float], correlation: float
+) -> MarketModel:
+    """Return the model with these thresholds, margins and this correlation of the zones."""
+    loaded = zip(thresholds, margins, loadings(correlation, len(thresholds)), strict=True)
+    return MarketModel(zones=tuple(ZoneModel(*zone) for zone in loaded))
+
+
+def loadings(correlation: float, zones: int) -> list[float]:
+    """Return the weights of the shared part that give a correlation between the zones.
+
+    Three zones cannot all be opposed to each other by one shared part. With a negative correlation, the last
+    zone is opposed to the others, like a zone of another region.
+    """
+    weight = sqrt(abs(correlation))
+    return [-weight if correlation < 0 and zone == zones - 1 else weight for zone in range(zones)]
+
+
+def _margin(threshold: float, mean_share: float, machines: int) -> float:
+    """Return the margin above a threshold for which the mean capacity is a share of the machines."""
+    return _solve(lambda margin: _mean_share(threshold, margin, machines), mean_share, 0, 20)
+
+
+def _mean_share(threshold: float, margin: float, machines: int) -> float:
+    """Return the expected share of the machines that are available."""
+    steps = (threshold + step * margin / machines for step in range(machines))
+    return sum(1 - NORMAL.cdf(step) for step in steps) / machines
+
+
+def _none_anywhere(thresholds: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the probability that all zones are below their thresholds, by integrating over the shared part."""
+    width, total = 0.05, 0.0
+    for position in range(-120, 121):
+        shared = position * width
+        density = exp(-shared * shared / 2) / sqrt(2 * pi) * width
+        for threshold, weight in zip(thresholds, weights, strict=True):
+            density *= NORMAL.cdf((threshold - weight * shared) / sqrt(1 - weight * weight))
+        total += density
+    return total
+
+
+def _solve(decreasing: Callable[[float], float], value: float, low: float, high: float) -> float:
+    """Return the argument for which a decreasing function has a value, or the nearer end of the interval."""
+    for _ in range(50):
+        middle = (low + high) / 2
+        if decreasing(middle) > value:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def generate(
+    model: MarketModel,
+    *,
+    seed: int,
+    hours: float,
+    machines: int,
+    zones: Sequence[str] = (),
+    gap_seconds: float = GAP_SECONDS,
+) -> CapacityHistory:
+    """Return a history; the same arguments return the same history.
+
+    Args:
+        model: model of the market.
+        seed: seed of the random numbers.
+        hours: duration.
+        machines: capacity of a zone at its best.
+        zones: names of the zones; if empty, zone-1 and so on.
+        gap_seconds: duration of a tick.
+    """
+    ticks = ceil(hours * HOUR_SECONDS / gap_seconds)
+    shared = list(islice(_pressure(model, random.Random(f"{seed}/shared"), gap_seconds), ticks))  # noqa: S311 - reproducible on purpose
+    columns = []
+    for position, zone in enumerate(model.zones):
+        own = _pressure(model, random.Random(f"{seed}/{position}"), gap_seconds)  # noqa: S311
+        weight = sqrt(1 - zone.loading**2)
+        columns.append(
+            [
+                _available(zone, zone.loading * common + weight * particular, machines)
+                for common, particular in zip(shared, own, strict=False)
+            ]
+        )
+    names = tuple(zones) or tuple(f"zone-{number + 1}" for number in range(len(model.zones)))
+    return CapacityHistory(names, gap_seconds, tuple(zip(*columns, strict=True)))
+
+
+def _available(zone: ZoneModel, pressure: float, machines: int) -> int:
+    return max(0, min(machines, ceil((pressure - zone.threshold) / zone.margin * machines)))
+
+
+def _pressure(model: MarketModel, chance: random.Random, gap_seconds: float) -> Iterator[float]:
+    """Yield the value of a pressure at each tick."""
+    ticks_per_hour = HOUR_SECONDS / gap_seconds
+    slow = _renewals(chance, model.regime_hours * ticks_per_hour)
+    quick = _renewals(chance, model.flicker_hours * ticks_per_hour)
+    slow_weight, quick_weight = sqrt(model.regime_share), sqrt(1 - model.regime_share)
+    for regime, flicker in zip(slow, quick, strict=True):
+        yield slow_weight * regime + quick_weight * flicker
+
+
+def _renewals(chance: random.Random, mean_ticks: float) -> Iterator[float]:
+    """Yield a standard normal value at each tick, drawn again after an exponentially distributed time."""
+    value, tick, until = chance.gauss(0, 1), 0, chance.expovariate(1 / mean_ticks)
+    while True:
+        while tick >= until:
+            value, until = chance.gauss(0, 1), until + chance.expovariate(1 / mean_ticks)
+        yield value
+        tick += 1

@@ -1,0 +1,94 @@
+"""The job that a capacity history is replayed for: its work, its costs of changes, its prices."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from everstep.capacity.history import HOUR_SECONDS
+from everstep.goodput import Cost, Design, live
+
+BOOT = Cost(
+    240.0,
+    "assumed: from a request of a GPU machine on a cloud until its pod runs; not measured, no cloud was used",
+)
+MIN_BILLED = Cost(60.0, "AWS bills Linux machines by the second, at least one minute")
+STATE_BYTES = 204.7e6  # ResNet-50, as in docs/measurements.md
+BYTES_PER_SECOND = 10e9 / 8
+CHECKPOINT_SECONDS = 30.0
+STEP_SECONDS = 0.5
+
+LIVE = live(
+    state_bytes=STATE_BYTES,
+    step_seconds=STEP_SECONDS,
+    bytes_per_second=BYTES_PER_SECOND,
+    checkpoint_seconds=CHECKPOINT_SECONDS,
+)
+"""Costs of changes for Everstep's `live` mode, as measured."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices in USD per hour.
+
+    Attributes:
+        spot: one spot machine.
+        on_demand: one on-demand machine.
+        fixed: everything else that is billed while the job runs: control plane, storage, system nodes.
+    """
+
+    spot: float
+    on_demand: float
+    fixed: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobModel:
+    """A training job.
+
+    Attributes:
+        work: machine-seconds of training that complete it.
+        machines: machines that the group wants.
+        min_machines: machines below which it does not train.
+        prices: prices of its machines.
+        design: costs of changes of the group.
+        boot: from a request until a new machine's pod runs.
+    """
+
+    work: float
+    machines: int
+    prices: Prices
+    min_machines: int = 1
+    design: Design = LIVE
+    boot: Cost = BOOT
+
+    @property
+    def start_seconds(self) -> float:
+        """Time from the request of a machine until it trains."""
+        return self.boot.seconds + self.design.start_up.seconds
+
+    @property
+    def shortest_seconds(self) -> float:
+        """Duration with all machines from the beginning and no change."""
+        return self.start_seconds + self.work / self.machines / self.steady_goodput
+
+    @property
+    def steady_goodput(self) -> float:
+        """Share of the time that trains while the group does not change: the rest writes checkpoints."""
+        every = self.design.checkpoint_seconds
+        return every / (every + self.design.stall.seconds)
+
+    def hourly(self, spot: int, on_demand: int) -> float:
+        """Return the cost in USD per hour with these machines."""
+        prices = self.prices
+        return spot * prices.spot + on_demand * prices.on_demand + prices.fixed
+
+    def assumptions(self) -> Iterator[str]:
+        """Yield the costs of changes with their sources."""
+        yield f"boot {self.boot.seconds:g} s: {self.boot.source}"
+        for name, cost in self.design.costs():
+            yield f"{name.replace('_', ' ')} {cost.seconds:.3g} s: {cost.source}"
+        yield f"a checkpoint every {self.design.checkpoint_seconds:g} s; machines are lost without notice"
+
+
+def machine_hours(seconds: float) -> float:
+    """Return machine-seconds as machine-hours."""
+    return seconds / HOUR_SECONDS

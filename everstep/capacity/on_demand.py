@@ -1,0 +1,179 @@
+"""Decide how many on-demand machines to buy. Pure: the observation and the terms of the job are arguments.
+
+Four policies, one signature. `uniform_progress` and `greedy` are the policies of "Can't Be Late: Optimizing Spot
+Instance Savings under Deadlines" (Wu et al., NSDI 2024), adapted to a group that trains with any number of
+machines: where the paper switches all machines to on-demand, these buy the missing ones.
+
+`latest_start` is Everstep's. While the group can still finish in time with all machines, it buys none: a machine
+bought now costs as much as one bought later, and spot machines that come meanwhile make it unnecessary. From
+that moment it replaces every missing machine. Unlike the greedy policy it continues to use spot machines,
+because a group that grows and shrinks without restarts can do so with a small reserve of time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The terms of a job.
+
+    Attributes:
+        work: machine-seconds that complete it.
+        machines: machines that the group wants.
+        min_machines: machines below which it does not train.
+        start_seconds: time from the request of a machine until it trains.
+        pass_seconds: time between two decisions.
+        goodput: share of a machine's time that trains while the group does not change.
+        deadline_seconds: time by which it has to be complete; None without a deadline.
+        budget_usd: amount that must not be exceeded; None without a budget.
+    """
+
+    work: float
+    machines: int
+    min_machines: int = 1
+    start_seconds: float = 252.0
+    pass_seconds: float = 300.0
+    goodput: float = 1.0
+    deadline_seconds: float | None = None
+    budget_usd: float | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a controller observes of its job.
+
+    Attributes:
+        seconds: time since the job began.
+        done: machine-seconds of work that count.
+        spot: spot machines that train.
+        on_demand: on-demand machines that the group has.
+        none_for_seconds: time since when it has no spot machine.
+        starting: spot machines that have come but do not train yet.
+    """
+
+    seconds: float
+    done: float
+    spot: int
+    on_demand: int
+    none_for_seconds: float = 0.0
+    starting: int = 0
+
+
+@dataclass(frozen=True)
+class Purchase:
+    """The result of one pass.
+
+    Attributes:
+        on_demand: on-demand machines to have from now on.
+        use_spot: whether to keep spot machines as well.
+        reason: why, for the job's status.
+    """
+
+    on_demand: int
+    use_spot: bool
+    reason: str
+
+
+Policy = Callable[[Terms, Progress], Purchase]
+
+
+class OnDemand(StrEnum):
+    """The setting of a job: when it may buy on-demand machines."""
+
+    NEVER = "never"
+    FALLBACK = "fallback"
+    ALWAYS = "always"
+
+
+NONE = Purchase(0, use_spot=True, reason="spot machines only")
+STARTS_IN_RESERVE = 4
+"""Losses of the whole group, after the latest start, for which `latest_start` keeps time."""
+
+FALLBACK_AFTER_SECONDS = 900.0
+"""Time without a spot machine after which a job without a deadline buys on-demand machines."""
+
+
+def never(terms: Terms, progress: Progress) -> Purchase:
+    """Buy no on-demand machine."""
+    del terms, progress
+    return NONE
+
+
+def always(terms: Terms, progress: Progress) -> Purchase:
+    """Buy all machines on demand."""
+    del progress
+    return Purchase(terms.machines, use_spot=False, reason="all machines are on demand")
+
+
+def margin_seconds(terms: Terms, progress: Progress) -> float:
+    """Return the time that is left before the deadline beyond the work with all machines; infinite without one."""
+    if terms.deadline_seconds is None:
+        return float("inf")
+    left = terms.deadline_seconds - progress.seconds
+    return left - (terms.work - progress.done) / terms.machines / terms.goodput
+
+
+def latest_start(terms: Terms, progress: Progress) -> Purchase:
+    """Buy the missing machines from the last moment from which all machines finish in time."""
+    if terms.deadline_seconds is None:
+        return _minimum(terms, progress)
+    margin = margin_seconds(terms, progress)
+    safety = terms.start_seconds + terms.pass_seconds
+    reserve = safety + STARTS_IN_RESERVE * terms.start_seconds
+    if margin <= safety:
+        reason = f"{margin:.0f} s of reserve are left: on-demand machines only, until the end"
+        return Purchase(terms.machines, use_spot=False, reason=reason)
+    if margin <= reserve or (progress.on_demand and margin <= reserve + terms.pass_seconds):
+        reason = f"{margin:.0f} s of reserve are left: missing machines are bought on demand"
+        return Purchase(max(0, terms.machines - progress.spot), use_spot=True, reason=reason)
+    reason = f"{margin:.0f} s of reserve are left: spot machines only"
+    return Purchase(0, use_spot=True, reason=reason)
+
+
+def _minimum(terms: Terms, progress: Progress) -> Purchase:
+    """Without a deadline: keep the smallest group training while there is no spot machine."""
+    missing = terms.min_machines - progress.spot
+    waited = progress.none_for_seconds >= FALLBACK_AFTER_SECONDS or progress.on_demand > 0
+    if missing > 0 and waited:
+        reason = f"no spot machine for {progress.none_for_seconds:.0f} s: the smallest group trains on demand"
+        return Purchase(missing, use_spot=True, reason=reason)
+    return NONE
+
+
+def greedy(terms: Terms, progress: Progress) -> Purchase:
+    """Use spot machines until the last moment, then on-demand machines until the end (baseline)."""
+    margin = margin_seconds(terms, progress)
+    last_moment = 2 * terms.start_seconds + terms.pass_seconds
+    if margin <= last_moment:
+        return Purchase(terms.machines, use_spot=False, reason="the last moment to finish in time")
+    return NONE
+
+
+def uniform_progress(terms: Terms, progress: Progress) -> Purchase:
+    """Keep up with a uniform rate of progress; use spot machines whenever there are any (baseline)."""
+    if terms.deadline_seconds is None:
+        return NONE
+    final = greedy(terms, progress)
+    if final.on_demand:
+        return final
+    # Hysteresis: who buys continues until the progress expected two starts later is reached.
+    ahead = 2 * terms.start_seconds if progress.on_demand else 0.0
+    expected = terms.work * (progress.seconds + ahead) / terms.deadline_seconds
+    if progress.done >= expected:
+        return Purchase(0, use_spot=True, reason="as much is done as at a uniform rate")
+    missing = max(0, terms.machines - progress.spot)
+    return Purchase(missing, use_spot=True, reason="less is done than at a uniform rate")
+
+
+POLICIES: dict[OnDemand, Policy] = {
+    OnDemand.NEVER: never,
+    OnDemand.FALLBACK: latest_start,
+    OnDemand.ALWAYS: always,
+}
+
+
+def within_budget(terms: Terms, spent_usd: float, next_usd: float) -> bool:
+    """Return whether the next pass can be paid for; otherwise the job is suspended with a checkpoint."""
+    return terms.budget_usd is None or spent_usd + next_usd <= terms.budget_usd

@@ -1,0 +1,241 @@
+"""Decide in which zone the group stands. Pure: the observations, the clock and the memory are arguments.
+
+Gradients between zones cost money and time, so the group stands in one zone. A controller knows how many
+machines it runs there and how many it waits for. Of another zone it knows only the answer to a request, so
+the policy requests machines in other zones while its own is short, and moves if one of them has clearly more.
+A refused request costs nothing.
+
+The rules are tried in order and the first that matches decides. docs/capacity.md draws them as a state machine.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """What the group does about its zone."""
+
+    SETTLED = "settled"  # nothing to gain from another zone
+    SHORT = "short"  # fewer machines than wanted, since a short time
+    SEARCHING = "searching"  # machines are requested in other zones
+    MOVING = "moving"  # the group moves to another zone
+
+
+@dataclass(frozen=True)
+class ZoneObservation:
+    """What a controller observes of one zone.
+
+    Attributes:
+        running: machines of the group in this zone.
+        pending: machines requested in this zone that have not come and were not refused.
+        offered: machines that the zone would give the group, by its answer to a request of this pass; None if
+            nothing was requested there.
+        price: USD per hour of one spot machine.
+    """
+
+    running: int = 0
+    pending: int = 0
+    offered: int | None = None
+    price: float = 0.0
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a controller observes in one pass.
+
+    Attributes:
+        seconds: time since the job began.
+        zones: the zones, by position.
+        moving: True while a move is under way.
+    """
+
+    seconds: float
+    zones: tuple[ZoneObservation, ...]
+    moving: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementConfig:
+    """Settings of the policy.
+
+    Attributes:
+        wanted: machines that the group wants.
+        short_seconds: time with too few machines after which other zones are tried.
+        min_gain: machines that another zone must offer beyond those that run here.
+        min_gain_ratio: the same, as a factor of those that run here.
+        move_interval_seconds: minimum time between two moves.
+        max_price: USD per hour above which a zone is not entered; None means any price.
+    """
+
+    wanted: int
+    short_seconds: float = 600.0
+    min_gain: int = 2
+    min_gain_ratio: float = 1.25
+    move_interval_seconds: float = 3600.0
+    max_price: float | None = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the policy keeps between two passes.
+
+    Attributes:
+        zone: position of the zone in which the group stands.
+        short_since: time at which the zone began to have too few machines; None while it has enough.
+        moved_at: times of the last move; None before the first.
+    """
+
+    zone: int
+    short_since: float | None = None
+    moved_at: float | None = None
+
+
+@dataclass(frozen=True)
+class PlacementDecision:
+    """The result of one pass.
+
+    Attributes:
+        state: what the group does.
+        zone: position of the zone in which it stands from now on.
+        search: positions of the other zones in which to request machines until the next pass.
+        reason: why, for the job's status.
+        memory: argument of the next pass.
+    """
+
+    state: State
+    zone: int
+    search: tuple[int, ...]
+    reason: str
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One pass: the observation with what the rules need of it."""
+
+    config: PlacementConfig
+    observed: Observation
+    memory: Memory
+
+    @property
+    def here(self) -> ZoneObservation:
+        return self.observed.zones[self.memory.zone]
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """Zones that may be entered, the cheapest first."""
+        limit = self.config.max_price
+        zones = self.observed.zones
+        allowed = [
+            zone
+            for zone, one in enumerate(zones)
+            if zone != self.memory.zone and (limit is None or one.price <= limit)
+        ]
+        return tuple(sorted(allowed, key=lambda zone: zones[zone].price))
+
+    @property
+    def since_move(self) -> float:
+        moved_at = self.memory.moved_at
+        return float("inf") if moved_at is None else self.observed.seconds - moved_at
+
+    @property
+    def short_for(self) -> float:
+        since = self.memory.short_since
+        return 0.0 if since is None else self.observed.seconds - since
+
+    @property
+    def best(self) -> int | None:
+        """The zone that offers the most, the cheapest of several; None if none offers a machine."""
+        offers = [(self.observed.zones[zone].offered or 0, zone) for zone in self.others]
+        highest = max((offered for offered, _ in offers), default=0)
+        return next((zone for offered, zone in offers if offered == highest > 0), None)
+
+    def required(self) -> int:
+        """Return the offer from which a move is worth it."""
+        running = self.here.running
+        if not running:
+            return 1
+        return max(running + self.config.min_gain, round(running * self.config.min_gain_ratio))
+
+    def stay(self, state: State, reason: str, *, search: bool = False) -> PlacementDecision:
+        return PlacementDecision(
+            state, self.memory.zone, self.others if search else (), reason, self.memory
+        )
+
+
+def place(config: PlacementConfig, observed: Observation, memory: Memory) -> PlacementDecision:
+    """Decide in which zone the group stands, and where else to request machines."""
+    running = observed.zones[memory.zone].running
+    if running >= config.wanted:
+        memory = replace(memory, short_since=None) if memory.short_since is not None else memory
+    elif memory.short_since is None:
+        memory = replace(memory, short_since=observed.seconds)
+    current = _Pass(config, observed, memory)
+    return next(decision for rule in RULES for decision in rule(current))
+
+
+def _one_move_at_a_time(current: _Pass) -> Iterator[PlacementDecision]:
+    if current.observed.moving:
+        yield current.stay(State.MOVING, "a move is under way")
+
+
+def _complete(current: _Pass) -> Iterator[PlacementDecision]:
+    if current.here.running >= current.config.wanted:
+        yield current.stay(State.SETTLED, f"all {current.config.wanted} machines run here")
+
+
+def _machines_are_coming(current: _Pass) -> Iterator[PlacementDecision]:
+    here = current.here
+    if here.running + here.pending >= current.config.wanted:
+        yield current.stay(State.SETTLED, f"{here.pending} more machines are starting here")
+
+
+def _nothing_else(current: _Pass) -> Iterator[PlacementDecision]:
+    if not current.others:
+        yield current.stay(State.SETTLED, "no other zone may be entered")
+
+
+def _short_for_a_moment(current: _Pass) -> Iterator[PlacementDecision]:
+    config, here = current.config, current.here
+    if here.running and current.short_for < config.short_seconds:
+        short = f"{here.running} of {config.wanted} machines for {current.short_for:.0f} s"
+        reason = f"{short}; other zones are tried after {config.short_seconds:.0f} s"
+        yield current.stay(State.SHORT, reason)
+
+
+def _moved_just_now(current: _Pass) -> Iterator[PlacementDecision]:
+    wait = current.config.move_interval_seconds - current.since_move
+    if wait > 0:
+        yield current.stay(
+            State.SHORT, f"the last move is too recent; the next is possible in {wait:.0f} s"
+        )
+
+
+def _clearly_more_elsewhere(current: _Pass) -> Iterator[PlacementDecision]:
+    best = current.best
+    if best is None:
+        return
+    offered = current.observed.zones[best].offered or 0
+    if min(offered, current.config.wanted) >= current.required():
+        memory = Memory(best, moved_at=current.observed.seconds)
+        reason = f"another zone offers {offered} machines, {current.here.running} run here"
+        yield PlacementDecision(State.MOVING, best, (), reason, memory)
+
+
+def _search(current: _Pass) -> Iterator[PlacementDecision]:
+    reason = f"{current.here.running} of {current.config.wanted} machines here, no other zone has clearly more"
+    yield current.stay(State.SEARCHING, reason, search=True)
+
+
+RULES: Sequence[Callable[[_Pass], Iterator[PlacementDecision]]] = (
+    _one_move_at_a_time,
+    _complete,
+    _machines_are_coming,
+    _nothing_else,
+    _short_for_a_moment,
+    _moved_just_now,
+    _clearly_more_elsewhere,
+    _search,
+)
+"""In the order in which they are tried; the last one always decides."""

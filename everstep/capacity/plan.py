@@ -1,0 +1,171 @@
+"""Plan a job: replay histories for each choice of zones and on-demand policy, and summarise the outcomes."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+
+from everstep.capacity.generator import PUBLISHED, fit, generate
+from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.job import JobModel
+from everstep.capacity.on_demand import POLICIES, OnDemand
+from everstep.capacity.placement import PlacementConfig
+from everstep.capacity.simulator import Outcome, simulate, terms_of
+from everstep.errors import EverstepError
+
+MIN_BUDGET_HOURS = 1.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice that a user can make.
+
+    Attributes:
+        zones: number of zones; the first ones of the history.
+        on_demand: when on-demand machines are bought.
+    """
+
+    zones: int
+    on_demand: OnDemand
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A distribution over histories: its 10th, 50th and 90th percentile; infinite if a job did not complete."""
+
+    p10: float
+    median: float
+    p90: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRow:
+    """The outcomes of one choice.
+
+    Attributes:
+        choice: the choice.
+        seconds: duration.
+        usd: cost.
+        goodput: share of the billed machine time that trained and counted.
+        moves: moves between zones.
+        complete: share of the histories in which the job was completed before they end.
+        in_time: share of the histories in which it was completed by the deadline; None without one.
+        suspended: share of the histories in which the budget suspended it.
+    """
+
+    choice: Choice
+    seconds: Spread
+    usd: Spread
+    goodput: Spread
+    moves: Spread
+    complete: float
+    in_time: float | None
+    suspended: float
+
+
+def choices(zones: int) -> Iterator[Choice]:
+    """Yield the choices for a number of zones; a group that is always on demand needs one."""
+    for count in range(1, zones + 1):
+        yield Choice(count, OnDemand.NEVER)
+        yield Choice(count, OnDemand.FALLBACK)
+    yield Choice(1, OnDemand.ALWAYS)
+
+
+def check_deadline(job: JobModel, deadline_seconds: float | None) -> None:
+    """Raise EverstepError if no policy can meet the deadline; the message has the earliest possible."""
+    if deadline_seconds is None or deadline_seconds >= job.shortest_seconds:
+        return
+    hours = deadline_seconds / HOUR_SECONDS
+    earliest = ceil(job.shortest_seconds / HOUR_SECONDS * 10) / 10
+    raise EverstepError(
+        f"--deadline {hours:g}h cannot be met: {job.work / HOUR_SECONDS:g} machine-hours on {job.machines} machines "
+        f"take at least {earliest:g} h, even if all are on demand from the beginning",
+        f"Set --deadline to {earliest:g}h or more, raise job.maxReplicas, or lower --work.",
+    )
+
+
+def check_budget(job: JobModel, budget_usd: float | None) -> None:
+    """Raise EverstepError if the budget does not pay for one hour of all machines on spot."""
+    hour = job.hourly(job.machines, 0) * MIN_BUDGET_HOURS
+    if budget_usd is not None and budget_usd < hour:
+        raise EverstepError(
+            f"--budget {budget_usd:g} is below one hour of the job: {job.machines} spot machines and the rest of "
+            f"the stack cost {hour:.2f} USD an hour",
+            f"Set --budget to {ceil(hour * 100) / 100:.2f} or more, or lower job.maxReplicas.",
+        )
+
+
+def generated_histories(
+    count: int, seed: int, hours: float, machines: int, zones: Sequence[str]
+) -> Iterator[CapacityHistory]:
+    """Yield histories fitted to published traces.
+
+    The zones of a stack are not those of the traces, so they take turns in being the better one.
+    """
+    model = fit(PUBLISHED)
+    positions = range(len(model.zones))
+    for number in range(count):
+        history = generate(model, seed=seed + number, hours=hours, machines=machines)
+        turned = history.only([(zone + number) % len(positions) for zone in positions])
+        kept = turned.only(range(min(len(zones), len(positions))))
+        yield CapacityHistory(tuple(zones[: len(kept.zones)]), kept.gap_seconds, kept.machines)
+
+
+def histories_of(
+    trace: CapacityHistory, count: int, seconds: float, machines: int
+) -> Iterator[CapacityHistory]:
+    """Yield a trace from different beginnings, repeated until it lasts long enough."""
+    limited = trace.limited(machines)
+    ticks = len(limited.machines)
+    rounds = ceil(seconds / (ticks * limited.gap_seconds))
+    for number in range(count):
+        turned = limited.from_tick(number * ticks // count)
+        yield CapacityHistory(turned.zones, turned.gap_seconds, turned.machines * rounds)
+
+
+def horizon_seconds(job: JobModel, deadline_seconds: float | None) -> float:
+    """Return how long histories have to be: a job that takes longer counts as incomplete."""
+    return max(6 * job.shortest_seconds + 72 * HOUR_SECONDS, 2 * (deadline_seconds or 0.0))
+
+
+def replay(
+    history: CapacityHistory,
+    choice: Choice,
+    job: JobModel,
+    deadline_seconds: float | None,
+    budget_usd: float | None,
+) -> Outcome:
+    """Return the outcome of one choice on one history."""
+    terms = terms_of(job, history.gap_seconds, deadline_seconds, budget_usd)
+    zones = history.only(range(min(choice.zones, len(history.zones))))
+    placement = PlacementConfig(wanted=job.machines)
+    return simulate(zones, job, terms, placement, POLICIES[choice.on_demand])
+
+
+def summary(choice: Choice, outcomes: Sequence[Outcome], deadline_seconds: float | None) -> PlanRow:
+    """Return the row of a choice."""
+    complete = [one for one in outcomes if one.complete]
+    in_time = None
+    if deadline_seconds is not None:
+        in_time = _share(one.complete and one.seconds <= deadline_seconds for one in outcomes)
+    return PlanRow(
+        choice=choice,
+        seconds=spread(one.seconds if one.complete else inf for one in outcomes),
+        usd=spread(one.usd for one in outcomes),
+        goodput=spread(one.goodput for one in outcomes),
+        moves=spread(one.moves for one in outcomes),
+        complete=len(complete) / len(outcomes),
+        in_time=in_time,
+        suspended=_share(one.suspended for one in outcomes),
+    )
+
+
+def _share(values: Iterable[bool]) -> float:
+    counted = list(values)
+    return sum(counted) / len(counted)
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Return the percentiles of at least one value, each the value of a history: infinity is not averaged."""
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return Spread(*(ordered[round(share * last)] for share in (0.1, 0.5, 0.9)))

@@ -1,0 +1,264 @@
+"""Replay a capacity history for a job under the two policies, tick by tick.
+
+The policies see what a controller sees: their own machines, and another zone's answer to a request that was
+open since the tick before. The simulator alone knows the history.
+
+A new machine is billed from its request and trains after its start. If the group leaves a zone that still has
+machines, these train until the new ones do. Machines are lost without notice; if all are, so is the work since
+the last checkpoint. A request in another zone that is granted but not used is billed for the minimum time.
+"""
+
+from dataclasses import dataclass, field
+
+from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.job import MIN_BILLED, JobModel
+from everstep.capacity.on_demand import Policy, Progress, Purchase, Terms, within_budget
+from everstep.capacity.placement import (
+    Memory,
+    Observation,
+    PlacementConfig,
+    PlacementDecision,
+    State,
+    ZoneObservation,
+    place,
+)
+
+
+@dataclass(frozen=True)
+class TickRecord:
+    """One tick of a replay, for a picture.
+
+    Attributes:
+        zone: position of the group's zone.
+        spot: spot machines of the group.
+        on_demand: on-demand machines of the group.
+        reason: why the group is in this zone.
+    """
+
+    zone: int
+    spot: int
+    on_demand: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The result of one replay.
+
+    Attributes:
+        seconds: duration of the job, or of the history if the job did not complete.
+        complete: whether the work was completed.
+        suspended: whether the budget suspended the job.
+        usd: total cost.
+        done: machine-seconds of work that count.
+        spot_seconds: billed machine-seconds on spot.
+        on_demand_seconds: billed machine-seconds on demand.
+        moves: moves between zones.
+        ticks: records of the ticks, if requested.
+    """
+
+    seconds: float
+    complete: bool
+    suspended: bool
+    usd: float
+    done: float
+    spot_seconds: float
+    on_demand_seconds: float
+    moves: int
+    ticks: tuple[TickRecord, ...] = ()
+
+    @property
+    def goodput(self) -> float:
+        """Share of the billed machine time that trained and counted."""
+        billed = self.spot_seconds + self.on_demand_seconds
+        return self.done / billed if billed else 0.0
+
+
+def simulate(
+    history: CapacityHistory,
+    job: JobModel,
+    terms: Terms,
+    placement: PlacementConfig,
+    policy: Policy,
+    *,
+    record: bool = False,
+) -> Outcome:
+    """Replay a history from its beginning until the job is complete, suspended or the history ends."""
+    run = _Replay(history, job, terms, placement, policy, record=record)
+    for available in history.machines:
+        if not run.tick(available):
+            break
+    return run.outcome()
+
+
+def terms_of(
+    job: JobModel,
+    pass_seconds: float,
+    deadline_seconds: float | None = None,
+    budget_usd: float | None = None,
+) -> Terms:
+    """Return the terms of a job."""
+    return Terms(
+        work=job.work,
+        machines=job.machines,
+        min_machines=job.min_machines,
+        start_seconds=job.start_seconds,
+        pass_seconds=pass_seconds,
+        goodput=job.steady_goodput,
+        deadline_seconds=deadline_seconds,
+        budget_usd=budget_usd,
+    )
+
+
+@dataclass
+class _Replay:
+    """The state of one replay. Work is counted in machine-seconds."""
+
+    history: CapacityHistory
+    job: JobModel
+    terms: Terms
+    placement: PlacementConfig
+    policy: Policy
+    record: bool
+    now: float = 0.0
+    done: float = 0.0
+    usd: float = 0.0
+    spot: int = 0
+    on_demand: int = 0
+    start_debt: float = 0.0  # machine-seconds that starting machines still need
+    spot_seconds: float = 0.0
+    on_demand_seconds: float = 0.0
+    moves: int = 0
+    none_since: float = 0.0
+    suspended: bool = False
+    decision: PlacementDecision | None = None
+    ticks: list[TickRecord] = field(default_factory=list)
+
+    def tick(self, available: tuple[int, ...]) -> bool:
+        """Advance by one tick; return whether the job continues."""
+        gap = self.history.gap_seconds
+        before = self.decision
+        decision = self._place(available)
+        moved = before is not None and decision.zone != before.zone
+        left_zone = before.zone if before is not None else decision.zone
+        offered = min(available[decision.zone], self.job.machines)
+        purchase = self._purchase(offered, moved=moved)
+        spot = offered if purchase.use_spot else 0
+        on_demand = purchase.on_demand
+        if not within_budget(
+            self.terms, self.usd, self.job.hourly(spot, on_demand) * gap / HOUR_SECONDS
+        ):
+            self.suspended = True
+            return False
+        self._pay(spot, on_demand, gap)
+        self._pay_unused(before, decision, available)
+        remaining = min(available[left_zone], self.spot)
+        self._train(spot, on_demand, remaining, moved=moved)
+        self.moves += moved
+        self.spot, self.on_demand, self.decision = spot, on_demand, decision
+        self.now += gap
+        if self.record:
+            self.ticks.append(TickRecord(decision.zone, spot, on_demand, decision.reason))
+        return self.done < self.job.work
+
+    def outcome(self) -> Outcome:
+        """Return the result so far."""
+        return Outcome(
+            seconds=self.now,
+            complete=self.done >= self.job.work,
+            suspended=self.suspended,
+            usd=self.usd,
+            done=min(self.done, self.job.work),
+            spot_seconds=self.spot_seconds,
+            on_demand_seconds=self.on_demand_seconds,
+            moves=self.moves,
+            ticks=tuple(self.ticks),
+        )
+
+    def _place(self, available: tuple[int, ...]) -> PlacementDecision:
+        before, wanted = self.decision, self.placement.wanted
+        memory = before.memory if before else Memory(0)
+        searched = before.search if before else tuple(range(1, len(available)))
+        running = min(available[memory.zone], wanted)
+        if before and running >= wanted and before.state is State.SETTLED:
+            return before  # a complete group stays, whatever else is observed
+        zones = tuple(
+            ZoneObservation(
+                running=running if zone == memory.zone else 0,
+                offered=min(count, wanted) if zone in searched else None,
+                price=self.job.prices.spot,
+            )
+            for zone, count in enumerate(available)
+        )
+        return place(self.placement, Observation(self.now, zones), memory)
+
+    def _purchase(self, offered: int, *, moved: bool) -> Purchase:
+        if offered:
+            self.none_since = self.now + self.history.gap_seconds
+        training = 0 if moved else min(self.spot, offered)
+        progress = Progress(
+            seconds=self.now,
+            done=self.done,
+            spot=training,
+            on_demand=self.on_demand,
+            none_for_seconds=max(0.0, self.now - self.none_since),
+            starting=offered - training,
+        )
+        return self.policy(self.terms, progress)
+
+    def _pay(self, spot: int, on_demand: int, seconds: float) -> None:
+        self.usd += self.job.hourly(spot, on_demand) * seconds / HOUR_SECONDS
+        self.spot_seconds += spot * seconds
+        self.on_demand_seconds += on_demand * seconds
+
+    def _pay_unused(
+        self,
+        before: PlacementDecision | None,
+        decision: PlacementDecision,
+        available: tuple[int, ...],
+    ) -> None:
+        """Pay for machines that a search was granted and the group does not use."""
+        if before is None or not before.search:
+            return
+        unused = sum(
+            min(available[zone], self.job.machines)
+            for zone in before.search
+            if zone != decision.zone
+        )
+        self.spot_seconds += unused * MIN_BILLED.seconds
+        self.usd += unused * self.job.prices.spot * MIN_BILLED.seconds / HOUR_SECONDS
+
+    def _train(self, spot: int, on_demand: int, remaining: int, *, moved: bool) -> None:
+        gap, job = self.history.gap_seconds, self.job
+        kept = 0 if moved else min(self.spot, spot) + min(self.on_demand, on_demand)
+        fresh = spot + on_demand - kept
+        total = kept + fresh
+        overlap = 0.0
+        if moved:
+            overlap = self._overlap(remaining)
+        elif self.spot + self.on_demand and not kept:
+            self.done -= min(
+                self.done, job.design.checkpoint_seconds * (self.spot + self.on_demand)
+            )
+        self.start_debt = min(
+            self.start_debt + fresh * job.start_seconds, total * job.start_seconds
+        )
+        starting = min(self.start_debt, total * gap)
+        self.start_debt -= starting
+        trained = (total * gap - starting) * job.steady_goodput - self._pauses(spot, kept, fresh)
+        if total >= job.min_machines:
+            self.done += max(0.0, trained) + overlap
+
+    def _overlap(self, remaining: int) -> float:
+        """Return the work of the old zone's machines while the new ones start; they are billed for it."""
+        job = self.job
+        self._pay(remaining, self.on_demand, job.start_seconds)
+        self.usd -= job.prices.fixed * job.start_seconds / HOUR_SECONDS  # billed once
+        return (remaining + self.on_demand) * job.start_seconds * job.steady_goodput
+
+    def _pauses(self, spot: int, kept: int, fresh: int) -> float:
+        """Return the machine-seconds that the remaining machines pause for losses and joins."""
+        design = self.job.design
+        lost = design.loss.seconds + design.repeated.seconds if spot < self.spot and kept else 0.0
+        joined = (design.join if kept else design.begin).seconds if fresh else 0.0
+        return lost * kept + joined * (kept or fresh)

@@ -1,0 +1,125 @@
+"""Read capacity traces in the format of skypilot-org/spot-traces.
+
+    {"metadata": {"gap_seconds": 300}, "data": [16, 16, 0, ...]}
+
+`data` has the available machines at each tick. One file describes one zone, named by the file; a file whose
+`data` is a mapping of zone -> list describes several. A trace is refused if any value is missing or not a
+number of machines: replaying a repaired trace would plan with capacity that was never observed.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from everstep.capacity.history import CapacityHistory
+from everstep.errors import EverstepError
+
+GAP_SECONDS = (1, 3600)
+"""Accepted duration of a tick: shorter ones are a wrong unit, longer ones hide whole outages."""
+
+MAX_MACHINES = 100_000
+"""Largest accepted count: a higher value is a timestamp, bytes or a price in another unit."""
+
+FORMAT_HINT = (
+    'Expected {"metadata": {"gap_seconds": 300}, "data": [16, 0, ...]}: machines at each tick.'
+)
+
+
+def read_traces(paths: Sequence[Path]) -> CapacityHistory:
+    """Return the history of the zones in all files; the longer traces are cut to the shortest one.
+
+    Raises:
+        EverstepError: a file cannot be read or breaks a rule of the format, a zone is there twice, or
+            the files have ticks of different durations.
+    """
+    counts: dict[str, Sequence[int]] = {}
+    gaps: dict[Path, float] = {}
+    for path in paths:
+        content = _content(path)
+        gaps[path] = _gap_seconds(path, content)
+        for zone, values in _zones(path, content).items():
+            if zone in counts:
+                raise EverstepError(
+                    f"{path}: zone {zone!r} is in an earlier file already",
+                    "Name each zone once: rename the file, or leave one of the two out.",
+                )
+            counts[zone] = values
+    if len(set(gaps.values())) > 1:
+        described = ", ".join(f"{path} has {gap:g}" for path, gap in gaps.items())
+        raise EverstepError(
+            f"metadata.gap_seconds differs between the traces: {described}",
+            "Use traces that were sampled at the same interval.",
+        )
+    ticks = min(len(values) for values in counts.values())
+    rows = tuple(zip(*(values[:ticks] for values in counts.values()), strict=True))
+    return CapacityHistory(tuple(counts), next(iter(gaps.values())), rows)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise EverstepError(f"{path} cannot be read: {error}", "Name a trace file.") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise EverstepError(f"{path} is not JSON: {error}", FORMAT_HINT) from None
+    if not isinstance(content, dict):
+        raise EverstepError(f"{path} is a {type(content).__name__}, not an object", FORMAT_HINT)
+    return content
+
+
+def _gap_seconds(path: Path, content: dict[str, Any]) -> float:
+    metadata = content.get("metadata")
+    gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
+    lowest, highest = GAP_SECONDS
+    if isinstance(gap, bool) or not isinstance(gap, int | float):
+        raise EverstepError(
+            f"{path}: metadata.gap_seconds is {gap!r}, not a number of seconds", FORMAT_HINT
+        )
+    if not lowest <= gap <= highest:
+        raise EverstepError(
+            f"{path}: metadata.gap_seconds is {gap:g}, outside of {lowest} to {highest}",
+            "The unit is seconds between two samples; the published traces have 300.",
+        )
+    return float(gap)
+
+
+def _zones(path: Path, content: dict[str, Any]) -> dict[str, Sequence[int]]:
+    data = content.get("data")
+    if isinstance(data, list):
+        return {path.stem: _counts(path, "data", data)}
+    if not isinstance(data, dict):
+        raise EverstepError(f"{path}: data is {_short(data)}, not a list", FORMAT_HINT)
+    if not data:
+        raise EverstepError(f"{path}: data has no zone", FORMAT_HINT)
+    return {zone: _counts(path, f"data.{zone}", values) for zone, values in data.items()}
+
+
+def _counts(path: Path, field: str, values: object) -> Sequence[int]:
+    if not isinstance(values, list):
+        raise EverstepError(f"{path}: {field} is {_short(values)}, not a list", FORMAT_HINT)
+    if not values:
+        raise EverstepError(f"{path}: {field} is empty", "A trace has at least one tick.")
+    for tick, value in enumerate(values):
+        fault = _fault(value)
+        if fault:
+            raise EverstepError(f"{path}: {field}[{tick}] is {_short(value)}, {fault[0]}", fault[1])
+    return values
+
+
+def _fault(value: object) -> tuple[str, str] | None:
+    """Return the rule that a value breaks and the fix, or None."""
+    if value is None:
+        return "a gap", "Traces must be complete: use the part before or after the gap."
+    if isinstance(value, bool) or not isinstance(value, int):
+        return "not a whole number", "A tick is a number of machines, such as 16; not a share."
+    if value < 0:
+        return "negative", "A tick is a number of machines, 0 or more."
+    if value > MAX_MACHINES:
+        return f"more than {MAX_MACHINES}", "A tick is a number of machines; check the unit."
+    return None
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

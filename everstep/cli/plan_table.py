@@ -1,0 +1,165 @@
+"""Show a plan: a table for people, or plain data."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from math import isinf
+from typing import Any
+
+from everstep.capacity.generator import PUBLISHED
+from everstep.capacity.history import HOUR_SECONDS
+from everstep.capacity.job import JobModel
+from everstep.capacity.on_demand import OnDemand
+from everstep.capacity.plan import Choice, PlanRow, Spread
+from everstep.cli.console import results
+
+
+@dataclass(frozen=True)
+class Source:
+    """Source of the histories.
+
+    Attributes:
+        traces: files of the user; empty if the histories were generated.
+        histories: number of histories.
+        seed: seed of generated histories.
+        horizon_seconds: duration of each history.
+    """
+
+    traces: tuple[str, ...]
+    histories: int
+    seed: int
+    horizon_seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan with its inputs.
+
+    Attributes:
+        stack: name of the stack.
+        job: the job.
+        deadline_seconds: its deadline, if any.
+        budget_usd: its budget, if any.
+        zones: names of the zones, in the order in which the choices use them.
+        source: source of the histories.
+        rows: one row for each choice.
+    """
+
+    stack: str
+    job: JobModel
+    deadline_seconds: float | None
+    budget_usd: float | None
+    zones: tuple[str, ...]
+    source: Source
+    rows: tuple[PlanRow, ...]
+
+
+def show(plan: Plan) -> None:
+    """Print the plan as a table with its inputs and assumptions."""
+    job = plan.job
+    results.print(
+        f"{job.work / HOUR_SECONDS:g} machine-hours on {job.machines} machines: at least "
+        f"{job.shortest_seconds / HOUR_SECONDS:.1f} h. A machine costs {job.prices.spot:.3f} USD an hour on spot, "
+        f"{job.prices.on_demand:.3f} on demand; the rest of the stack {job.prices.fixed:.2f}.",
+        markup=False,
+    )
+    results.print(f"\n{_text(plan)}\n", markup=False)
+    results.print("Median (10th to 90th percentile of the histories).", markup=False)
+    for line in notes(plan):
+        results.print(f"- {line}", markup=False)
+
+
+def _text(plan: Plan) -> str:
+    """Return the rows as aligned text, one line for each choice."""
+    heads = ["choice", "duration, h", "cost, USD", "goodput", "moves"]
+    heads += ["in time"] if plan.deadline_seconds is not None else []
+    heads += ["suspended"] if plan.budget_usd is not None else []
+    rows = [heads, *(_cells(plan, row) for row in plan.rows)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    lines = ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]
+
+
+def _cells(plan: Plan, row: PlanRow) -> list[str]:
+    limit = plan.source.horizon_seconds / HOUR_SECONDS
+    cells = [
+        described(row.choice),
+        _range(row.seconds, lambda value: _hours(value, limit)),
+        _range(row.usd, lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.2f}"),
+        _range(row.goodput, lambda value: f"{value:.3f}"),
+        _range(row.moves, lambda value: f"{value:.0f}"),
+    ]
+    if row.in_time is not None:
+        cells.append(f"{row.in_time:.0%}")
+    if plan.budget_usd is not None:
+        cells.append(f"{row.suspended:.0%}")
+    return cells
+
+
+def described(choice: Choice) -> str:
+    """Return a choice as text."""
+    if choice.on_demand is OnDemand.ALWAYS:
+        return "on demand only"
+    zones = "1 zone" if choice.zones == 1 else f"{choice.zones} zones"
+    fallback = ", fallback" if choice.on_demand is OnDemand.FALLBACK else ""
+    return f"spot, {zones}{fallback}"
+
+
+def _hours(seconds: float, limit: float) -> str:
+    return f">{limit:.0f}" if isinf(seconds) else f"{seconds / HOUR_SECONDS:.1f}"
+
+
+def _range(spread: Spread, text: Callable[[float], str]) -> str:
+    low, middle, high = text(spread.p10), text(spread.median), text(spread.p90)
+    return middle if low == high else f"{middle} ({low}-{high})"
+
+
+def notes(plan: Plan) -> list[str]:
+    """Return what the plan assumes."""
+    if plan.source.traces:
+        origin = f"{plan.source.histories} beginnings in {', '.join(plan.source.traces)}, repeated"
+    else:
+        origin = f"{plan.source.histories} generated histories (seed {plan.source.seed}), fitted to {PUBLISHED.source}"
+    return [
+        f"Histories: {origin}.",
+        "Zones of one region can fail together more often than those of the traces: see docs/capacity.md.",
+        "On-demand machines are assumed to be available. Moves between zones are simulated: no stack moves yet.",
+    ]
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """Return the plan as plain data; a duration that exceeds the histories is null."""
+    return {
+        "stack": plan.stack,
+        "zones": list(plan.zones),
+        "machines": plan.job.machines,
+        "machine_hours": plan.job.work / HOUR_SECONDS,
+        "shortest_seconds": plan.job.shortest_seconds,
+        "deadline_seconds": plan.deadline_seconds,
+        "budget_usd": plan.budget_usd,
+        "prices": asdict(plan.job.prices),
+        "source": asdict(plan.source),
+        "choices": [_row_json(row) for row in plan.rows],
+        "assumptions": [*notes(plan), *plan.job.assumptions()],
+    }
+
+
+def _row_json(row: PlanRow) -> dict[str, Any]:
+    return {
+        "zones": row.choice.zones,
+        "on_demand": row.choice.on_demand.value,
+        "seconds": _finite(row.seconds),
+        "usd": asdict(row.usd),
+        "goodput": asdict(row.goodput),
+        "moves": asdict(row.moves),
+        "complete": row.complete,
+        "in_time": row.in_time,
+        "suspended": row.suspended,
+    }
+
+
+def _finite(spread: Spread) -> dict[str, float | None]:
+    return {name: None if isinf(value) else value for name, value in asdict(spread).items()}

@@ -1,0 +1,99 @@
+"""Generated histories: reproducible, and with the statistics of the published traces."""
+
+from statistics import mean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everstep.capacity.generator import (
+    PUBLISHED,
+    MarketStatistics,
+    ZoneStatistics,
+    fit,
+    generate,
+)
+from everstep.capacity.history import CapacityHistory, HistoryStatistics, describe
+
+MODEL = fit()
+
+
+@pytest.fixture(scope="module")
+def sample() -> list[HistoryStatistics]:
+    return [describe(generate(MODEL, seed=seed, hours=2400, machines=16)) for seed in range(8)]
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    first, again, other = (generate(MODEL, seed=seed, hours=50, machines=16) for seed in (1, 1, 2))
+
+    assert first == again
+    assert first != other
+
+
+def test_a_longer_history_begins_like_a_shorter_one() -> None:
+    short, long = (generate(MODEL, seed=3, hours=hours, machines=16) for hours in (20, 60))
+
+    assert long.machines[: len(short.machines)] == short.machines
+
+
+def test_zones_have_the_published_capacity(sample: list[HistoryStatistics]) -> None:
+    for zone, published in enumerate(PUBLISHED.zones):
+        means = mean(one.means[zone] for one in sample)
+        none = mean(one.none_shares[zone] for one in sample)
+        assert means == pytest.approx(16 * published.mean_share, abs=0.8)
+        assert none == pytest.approx(published.none_share, abs=0.05)
+
+
+def test_the_best_zone_is_as_good_as_published_and_changes_as_often(
+    sample: list[HistoryStatistics],
+) -> None:
+    assert mean(one.best_mean for one in sample) == pytest.approx(13.3, abs=0.5)
+    assert mean(one.none_anywhere for one in sample) == pytest.approx(0.13, abs=0.03)
+    moves = mean(one.best_zone_moves for one in sample) * 270 / 2400
+    assert moves == pytest.approx(30, abs=6)
+
+
+def test_capacity_changes_as_often_as_in_the_published_traces(
+    sample: list[HistoryStatistics],
+) -> None:
+    rates = [mean(one.changes_per_hour[zone] for one in sample) for zone in range(3)]
+
+    assert all(0.2 <= rate <= 1.05 for rate in rates), "published: 0.29 to 1.05 an hour"
+
+
+@settings(max_examples=20, deadline=None)
+@given(none_share=st.floats(0.05, 0.9), full_share=st.floats(0.3, 0.95))
+def test_any_zone_statistics_can_be_fitted(none_share: float, full_share: float) -> None:
+    """The mean of a zone lies between 0 and the share of the time with a machine."""
+    zone = ZoneStatistics((1 - none_share) * full_share, none_share)
+    both_down = none_share * none_share
+    statistics = MarketStatistics(zones=(zone, zone), none_anywhere=both_down, source="this test")
+
+    model = fit(statistics)
+
+    history = generate(model, seed=0, hours=30, machines=7)
+    assert all(0 <= count <= 7 for tick in history.machines for count in tick)
+    assert all(abs(one.loading) < 0.1 for one in model.zones), "independent zones share nothing"
+
+
+def test_zones_that_fail_together_share_a_part() -> None:
+    zone = ZoneStatistics(0.45, 0.5)
+    together = MarketStatistics(zones=(zone, zone, zone), none_anywhere=0.35, source="this test")
+
+    model = fit(together)
+
+    found = [describe(generate(model, seed=seed, hours=3000, machines=4)) for seed in range(4)]
+    assert mean(one.none_anywhere for one in found) == pytest.approx(0.35, abs=0.06)
+
+
+def test_statistics_of_a_history_with_a_known_result() -> None:
+    history = CapacityHistory(("a", "b"), 1800, ((4, 0), (4, 4), (0, 2), (0, 0)))
+
+    found = describe(history)
+
+    assert list(found.means) == [2, 1.5]
+    assert list(found.none_shares) == [0.5, 0.5]
+    assert list(found.changes_per_hour) == [0.5, 1.5]
+    assert found.best_mean == 2.5
+    assert found.none_anywhere == 0.25
+    assert found.best_zone_moves == 1, "a tie is no reason to move"

@@ -1,0 +1,140 @@
+"""The placement policy: rule by rule, and properties of every decision."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep.capacity.placement import (
+    Memory,
+    Observation,
+    PlacementConfig,
+    PlacementDecision,
+    State,
+    ZoneObservation,
+    place,
+)
+
+CONFIG = PlacementConfig(wanted=16)
+
+
+def zone(
+    running: int = 0, offered: int | None = None, *, pending: int = 0, price: float = 1.0
+) -> ZoneObservation:
+    return ZoneObservation(running, pending, offered, price)
+
+
+def decide(
+    *zones: ZoneObservation,
+    seconds: float = 100_000,
+    short_since: float | None = 0,
+    moved_at: float | None = None,
+    moving: bool = False,
+    config: PlacementConfig = CONFIG,
+) -> PlacementDecision:
+    memory = Memory(0, short_since, moved_at)
+    return place(config, Observation(seconds, zones, moving), memory)
+
+
+def test_a_complete_group_stays_and_requests_nothing_elsewhere() -> None:
+    decision = decide(zone(16), zone(offered=16))
+
+    assert (decision.state, decision.zone, decision.search) == (State.SETTLED, 0, ())
+    assert decision.memory.short_since is None
+
+
+def test_machines_that_are_coming_are_awaited() -> None:
+    assert decide(zone(4, pending=12), zone(offered=16)).state is State.SETTLED
+
+
+def test_a_shortage_is_watched_before_other_zones_are_tried() -> None:
+    begun = decide(zone(8), zone(), seconds=50, short_since=None)
+    assert begun.state is State.SHORT
+    assert begun.memory.short_since == 50
+
+    lasting = decide(zone(8), zone(), seconds=50 + CONFIG.short_seconds, short_since=50)
+    assert lasting.state is State.SEARCHING
+    assert lasting.search == (1,)
+
+
+def test_without_a_machine_other_zones_are_tried_at_once() -> None:
+    decision = decide(zone(0), zone(), zone(), seconds=50, short_since=None)
+
+    assert decision.state is State.SEARCHING
+    assert decision.search == (1, 2)
+
+
+def test_the_group_moves_to_the_zone_with_the_most_machines() -> None:
+    decision = decide(zone(4), zone(offered=8), zone(offered=12))
+
+    assert (decision.state, decision.zone) == (State.MOVING, 2)
+    assert decision.memory == Memory(2, moved_at=100_000)
+    assert "offers 12 machines, 4 run here" in decision.reason
+
+
+def test_of_equal_offers_the_cheapest_wins() -> None:
+    assert decide(zone(0), zone(offered=8, price=2), zone(offered=8, price=1)).zone == 2
+
+
+def test_a_zone_that_has_not_answered_is_not_entered() -> None:
+    assert decide(zone(0), zone()).zone == 0
+
+
+def test_a_few_more_machines_are_not_worth_a_move() -> None:
+    assert decide(zone(12), zone(offered=14)).state is State.SEARCHING
+    assert decide(zone(12), zone(offered=15)).state is State.MOVING
+    assert decide(zone(1), zone(offered=2)).zone == 0
+    assert decide(zone(0), zone(offered=1)).zone == 1, "one machine is more than none"
+
+
+def test_two_moves_are_at_least_an_interval_apart() -> None:
+    early = decide(zone(0), zone(offered=16), moved_at=100_000 - 3599)
+    assert (early.zone, early.state) == (0, State.SHORT)
+    assert "possible in 1 s" in early.reason
+
+    assert decide(zone(0), zone(offered=16), moved_at=100_000 - 3600).zone == 1
+
+
+def test_a_move_under_way_is_not_followed_by_another() -> None:
+    decision = decide(zone(0), zone(offered=16), moving=True)
+
+    assert (decision.state, decision.zone) == (State.MOVING, 0)
+    assert decision.reason == "a move is under way"
+
+
+def test_a_zone_above_the_maximum_price_is_neither_searched_nor_entered() -> None:
+    config = replace(CONFIG, max_price=1.5)
+
+    assert decide(zone(0), zone(offered=16, price=2), config=config).zone == 0
+    assert decide(zone(0), zone(price=2), zone(), config=config).search == (2,)
+    assert decide(zone(0), zone(price=2), config=config).reason == "no other zone may be entered"
+
+
+def test_offers_beyond_what_is_wanted_do_not_count() -> None:
+    assert decide(zone(15), zone(offered=500)).zone == 0
+
+
+counts = st.integers(0, 20)
+zones = st.builds(ZoneObservation, counts, counts, st.none() | counts, st.floats(0.1, 5))
+memories = st.builds(
+    Memory, st.just(0), st.none() | st.floats(0, 1e5), st.none() | st.floats(0, 1e5)
+)
+
+
+@given(
+    observed=st.builds(
+        Observation, st.just(1e5), st.lists(zones, min_size=1, max_size=5).map(tuple), st.booleans()
+    ),
+    memory=memories,
+)
+def test_every_decision_is_safe_and_has_a_reason(observed: Observation, memory: Memory) -> None:
+    decision = place(CONFIG, observed, memory)
+
+    assert decision.reason
+    assert decision == place(CONFIG, observed, memory), "a decision depends on its arguments only"
+    assert decision.zone not in decision.search
+    if decision.zone != memory.zone:
+        offered = observed.zones[decision.zone].offered or 0
+        assert not observed.moving
+        assert offered > observed.zones[memory.zone].running, "a move gains machines"
+        assert memory.moved_at is None or 1e5 - memory.moved_at >= CONFIG.move_interval_seconds

@@ -1,0 +1,178 @@
+"""The simulator: histories with known results, and what holds for all histories."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everstep.capacity.generator import fit, generate
+from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.job import LIVE, JobModel, Prices
+from everstep.capacity.on_demand import POLICIES, OnDemand, always, latest_start, never
+from everstep.capacity.placement import PlacementConfig
+from everstep.capacity.simulator import Outcome, simulate, terms_of
+from everstep.goodput import NOTHING, Cost
+
+GAP = 300.0
+FREE = replace(
+    LIVE,
+    loss=NOTHING,
+    join=NOTHING,
+    begin=NOTHING,
+    start_up=NOTHING,
+    repeated=NOTHING,
+    stall=NOTHING,
+)
+JOB = JobModel(work=1e12, machines=4, prices=Prices(1.0, 3.0), design=FREE, boot=NOTHING)
+
+
+def history(*ticks: tuple[int, ...]) -> CapacityHistory:
+    return CapacityHistory(tuple("abc"[: len(ticks[0])]), GAP, ticks)
+
+
+def run(
+    ticks: CapacityHistory,
+    job: JobModel = JOB,
+    on_demand: OnDemand = OnDemand.NEVER,
+    deadline: float | None = None,
+    budget: float | None = None,
+) -> Outcome:
+    terms = terms_of(job, GAP, deadline, budget)
+    placement = PlacementConfig(wanted=job.machines)
+    return simulate(ticks, job, terms, placement, POLICIES[on_demand], record=True)
+
+
+def test_machines_train_for_as_long_as_there_are_any() -> None:
+    outcome = run(history((4,), (2,), (0,), (9,)))
+
+    assert outcome.spot_seconds == (4 + 2 + 0 + 4) * GAP
+    assert outcome.usd == pytest.approx(10 * GAP / HOUR_SECONDS)
+    assert not outcome.complete
+
+
+def test_a_job_ends_when_its_work_is_done() -> None:
+    outcome = run(history((4,), (4,), (4,)), replace(JOB, work=2 * 4 * GAP))
+
+    assert outcome.complete
+    assert outcome.seconds == 2 * GAP
+    assert outcome.goodput == 1
+
+
+def test_starting_machines_are_paid_and_do_not_train() -> None:
+    outcome = run(history((4,), (4,)), replace(JOB, boot=Cost(100, "this test")))
+
+    assert outcome.done == 2 * 4 * GAP - 4 * 100
+    assert outcome.spot_seconds == 2 * 4 * GAP
+
+
+def test_a_start_longer_than_a_tick_continues_in_the_next() -> None:
+    outcome = run(history((4,), (4,), (4,)), replace(JOB, boot=Cost(400, "this test")))
+
+    assert outcome.done == 3 * 4 * GAP - 4 * 400
+
+
+def test_a_loss_of_all_machines_costs_the_work_since_the_checkpoint() -> None:
+    job = replace(JOB, design=replace(FREE, checkpoint_seconds=30.0))
+
+    assert run(history((4,), (0,)), job).done == 4 * GAP - 4 * 30
+    assert run(history((4,), (1,)), job).done == 5 * GAP, "the last machine still has the state"
+
+
+def test_a_loss_pauses_the_machines_that_remain() -> None:
+    job = replace(JOB, design=replace(FREE, loss=Cost(5, "this test")))
+
+    assert run(history((4,), (3,)), job).done == 4 * GAP + 3 * (GAP - 5)
+
+
+def test_the_group_follows_capacity_to_another_zone() -> None:
+    outcome = run(history((4, 0), (0, 4), (0, 4), (0, 4)))
+
+    assert [tick.zone for tick in outcome.ticks] == [0, 0, 1, 1], "the answer takes a tick"
+    assert outcome.moves == 1
+    assert outcome.done == 3 * 4 * GAP - 4 * FREE.checkpoint_seconds
+
+
+def test_the_old_zone_trains_until_the_new_one_does() -> None:
+    job = replace(JOB, boot=Cost(100, "this test"))
+    short, long = ((1, 0),) * 3, ((1, 4),) * 3
+
+    outcome = run(history(*short, *long), job)
+
+    moved = [tick.zone for tick in outcome.ticks].index(1)
+    ticks = [(1, moved), (4, 6 - moved)]
+    paid = sum(machines * count * GAP for machines, count in ticks) + 100
+    assert outcome.spot_seconds == pytest.approx(paid), "the machine that remains is paid longer"
+    assert outcome.done == pytest.approx(paid - 100 - 4 * 100)
+
+
+def test_a_search_that_is_granted_and_not_used_is_paid() -> None:
+    outcome = run(history(*((2, 3),) * 6), replace(JOB, machines=4))
+
+    assert outcome.moves == 0, "one machine more is not worth a move"
+    assert outcome.spot_seconds > 6 * 2 * GAP
+
+
+def test_a_group_below_its_minimum_does_not_train() -> None:
+    outcome = run(history((1,), (2,)), replace(JOB, min_machines=2))
+
+    assert outcome.done == 2 * GAP
+    assert outcome.spot_seconds == 3 * GAP
+
+
+def test_a_budget_suspends_the_job_before_it_is_exceeded() -> None:
+    hour = 4 * 1.0
+    outcome = run(history(*((4,),) * 24), budget=hour * 1.04)
+
+    assert outcome.suspended
+    assert outcome.seconds == HOUR_SECONDS
+    assert outcome.usd <= hour * 1.04
+
+
+def test_on_demand_machines_train_without_any_spot_capacity() -> None:
+    outcome = run(history((0,), (0,)), on_demand=OnDemand.ALWAYS)
+
+    assert outcome.on_demand_seconds == 2 * 4 * GAP
+    assert outcome.spot_seconds == 0
+    assert outcome.usd == pytest.approx(4 * 3.0 * 600 / HOUR_SECONDS)
+
+
+def test_the_fixed_cost_of_a_stack_is_paid_without_machines() -> None:
+    outcome = run(history((0,), (0,)), replace(JOB, prices=Prices(1, 3, fixed=12)))
+
+    assert outcome.usd == pytest.approx(2.0)
+
+
+REAL = JobModel(work=16 * 12 * HOUR_SECONDS, machines=16, prices=Prices(0.3, 1.0))
+MODEL = fit()
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), slack=st.floats(1.001, 3))
+def test_a_deadline_with_a_second_of_slack_is_met_in_every_history(seed: int, slack: float) -> None:
+    deadline = REAL.shortest_seconds * slack + 2 * GAP
+    hours = deadline / HOUR_SECONDS + 1
+    generated = generate(MODEL, seed=seed, hours=hours, machines=16)
+
+    terms = terms_of(REAL, GAP, deadline)
+    outcome = simulate(generated, REAL, terms, PlacementConfig(wanted=16), latest_start)
+
+    assert outcome.complete
+    assert outcome.seconds <= deadline
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_no_policy_beats_what_the_market_and_the_prices_allow(seed: int) -> None:
+    generated = generate(MODEL, seed=seed, hours=60, machines=16)
+    job = replace(REAL, work=1e12)
+    offered = sum(max(tick) for tick in generated.machines) * GAP
+
+    terms = terms_of(job, GAP)
+    spot = simulate(generated, job, terms, PlacementConfig(wanted=16), never)
+    bought = simulate(generated, job, terms, PlacementConfig(wanted=16), always)
+
+    assert spot.done <= offered, "more work than the best zone of each moment offered"
+    assert spot.goodput <= 1
+    assert bought.done >= spot.done, "the market never has more than what can be bought"
+    assert spot.moves <= 60, "at most one move an hour"
