@@ -6,6 +6,7 @@ import typer
 
 from everstep.cli.commands import (
     cost,
+    data,
     doctor,
     down,
     drain,
@@ -82,6 +83,7 @@ app.command(rich_help_panel=MACHINES)(drain.drain)
 app.command(rich_help_panel=MACHINES)(vanish.vanish)
 app.command("return", rich_help_panel=MACHINES)(return_node.return_node)
 app.add_typer(images.app, name="images", rich_help_panel=TRAINING)
+app.add_typer(data.app, name="data", rich_help_panel=TRAINING)
 app.add_typer(node.app, name="node", rich_help_panel=MACHINES)
 app.add_typer(market.app, name="market", rich_help_panel=MACHINES)
 app.command(rich_help_panel=TOOLS)(doctor.doctor)

@@ -1,0 +1,72 @@
+"""`everstep data ...`: data sets on their way to the shared volume."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from everstep.cli.commands.options import AsJson
+from everstep.cli.staging_display import JsonLines, display
+from everstep.errors import EverstepError
+
+app = typer.Typer(no_args_is_help=True, help="Stage data sets to the shared volume.")
+
+
+@app.callback()
+def options() -> None:
+    """Stage data sets to the shared volume."""  # with a callback, the only command keeps its name
+
+
+@app.command()
+def stage(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A folder or a .tar archive.")],
+    destination: Annotated[
+        Path, typer.Argument(metavar="DESTINATION", help="Folder to write to, on the volume.")
+    ],
+    *,
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="Number of files copied at a time.")
+    ] = 16,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read complete files again and compare their SHA-256.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be copied, and copy nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a data set to a folder; run it again to continue after an interruption.
+
+    Files appear complete or not at all. The SHA-256 of each is written to everstep.sha256 in the destination.
+    """
+    from everstep.staging.sources.location import open_source
+    from everstep.staging.stage import Options, plan
+    from everstep.staging.stage import stage as stage_data
+
+    opened, target = open_source(source), destination.expanduser().absolute()
+    check_apart(Path(source).expanduser(), target)
+    settings = Options(workers=workers, verify=verify)
+    observer = JsonLines() if as_json else display()
+    with observer:
+        if dry_run:
+            observer.planned(plan(opened, target, settings, observer))
+        else:
+            observer.staged(stage_data(opened, target, settings, observer))
+
+
+def check_apart(source: Path, destination: Path) -> None:
+    """Check that a source on this machine and the destination do not contain each other.
+
+    Raises:
+        EverstepError: one contains the other, or the destination is not a folder.
+    """
+    if destination.exists() and not destination.is_dir():
+        raise EverstepError(f"the destination {destination} is not a folder", "Name a folder.")
+    if not source.exists():
+        return
+    first, second = source.resolve(), destination.resolve()
+    if first.is_relative_to(second) or second.is_relative_to(first):
+        raise EverstepError(
+            f"the source {source} and the destination {destination} contain each other",
+            "Choose a destination outside the source.",
+        )

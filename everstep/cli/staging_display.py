@@ -1,0 +1,170 @@
+"""The progress of `everstep data stage`: a bar on a terminal, lines in a log, JSON for programs."""
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from types import TracebackType
+from typing import Self
+
+from rich.filesize import decimal
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.progress import Progress as Bar
+
+from everstep.cli.console import people, results
+from everstep.staging.copier import Progress
+from everstep.staging.stage import Observer, Plan
+from everstep.staging.totals import Totals
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Display(Observer):
+    """A display that is open for the duration of a run."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the display."""
+
+    def staged(self, plan: Plan) -> None:
+        """Show that the run ended."""
+        people.print(f"[green]✓[/] {describe(plan.listed)} are complete", highlight=False)
+
+
+class JsonLines(Display):
+    """One JSON object a line on standard output; the key `event` states its kind."""
+
+    def listed(self, files: int) -> None:
+        """Print the number of files listed so far."""
+        _print_event("listing", files=files)
+
+    def planned(self, plan: Plan) -> None:
+        """Print the plan."""
+        _print_event("plan", **plan_value(plan))
+
+    def advanced(self, progress: Progress) -> None:
+        """Print the progress."""
+        failures = len(progress.failures)
+        _print_event("progress", files=progress.files, bytes=progress.bytes, failures=failures)
+
+    def staged(self, plan: Plan) -> None:
+        """Print the totals of the data set."""
+        _print_event("done", **plan.listed._asdict())
+
+
+class LogLines(Display):
+    """A line every few seconds on standard error."""
+
+    _printed = 0.0
+    _total = Totals()
+
+    def planned(self, plan: Plan) -> None:
+        """Print the plan."""
+        self._total = work(plan)
+        people.print(plan_text(plan), markup=False)
+
+    def advanced(self, progress: Progress) -> None:
+        """Print the progress, unless the last line is recent."""
+        if time.monotonic() - self._printed < SECONDS_BETWEEN_LINES:
+            return
+        self._printed = time.monotonic()
+        done = describe(Totals(progress.files, progress.bytes))
+        people.print(f"      {done} of {describe(self._total)}", markup=False)
+
+
+class TerminalBar(Display):
+    """A progress bar on standard error."""
+
+    def __init__(self) -> None:
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=people,
+            transient=True,
+        )
+        self._task = self._bar.add_task("listing the source", total=None)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the bar."""
+        self._bar.stop()
+
+    def listed(self, files: int) -> None:
+        """Show the number of files listed so far."""
+        self._bar.update(self._task, description=f"listing the source: {files:,} files")
+
+    def planned(self, plan: Plan) -> None:
+        """Print the plan and begin the bar."""
+        self._bar.print(plan_text(plan))
+        self._bar.update(self._task, total=work(plan).bytes, description="copying")
+
+    def advanced(self, progress: Progress) -> None:
+        """Move the bar."""
+        failed = f", {len(progress.failures)} failed" if progress.failures else ""
+        description = f"copying: {progress.files:,} files{failed}"
+        self._bar.update(self._task, completed=progress.bytes, description=description)
+
+
+def display() -> Display:
+    """Return the display for standard error."""
+    return TerminalBar() if people.is_terminal else LogLines()
+
+
+def work(plan: Plan) -> Totals:
+    """Return the files that a run reads."""
+    return Totals(
+        plan.to_copy.files + plan.to_check.files, plan.to_copy.bytes + plan.to_check.bytes
+    )
+
+
+def describe(totals: Totals) -> str:
+    """Return totals as text."""
+    return f"{totals.files:,} files, {decimal(totals.bytes)}"
+
+
+def plan_text(plan: Plan) -> str:
+    """Return a plan as lines of text."""
+    parts = {"to copy": plan.to_copy, "to compare": plan.to_check, "complete": plan.kept}
+    lines = [f"  {name:10}  {describe(totals)}" for name, totals in parts.items() if totals.files]
+    free = f"  {'free space':10}  {decimal(plan.free_bytes)}"
+    return "\n".join([f"{describe(plan.listed)} in the source", *lines, free])
+
+
+def plan_value(plan: Plan) -> dict[str, object]:
+    """Return a plan as plain values."""
+    value: dict[str, object] = asdict(plan)
+    for name, totals in value.items():
+        if isinstance(totals, Totals):
+            value[name] = totals._asdict()
+    return value
+
+
+def _print_event(event: str, **values: object) -> None:
+    results.print(json.dumps({"event": event, **values}), markup=False)
+    sys.stdout.flush()

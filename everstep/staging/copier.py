@@ -1,0 +1,138 @@
+"""Carry out a plan: several files at a time, completed ones recorded in groups."""
+
+import queue
+import time
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from threading import Event, Lock
+
+from everstep.staging.content import FileError, Source
+from everstep.staging.copying import copy, sha256_and_md5
+from everstep.staging.entry import Record
+from everstep.staging.journal import State
+from everstep.staging.plan import Action, Task
+
+GROUP_FILES = 256
+GROUP_SECONDS = 1.0
+"""Completed files are recorded together, since the journal is synced each time."""
+
+TICK_SECONDS = 0.2
+WINDOW = 4
+"""Files handed to each worker ahead of time."""
+
+MAX_FAILURES = 100
+"""Files that cannot be copied, after which the rest is not tried."""
+
+
+class StoppedError(Exception):
+    """The copy of a file was stopped because the run ends."""
+
+
+@dataclass
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        files: files that are complete.
+        bytes: bytes of them, and of those being copied.
+        failures: files that could not be copied.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    failures: list[FileError] = field(default_factory=list)
+
+
+class Copier:
+    """The workers of one run.
+
+    Attributes:
+        progress: how far the run is.
+    """
+
+    def __init__(self, source: Source, destination: Path, state: State) -> None:
+        self._source, self._destination, self._state = source, destination, state
+        self._done: queue.SimpleQueue[Future[Record]] = queue.SimpleQueue()
+        self._stop = Event()
+        self._lock = Lock()
+        self.progress = Progress()
+
+    def run(self, tasks: Iterator[Task], workers: int) -> Generator[Progress, None, None]:
+        """Carry out tasks; yield the progress from time to time.
+
+        Raises:
+            OSError: the destination cannot be written; the files completed before are recorded.
+        """
+        completed: list[Record] = []
+        with ThreadPoolExecutor(workers, "staging") as pool:
+            try:
+                running = self._submit(pool, tasks, workers * WINDOW)
+                recorded = time.monotonic()
+                while running:
+                    ended = self._wait()
+                    running -= len(ended)
+                    completed += self._results(ended)
+                    if len(self.progress.failures) < MAX_FAILURES:
+                        running += self._submit(pool, tasks, len(ended))
+                    if len(completed) >= GROUP_FILES or time.monotonic() - recorded > GROUP_SECONDS:
+                        self._state.append(completed)
+                        completed, recorded = [], time.monotonic()
+                        yield self.progress
+            finally:
+                self._stop.set()
+                pool.shutdown(cancel_futures=True)
+                self._state.append(completed)
+        yield self.progress
+
+    def _submit(self, pool: ThreadPoolExecutor, tasks: Iterator[Task], count: int) -> int:
+        """Hand the next tasks to the pool; return their number."""
+        submitted = 0
+        for task in islice(tasks, count):
+            pool.submit(self._carry_out, task).add_done_callback(self._done.put)
+            submitted += 1
+        return submitted
+
+    def _wait(self) -> list[Future[Record]]:
+        """Return the tasks that ended; none if none ends for a short time."""
+        ended: list[Future[Record]] = []
+        try:
+            ended.append(self._done.get(timeout=TICK_SECONDS))
+            while len(ended) < GROUP_FILES:
+                ended.append(self._done.get_nowait())
+        except queue.Empty:
+            pass
+        return ended
+
+    def _results(self, ended: list[Future[Record]]) -> Iterator[Record]:
+        for future in ended:
+            try:
+                record = future.result()
+            except FileError as error:
+                self.progress.failures.append(error)
+                continue
+            self.progress.files += 1
+            yield record
+
+    def _carry_out(self, task: Task) -> Record:
+        """Compare or copy a file; return its record."""
+        target = self._destination / task.name
+        if task.action == Action.CHECK:
+            sha256, md5 = sha256_and_md5(target)
+            if task.sha256 == sha256 if task.sha256 else task.md5 == md5:
+                self._add_bytes(task.size)
+                return Record(task.name, task.size, task.version, sha256)
+        return copy(self._source, task.entry, target, self._state.partial, self._add_bytes)
+
+    def _add_bytes(self, count: int) -> None:
+        """Count bytes.
+
+        Raises:
+            StoppedError: the run ends, so that a large file does not delay it.
+        """
+        with self._lock:
+            self.progress.bytes += count
+        if count > 0 and self._stop.is_set():
+            raise StoppedError

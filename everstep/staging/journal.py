@@ -1,0 +1,107 @@
+"""The state of a staging: which files are complete, and the lock of the process that copies.
+
+    records   complete files, sorted by name; replaced as a whole
+    journal   files completed since then, in the order of their completion; appended and synced in groups
+    partial/  large files that are not complete
+
+A file is recorded after it is synced and renamed, so that a recorded file is complete; a file that is
+complete but not recorded, because the process was killed in between, is copied again. Whether a recorded file
+is still there is checked at each start, so its folder does not have to be synced.
+"""
+
+import errno
+import fcntl
+import heapq
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from everstep.errors import EverstepError
+from everstep.staging import spool
+from everstep.staging.entry import Record
+
+
+class State:
+    """The folder with the state of one destination."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.records = folder / "records"
+        self.journal = folder / "journal"
+        self.listing = folder / "listing"
+        self.plan = folder / "plan"
+        self.partial = folder / "partial"
+
+    def compact(self) -> None:
+        """Merge the journal into the records. A process killed in between repeats it with the same result."""
+        if not self.journal.exists():
+            return
+        recent = self.folder / "journal.sorted"
+        spool.write_sorted(recent, spool.read(self.journal, Record), Record)
+        merged = heapq.merge(
+            spool.read(self.records, Record), spool.read(recent, Record), key=spool.key_of
+        )
+        spool.write(self.records, spool.last_of_each(merged))
+        self.journal.unlink()
+        recent.unlink()
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Record complete files, durably."""
+        if not records:
+            return
+        with self.journal.open("a") as file:
+            file.writelines(map(spool.line_of, records))
+            spool.sync(file)
+
+
+@contextmanager
+def locked_state(destination: Path) -> Iterator[State]:
+    """Yield the state of a destination; no other process uses it until the end of the block.
+
+    Raises:
+        EverstepError: another process does.
+    """
+    destination.mkdir(parents=True, exist_ok=True)
+    state = State(state_folder(destination))
+    state.partial.mkdir(parents=True, exist_ok=True)
+    with (state.folder / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EverstepError(
+                f"another process stages data to {destination}", "Wait for it, or stop it."
+            ) from None
+        yield state
+
+
+def state_folder(destination: Path) -> Path:
+    """Return the folder of the state: beside the destination, otherwise in it.
+
+    Beside it, because a program that takes each subfolder for a class would take it for one. In it if the
+    destination is the top of a mounted volume: files cannot be renamed from one mount to another.
+    """
+    inside = destination / ".everstep-staging"
+    beside = destination.parent / f".{destination.name}.everstep-staging"
+    return inside if inside.exists() or not _renames(beside, destination) else beside
+
+
+def _renames(folder: Path, destination: Path) -> bool:
+    """Return whether files can be renamed from a folder, which is created, to the destination."""
+    existed = folder.exists()
+    probe = folder / f"probe.{os.getpid()}"
+    target = destination / f".{probe.name}"
+    try:
+        folder.mkdir(exist_ok=True)
+        probe.touch()
+        probe.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        if folder.exists():
+            probe.unlink(missing_ok=True)
+            if not existed:
+                folder.rmdir()
+        return False
+    target.unlink()
+    return True

@@ -1,0 +1,210 @@
+"""What to do with each file: copy it, compare it, or leave it. Pure functions over sorted streams."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from everstep.errors import EverstepError
+from everstep.staging.entry import Entry, Record
+from everstep.staging.spool import key_of
+from everstep.staging.totals import Totals
+
+SizeOf = Callable[[str], int | None]
+"""Size of a file at the destination by its name; None if it is missing or not a regular file."""
+
+
+class Action(StrEnum):
+    """What to do with a file."""
+
+    KEEP = "keep"  # it was copied and is still there
+    CHECK = "check"  # one of the same size is there, and the store has its MD5
+    COPY = "copy"
+
+
+class Decision(NamedTuple):
+    """What to do with a file, and why."""
+
+    action: Action
+    reason: str
+
+
+class Task(NamedTuple):
+    """A file, and what to do with it.
+
+    Attributes:
+        name: as those of an Entry, like the next four.
+        size: see above.
+        version: see above.
+        locator: see above.
+        md5: see above.
+        action: what to do.
+        reason: why.
+        sha256: SHA-256 of the earlier copy if that is the one at the destination; otherwise empty.
+    """
+
+    name: str
+    size: int
+    version: str
+    locator: str
+    md5: str
+    action: str
+    reason: str
+    sha256: str
+
+    @property
+    def entry(self) -> Entry:
+        """The file at the source."""
+        return Entry(*self[:5])
+
+
+class Volume(NamedTuple):
+    """Free space of the destination.
+
+    Attributes:
+        free_bytes: bytes that a process without privileges may write.
+        block: bytes by which a file grows.
+        free_files: number of files that may be created; 0 if the file system has no limit.
+    """
+
+    free_bytes: int
+    block: int
+    free_files: int
+
+
+def decide(
+    entry: Entry, record: Record | None, present: int | None, *, verify: bool = False
+) -> Decision:
+    """Decide what to do with a file.
+
+    Args:
+        entry: the file at the source.
+        record: the record of its last complete copy.
+        present: size of the file at the destination; None if it is not there.
+        verify: whether the content of complete files is read again.
+    """
+    if present is None:
+        return Decision(Action.COPY, "it is not at the destination")
+    if is_current(record, entry) and present == entry.size:
+        if verify:
+            return Decision(Action.CHECK, "its content is verified")
+        return Decision(Action.KEEP, "it was copied and is unchanged")
+    if present == entry.size and entry.md5:
+        return Decision(Action.CHECK, "a file of this size is there")
+    return Decision(Action.COPY, "it changed at the source or at the destination")
+
+
+def is_current(record: Record | None, entry: Entry) -> bool:
+    """Return whether a record is that of the present version of a file."""
+    return record is not None and (record.size, record.version) == (entry.size, entry.version)
+
+
+def tasks(
+    entries: Iterable[Entry],
+    records: Iterable[Record],
+    size_of: SizeOf,
+    source: str,
+    *,
+    verify: bool = False,
+) -> Iterator[Task]:
+    """Yield what to do with each file of a source.
+
+    Args:
+        entries: files of the source, sorted by name.
+        records: complete files of earlier runs, sorted by name, one for each name.
+        size_of: sizes at the destination.
+        source: the source, for errors.
+        verify: whether the content of complete files is read again.
+
+    Raises:
+        EverstepError: a name occurs twice, or is both a file and a folder.
+    """
+    for entry, record in join(distinct(entries, source), records):
+        decision = decide(entry, record, size_of(entry.name), verify=verify)
+        sha256 = record.sha256 if record and is_current(record, entry) else ""
+        yield Task(*entry, *decision, sha256)
+
+
+def join(
+    entries: Iterable[Entry], records: Iterable[Record]
+) -> Iterator[tuple[Entry, Record | None]]:
+    """Yield each entry with the record of its name, if there is one; both are sorted by name."""
+    rest = iter(records)
+    record = next(rest, None)
+    for entry in entries:
+        wanted = key_of(entry)
+        while record is not None and key_of(record) < wanted:
+            record = next(rest, None)
+        yield entry, record if record is not None and record.name == entry.name else None
+
+
+def distinct(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
+    """Yield the entries.
+
+    Raises:
+        EverstepError: a name occurs twice, or is both a file and a folder.
+    """
+    previous = ""
+    for entry in entries:
+        if previous and entry.name == previous:
+            raise EverstepError(
+                f"{source} has two files for {entry.name!r}", "Remove or rename one of them."
+            )
+        if previous and entry.name.startswith(previous + "/"):
+            raise EverstepError(
+                f"{source} has the file {previous!r} and the file {entry.name!r} below it",
+                "One name cannot be a file and a folder. Remove or rename one of them.",
+            )
+        previous = entry.name
+        yield entry
+
+
+class Tally:
+    """Totals of a plan."""
+
+    def __init__(self, block: int) -> None:
+        """Start at zero.
+
+        Args:
+            block: bytes by which a file at the destination grows.
+        """
+        self._block = block
+        self._files, self._bytes = Counter[str](), Counter[str]()
+        self._occupied = 0
+        self.reasons = Counter[str]()
+
+    def add(self, task: Task) -> None:
+        """Count a task."""
+        self._files[task.action] += 1
+        self._bytes[task.action] += task.size
+        self.reasons[task.reason] += 1
+        # A file that differs from the source's checksum is copied too.
+        if task.action != Action.KEEP:
+            self._occupied += -(-task.size // self._block) * self._block
+
+    def of(self, action: Action) -> Totals:
+        """Return the files of an action."""
+        return Totals(self._files[action], self._bytes[action])
+
+    def needed(self) -> Totals:
+        """Return the files that are created at most, and the bytes that they occupy."""
+        return Totals(self._files[Action.COPY] + self._files[Action.CHECK], self._occupied)
+
+
+def check_volume(needed: Totals, volume: Volume, destination: str) -> None:
+    """Check that a volume can hold the copy.
+
+    Raises:
+        EverstepError: it cannot.
+    """
+    if needed.bytes > volume.free_bytes:
+        missing = needed.bytes - volume.free_bytes
+        raise EverstepError(
+            f"{destination} has {volume.free_bytes:,} bytes free; {needed.bytes:,} are needed",
+            f"Enlarge the volume or free {missing:,} bytes. Nothing was copied.",
+        )
+    if volume.free_files and needed.files > volume.free_files:
+        raise EverstepError(
+            f"{destination} can hold {volume.free_files:,} more files; {needed.files:,} are needed",
+            "Use a file system with more inodes, or stage shards instead. Nothing was copied.",
+        )

@@ -1,0 +1,95 @@
+"""A folder as a source."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from everstep.errors import EverstepError
+from everstep.staging.content import ChangedError, Content, FileError
+from everstep.staging.copying import CHUNK_BYTES
+from everstep.staging.entry import MANIFEST, Entry, check_name
+
+
+class FolderSource:
+    """All regular files of a folder. Links and devices are refused: a copy would have other content."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.name = str(folder)
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield all files.
+
+        Raises:
+            EverstepError: a folder cannot be read, or contains a link or a device.
+        """
+        yield from self._below("")
+
+    def _below(self, prefix: str) -> Iterator[Entry]:
+        try:
+            with os.scandir(self._folder / prefix) as found:
+                children = list(found)
+        except OSError as error:
+            raise EverstepError(
+                f"{error.filename} cannot be read: {error.strerror}",
+                "Check that it exists, and its permissions.",
+            ) from None
+        for child in children:
+            name = prefix + child.name
+            if child.is_dir(follow_symlinks=False):
+                yield from self._below(f"{name}/")
+            elif name != MANIFEST:
+                yield self._entry(name, child.stat(follow_symlinks=False))
+
+    def _entry(self, name: str, status: os.stat_result) -> Entry:
+        if not stat.S_ISREG(status.st_mode):
+            kind = "symbolic link" if stat.S_ISLNK(status.st_mode) else "device, pipe or socket"
+            raise EverstepError(
+                f"{self._folder / name} is a {kind}",
+                "Only regular files are copied. Replace it by the file, or remove it.",
+            )
+        return Entry(check_name(name, self.name), status.st_size, version_of(status))
+
+    @contextmanager
+    def open(self, entry: Entry, offset: int) -> Iterator[Content]:
+        """Open a file at an offset.
+
+        Raises:
+            FileError: it changed, is missing or forbidden.
+        """
+        path = self._folder / entry.name
+        try:
+            file = path.open("rb", buffering=0)
+        except FileNotFoundError:
+            raise ChangedError(entry.name, "was removed after it was listed") from None
+        except PermissionError:
+            raise FileError(f"{path} cannot be read", "Check its permissions.") from None
+        with file, unchanged(file, entry.name) as status:
+            if (status.st_size, version_of(status)) != (entry.size, entry.version):
+                raise ChangedError(entry.name, "changed after it was listed")
+            file.seek(offset)
+            yield Content(iter(lambda: file.read(CHUNK_BYTES), b""))
+
+
+def version_of(status: os.stat_result) -> str:
+    """Return the version of a file: the time of its last write."""
+    return str(status.st_mtime_ns)
+
+
+@contextmanager
+def unchanged(file: IO[bytes], name: str) -> Iterator[os.stat_result]:
+    """Yield the status of an open file, and check at the end that it was not written since.
+
+    The time of the last change of the status is compared too: no program can set it back.
+
+    Raises:
+        ChangedError: it was written.
+    """
+    before = os.fstat(file.fileno())
+    yield before
+    after = os.fstat(file.fileno())
+    if (before.st_mtime_ns, before.st_ctime_ns) != (after.st_mtime_ns, after.st_ctime_ns):
+        raise ChangedError(name)

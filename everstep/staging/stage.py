@@ -1,0 +1,207 @@
+"""Run a staging: list, plan, check the volume, copy in parallel, write the manifest.
+
+It can be killed at any point. The next run lists the source again and copies what is not recorded as complete,
+what changed since, and what is no longer at the destination.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep.errors import EverstepError
+from everstep.staging import manifest, spool
+from everstep.staging.content import FileError, Source
+from everstep.staging.copier import Copier, Progress
+from everstep.staging.copying import discard_other_partials
+from everstep.staging.entry import MANIFEST, Entry, Record
+from everstep.staging.journal import State, locked_state
+from everstep.staging.plan import Action, Tally, Task, Volume, check_volume, join, tasks
+from everstep.staging.totals import Totals
+
+LISTED_FILES = 10_000
+"""Files after which the listing reports its progress."""
+
+NAMED_FAILURES = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to stage.
+
+    Attributes:
+        workers: number of files copied at a time.
+        verify: whether files that are complete are read again and compared with their SHA-256.
+        rename: maps the listed files to those at the destination; None keeps all names.
+    """
+
+    workers: int = 16
+    verify: bool = False
+    rename: Callable[[Iterator[Entry]], Iterator[Entry]] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does.
+
+    Attributes:
+        listed: files of the source.
+        to_copy: files to copy.
+        to_check: files at the destination whose content is compared first.
+        kept: files that are complete.
+        free_bytes: free space of the destination.
+        reasons: number of files by reason.
+    """
+
+    listed: Totals
+    to_copy: Totals
+    to_check: Totals
+    kept: Totals
+    free_bytes: int
+    reasons: dict[str, int]
+
+
+class Observer:
+    """Receives what happens; this one does nothing."""
+
+    def listed(self, files: int) -> None:
+        """Receive the number of files listed so far."""
+
+    def planned(self, plan: Plan) -> None:
+        """Receive the plan, which fits the volume."""
+
+    def advanced(self, progress: Progress) -> None:
+        """Receive the progress, about once a second."""
+
+
+def plan(source: Source, destination: Path, options: Options, observer: Observer) -> Plan:
+    """Return what a run would do.
+
+    Raises:
+        EverstepError: as those of `stage` before it copies.
+    """
+    with locked_state(destination) as state:
+        return _plan(source, destination, state, options, observer)
+
+
+def stage(source: Source, destination: Path, options: Options, observer: Observer) -> Plan:
+    """Copy a source to a destination; continue where an earlier run ended.
+
+    Raises:
+        EverstepError: the source or a file of it cannot be copied, or the volume is too small.
+    """
+    with locked_state(destination) as state:
+        planned = _plan(source, destination, state, options, observer)
+        observer.planned(planned)
+        copier = Copier(source, destination, state)
+        try:
+            with closing(copier.run(spool.read(state.plan, Task), options.workers)) as run:
+                for progress in run:
+                    observer.advanced(progress)
+        except OSError as error:
+            raise stopped(error) from None
+        state.compact()
+        if copier.progress.failures:
+            raise failed(copier.progress.failures)
+        _finish(destination, state)
+        return planned
+
+
+def _plan(
+    source: Source, destination: Path, state: State, options: Options, observer: Observer
+) -> Plan:
+    """Write the list of tasks, and check that the volume can hold the copy."""
+    state.compact()
+    entries = _observed(source.entries(), observer)
+    renamed = options.rename(entries) if options.rename else entries
+    listed = spool.write_sorted(state.listing, renamed, Entry)
+    if not listed.files:
+        raise EverstepError(f"{source.name} has no files", "Check the path or the prefix.")
+    volume = volume_of(destination, state)
+    tally = Tally(volume.block)
+    all_tasks = tasks(
+        spool.read(state.listing, Entry),
+        spool.read(state.records, Record),
+        lambda name: size_of(destination / name),
+        source.name,
+        verify=options.verify,
+    )
+    spool.write(state.plan, _to_do(discard_other_partials(all_tasks, state.partial), tally))
+    check_volume(tally.needed(), volume, str(destination))
+    return Plan(
+        listed=listed,
+        to_copy=tally.of(Action.COPY),
+        to_check=tally.of(Action.CHECK),
+        kept=tally.of(Action.KEEP),
+        free_bytes=volume.free_bytes,
+        reasons=dict(tally.reasons),
+    )
+
+
+def _observed(entries: Iterator[Entry], observer: Observer) -> Iterator[Entry]:
+    for number, entry in enumerate(entries):
+        if number % LISTED_FILES == 0:
+            observer.listed(number)
+        yield entry
+
+
+def _to_do(all_tasks: Iterator[Task], tally: Tally) -> Iterator[Task]:
+    for task in all_tasks:
+        tally.add(task)
+        if task.action != Action.KEEP:
+            yield task
+
+
+def _finish(destination: Path, state: State) -> None:
+    """Forget files that are no longer in the source, write the manifest, remove incomplete files."""
+    listing = spool.read(state.listing, Entry)
+    matched = join(listing, spool.read(state.records, Record))
+    spool.write(state.records, (record for _, record in matched if record))
+    lines = spool.read(state.records, Record)
+    manifest.write(destination / MANIFEST, state.folder / MANIFEST, lines)
+    shutil.rmtree(state.partial)
+    state.listing.unlink()
+    state.plan.unlink()
+
+
+def failed(failures: list[FileError]) -> EverstepError:
+    """Return the error of a run in which files could not be copied; it names the first ones."""
+    named = "\n".join(sorted(error.what for error in failures)[:NAMED_FAILURES])
+    unnamed = len(failures) - NAMED_FAILURES
+    rest = f"\nand {unnamed} more" if unnamed > 0 else ""
+    noun = "file" if len(failures) == 1 else "files"
+    fixes = sorted({error.fix for error in failures})
+    return EverstepError(
+        f"{len(failures)} {noun} could not be copied; the others are complete:\n{named}{rest}",
+        "\n".join(fixes),
+    )
+
+
+def size_of(path: Path) -> int | None:
+    """Return the size of a regular file; None if it is missing or not one."""
+    try:
+        status = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def volume_of(destination: Path, state: State) -> Volume:
+    """Return the space for the copy: what is free, and what incomplete files occupy already."""
+    status = os.statvfs(destination)
+    free_files = status.f_favail if status.f_files else 0
+    incomplete = sum(size_of(path) or 0 for path in state.partial.iterdir())
+    free_bytes = status.f_bavail * status.f_frsize + incomplete
+    return Volume(free_bytes, status.f_frsize, free_files)
+
+
+def stopped(error: OSError) -> EverstepError:
+    """Return the error of a run that a volume or a connection ended."""
+    where = f"{error.filename}: " if error.filename else ""
+    return EverstepError(
+        f"the copy stopped: {where}{error.strerror or error}",
+        "Completed files are recorded: correct the cause and run the same command again.",
+    )

@@ -1,0 +1,10 @@
+"""Number of files, and their bytes."""
+
+from typing import NamedTuple
+
+
+class Totals(NamedTuple):
+    """Number of files, and their bytes."""
+
+    files: int = 0
+    bytes: int = 0

@@ -1,0 +1,127 @@
+"""Kill a staging at random points, start it again, and compare every file with its source.
+
+    python -m tests.everstep.staging.kills --kills 50
+
+The process kills itself with SIGKILL a random time after a random number of its reports. After each kill, a
+file at the destination is that of the source or absent.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from everstep.staging import copier, copying
+from everstep.staging.copier import Progress
+from everstep.staging.sources.location import open_source
+from everstep.staging.stage import Observer, Options, Plan, stage
+from tests.everstep.staging.trees import make_tree, missing_files, wrong_files
+
+WORKERS = 4
+MAX_DELAY = 0.05  # seconds
+FILES_PER_KILL = 40
+
+
+class Outcome(NamedTuple):
+    """What a series of kills found.
+
+    Attributes:
+        kills: processes that were killed before they ended.
+        wrong: files that differed from their source after a kill or at the end.
+        missing: files that were missing at the end.
+        kept: most files that a run found complete.
+    """
+
+    kills: int
+    wrong: list[str]
+    missing: set[str]
+    kept: int
+
+
+class KilledLater(Observer):
+    """Kills its process with SIGKILL a while after a number of reports."""
+
+    def __init__(self, reports: int, delay: float) -> None:
+        self._reports, self._delay = reports, delay
+
+    def listed(self, files: int) -> None:
+        self._report()
+
+    def planned(self, plan: Plan) -> None:
+        print(plan.kept.files, flush=True)
+        self._report()
+
+    def advanced(self, progress: Progress) -> None:
+        self._report()
+
+    def _report(self) -> None:
+        self._reports -= 1
+        if self._reports == 0:
+            threading.Timer(self._delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+
+def stage_with_kill(source: str, destination: str, reports: str, delay: str) -> None:
+    """Stage with small groups and frequent syncs, so that there are many states to be killed in."""
+    copier.GROUP_FILES, copier.GROUP_SECONDS = 3, 0.0
+    copying.SYNC_BYTES = 2 * copying.CHUNK_BYTES
+    observer = KilledLater(int(reports), float(delay))
+    stage(open_source(source), Path(destination), Options(workers=WORKERS), observer)
+
+
+def kill_repeatedly(folder: Path, kills: int, seed: int) -> Outcome:
+    """Stage a folder with a number of kills, and then to the end."""
+    numbers = random.Random(seed)
+    source, destination = folder / "source", folder / "destination"
+    make_tree(source, kills * FILES_PER_KILL, seed)
+    (source / "large.bin").write_bytes(numbers.randbytes(9 * copying.CHUNK_BYTES))
+    wrong: list[str] = []
+    kept = killed = 0
+    while killed < kills:
+        reports = numbers.randint(1, FILES_PER_KILL // 4)
+        ended, complete = run_once(source, destination, reports, numbers.uniform(0, MAX_DELAY))
+        wrong += wrong_files(source, destination)
+        kept, killed = max(kept, complete), killed + (not ended)
+        if ended:  # nothing would be left to kill
+            shutil.rmtree(destination)
+    _, complete = run_once(source, destination, reports=0, delay=0)
+    wrong += wrong_files(source, destination)
+    return Outcome(killed, wrong, missing_files(source, destination), max(kept, complete))
+
+
+def run_once(source: Path, destination: Path, reports: int, delay: float) -> tuple[bool, int]:
+    """Run a process that stages; return whether it reached its end, and how many files were complete."""
+    command = [sys.executable, "-m", "tests.everstep.staging.kills", "--stage"]
+    arguments = map(str, (source, destination, reports, delay))
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode == 0, int(done.stdout or 0)
+
+
+def main() -> int:
+    """Run the command; return 1 if a file is wrong or missing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--stage", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.stage:
+        stage_with_kill(*options.stage)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = kill_repeatedly(Path(folder), options.kills, options.seed)
+    print(
+        f"{outcome.kills} kills: {len(outcome.wrong)} wrong files, {len(outcome.missing)} missing; "
+        f"{outcome.kept} files were kept by one run"
+    )
+    return int(bool(outcome.wrong or outcome.missing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

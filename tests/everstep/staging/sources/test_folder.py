@@ -1,0 +1,31 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from everstep.errors import EverstepError
+from everstep.staging.sources.folder import FolderSource
+
+
+def test_all_files_are_listed_with_their_sizes(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/c").write_text("123")
+    (tmp_path / "a/d").write_text("")
+
+    listed = {(entry.name, entry.size) for entry in FolderSource(tmp_path).entries()}
+
+    assert listed == {("a/b/c", 3), ("a/d", 0)}
+
+
+@pytest.mark.parametrize("kind", ["symbolic link", "device, pipe or socket"])
+def test_what_is_not_a_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "special"
+    path.symlink_to("/etc/passwd") if "link" in kind else os.mkfifo(path)
+
+    with pytest.raises(EverstepError, match=f"special is a {kind}"):
+        list(FolderSource(tmp_path).entries())
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EverstepError, match=r"gone cannot be read: No such file"):
+        list(FolderSource(tmp_path / "gone").entries())

@@ -1,0 +1,146 @@
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from everstep.staging import copying
+from everstep.staging.content import BrokenContentError, ChangedError, Checksum, Content, FileError
+from everstep.staging.copying import copy, discard_other_partials, partial_of
+from everstep.staging.entry import Entry
+from everstep.staging.plan import Task
+
+CONTENT = bytes(range(250)) * 4
+ENTRY = Entry("folder/file", len(CONTENT), "v1")
+
+
+class FaultySource:
+    """A source whose connection ends after a number of bytes, once for each number.
+
+    Attributes:
+        offsets: offset of each request.
+    """
+
+    name = "faulty"
+
+    def __init__(self, *ends: int, content: bytes = CONTENT, changed: bool = False) -> None:
+        self._ends, self._content, self._changed = list(ends), content, changed
+        self.offsets: list[int] = []
+
+    def entries(self) -> Iterator[Entry]:
+        yield ENTRY
+
+    @contextmanager
+    def open(self, entry: Entry, offset: int) -> Iterator[Content]:
+        self.offsets.append(offset)
+        end = self._ends.pop(0) if self._ends else None
+        yield Content(self._chunks(offset, end), Checksum(hashlib.md5(CONTENT).hexdigest()))
+        if self._changed:
+            raise ChangedError(entry.name)
+
+    def _chunks(self, offset: int, end: int | None) -> Iterator[bytes]:
+        for start in range(offset, len(self._content), 100):
+            if end is not None and start >= end:
+                raise BrokenContentError("ended early")
+            yield self._content[start : start + 100]
+
+
+@pytest.fixture
+def partials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(copying, "FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(copying, "SYNC_BYTES", 300)
+    (tmp_path / "partial").mkdir()
+    return tmp_path / "partial"
+
+
+def test_a_copy_continues_at_the_last_synced_byte(tmp_path: Path, partials: Path) -> None:
+    source, counted = FaultySource(500, 800), list[int]()
+
+    record = copy(source, ENTRY, tmp_path / ENTRY.name, partials, counted.append)
+
+    assert source.offsets == [0, 300, 600]
+    assert (tmp_path / ENTRY.name).read_bytes() == CONTENT
+    assert record == (*ENTRY[:3], hashlib.sha256(CONTENT).hexdigest())
+    assert sum(counted) == len(CONTENT), "repeated bytes are counted once"
+    assert list(partials.iterdir()) == []
+
+
+def test_bytes_after_the_last_sync_are_not_trusted(tmp_path: Path, partials: Path) -> None:
+    partial = partial_of(ENTRY, partials)
+    partial.data.write_bytes(CONTENT[:300] + b"\0" * 200)
+    partial.length.write_text("300")
+
+    copy(FaultySource(), ENTRY, tmp_path / "x", partials, lambda _: None)
+
+    assert (tmp_path / "x").read_bytes() == CONTENT
+
+
+def test_another_version_of_a_file_is_not_continued() -> None:
+    folder = Path("partial")
+
+    assert partial_of(ENTRY, folder) != partial_of(ENTRY._replace(version="v2"), folder)
+    assert partial_of(ENTRY, folder) != partial_of(ENTRY._replace(size=1), folder)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (FaultySource(content=CONTENT[:-1]), "ended after 999 of 1,000 bytes, 2 times"),
+        (FaultySource(content=CONTENT[:-1] + b"x"), "has the checksum"),
+        (FaultySource(content=CONTENT + b"x"), "has more than its 1,000 bytes"),
+        (FaultySource(changed=True), "folder/file changed while it was copied"),
+        (FaultySource(100, 100), "ended early, 2 times"),
+    ],
+)
+def test_a_file_that_differs_from_the_listed_one_does_not_appear(
+    tmp_path: Path, partials: Path, source: FaultySource, words: str
+) -> None:
+    with pytest.raises(FileError, match=words):
+        copy(source, ENTRY, tmp_path / ENTRY.name, partials, lambda _: None, attempts=2)
+
+    assert not (tmp_path / ENTRY.name).exists()
+
+
+def test_what_arrived_before_a_connection_broke_is_kept_for_the_next_run(
+    tmp_path: Path, partials: Path
+) -> None:
+    with pytest.raises(FileError):
+        copy(FaultySource(500), ENTRY, tmp_path / "x", partials, lambda _: None, attempts=1)
+    source = FaultySource()
+
+    copy(source, ENTRY, tmp_path / "x", partials, lambda _: None)
+
+    assert source.offsets == [300]
+
+
+def test_a_wrong_checksum_starts_the_file_from_its_beginning(
+    tmp_path: Path, partials: Path
+) -> None:
+    source = FaultySource(content=CONTENT[:-1] + b"x")
+
+    with pytest.raises(FileError):
+        copy(source, ENTRY, tmp_path / "x", partials, lambda _: None, attempts=3)
+
+    assert source.offsets == [0, 0, 0], "which of the bytes are wrong is unknown"
+
+
+def test_a_folder_at_the_place_of_a_file_is_an_error_of_that_file(
+    tmp_path: Path, partials: Path
+) -> None:
+    (tmp_path / ENTRY.name).mkdir(parents=True)
+
+    with pytest.raises(FileError, match="is a folder"):
+        copy(FaultySource(), ENTRY, tmp_path / ENTRY.name, partials, lambda _: None)
+
+
+def test_incomplete_files_of_other_versions_are_removed(partials: Path) -> None:
+    current, old = (partial_of(ENTRY._replace(version=v), partials) for v in ("v1", "v0"))
+    for partial in (current, old):
+        partial.data.touch()
+        partial.length.write_text("0")
+    task = Task(*ENTRY, "copy", "reason", "")
+
+    assert list(discard_other_partials(iter([task]), partials)) == [task]
+
+    assert set(partials.iterdir()) == {current.data, current.length}

@@ -1,0 +1,135 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep.errors import EverstepError
+from everstep.staging import plan
+from everstep.staging.entry import Entry, Record
+from everstep.staging.plan import Action, Tally, Task, Volume
+from everstep.staging.spool import key_of
+from everstep.staging.totals import Totals
+from tests.everstep.staging.strategies import entries, records, sizes
+
+GIB = 1 << 30
+
+
+def no_file_below_a_file(items: list[Entry]) -> bool:
+    names = {item.name for item in items}
+    return not any(other.startswith(name + "/") for name in names for other in names)
+
+
+source_lists = st.lists(entries, unique_by=key_of).filter(no_file_below_a_file)
+record_lists = st.lists(records, unique_by=key_of)
+
+
+@given(
+    listed=source_lists,
+    recorded=record_lists,
+    present=st.dictionaries(st.integers(0, 9), sizes),
+    verify=st.booleans(),
+)
+def test_each_file_is_decided_by_its_own_record(
+    listed: list[Entry], recorded: list[Record], present: dict[int, int], verify: bool
+) -> None:
+    listed, recorded = sorted(listed, key=key_of), sorted(recorded, key=key_of)
+    at_destination = {
+        entry.name: present[number] for number, entry in enumerate(listed) if number in present
+    }
+    by_name = {record.name: record for record in recorded}
+
+    planned = list(plan.tasks(listed, recorded, at_destination.get, "source", verify=verify))
+
+    assert [task.entry for task in planned] == listed
+    for task in planned:
+        record = by_name.get(task.name)
+        size = at_destination.get(task.name)
+        assert task[5:7] == plan.decide(task.entry, record, size, verify=verify)
+        check_is_safe(task, record, size)
+
+
+def check_is_safe(task: Task, record: Record | None, present: int | None) -> None:
+    """Check that a file is left as it is only if its content is known to be that of the source."""
+    recorded = record and (record.version, record.size) == (task.version, task.size)
+    if task.action == Action.KEEP:
+        assert recorded
+        assert present == task.size
+    if task.action == Action.CHECK:
+        assert task.sha256 or task.md5, "there would be nothing to compare with"
+        assert present == task.size
+    if task.sha256:
+        assert record
+        assert recorded
+        assert task.sha256 == record.sha256
+
+
+@pytest.mark.parametrize(
+    ("record", "present", "md5", "verify", "action"),
+    [
+        (None, None, "", False, Action.COPY),
+        (None, 3, "", False, Action.COPY),
+        (None, 3, "md5", False, Action.CHECK),
+        (None, 2, "md5", False, Action.COPY),
+        (Record("a", 3, "v1", "sha"), 3, "", False, Action.KEEP),
+        (Record("a", 3, "v1", "sha"), 3, "", True, Action.CHECK),
+        (Record("a", 3, "v1", "sha"), None, "", False, Action.COPY),
+        (Record("a", 3, "v1", "sha"), 2, "", False, Action.COPY),
+        (Record("a", 3, "v0", "sha"), 3, "", False, Action.COPY),
+        (Record("a", 3, "v0", "sha"), 3, "md5", True, Action.CHECK),
+    ],
+)
+def test_a_file_is_kept_only_if_its_version_was_copied_and_is_there(
+    record: Record | None, present: int | None, md5: str, verify: bool, action: Action
+) -> None:
+    entry = Entry("a", 3, "v1", md5=md5)
+
+    assert plan.decide(entry, record, present, verify=verify).action is action
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["a", "a"], "two files for 'a'"),
+        (["a", "a/b"], "the file 'a' and the file 'a/b' below it"),
+    ],
+)
+def test_names_that_exclude_each_other_are_refused(names: list[str], words: str) -> None:
+    with pytest.raises(EverstepError, match=words):
+        list(plan.distinct([Entry(name, 0, "") for name in names], "s3://bucket"))
+
+
+def task_of(size: int, action: Action) -> Task:
+    return Task("a", size, "v", "", "", action, "reason", "")
+
+
+def test_a_file_occupies_whole_blocks_and_a_kept_one_nothing() -> None:
+    tally = Tally(block=4096)
+    for size, action in [
+        (0, Action.COPY),
+        (1, Action.COPY),
+        (4096, Action.COPY),
+        (4097, Action.CHECK),
+        (9_999, Action.KEEP),
+    ]:
+        tally.add(task_of(size, action))
+
+    assert tally.needed() == Totals(4, 4 * 4096)
+    assert tally.of(Action.COPY) == Totals(3, 4097)
+    assert tally.of(Action.KEEP) == Totals(1, 9_999)
+
+
+def test_a_volume_that_is_too_small_is_refused_with_the_missing_bytes() -> None:
+    with pytest.raises(EverstepError) as error:
+        plan.check_volume(Totals(2, 150), Volume(100, 1, 0), "/data")
+
+    assert "/data has 100 bytes free; 150 are needed" in error.value.what
+    assert "50 bytes" in error.value.fix
+
+
+def test_a_volume_with_too_few_inodes_is_refused() -> None:
+    with pytest.raises(EverstepError, match="can hold 1 more files; 2 are needed"):
+        plan.check_volume(Totals(2, 10), Volume(GIB, 1, 1), "/data")
+
+
+@pytest.mark.parametrize("free_files", [0, 2])
+def test_a_volume_that_is_just_large_enough_is_accepted(free_files: int) -> None:
+    plan.check_volume(Totals(2, 100), Volume(100, 1, free_files), "/data")

@@ -1,0 +1,253 @@
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from everstep.errors import EverstepError
+from everstep.staging import copier
+from everstep.staging.content import Content
+from everstep.staging.copier import Progress
+from everstep.staging.entry import MANIFEST, Entry
+from everstep.staging.sources.folder import FolderSource
+from everstep.staging.stage import Observer, Options, Plan, plan, stage
+from tests.everstep.staging.kills import kill_repeatedly
+from tests.everstep.staging.trees import files_of, make_tree, missing_files, wrong_files
+
+TEBIBYTE = 1 << 40
+
+
+class Interrupting(Observer):
+    """Interrupts a run, as Ctrl-C does, after a number of groups."""
+
+    def __init__(self, groups: int) -> None:
+        self._groups = groups
+
+    def advanced(self, progress: Progress) -> None:
+        self._groups -= 1
+        if self._groups < 0:
+            raise KeyboardInterrupt
+
+
+class Watched(FolderSource):
+    """A folder that runs an action before a file is read, and counts files."""
+
+    def __init__(self, folder: Path, action: Callable[[Entry], None] = lambda _: None) -> None:
+        super().__init__(folder)
+        self._action = action
+        self.read: list[str] = []
+
+    @contextmanager
+    def open(self, entry: Entry, offset: int) -> Iterator[Content]:
+        with super().open(entry, offset) as content:
+            self.read.append(entry.name)
+            self._action(entry)
+            yield content
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make_tree(tmp_path / "source", 60)
+
+
+@pytest.fixture
+def destination(tmp_path: Path) -> Path:
+    return tmp_path / "volume" / "data"
+
+
+def run(source: FolderSource, destination: Path, *, verify: bool = False) -> Plan:
+    return stage(source, destination, Options(workers=4, verify=verify), Observer())
+
+
+def test_a_copy_has_all_files_and_a_manifest_that_sha256sum_accepts(
+    source: Path, destination: Path
+) -> None:
+    (source / "new\nline \\ and space").write_text("x")
+    (source / os.fsdecode(b"not-utf-8-\xff")).write_text("y")
+
+    planned = run(FolderSource(source), destination)
+
+    assert planned.listed.files == planned.to_copy.files == 62
+    assert wrong_files(source, destination) == []
+    assert missing_files(source, destination) == set()
+    done = subprocess.run(
+        ["sha256sum", "--check", "--strict", "--quiet", MANIFEST],
+        cwd=destination, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len((destination / MANIFEST).read_text(errors="replace").splitlines()) == 62
+
+
+def test_a_second_run_reads_nothing(source: Path, destination: Path) -> None:
+    run(FolderSource(source), destination)
+    watched = Watched(source)
+
+    planned = run(watched, destination)
+
+    assert watched.read == []
+    assert planned.kept == planned.listed
+
+
+def test_a_run_copies_what_is_new_changed_or_lost_since_the_last_one(
+    source: Path, destination: Path
+) -> None:
+    run(FolderSource(source), destination)
+    names = sorted(files_of(source))
+    (source / names[1]).write_text("changed")
+    (source / "new").write_text("new")
+    (destination / names[2]).unlink()
+    (destination / names[3]).write_bytes(b"of another size")
+    (source / names[4]).unlink()
+    watched = Watched(source)
+
+    run(watched, destination)
+
+    assert sorted(watched.read) == sorted([names[1], "new", names[2], names[3]])
+    assert wrong_files(source, destination) == [names[4]], "a file is never removed"
+    assert names[4] not in (destination / MANIFEST).read_text()
+
+
+def test_verification_finds_and_repairs_a_file_that_was_damaged(
+    source: Path, destination: Path
+) -> None:
+    run(FolderSource(source), destination)
+    damaged = next(name for name, path in files_of(source).items() if path.stat().st_size > 1)
+    content = (source / damaged).read_bytes()
+    (destination / damaged).write_bytes(b"x" * len(content))
+    watched = Watched(source)
+
+    planned = run(watched, destination, verify=True)
+
+    assert watched.read == [damaged]
+    assert planned.to_check == planned.listed
+    assert wrong_files(source, destination) == []
+
+
+def test_an_interrupted_run_continues_where_it_ended(
+    source: Path, destination: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copier, "GROUP_SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        stage(FolderSource(source), destination, Options(workers=2), Interrupting(5))
+    assert wrong_files(source, destination) == []
+    copied = set(files_of(destination))
+    assert 0 < len(copied) < 60
+    watched = Watched(source)
+
+    run(watched, destination)
+
+    assert len(watched.read) < 60
+    assert missing_files(source, destination) == set()
+
+
+def test_a_file_that_changes_while_it_is_copied_is_named_and_the_others_are_complete(
+    source: Path, destination: Path
+) -> None:
+    victim = sorted(files_of(source))[9]
+
+    def write(entry: Entry) -> None:
+        if entry.name == victim:
+            path = source / victim
+            path.write_bytes(b"y" * path.stat().st_size)
+            os.utime(path, ns=(0, int(entry.version)))  # even if the time is set back
+
+    with pytest.raises(EverstepError, match="1 file could not be copied") as error:
+        run(Watched(source, write), destination)
+
+    assert f"{victim} changed while it was copied" in error.value.what
+    assert "Run the command again" in error.value.fix
+    assert missing_files(source, destination) == {victim}
+    assert not (destination / MANIFEST).exists()
+    run(FolderSource(source), destination)
+    assert wrong_files(source, destination) == []
+    assert missing_files(source, destination) == set()
+
+
+def test_a_file_that_is_removed_after_it_was_listed_is_named(
+    source: Path, destination: Path
+) -> None:
+    *_, last = sorted(files_of(source))
+
+    def remove(entry: Entry) -> None:
+        (source / last).unlink(missing_ok=True)
+
+    with pytest.raises(EverstepError, match=f"{last} was removed after it was listed"):
+        stage(Watched(source, remove), destination, Options(workers=1), Observer())
+
+
+def test_a_volume_that_is_too_small_is_reported_before_anything_is_copied(
+    source: Path, destination: Path
+) -> None:
+    with (source / "sparse").open("wb") as file:
+        file.truncate(15 * TEBIBYTE)
+
+    with pytest.raises(EverstepError, match=r"bytes free; 16,\d{3},") as error:
+        run(FolderSource(source), destination)
+
+    assert "Enlarge the volume" in error.value.fix
+    assert files_of(destination) == {}
+
+
+def test_space_that_an_incomplete_file_occupies_counts_as_free(
+    source: Path, destination: Path
+) -> None:
+    planned = plan(FolderSource(source), destination, Options(), Observer())
+    partial = destination.parent / ".data.everstep-staging" / "partial" / "file"
+    with partial.open("wb") as file:
+        file.truncate(TEBIBYTE)
+
+    again = plan(FolderSource(source), destination, Options(), Observer())
+
+    assert again.free_bytes - planned.free_bytes > TEBIBYTE // 2
+    assert not partial.exists(), "it belongs to no file of the source"
+
+
+def test_a_plan_copies_nothing(source: Path, destination: Path) -> None:
+    planned = plan(FolderSource(source), destination, Options(), Observer())
+
+    assert planned.to_copy.files == 60
+    assert files_of(destination) == {}
+
+
+def test_an_empty_source_is_refused(tmp_path: Path, destination: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(EverstepError, match="has no files"):
+        run(FolderSource(tmp_path / "empty"), destination)
+
+
+def test_the_manifest_of_a_source_that_was_staged_itself_is_not_copied(
+    source: Path, destination: Path, tmp_path: Path
+) -> None:
+    run(FolderSource(source), destination)
+
+    planned = run(FolderSource(destination), tmp_path / "second")
+
+    assert planned.listed.files == 60
+
+
+def test_a_destination_that_cannot_be_written_stops_the_run(
+    source: Path, destination: Path
+) -> None:
+    class Full(Watched):
+        @contextmanager
+        def open(self, entry: Entry, offset: int) -> Iterator[Content]:
+            if entry.name:
+                raise OSError(28, "No space left on device", "/volume")
+            yield Content(iter([]))
+
+    with pytest.raises(EverstepError, match="/volume: No space left on device") as error:
+        run(Full(source), destination)
+
+    assert "run the same command again" in error.value.fix
+
+
+@pytest.mark.timeout(300)
+def test_kills_at_random_points_leave_no_wrong_file(tmp_path: Path) -> None:
+    outcome = kill_repeatedly(tmp_path, kills=5, seed=7)
+
+    assert outcome.wrong == []
+    assert outcome.missing == set()
+    assert outcome.kept > 0, "no run continued another one"
