@@ -10,12 +10,13 @@ machine, which no design can use. A second with fewer machines counts in full; `
 workers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from everstep import goodput as model
-from everstep.cli.report.run_record import RunRecord, StepRecord
+from everstep.cli.report.group_changes import GroupChange, group_changes
+from everstep.cli.report.run_record import RunRecord, StepRecord, is_number
 from everstep.cli.report.timeline import NodeState, NodeTimeline, node_timelines, span
 from everstep.elastic.accounting.time_account import Activity
 from everstep.goodput import Cause, MachineChange
@@ -76,11 +77,7 @@ def seconds(run: RunRecord) -> tuple[WorkerSeconds, ...]:
 
 def _named(values: Mapping[str, object]) -> dict[str, float]:
     found = ((name.value, values.get(name.value)) for name in Activity)
-    return {
-        name: float(value)
-        for name, value in found
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    }
+    return {name: float(value) for name, value in found if is_number(value)}
 
 
 def _add(into: dict[str, float], more: Mapping[str, float]) -> None:
@@ -172,50 +169,21 @@ def _is_absent(states: set[NodeState]) -> bool:
 
 
 def history(run: RunRecord) -> tuple[MachineChange, ...]:
-    """Return the changes of the group, in seconds since the first step began.
-
-    They follow from consecutive groups. A worker that is missing in the next group has left if its journal
-    records that, and was lost otherwise; a worker whose process started in between has joined. So a run on a
-    cloud, which has no record of machines' events, has a history as well.
-    """
+    """Return the changes of the group, in seconds since the first step began."""
     if not run.steps:
         return ()
     began = run.steps[0].at - run.steps[0].seconds
-    groups: dict[int, set[str]] = {}
-    for entry in run.of_kind("generation"):
-        groups.setdefault(entry.number("generation"), set()).add(entry.worker)
-    entries = {kind: run.of_kind(kind) for kind in ("start", "leave", "lost")}
-    found: list[MachineChange] = []
-    for last, first in run.pauses:
-        between = {
-            kind: {entry.worker for entry in of_kind if last.at <= entry.at <= first.at}
-            for kind, of_kind in entries.items()
-        }
-        before, after = (groups.get(step.generation, set()) for step in (last, first))
-        found += _changes(last.at - began, first.at - began, before, after, between)
-    return tuple(found)
+    return tuple(found for change in group_changes(run) for found in _machines(change, began))
 
 
-def _changes(
-    at: float,
-    until: float,
-    before: set[str],
-    after: set[str],
-    between: Mapping[str, set[str]],
-) -> list[MachineChange]:
-    """Return the changes between two groups; `between` has the workers by kind of journal entry."""
-    came = (after - before) | (after & between["start"])
-    gone = (before - after) | (before & between["start"])
-    left = gone & between["leave"]
-    lost, found = gone - left, []
-    if lost or between["lost"]:
-        found.append(MachineChange(at, Cause.LOSS, len(lost)))
-    if left:
-        found.append(MachineChange(at, Cause.NOTICE, len(left)))
-    if came:
-        none_stayed = gone >= before
-        found.append(MachineChange(until if none_stayed else at, Cause.JOIN, len(came)))
-    return found
+def _machines(change: GroupChange, began: float) -> Iterator[MachineChange]:
+    at, until = change.at - began, change.until - began
+    if change.lost or change.noticed_loss:
+        yield MachineChange(at, Cause.LOSS, len(change.lost))
+    if change.left:
+        yield MachineChange(at, Cause.NOTICE, len(change.left))
+    if change.joined:
+        yield MachineChange(until if change.none_stayed else at, Cause.JOIN, len(change.joined))
 
 
 def restart_estimate(run: RunRecord) -> RestartEstimate | None:
@@ -226,7 +194,7 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
         return None
     changes = history(run)
     began = run.steps[0].at - run.steps[0].seconds
-    every = float(head.get("checkpoint_seconds") or UNKNOWN_CHECKPOINT_SECONDS)
+    every = run.starts[-1].measure("checkpoint_seconds") or UNKNOWN_CHECKPOINT_SECONDS
     # The run has the time when a machine joined, which includes its start-up.
     design = replace(model.restart(every), start_up=model.NOTHING)
     outcome = model.replay(

@@ -32,6 +32,9 @@ exit 0
 
 CHUNK_BYTES = 4 * 2**20
 
+KEPT_EVENTS = "events.jsonl"
+"""File with the machines' events in a copy of a run."""
+
 
 class RunReader(Protocol):
     """Reader of a run, which can be called repeatedly."""
@@ -138,8 +141,8 @@ def split_listing(listing: str) -> dict[str, str]:
     return files
 
 
-def copy_result(run: Path, destination: Path) -> None:
-    """Copy a run's checkpoints, journals and result out of the volume.
+def copy_result(run: Path, destination: Path, events: Path | None = None) -> None:
+    """Copy a run's checkpoints, journals and result out of the volume, and the events of its machines.
 
     Raises:
         EverstepError: the destination exists or cannot be written.
@@ -156,6 +159,8 @@ def copy_result(run: Path, destination: Path) -> None:
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.copytree(run, temporary)
+        if events and events.exists():
+            shutil.copyfile(events, temporary / KEPT_EVENTS)
         temporary.rename(destination)
     except OSError as error:
         raise EverstepError(f"the run cannot be copied to {destination}: {error}") from None

@@ -25,6 +25,7 @@ from everstep.cli.report.run_record import (
     MachineEvent,
     RunRecord,
     StepRecord,
+    is_number,
 )
 
 VERSION = 1
@@ -91,7 +92,7 @@ def build(run: RunRecord) -> Report:
         started_at=run.starts[0].at if run.starts else None,
         duration_seconds=duration(run),
         steps=max((step.step for step in run.steps), default=0),
-        total_steps=int(head.get("total_steps", 0)),
+        total_steps=run.newest_start.number("total_steps") if run.newest_start else 0,
         world_sizes=world_sizes(run),
         images_per_second=median_throughput(run.steps),
         images_per_second_overall=overall_throughput(run),
@@ -113,7 +114,7 @@ def duration(run: RunRecord) -> float:
 
 def accuracy(run: RunRecord) -> float | None:
     """Return the accuracy of the result on the test set, or of the last evaluation so far."""
-    if (final := run.result.get("accuracy")) is not None:
+    if is_number(final := run.result.get("accuracy")):
         return float(final)
     evaluations = [line.measure("accuracy") for line in run.of_kind("evaluation")]
     return evaluations[-1] if evaluations else None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 from everstep.elastic.accounting import journal
 
@@ -21,6 +21,9 @@ LOSSES = ABSENCES | {"kill"}
 
 ARRIVALS = frozenset({"return", "mend", "reconnect", "thaw", "add"})
 """Kinds of event after which a machine is present; older event files use the first name of `reconnect`."""
+
+MAX_NUMBER = 1e15
+"""Bound on numbers of a journal; it excludes infinity."""
 
 ENDS = {"freeze": frozenset({"thaw"}), "cut": frozenset({"mend", "reconnect"})}
 """Kinds of event that end another kind."""
@@ -36,13 +39,14 @@ class JournalEntry:
     values: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def number(self, key: str, default: int = 0) -> int:
-        """Return the integer of a key."""
-        return int(self.values.get(key, default))
+        """Return the integer of a key; the default if it is missing or not a number."""
+        value = self.measure(key)
+        return default if value is None else int(value)
 
     def measure(self, key: str) -> float | None:
-        """Return the measurement of a key; None if it was not measured."""
+        """Return the measurement of a key; None if it was not measured or is not a finite number."""
         value = self.values.get(key)
-        return None if value is None else float(value)
+        return float(value) if is_number(value) else None
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,13 @@ class RunRecord:
         return next((worker for worker, at_node in current_nodes.items() if at_node == node), None)
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value of JSON is a usable number; programs write lines of their own, and NaN."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) < MAX_NUMBER
+
+
 def step_record(entry: JournalEntry) -> StepRecord:
     """Return the step that a journal entry records."""
     return StepRecord(
@@ -202,6 +213,7 @@ def parse_journal(worker: str, text: str) -> list[JournalEntry]:
             float(entry["at"]), str(entry["kind"]), str(entry.get("worker", worker)), entry
         )
         for entry in journal.parse(text)
+        if is_number(entry["at"])
     ]
 
 
@@ -210,6 +222,7 @@ def parse_events(text: str) -> list[MachineEvent]:
     return [
         MachineEvent(float(entry["at"]), str(entry["kind"]), str(entry.get("node", "")))
         for entry in journal.parse(text)
+        if is_number(entry["at"])
     ]
 
 

@@ -59,8 +59,9 @@ def span(run: RunRecord, now: float) -> tuple[float, float]:
     """Return start and end of the timeline: from the first start to the end or now."""
     if not run.starts:
         return (now, now)
+    start = run.starts[0].at
     end = run.finished.at if run.finished else max(now, run.entries[-1].at)
-    return (run.starts[0].at, end)
+    return (start, max(start, end))
 
 
 def node_timelines(run: RunRecord, now: float) -> tuple[NodeTimeline, ...]:

@@ -1,0 +1,31 @@
+"""Remaining time of a training, from its speed so far."""
+
+from everstep.cli.report.run_record import RunRecord
+
+RECENT_STEPS = 20
+"""Number of steps over which the speed is averaged."""
+
+
+def remaining_seconds(run: RunRecord) -> float | None:
+    """Return the seconds that a training is expected to take from its last step; None if unknown.
+
+    The remaining steps take as long as the last ones did, and pauses and repeated steps take the same share of the
+    time as they have until now.
+    """
+    if run.finished:
+        return 0.0
+    total = run.newest_start.number("total_steps") if run.newest_start else 0
+    recent = run.steps[-RECENT_STEPS:]
+    busy, count = sum(step.seconds for step in recent), sum(step.count for step in recent)
+    if total <= 0 or busy <= 0:
+        return None
+    left = max(total - max(step.step for step in run.steps), 0)
+    return left * busy / count * _slowdown(run)
+
+
+def _slowdown(run: RunRecord) -> float:
+    """Return the wall clock since the first step began as a multiple of the time of steps that counted."""
+    counted = {step.step: step.seconds for step in run.steps}
+    began = run.steps[0].at - run.steps[0].seconds
+    productive = sum(counted.values())
+    return max((run.steps[-1].at - began) / productive, 1.0) if productive > 0 else 1.0

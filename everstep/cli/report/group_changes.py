@@ -1,0 +1,81 @@
+"""Changes of the training group, from the journals alone.
+
+A run on a cloud has no record of machines' events, so what happened follows from consecutive groups: a worker
+that is missing in the next group has left if its journal records that, and was lost otherwise; a worker whose
+process started in between has joined.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from everstep.cli.report.run_record import JournalEntry, RunRecord
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """One change of the group; workers by name.
+
+    Attributes:
+        at: unix time of the last step of the old group.
+        until: unix time of the first step of the new group.
+        lost: workers that were lost without leaving.
+        left: workers that left in order.
+        joined: workers that joined.
+        none_stayed: whether no worker of the old group is in the new one with the same process.
+        reason: reason of the change that a worker recorded; empty if none did.
+        noticed_loss: whether a worker recorded the loss of its group.
+    """
+
+    at: float
+    until: float
+    lost: frozenset[str]
+    left: frozenset[str]
+    joined: frozenset[str]
+    none_stayed: bool
+    reason: str
+    noticed_loss: bool
+
+
+def group_changes(run: RunRecord) -> tuple[GroupChange, ...]:
+    """Return all changes of the group between completed steps, by time."""
+    groups: dict[int, set[str]] = {}
+    for entry in run.of_kind("generation"):
+        groups.setdefault(entry.number("generation"), set()).add(entry.worker)
+    noted = {kind: _Noted(run.of_kind(kind)) for kind in ("start", "leave", "lost")}
+    changes = []
+    for last, first in run.pauses:
+        found = {kind: one.between(last.at, first.at) for kind, one in noted.items()}
+        workers = {kind: {entry.worker for entry in entries} for kind, entries in found.items()}
+        before, after = (groups.get(step.generation, set()) for step in (last, first))
+        gone = (before - after) | (before & workers["start"])
+        left = gone & workers["leave"]
+        change = GroupChange(
+            at=last.at,
+            until=first.at,
+            lost=frozenset(gone - left),
+            left=frozenset(left),
+            joined=frozenset((after - before) | (after & workers["start"])),
+            none_stayed=gone >= before,
+            reason=_reason([*found["leave"], *found["lost"]]),
+            noticed_loss=bool(workers["lost"]),
+        )
+        changes.append(change)
+    return tuple(changes)
+
+
+def _reason(entries: Sequence[JournalEntry]) -> str:
+    reasons = (str(entry.values.get("reason") or "") for entry in entries)
+    return next((reason for reason in reasons if reason), "")
+
+
+class _Noted:
+    """Journal entries of one kind, to look up by time."""
+
+    def __init__(self, entries: Sequence[JournalEntry]) -> None:
+        self._entries = entries
+        self._times = [entry.at for entry in entries]
+
+    def between(self, begin: float, end: float) -> Sequence[JournalEntry]:
+        """Return the entries from `begin` to `end`, both included."""
+        return self._entries[bisect_left(self._times, begin) : bisect_right(self._times, end)]

@@ -1,0 +1,186 @@
+"""What happened to a training and why: machine events, changes of the group, and notes of workers.
+
+A machine event states its cause. A change of the group that no machine event explains, as on a cloud, which
+records none, gets its cause from what the workers recorded. Both are *incidents*, in order of time.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from enum import StrEnum
+
+from everstep.cli.report.group_changes import GroupChange, group_changes
+from everstep.cli.report.report import EventRecovery
+from everstep.cli.report.run_record import ARRIVALS, LOSSES, JournalEntry, RunRecord
+
+
+class Tone(StrEnum):
+    """Whether an incident takes capacity away, brings some, or only informs."""
+
+    LOSS = "loss"
+    ARRIVAL = "arrival"
+    NOTE = "note"
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One incident; None where a value is not known or does not apply.
+
+    Attributes:
+        at: unix time.
+        tone: its effect on the capacity.
+        kind: its kind, one word or two.
+        subject: the node or the worker.
+        cause: a sentence that states the cause.
+        evidence: the reason that a worker recorded; empty if none did.
+        seconds_to_next_step: recovery time as docs/report.md defines it.
+        steps_lost: steps that had to be repeated.
+        seconds_to_join: seconds until a machine's worker joined.
+        recovered: whether training has continued since; None for a note.
+    """
+
+    at: float
+    tone: Tone
+    kind: str
+    subject: str
+    cause: str
+    evidence: str = ""
+    seconds_to_next_step: float | None = None
+    steps_lost: int | None = None
+    seconds_to_join: float | None = None
+    recovered: bool | None = None
+
+
+CAUSES = {
+    "drain": "The node was drained, as for maintenance; its worker left after a step.",
+    "vanish": "The machine disappeared without notice.",
+    "notice": "The spot market announced that it takes the machine back.",
+    "reclaim": "The spot market took the machine back.",
+    "remove": "The machine was removed.",
+    "freeze": "The machine stopped running, but kept its connections.",
+    "cut": "The machine lost its network.",
+    "kill": "The worker's process was killed; its machine stayed.",
+    "return": "The machine came back.",
+    "add": "A machine was added.",
+    "thaw": "The frozen machine runs again.",
+    "mend": "The machine has its network again.",
+    "reconnect": "The machine has its network again.",
+}
+"""Cause of each kind of machine event."""
+
+NOTES = {
+    "restore": ("resumed", "Training continued from the checkpoint of step {step}."),
+    "checkpoint_failed": ("save failed", "The checkpoint of step {step} was not written."),
+    "skip_checkpoint": ("checkpoint skipped", "A checkpoint could not be used."),
+    "lost_checkpoint": ("checkpoint lost", "The checkpoint of step {step} could not be read."),
+    "nonfinite_step": ("non-finite loss", "Step {step} was not applied to the model."),
+    "unequal_state": (
+        "unequal state",
+        "Workers differed after step {step}; they were given equal state.",
+    ),
+    "lost_lines": ("journal lost lines", "The disk did not take {lines} lines of the journal."),
+}
+"""Name and cause of each kind of journal entry that readers of a report should see."""
+
+
+def incidents(run: RunRecord, events: Sequence[EventRecovery]) -> tuple[Incident, ...]:
+    """Return all incidents by time.
+
+    Args:
+        run: the run.
+        events: its machine events, as `report.build` returns them.
+    """
+    changes = group_changes(run)
+    until = [change.until for change in changes]
+    of_machines = [_of_machine(event, _explained(event, changes, until)) for event in events]
+    explained = {change for event in events for change in _explained(event, changes, until)}
+    of_group = [_of_group(change) for change in changes if change not in explained]
+    notes = [_of_note(entry) for entry in run.entries if entry.kind in NOTES]
+    return tuple(sorted([*of_machines, *of_group, *notes], key=lambda one: one.at))
+
+
+def _explained(
+    event: EventRecovery, changes: Sequence[GroupChange], until: Sequence[float]
+) -> Sequence[GroupChange]:
+    """Return the change of the group that an event caused, if it caused one."""
+    renewed_at = event.joined_at
+    if event.kind not in ARRIVALS and event.seconds_to_next_step is not None:
+        renewed_at = event.at + event.seconds_to_next_step
+    if renewed_at is None:
+        return ()
+    index = bisect_right(until, renewed_at + 1e-3) - 1
+    return changes[index : index + 1] if index >= 0 and until[index] >= renewed_at - 1e-3 else ()
+
+
+def _of_machine(event: EventRecovery, changes: Sequence[GroupChange]) -> Incident:
+    tone = Tone.ARRIVAL if event.kind in ARRIVALS else Tone.LOSS
+    if event.kind not in ARRIVALS | LOSSES | {"reclaim"}:
+        tone = Tone.NOTE
+    waits = event.seconds_to_next_step is None
+    return Incident(
+        at=event.at,
+        tone=tone,
+        kind=event.kind,
+        subject=event.node,
+        cause=CAUSES.get(event.kind, "The machine recorded this event."),
+        evidence=next((change.reason for change in changes if change.reason), ""),
+        seconds_to_next_step=event.seconds_to_next_step,
+        steps_lost=event.steps_lost,
+        seconds_to_join=event.seconds_to_join,
+        recovered=None if tone is Tone.NOTE else not waits,
+    )
+
+
+def _of_group(change: GroupChange) -> Incident:
+    tone = Tone.LOSS if change.lost or change.left or change.noticed_loss else Tone.ARRIVAL
+    kind, cause = _change_text(change)
+    return Incident(
+        at=change.at,
+        tone=tone,
+        kind=kind,
+        subject=_names(change.lost | change.left or change.joined),
+        cause=cause,
+        evidence=change.reason,
+        seconds_to_next_step=change.until - change.at,
+        recovered=True,
+    )
+
+
+def _change_text(change: GroupChange) -> tuple[str, str]:
+    """Return kind and cause of a change that no machine event explains."""
+    parts = [
+        ("lost", change.lost, "was lost without notice", "were lost without notice"),
+        ("left", change.left, "left in order", "left in order"),
+        ("joined", change.joined, "joined", "joined"),
+    ]
+    found = [(kind, names, one, many) for kind, names, one, many in parts if names]
+    if not found:
+        return "regroup", "The group formed again with the same workers."
+    texts = (f"{_names(names)} {one if len(names) == 1 else many}" for _, names, one, many in found)
+    return found[0][0], "; ".join(texts) + "."
+
+
+def _names(workers: Set[str]) -> str:
+    """Return names as text; of many only the first ones."""
+    names = sorted(workers)
+    return (
+        ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+    )
+
+
+def _of_note(entry: JournalEntry) -> Incident:
+    kind, cause = NOTES[entry.kind]
+    values = {name: entry.values.get(name, "?") for name in ("step", "lines")}
+    return Incident(
+        at=entry.at,
+        tone=Tone.NOTE,
+        kind=kind,
+        subject=entry.worker,
+        cause=cause.format(**values),
+        evidence=str(entry.values.get("reason") or ""),
+    )
+
+
+def losses(found: Iterable[Incident]) -> Iterator[Incident]:
+    """Yield the incidents that took capacity away."""
+    return (one for one in found if one.tone is Tone.LOSS)

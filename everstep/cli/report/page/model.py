@@ -1,0 +1,138 @@
+"""Content of the page, from a run's record: a pure function, so every case is testable without a browser."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from everstep.cli.report import report as reports
+from everstep.cli.report.goodput import counted_steps
+from everstep.cli.report.money import Billing, Money, money
+from everstep.cli.report.page.chart import Point
+from everstep.cli.report.page.incidents import Incident, incidents
+from everstep.cli.report.report import Report
+from everstep.cli.report.run_record import RunRecord
+from everstep.cli.report.timeline import (
+    NodeState,
+    NodeTimeline,
+    node_timelines,
+    span,
+    stalled_since,
+)
+
+SILENT_SECONDS = 120.0
+"""Time without a journal entry after which an unfinished training counts as stopped."""
+
+
+class Status(StrEnum):
+    """State of the training as a whole."""
+
+    NOT_STARTED = "not started"
+    TRAINING = "training"
+    REGROUPING = "regrouping"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One node's row of the timeline, with its seconds in each state."""
+
+    timeline: NodeTimeline
+    seconds: Mapping[NodeState, float]
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything that the page shows; times in unix seconds.
+
+    Attributes:
+        report: the figures of `everstep report`.
+        status: state of the training.
+        now: when the page was made.
+        start: start of the timeline.
+        end: its end.
+        lanes: the nodes' rows.
+        pauses: spans without a step, from the last step of a group to the first of the next.
+        steps: completed steps that count, by time.
+        losses: loss of each step that has one.
+        evaluations: accuracy of each evaluation.
+        incidents: what happened, by time.
+        money: cost; None if nothing is known about it.
+        last_entry: time of the last journal entry; None without one.
+    """
+
+    report: Report
+    status: Status
+    now: float
+    start: float
+    end: float
+    lanes: tuple[Lane, ...]
+    pauses: tuple[tuple[float, float], ...]
+    steps: tuple[Point, ...]
+    losses: tuple[Point, ...]
+    evaluations: tuple[Point, ...]
+    incidents: tuple[Incident, ...]
+    money: Money | None
+    last_entry: float | None
+
+    @property
+    def seconds(self) -> float:
+        """Length of the timeline."""
+        return max(self.end - self.start, 0.0)
+
+
+def build_page(run: RunRecord, now: float, billing: Billing | None = None) -> Page:
+    """Return the content of the page.
+
+    Args:
+        run: the run, which may be empty, unfinished or have stopped.
+        now: unix time of the report.
+        billing: how the run is paid for; None if unknown.
+    """
+    report = reports.build(run)
+    status = _status(run, now, finished=report.finished)
+    last_entry = run.entries[-1].at if run.entries else None
+    shown_until = last_entry if status is Status.STOPPED and last_entry else now
+    start, end = span(run, shown_until)
+    return Page(
+        report=report,
+        status=status,
+        now=now,
+        start=start,
+        end=end,
+        lanes=tuple(_lane(timeline) for timeline in node_timelines(run, shown_until)),
+        pauses=tuple((last.at, first.at) for last, first in run.pauses),
+        steps=_steps(run),
+        losses=tuple((step.at, step.loss) for step in run.steps if step.loss is not None),
+        evaluations=_evaluations(run),
+        incidents=incidents(run, report.events),
+        money=money(run, shown_until, billing) if billing and run.starts else None,
+        last_entry=last_entry,
+    )
+
+
+def _status(run: RunRecord, now: float, *, finished: bool) -> Status:
+    if finished:
+        return Status.FINISHED
+    if not run.starts:
+        return Status.NOT_STARTED
+    if now - run.entries[-1].at > SILENT_SECONDS:
+        return Status.STOPPED
+    return Status.TRAINING if stalled_since(run) is None else Status.REGROUPING
+
+
+def _lane(timeline: NodeTimeline) -> Lane:
+    seconds = dict.fromkeys(NodeState, 0.0)
+    for piece in timeline.segments:
+        seconds[piece.state] += piece.end - piece.start
+    return Lane(timeline, seconds)
+
+
+def _steps(run: RunRecord) -> tuple[Point, ...]:
+    counted = counted_steps(run.steps).values()
+    return tuple(sorted((step.at, float(step.step)) for step in counted))
+
+
+def _evaluations(run: RunRecord) -> tuple[Point, ...]:
+    measured = ((entry.at, entry.measure("accuracy")) for entry in run.of_kind("evaluation"))
+    return tuple((at, accuracy) for at, accuracy in measured if accuracy is not None)

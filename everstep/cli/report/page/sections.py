@@ -1,0 +1,328 @@
+"""The page's sections other than the timeline: figures, events, goodput, money, workers' time."""
+
+from collections.abc import Iterator, Sequence
+
+from everstep.cli.durations import clock
+from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds, total
+from everstep.cli.report.goodput_screen import PARTS, WORDS
+from everstep.cli.report.money import Money
+from everstep.cli.report.page.incidents import Incident, Tone, losses
+from everstep.cli.report.page.markup import Html, element
+from everstep.cli.report.page.model import Page
+from everstep.cli.report.page.verdict import usd
+from everstep.cli.report.page.words import UNKNOWN, percent, seconds
+
+EVENTS_PER_TABLE = 250
+PART_CLASSES = ("steps", "work", "change", "before")
+"""Class of each of `goodput_screen.PARTS`."""
+
+
+def section(identifier: str, title: str, *children: Html | str | None) -> Html:
+    """Return a section with a heading."""
+    heading = element("h2", title, id=f"{identifier}-title")
+    labelled = f"{identifier}-title"
+    return element("section", heading, *children, id=identifier, aria_labelledby=labelled)
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+
+def figures(page: Page) -> Html:
+    """Return the most important values."""
+    report = page.report
+    estimate = report.restart_estimate
+    lost = list(losses(page.incidents))
+    waits = [one.seconds_to_next_step for one in lost if one.seconds_to_next_step is not None]
+    repeated = sum(one.steps_lost or 0 for one in lost)
+    than = f"restarting: {estimate.goodput:.0%}, estimated" if estimate else ""
+    steps = f"of {report.total_steps:,}" if report.total_steps else ""
+    rate = "" if report.images_per_second is None else f"{report.images_per_second:,.0f}"
+    shown = [
+        ("Goodput", percent(report.goodput.share) if report.goodput else UNKNOWN, than),
+        ("Longest wait after a loss", seconds(max(waits, default=None)), f"{len(lost):,} losses"),
+        ("Steps", f"{report.steps:,}", ", ".join(filter(None, (steps, f"{repeated:,} repeated")))),
+        ("Throughput", f"{rate or UNKNOWN}", "samples/s, undisturbed"),
+        ("Accuracy", percent(report.accuracy), ""),
+        _spent(page.money),
+    ]
+    return element("dl", *(_figure(*one) for one in shown), class_="figures")
+
+
+def _spent(money: Money | None) -> tuple[str, str, str]:
+    if money is None or (money.billed and money.spent_usd is None):
+        return "Spent", UNKNOWN, "no price is known"
+    if not money.billed:
+        return "Spent", usd(0.0), "nothing was billed"
+    saved = "" if money.saved_usd is None else f"{usd(money.saved_usd)} saved"
+    return "Spent", usd(money.spent_usd or 0.0), saved
+
+
+def _figure(name: str, value: str, note: str) -> Html:
+    return element(
+        "div",
+        element("dt", name),
+        element("dd", value, class_="value"),
+        element("dd", note, class_="note") if note else None,
+    )
+
+
+# --- events -------------------------------------------------------------------------------------
+
+
+def events(page: Page) -> Html:
+    """Return all incidents as tables; many are divided into parts that open on demand."""
+    found = page.incidents
+    if not found:
+        return section("events", "What happened", element("p", "Nothing disturbed the training."))
+    parts = [
+        (first, found[first : first + EVENTS_PER_TABLE])
+        for first in range(0, len(found), EVENTS_PER_TABLE)
+    ]
+    if len(parts) == 1:
+        return section("events", "What happened", _events_table(page, found, 1))
+    return section("events", "What happened", *(_part(page, part, first) for first, part in parts))
+
+
+def _part(page: Page, part: Sequence[Incident], first: int) -> Html:
+    times = f"{clock(part[0].at - page.start)} to {clock(part[-1].at - page.start)}"
+    summary = element("summary", f"Events {first + 1:,} to {first + len(part):,}: {times}")
+    return element("details", summary, _events_table(page, part, first + 1), open=first == 0)
+
+
+def _events_table(page: Page, part: Sequence[Incident], first: int) -> Html:
+    names = ("At", "Event", "Cause", "Next step after", "Steps repeated", "Joined after")
+    head = element(
+        "tr", *(element("th", n, scope="col", role="columnheader") for n in names), role="row"
+    )
+    rows = (_event_row(page, one, number) for number, one in enumerate(part, first))
+    return element(
+        "table",
+        element("caption", "Events with their causes and costs", class_="hidden"),
+        element("thead", head, role="rowgroup"),
+        element("tbody", *rows, role="rowgroup"),
+        class_="events",
+        role="table",
+    )
+
+
+def _event_row(page: Page, one: Incident, number: int) -> Html:
+    symbol = {Tone.LOSS: "▼", Tone.ARRIVAL: "▲", Tone.NOTE: "●"}[one.tone]
+    evidence = element("span", one.evidence, class_="evidence") if one.evidence else None
+    wait = "no step since" if one.recovered is False else _optional(one.seconds_to_next_step)
+    lost = "" if one.steps_lost is None else str(one.steps_lost)
+    mark = element("span", symbol, class_=f"symbol {one.tone.value}", aria_hidden="true")
+    event = element("span", element("strong", one.kind), " ", one.subject)
+    cells: list[tuple[str, Html | str, str]] = [
+        ("At", clock(one.at - page.start), "number"),
+        ("Event", element("span", mark, event), "event"),
+        ("Cause", element("span", one.cause, evidence), "cause"),
+        ("Next step after", wait, "number"),
+        ("Steps repeated", lost, "number"),
+        ("Joined after", _optional(one.seconds_to_join), "number"),
+    ]
+    return element(
+        "tr",
+        *(
+            element("td", value, data_name=name, class_=kind, role="cell")
+            for name, value, kind in cells
+        ),
+        id=f"event-{number}",
+        role="row",
+        tabindex="-1",
+    )
+
+
+def _optional(value: float | None) -> str:
+    return "" if value is None else seconds(value)
+
+
+# --- goodput ------------------------------------------------------------------------------------
+
+
+def goodput(page: Page) -> Html | None:
+    """Return the share of productive time beside that of a design that restarts; None before a step."""
+    report = page.report
+    if report.goodput is None:
+        return None
+    rows = list(_goodput_rows(report.goodput, report.restart_estimate))
+    text = (
+        "Goodput is the time of steps that counted, as a share of all time with a machine: pauses, repeated "
+        "steps, start-up, saving and evaluation are not productive."
+    )
+    legend = element(
+        "ul",
+        _key("steps", "steps that counted"),
+        _key("change", "lost to changes of the group"),
+        _key("before", "start-up, saving, evaluation"),
+        class_="legend",
+    )
+    children = [element("p", text, class_="lead"), *rows, legend]
+    if report.restart_estimate:
+        children.append(_estimate(report.restart_estimate, page.start))
+    return section("goodput", "Goodput, beside torchrun's design", *children)
+
+
+def _goodput_rows(own: Goodput, estimate: RestartEstimate | None) -> Iterator[Html]:
+    elapsed = own.elapsed_seconds or 1.0
+    lost = estimate.live_lost_seconds if estimate else own.redone_seconds
+    lost_share = min(lost / elapsed, 1.0 - own.share)
+    yield _stack(
+        "This run", percent(own.share), [("steps", own.share), ("change", lost_share),
+        ("before", 1.0 - own.share - lost_share)], "own",
+    )  # fmt: skip
+    if estimate:
+        change = min(estimate.lost_seconds / elapsed, 1.0 - estimate.goodput)
+        rest = 1.0 - estimate.goodput - change
+        yield _stack(
+            "Restarting all workers", percent(estimate.goodput),
+            [("steps", estimate.goodput), ("change", change), ("before", rest)], "other",
+        )  # fmt: skip
+
+
+def _estimate(estimate: RestartEstimate, start: float) -> Html:
+    ended = (
+        f" At {clock(estimate.ended_at - start)} a worker was drained, which ends a job of torchrun for good."
+        if estimate.ended_at is not None
+        else ""
+    )
+    text = (
+        f"The second bar is a model, not a measurement: it replays the {estimate.changes} changes of this run for "
+        f"workers that restart from the last checkpoint, with the measured costs of torchrun's etcd "
+        f"backend: {estimate.lost_seconds:,.0f} s lost, against {estimate.live_lost_seconds:,.1f} s here.{ended}"
+    )
+    assumptions = element("ul", *(element("li", line) for line in estimate.assumptions))
+    more = element("details", element("summary", "Assumptions of the model"), assumptions)
+    return element("div", element("p", text), more)
+
+
+def _stack(name: str, value: str, parts: Sequence[tuple[str, float]], kind: str) -> Html:
+    """Return a bar of several parts; the parts are shares of its width."""
+    position, shapes = 0.0, []
+    for part, share in parts:
+        width = max(share, 0.0)
+        shapes.append(
+            element(
+                "rect", class_=part, x=f"{100 * position:.2f}%", y=BAR_TOPS[part],
+                width=f"{100 * width:.2f}%", height=BAR_HEIGHT - 2 * BAR_TOPS[part],
+            )
+        )  # fmt: skip
+        position += width
+    bar = element("svg", *shapes, width="100%", height=BAR_HEIGHT, aria_hidden="true")
+    return element(
+        "div",
+        element("div", name, class_="row-name"),
+        element("div", bar, class_="row-plot"),
+        element("div", value, class_="row-note"),
+        class_=f"row stack {kind}",
+    )
+
+
+BAR_HEIGHT = 24
+BAR_TOPS = {"steps": 0, "work": 3, "change": 6, "before": 9}
+"""Pixels that each part of a bar stays below its top, so that parts differ without colour."""
+
+
+def _key(part: str, text: str) -> Html:
+    top = BAR_TOPS[part]
+    swatch = element("rect", class_=part, x=0, y=top, width=22, height=BAR_HEIGHT - 2 * top)
+    picture = element("svg", swatch, width=22, height=BAR_HEIGHT, aria_hidden="true")
+    return element("li", picture, text)
+
+
+# --- money --------------------------------------------------------------------------------------
+
+
+def money(page: Page) -> Html | None:
+    """Return what the run has cost; None if nothing is known about it."""
+    spent = page.money
+    if spent is None:
+        return None
+    hours = element("p", f"{spent.machine_hours:,.2f} machine-hours of training machines.")
+    if spent.spent_usd is None or (not spent.billed and spent.on_demand_usd is None):
+        why = f"Nothing was billed: {spent.reason}." if not spent.billed else _unknown(spent)
+        return section("money", "Money", element("p", why, class_="lead"), hours)
+    free = (
+        None
+        if spent.billed
+        else element("p", f"Nothing was billed: {spent.reason}.", class_="lead")
+    )
+    shown = [
+        ("Spent" if spent.billed else "Spot price", usd(spent.spent_usd), "as bought"),
+        ("On demand", _usd(spent.on_demand_usd), "the same hours"),
+        ("Saved", _usd(spent.saved_usd), _saved_share(spent)),
+        ("Machine-hours", f"{spent.machine_hours:,.2f}", "of training machines"),
+    ]
+    table = element("dl", *(_figure(*one) for one in shown), class_="figures")
+    notes = [*spent.notes, *([_unknown(spent)] if spent.unknown else [])]
+    basis = (
+        f"An estimate: hours from the first worker's start to the end of the training, at list prices of "
+        f"{spent.prices_as_of}. {' '.join(_sentence(note) for note in notes)}"
+    )
+    return section("money", "Money", free, table, element("p", basis, class_="fine"))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _usd(amount: float | None) -> str:
+    return UNKNOWN if amount is None else usd(amount)
+
+
+def _saved_share(spent: Money) -> str:
+    if not spent.saved_usd or not spent.on_demand_usd:
+        return ""
+    return f"{spent.saved_usd / spent.on_demand_usd:.0%} of the price on demand"
+
+
+def _unknown(spent: Money) -> str:
+    items = ", ".join(spent.unknown) or "the machines"
+    return f"No price is known for {items}: set everstep:cost.prices to count it."
+
+
+# --- workers ------------------------------------------------------------------------------------
+
+
+def workers(page: Page) -> Html | None:
+    """Return each worker's time by activity; None if the journals do not record it."""
+    spent = page.report.seconds
+    if not spent:
+        return None
+    longest = max(sum(worker.seconds.values()) for worker in spent) or 1.0
+    rows = [_worker(worker, longest) for worker in spent]
+    keys = (_key(kind, words) for kind, (_, _, words) in zip(PART_CLASSES, PARTS, strict=True))
+    legend = element("ul", *keys, class_="legend")
+    details = element("details", element("summary", "Seconds by activity"), _activities(spent))
+    return section("workers", "Where each worker's time went", *rows, legend, details)
+
+
+def _worker(worker: WorkerSeconds, longest: float) -> Html:
+    whole = sum(worker.seconds.values())
+    parts = [
+        (
+            kind,
+            sum(worker.seconds.get(n, 0.0) for n, (_, of) in WORDS.items() if of is part) / longest,
+        )
+        for kind, part in zip(PART_CLASSES, PARTS, strict=True)
+    ]
+    share = parts[0][1] * longest / whole if whole else None
+    return _stack(worker.worker, percent(share), parts, "worker")
+
+
+def _activities(spent: Sequence[WorkerSeconds]) -> Html:
+    sums = total(spent)
+    whole = sum(sums.values()) or 1.0
+    head = element(
+        "tr", *(element("th", name, scope="col") for name in ("Activity", "Seconds", "Share"))
+    )
+    rows = (
+        element(
+            "tr",
+            element("th", words, scope="row"),
+            element("td", f"{sums[name]:,.1f}", class_="number"),
+            element("td", percent(sums[name] / whole), class_="number"),
+        )
+        for name, (words, _) in WORDS.items()
+        if sums.get(name)
+    )
+    return element("table", element("thead", head), element("tbody", *rows), class_="plain")

@@ -1,0 +1,311 @@
+"""The page's timeline: one lane for each node, the group's size, loss and accuracy over the same time axis."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from everstep.cli.durations import clock
+from everstep.cli.report.page import chart
+from everstep.cli.report.page.chart import Point, Scale
+from everstep.cli.report.page.incidents import Incident, Tone
+from everstep.cli.report.page.markup import Html, element
+from everstep.cli.report.page.model import Lane, Page
+from everstep.cli.report.page.words import event_label, percent
+from everstep.cli.report.timeline import NodeState
+
+LANE_HEIGHT = 36
+BARS = {
+    NodeState.TRAINING: (16, 18),
+    NodeState.REGROUPING: (20, 10),
+    NodeState.GONE: (24, 3),
+    NodeState.WAITING: (24.5, 1),
+    NodeState.DONE: (24.5, 1),
+}
+"""Top and height of each state's bar in pixels: the height tells states apart without colour."""
+
+STATE_WORDS = {
+    NodeState.TRAINING: "training",
+    NodeState.REGROUPING: "forming a group or starting",
+    NodeState.GONE: "gone",
+    NodeState.WAITING: "no worker yet",
+    NodeState.DONE: "training has ended",
+}
+
+MARKS_PER_LANE = 40
+"""Marks of events on one lane; closer events share one."""
+
+GLYPHS = {
+    Tone.LOSS: "M-5 -5h10l-5 9z",
+    Tone.ARRIVAL: "M-5 4h10l-5 -9z",
+    Tone.NOTE: "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
+}
+
+SIZES_HEIGHT, LOSS_HEIGHT, ACCURACY_HEIGHT = 64, 150, 110
+TOP = 14
+"""Pixels above a chart, for the label of its highest value."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A mark on a lane: one event, or several that are close together.
+
+    Attributes:
+        at: unix time.
+        numbers: positions of the events in the table.
+        tone: tone of the most severe one.
+        label: text for readers who do not see the mark.
+    """
+
+    at: float
+    numbers: tuple[int, ...]
+    tone: Tone
+    label: str
+
+
+def timeline(page: Page) -> Html:
+    """Return all rows of the timeline."""
+    nodes = [_lane(page, lane) for lane in page.lanes]
+    named = {lane.timeline.node for lane in page.lanes}
+    others = [
+        (number, one) for number, one in enumerate(page.incidents, 1) if one.subject not in named
+    ]
+    if others:
+        marks = marks_of(others, page.start, page.seconds)
+        nodes.append(_row(page, "Workers", "", LANE_HEIGHT // 2, (), _glyphs(page, marks, 8)))
+    return element("div", *nodes, axis(page), *_charts(page), class_="timeline", id="lanes")
+
+
+def tenths(page: Page, at: float) -> int:
+    """Return the x coordinate of a time."""
+    return round((at - page.start) * chart.TENTHS)
+
+
+def position(page: Page, at: float) -> str:
+    """Return the x coordinate of a time as a share of the width."""
+    return f"{100 * (at - page.start) / page.seconds:.3f}%" if page.seconds else "0%"
+
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+def _lane(page: Page, lane: Lane) -> Html:
+    node = lane.timeline.node
+    events = [(number, one) for number, one in enumerate(page.incidents, 1) if one.subject == node]
+    marks = marks_of(events, page.start, page.seconds)
+    bars = [_bars(page, lane, state) for state in BARS if lane.seconds[state]]
+    share = lane.seconds[NodeState.TRAINING] / page.seconds if page.seconds else 0.0
+    return _row(page, node, percent(share), LANE_HEIGHT, bars, _glyphs(page, marks, 8))
+
+
+def _bars(page: Page, lane: Lane, state: NodeState) -> Html:
+    pieces = (piece for piece in lane.timeline.segments if piece.state is state)
+    spans = ((tenths(page, piece.start), tenths(page, piece.end)) for piece in pieces)
+    top, height = BARS[state]
+    return element("path", class_=state.value, d=chart.bars_path(spans, top, height))
+
+
+def marks_of(
+    events: Sequence[tuple[int, Incident]], start: float, seconds: float
+) -> tuple[Mark, ...]:
+    """Return the marks of numbered events; those within one of `MARKS_PER_LANE` parts of the time share one."""
+    groups: dict[int, list[tuple[int, Incident]]] = {}
+    for number, incident in events:
+        part = int((incident.at - start) / seconds * MARKS_PER_LANE) if seconds else 0
+        groups.setdefault(part, []).append((number, incident))
+    if len(events) <= MARKS_PER_LANE:
+        groups = {number: [(number, incident)] for number, incident in events}
+    return tuple(_mark(group, start) for group in groups.values())
+
+
+def _mark(group: Sequence[tuple[int, Incident]], start: float) -> Mark:
+    tones = {incident.tone for _, incident in group}
+    label = event_label(group[0][1], start)
+    if len(group) > 1:
+        first, last = clock(group[0][1].at - start), clock(group[-1][1].at - start)
+        label = f"{len(group)} events from {first} to {last}, the first: {label}"
+    return Mark(
+        at=group[0][1].at,
+        numbers=tuple(number for number, _ in group),
+        tone=next(tone for tone in Tone if tone in tones),
+        label=label,
+    )
+
+
+def _glyphs(page: Page, marks: Iterable[Mark], y: float) -> Iterator[Html]:
+    for mark in marks:
+        glyph = element("path", d=GLYPHS[mark.tone])
+        stem = element("path", class_="stem", d=f"M0 {y - 4:g}V{LANE_HEIGHT - y - 2:g}")
+        area = element("rect", class_="area", x=-9, y=-9, width=18, height=LANE_HEIGHT - 4)
+        yield element(
+            "a",
+            element("title", mark.label),
+            element(
+                "svg", area, stem, glyph,
+                x=position(page, mark.at), y=y, overflow="visible", data_t=tenths(page, mark.at),
+            ),
+            href=f"#event-{mark.numbers[0]}",
+            class_=f"mark {mark.tone.value}",
+            aria_label=mark.label,
+        )  # fmt: skip
+
+
+def _row(
+    page: Page, name: str, note: str, height: int, shapes: Iterable[Html], over: Iterable[Html],
+    under: Iterable[Html] = (), kind: str = "lane",
+) -> Html:  # fmt: skip
+    """Return a row: a name, a plot whose shapes are stretched to its width, and a note."""
+    width = max(round(page.seconds * chart.TENTHS), 1)
+    stretched = element(
+        "svg", *shapes,
+        class_="stretched", width="100%", height=height,
+        viewBox=f"0 0 {width} {height}", preserveAspectRatio="none", aria_hidden="true",
+    )  # fmt: skip
+    cursor = element("line", class_="cursor", x1="0", x2="0", y1="0", y2="100%")
+    plot = element(
+        "svg", *under, stretched, cursor, *over,
+        class_="plot", width="100%", height=height, role="group", aria_label=name,
+    )  # fmt: skip
+    return element(
+        "div",
+        element("div", name, class_="row-name"),
+        element("div", plot, class_="row-plot"),
+        element("div", note, class_="row-note"),
+        class_=f"row {kind}",
+    )
+
+
+def axis(page: Page) -> Html:
+    """Return the row with the times."""
+    ticks = chart.time_ticks(page.seconds)
+    labels = [
+        element(
+            "text", clock(tick),
+            x=position(page, page.start + tick), y=14, data_t=tick * chart.TENTHS,
+            class_="tick first" if tick == 0 else "tick",
+        )
+        for tick in ticks
+        if not page.seconds or tick <= 0.97 * page.seconds
+    ]  # fmt: skip
+    plot = element("svg", *labels, class_="plot", width="100%", height=20, id="axis")
+    return element(
+        "div",
+        element("div", class_="row-name"),
+        element("div", plot, class_="row-plot"),
+        element("div", class_="row-note"),
+        class_="row axis",
+        aria_hidden="true",
+    )
+
+
+# --- charts -------------------------------------------------------------------------------------
+
+
+def _charts(page: Page) -> Iterator[Html]:
+    if page.report.world_sizes:
+        yield _sizes_chart(page)
+    if len(page.losses) > 1:
+        yield _curve(page, "Loss", page.losses, LOSS_HEIGHT, zero=True)
+    if page.evaluations:
+        yield _accuracy_chart(page)
+
+
+def _sizes_chart(page: Page) -> Html:
+    sizes = page.report.world_sizes
+    largest = max(size.world_size for size in sizes)
+    scale = Scale(0, largest, SIZES_HEIGHT - TOP - 2)
+    points = [(tenths(page, size.at), TOP + scale.y(size.world_size)) for size in sizes]
+    end = tenths(page, page.end)
+    line = chart.step_path(points, end)
+    base = TOP + scale.height
+    area = element("path", class_="area-fill", d=f"{line}V{base:g}H{points[0][0]}z")
+    curve = element("path", class_="curve", d=line)
+    grid = _grid(scale, (largest, 0), "{:g}".format)
+    return _row(
+        page,
+        "World size",
+        str(sizes[-1].world_size),
+        SIZES_HEIGHT,
+        [area, curve],
+        (),
+        grid,
+        "chart",
+    )
+
+
+def _curve(page: Page, name: str, points: Sequence[Point], height: int, *, zero: bool) -> Html:
+    values = [value for _, value in points]
+    low, high = (min(0.0, *values) if zero else min(values)), max(values)
+    ticks = chart.value_ticks(low, high if high > low else low + 1)
+    scale = Scale(ticks[0], ticks[-1], height - TOP - 2)
+    shown = chart.thin([(tenths(page, at), TOP + scale.y(value)) for at, value in points])
+    curve = element("path", class_="curve", d=chart.line_path(shown))
+    grid = _grid(scale, ticks, "{:g}".format)
+    pauses = _pauses(page, height)
+    return _row(page, name, f"{values[-1]:.3f}", height, [pauses, curve], (), grid, "chart")
+
+
+def _accuracy_chart(page: Page) -> Html:
+    high = max(accuracy for _, accuracy in page.evaluations)
+    ticks = chart.value_ticks(0.0, min(max(high, 0.1), 1.0), 3)
+    scale = Scale(ticks[0], ticks[-1], ACCURACY_HEIGHT - TOP - 2)
+    points = [(tenths(page, at), TOP + scale.y(value)) for at, value in page.evaluations]
+    shown = chart.thin(points)
+    curve = element("path", class_="curve accuracy", d=chart.line_path(shown))
+    dots = [
+        element(
+            "svg", element("circle", r=4, class_="dot"),
+            x=f"{100 * x / max(tenths(page, page.end), 1):.3f}%", y=f"{y:g}",
+            overflow="visible", data_t=round(x),
+        )
+        for x, y in (shown if len(shown) <= MARKS_PER_LANE else shown[-1:])
+    ]  # fmt: skip
+    grid = _grid(scale, ticks, "{:.0%}".format)
+    last = percent(page.evaluations[-1][1])
+    shapes = [_pauses(page, ACCURACY_HEIGHT), curve]
+    return _row(page, "Accuracy", last, ACCURACY_HEIGHT, shapes, dots, grid, "chart")
+
+
+def _pauses(page: Page, height: int) -> Html:
+    """Return bands behind a curve where no step was completed."""
+    spans = ((tenths(page, begin), tenths(page, end)) for begin, end in page.pauses)
+    return element("path", class_="pause", d=chart.bars_path(spans, TOP, height - TOP - 2))
+
+
+def _grid(scale: Scale, values: Iterable[float], text: Callable[[float], str]) -> Iterator[Html]:
+    """Yield a line and a label for each value."""
+    for value in values:
+        y = f"{TOP + scale.y(value):.1f}"
+        yield element("line", class_="grid", x1="0", x2="100%", y1=y, y2=y)
+        yield element(
+            "text", text(value), class_="value", x="2", y=f"{TOP + scale.y(value) - 3:.1f}"
+        )
+
+
+def legend(page: Page) -> Html:
+    """Return the meaning of the bars and marks that the timeline uses."""
+    used = [state for state in BARS if any(lane.seconds[state] for lane in page.lanes)]
+    entries = [_state_key(state) for state in used]
+    tones = {incident.tone for incident in page.incidents}
+    words = {
+        Tone.LOSS: "capacity lost",
+        Tone.ARRIVAL: "capacity gained",
+        Tone.NOTE: "recorded by a worker",
+    }
+    entries += [_mark_key(tone, text) for tone, text in words.items() if tone in tones]
+    return element("ul", *entries, class_="legend")
+
+
+def _state_key(state: NodeState) -> Html:
+    top, height = BARS[state]
+    swatch = element("rect", class_=state.value, x=0, y=top - 14, width=22, height=height)
+    picture = element("svg", swatch, width=22, height=22, aria_hidden="true")
+    return element("li", picture, STATE_WORDS[state])
+
+
+def _mark_key(tone: Tone, text: str) -> Html:
+    glyph = element(
+        "g",
+        element("path", d=GLYPHS[tone]),
+        class_=f"mark {tone.value}",
+        transform="translate(8 11)",
+    )
+    return element("li", element("svg", glyph, width=16, height=22, aria_hidden="true"), text)

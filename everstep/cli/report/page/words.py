@@ -1,0 +1,38 @@
+"""Values as text, the same in all sections of the page."""
+
+from datetime import UTC, datetime
+
+from everstep.cli.durations import clock
+from everstep.cli.report.page.incidents import Incident
+from everstep.cli.report.page.markup import Html, element
+
+UNKNOWN = "—"
+
+
+def percent(share: float | None) -> str:
+    """Return a share in percent."""
+    return UNKNOWN if share is None else f"{share:.1%}"
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration in seconds."""
+    return UNKNOWN if value is None else f"{value:,.1f} s"
+
+
+def event_label(incident: Incident, start: float) -> str:
+    """Return an incident as one line of text."""
+    parts = [f"{clock(incident.at - start)} {incident.kind} {incident.subject}".strip()]
+    if incident.recovered is False:
+        parts.append("no step since")
+    elif incident.seconds_to_next_step is not None:
+        parts.append(f"next step after {seconds(incident.seconds_to_next_step)}")
+    return ": ".join(parts)
+
+
+def utc(at: float) -> Html:
+    """Return a time as an element with its machine-readable form."""
+    try:
+        moment = datetime.fromtimestamp(at, UTC)
+    except (ValueError, OverflowError, OSError):  # a clock that was wrong
+        return element("span", UNKNOWN)
+    return element("time", moment.strftime("%Y-%m-%d %H:%M UTC"), datetime=moment.isoformat())

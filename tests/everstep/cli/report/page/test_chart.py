@@ -1,0 +1,81 @@
+"""Charts: ticks that fit, curves that keep their extremes, paths that a browser reads."""
+
+import re
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep.cli.report.page.chart import (
+    Scale,
+    bars_path,
+    line_path,
+    step_path,
+    thin,
+    time_ticks,
+    value_ticks,
+)
+
+FINITE = st.floats(-1e6, 1e6, allow_nan=False)
+POINTS = st.lists(FINITE, max_size=300).map(lambda ys: [(float(x), y) for x, y in enumerate(ys)])
+
+
+@given(POINTS, st.integers(4, 60))
+def test_a_thinned_curve_keeps_ends_and_extremes(
+    points: list[tuple[float, float]], limit: int
+) -> None:
+    kept = thin(points, limit)
+
+    assert len(kept) <= max(limit, 0)
+    assert set(kept) <= set(points)
+    assert list(kept) == sorted(kept), "a curve never runs backwards"
+    if points:
+        assert (kept[0], kept[-1]) == (points[0], points[-1])
+        assert min(y for _, y in kept) == min(y for _, y in points)
+        assert max(y for _, y in kept) == max(y for _, y in points)
+
+
+@given(st.floats(0, 1e10))
+def test_time_ticks_are_few_and_within_the_run(seconds: float) -> None:
+    ticks = time_ticks(seconds)
+
+    assert 1 <= len(ticks) <= 7
+    assert ticks[0] == 0
+    assert ticks[-1] <= seconds
+    assert len({b - a for a, b in pairwise(ticks)}) <= 1, "equal distances"
+
+
+@given(FINITE, st.floats(1e-6, 1e6))
+def test_value_ticks_enclose_the_values(low: float, span: float) -> None:
+    high = low + span
+    ticks = value_ticks(low, high)
+
+    assert ticks[0] <= low + 1e-6 * span
+    assert ticks[-1] >= high - 1e-6 * span
+    assert len(ticks) <= 7
+
+
+def test_equal_values_have_one_tick() -> None:
+    assert value_ticks(2.0, 2.0) == (2.0,)
+
+
+@given(FINITE, FINITE, FINITE)
+def test_a_scale_maps_low_to_the_bottom_and_high_to_the_top(a: float, b: float, c: float) -> None:
+    low, value, high = sorted((a, b, c))
+    scale = Scale(low, high, 100)
+
+    assert -1e-6 <= scale.y(value) <= 100 + 1e-6
+    if high > low:
+        assert (scale.y(low), scale.y(high)) == (100, 0)
+
+
+def test_paths_are_drawn_in_their_coordinates() -> None:
+    assert line_path([(0, 1.5), (10, 2)]) == "M0 1.5L10 2"
+    assert step_path([(0, 3), (40, 2)], 90) == "M0 3H40V2H90"
+    assert step_path([], 90) == ""
+    assert bars_path([(5, 9)], 16, 18) == "M5 16h4v18h-4z"
+
+
+@given(POINTS)
+def test_a_path_has_numbers_without_exponents(points: list[tuple[float, float]]) -> None:
+    assert re.fullmatch(r"([ML]-?\d+(\.\d+)? -?\d+(\.\d+)?)*", line_path(points))

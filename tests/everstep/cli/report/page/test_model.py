@@ -1,0 +1,171 @@
+"""Content of the page: every kind of run has one, and it agrees with the report."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everstep.cli.report.money import Billing
+from everstep.cli.report.page.incidents import Incident, Tone
+from everstep.cli.report.page.model import SILENT_SECONDS, Page, Status, build_page
+from everstep.cli.report.page.verdict import verdict
+from everstep.cli.report.run_record import RunRecord, assemble
+from tests.everstep.cli.recorded_run import RecordedRun
+
+ALL = ("gpu-0", "gpu-1", "gpu-2")
+
+
+def page_of(recorded: RecordedRun, later: float = 1.0, billing: Billing | None = None) -> Page:
+    return build_page(recorded.run(), recorded.now + later, billing)
+
+
+def only(page: Page) -> Incident:
+    (found,) = page.incidents
+    return found
+
+
+def test_a_run_that_has_not_started_has_a_page() -> None:
+    page = build_page(RunRecord(), 1000.0)
+
+    assert (page.status, page.lanes, page.incidents) == (Status.NOT_STARTED, (), ())
+    assert verdict(page).headline == "No training yet"
+
+
+def test_a_finished_run_survived_its_losses(drilled: RecordedRun) -> None:
+    page = page_of(drilled, billing=Billing(billed=False, reason="it ran here"))
+
+    assert page.status is Status.FINISHED
+    assert verdict(page).headline == "Training survived all 2 losses of workers"
+    text = " ".join(verdict(page).sentences)
+    assert "300 of 300 steps" in text
+    assert "at most 11.5 s after a loss, and 4 steps were repeated" in text
+    assert "Nothing was billed: it ran here." in text
+
+
+def test_an_unfinished_run_that_writes_is_training(recorded_run: RecordedRun) -> None:
+    page = page_of(recorded_run.form(*ALL).train(50))
+
+    assert page.status is Status.TRAINING
+    assert verdict(page).headline == "Training is undisturbed so far"
+
+
+def test_a_run_without_a_new_group_is_regrouping(recorded_run: RecordedRun) -> None:
+    recorded_run.form(*ALL).train(50).event("vanish", "gpu-1").wait(3.0)
+
+    page = page_of(recorded_run)
+
+    assert page.status is Status.REGROUPING
+    assert only(page).recovered is False
+    assert verdict(page).headline == "Training has survived 0 of 1 loss so far"
+
+
+def test_a_run_that_no_longer_writes_has_stopped(recorded_run: RecordedRun) -> None:
+    page = page_of(recorded_run.form(*ALL).train(50), later=SILENT_SECONDS + 10)
+
+    assert page.status is Status.STOPPED
+    assert page.end == recorded_run.now, "the silence after the last entry does not count"
+    assert verdict(page).headline == "Training stopped at step 50 of 300"
+    assert "The last journal entry is 2:10 old." in verdict(page).sentences
+
+
+def test_a_change_of_the_group_without_a_machine_event_is_an_incident(
+    recorded_run: RecordedRun,
+) -> None:
+    """As on a cloud, which records no events of machines."""
+    recorded_run.form(*ALL).train(20)
+    recorded_run.write("gpu-0", "lost", step=20, reason="fashion-worker-2 does not respond")
+    recorded_run.wait(4.0).form("gpu-0", "gpu-1").train(20)
+
+    incident = next(one for one in page_of(recorded_run).incidents if one.tone is Tone.LOSS)
+
+    assert "fashion-worker-2" in incident.cause
+    assert incident.evidence == "fashion-worker-2 does not respond"
+    assert incident.seconds_to_next_step == pytest.approx(4.5)
+
+
+def test_a_machine_event_and_its_change_of_the_group_are_one_incident(
+    recorded_run: RecordedRun,
+) -> None:
+    recorded_run.form(*ALL).train(20).event("vanish", "gpu-2")
+    recorded_run.write("gpu-0", "lost", step=20, reason="worker 2 does not respond")
+    recorded_run.wait(4.0).form("gpu-0", "gpu-1").train(20)
+
+    incident = only(page_of(recorded_run))
+
+    assert (incident.kind, incident.subject) == ("vanish", "gpu-2")
+    assert incident.evidence == "worker 2 does not respond"
+
+
+def test_what_workers_recorded_is_shown(recorded_run: RecordedRun) -> None:
+    recorded_run.form(*ALL).train(5)
+    recorded_run.write("gpu-0", "checkpoint_failed", step=5, reason="No space left on device")
+
+    incident = only(page_of(recorded_run.train(5)))
+
+    assert (incident.tone, incident.kind) == (Tone.NOTE, "save failed")
+    assert incident.cause == "The checkpoint of step 5 was not written."
+    assert incident.evidence == "No space left on device"
+
+
+def test_the_cost_is_part_of_the_verdict(drilled: RecordedRun) -> None:
+    from tests.everstep.cli.report.test_money import RATES
+
+    billed = page_of(drilled, billing=Billing(billed=True, rates=RATES))
+    on_twin = page_of(drilled, billing=Billing(billed=False, reason="a twin", rates=RATES))
+
+    assert "less than on demand." in verdict(billed).sentences[-1]
+    assert verdict(billed).sentences[-1].startswith("It cost about $")
+    assert verdict(on_twin).sentences[-1].startswith("In the cloud it would have cost $")
+
+
+# --- properties ---------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=4,
+)
+KEYS = ("node", "job", "step", "generation", "world_size", "rank", "seconds", "loss", "reason",
+        "total_steps", "accuracy", "images", "again", "epoch", "mode", "compute")  # fmt: skip
+KINDS = ("start", "generation", "step", "lost", "leave", "evaluation", "seconds", "finish",
+         "restore", "lost_lines", "checkpoint")  # fmt: skip
+FOREIGN = st.builds(
+    lambda at, kind, values: {"at": at, "kind": kind, **values},
+    st.floats(),
+    st.sampled_from(KINDS),
+    st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6),
+)
+EVENTS = st.builds(
+    lambda at, kind, node: {"at": at, "kind": kind, "node": node},
+    st.floats(0, 400).map(lambda after: 1_790_000_000.0 + after),
+    st.sampled_from(("drain", "vanish", "return", "notice", "freeze", "thaw", "add", "unheard")),
+    st.sampled_from((*ALL, "gpu-9", "<b>")),
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(FOREIGN, max_size=8), st.lists(EVENTS, max_size=8), st.data())
+def test_every_journal_has_a_page(
+    foreign: list[dict[str, object]], events: list[dict[str, object]], data: st.DataObject
+) -> None:
+    """Torn lines, lines of other programs, and events in any order."""
+    from everstep.cli.report.page.render import render
+
+    recorded = RecordedRun().form(*ALL).train(8).wait(2.0).form("gpu-0", "gpu-1").train(4)
+    texts = {
+        worker: "".join(json.dumps(line) + "\n" for line in lines)
+        for worker, lines in recorded.journals.items()
+    }
+    texts = {worker: text[data.draw(st.integers(0, 40)) :] for worker, text in texts.items()}
+    texts = {worker: text[: data.draw(st.integers(0, len(text)))] for worker, text in texts.items()}
+    texts["other"] = "".join(json.dumps(line) + "\n" for line in foreign) + '{"at": 17'
+
+    run = assemble(texts, "".join(json.dumps(event) + "\n" for event in events))
+    page = build_page(run, recorded.now + 5)
+
+    assert page.end >= page.start
+    assert list(page.incidents) == sorted(page.incidents, key=lambda one: one.at)
+    for lane in page.lanes:
+        assert sum(lane.seconds.values()) == pytest.approx(page.seconds), "every second has a state"
+    assert render(page).startswith("<!doctype html>")

@@ -1,0 +1,153 @@
+"""The page's HTML: self-contained, escaped, structured, and with a text for everything that is drawn."""
+
+import base64
+import hashlib
+import json
+import re
+
+import pytest
+
+from everstep.cli.report.money import Billing
+from everstep.cli.report.page.model import build_page
+from everstep.cli.report.page.render import render
+from everstep.cli.report.page.sections import EVENTS_PER_TABLE
+from tests.everstep.cli.recorded_run import RecordedRun
+from tests.everstep.cli.report.page.parsed_page import Node, parse
+
+BILLING = Billing(billed=False, reason="it ran here")
+
+
+def page_of(recorded: RecordedRun) -> str:
+    return render(build_page(recorded.run(), recorded.now + 1, BILLING))
+
+
+@pytest.fixture
+def page(drilled: RecordedRun) -> Node:
+    return parse(page_of(drilled))
+
+
+def test_the_policy_allows_only_the_page_s_own_style_and_script(page: Node) -> None:
+    (policy,) = (
+        node.attributes["content"] or ""
+        for node in page.all("meta")
+        if node.attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    (style,) = page.all("style")
+    scripts = [node for node in page.all("script") if not node.attributes.get("type")]
+
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    for node in (style, *scripts):
+        digest = base64.b64encode(hashlib.sha256(node.text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert len(scripts) == 1
+    assert not any("style" in node.attributes for node in page.all("*")), "the policy ignores them"
+    assert not any(name.startswith("on") for node in page.all("*") for name in node.attributes)
+
+
+def test_the_page_requests_nothing(drilled: RecordedRun) -> None:
+    page = parse(page_of(drilled))
+
+    for node in page.all("*"):
+        for name in ("src", "href", "action", "srcset", "poster", "xlink:href"):
+            address = node.attributes.get(name) or "#"
+            assert address.startswith(("#", "data:,")), f"<{node.name} {name}={address}>"
+    style = "".join(node.text for node in page.all("style"))
+    assert not re.search(r"url\(|@import|//", style)
+
+
+def test_names_from_journals_and_events_are_text(recorded_run: RecordedRun) -> None:
+    hostile = "</script><img src=x onerror=alert(1)>"
+    recorded_run.form("gpu-0", "gpu-1").train(5).event(hostile, hostile)
+    recorded_run.write("gpu-0", "checkpoint_failed", step=hostile, reason=hostile)
+    recorded_run.journals[f"w{hostile}"] = [
+        {"at": recorded_run.now, "kind": "start", "node": hostile, "job": hostile, "model": hostile}
+    ]
+    text = page_of(recorded_run.train(5))
+
+    page = parse(text)
+    assert "<img" not in text
+    assert not list(page.all("img"))
+    assert hostile in "".join(node.text for node in page.all("h1")) + page.one("events").text
+
+
+def test_ids_are_unique_and_references_lead_to_them(page: Node) -> None:
+    ids = [node.attributes["id"] for node in page.all("*") if node.attributes.get("id")]
+
+    assert len(ids) == len(set(ids))
+    for node in page.all("*"):
+        for name in ("aria-labelledby", "for", "aria-describedby"):
+            if identifier := node.attributes.get(name):
+                assert identifier in ids, f"{name}={identifier}"
+        if (address := node.attributes.get("href") or "").startswith("#"):
+            assert address[1:] in ids, f"href={address}"
+
+
+def test_the_page_has_a_language_a_title_landmarks_and_ordered_headings(page: Node) -> None:
+    (html,) = page.all("html")
+    assert html.attributes["lang"] == "en"
+    (head,) = page.all("head")
+    assert [node.text for node in head.all("title")] == [
+        "fashion: Training survived all 2 losses of workers"
+    ]
+    assert [len(list(page.all(name))) for name in ("main", "h1", "footer")] == [1] * 3
+    assert list(page.all("h2")), "sections have headings"
+    for node in page.all("section"):
+        assert node.attributes["aria-labelledby"]
+    first_link = next(page.all("a"))
+    assert first_link.attributes["class"] == "skip", "the first stop of the Tab key"
+
+
+def test_every_drawing_has_a_text_or_is_hidden_from_readers(page: Node) -> None:
+    for plot in page.all("svg"):
+        named = {"aria-label", "aria-hidden", "aria-labelledby"} & set(plot.attributes)
+        decoration = any(plot in list(a.all("svg")) for a in page.all("a")) or (
+            "data-t" in plot.attributes or "axis" in (plot.attributes.get("id") or "")
+        )
+        assert named or decoration, plot.attributes
+    for mark in page.all("a"):
+        assert mark.attributes.get("aria-label") or mark.text.strip()
+
+
+def test_every_event_is_in_the_table_and_a_mark_leads_to_it(page: Node) -> None:
+    rows = [n for n in page.all("tr") if (n.attributes.get("id") or "").startswith("event-")]
+    marks = [node for node in page.all("a") if "mark" in (node.attributes.get("class") or "")]
+
+    assert [row.attributes["id"] for row in rows] == [f"event-{i}" for i in range(1, 5)]
+    assert {mark.attributes["href"] for mark in marks} == {f"#event-{i}" for i in range(1, 5)}
+    assert "drain gpu-1" in rows[0].text
+    assert "The machine disappeared without notice." in rows[2].text
+
+
+def test_the_script_reads_the_state_of_every_node(page: Node) -> None:
+    run = json.loads(page.one("run").text)
+
+    assert [node["name"] for node in run["nodes"]] == ["gpu-0", "gpu-1", "gpu-2"]
+    for node in run["nodes"]:
+        assert node["at"][0] == 0
+        assert node["at"] == sorted(node["at"])
+        assert len(node["at"]) == len(node["state"])
+    assert run["sizes"][0][1] == 3
+    assert run["steps"][-1][1] == 300
+
+
+def test_the_controls_of_the_script_are_hidden_without_it(page: Node) -> None:
+    assert "hidden" in page.one("inspector").attributes
+
+
+def test_many_events_are_divided_and_the_first_are_open(recorded_run: RecordedRun) -> None:
+    recorded_run.form("gpu-0").train(2)
+    for _ in range(EVENTS_PER_TABLE + 10):
+        recorded_run.wait(1.0).write("gpu-0", "restore", step=1)
+
+    parts = list(parse(page_of(recorded_run)).one("events").all("details"))
+
+    assert ["open" in part.attributes for part in parts] == [True, False]
+    assert len(list(parts[1].all("tr"))) == 1 + 10
+
+
+def test_an_empty_run_is_a_page_with_a_headline_only() -> None:
+    page = parse(render(build_page(RecordedRun().run(), 1000.0, BILLING)))
+
+    assert [node.text for node in page.all("h1")] == ["No training yet"]
+    assert not list(page.all("section"))

@@ -1,0 +1,33 @@
+"""Remaining time: the speed of the last steps, and pauses as often as they were."""
+
+import pytest
+
+from everstep.cli.report.eta import remaining_seconds
+from everstep.cli.report.run_record import RunRecord
+from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun
+
+
+def test_an_undisturbed_run_needs_its_steps(recorded_run: RecordedRun) -> None:
+    recorded_run.form("gpu-0").train(100)
+
+    assert remaining_seconds(recorded_run.run()) == pytest.approx(200 * STEP_SECONDS)
+
+
+def test_pauses_continue_at_the_same_rate(recorded_run: RecordedRun) -> None:
+    recorded_run.form("gpu-0", "gpu-1").train(50).wait(50.0).form("gpu-0").train(50)
+
+    assert remaining_seconds(recorded_run.run()) == pytest.approx(2 * 200 * STEP_SECONDS)
+
+
+def test_repeated_steps_do_not_count_twice(recorded_run: RecordedRun) -> None:
+    recorded_run.form("gpu-0", "gpu-1").train(60).form("gpu-0", resume_from=20).train(40)
+
+    assert remaining_seconds(recorded_run.run()) == pytest.approx(240 * STEP_SECONDS * 100 / 60)
+
+
+def test_the_end_is_unknown_before_a_step_and_reached_after_the_last(
+    recorded_run: RecordedRun, drilled: RecordedRun
+) -> None:
+    assert remaining_seconds(RunRecord()) is None
+    assert remaining_seconds(recorded_run.form("gpu-0").run()) is None
+    assert remaining_seconds(drilled.run()) == 0.0
