@@ -23,8 +23,8 @@ from everstep.elastic.membership.events import (
     Begin,
     Event,
     GenerationPut,
-    MemberGone,
     MemberPut,
+    MemberRemoved,
     MembershipSnapshot,
     Propose,
     Ready,
@@ -160,7 +160,7 @@ def run(count: int, watched: int, puts_per_second: float) -> dict[str, Formation
 
     lost, *others = agents
     begun = max(agent.now for agent in agents)
-    store.change(MemberGone(lost.identity), begun)
+    store.change(MemberRemoved(lost.identity), begun)
     for agent in others:
         agent.receive()
         agent.decide(Ready())
@@ -213,10 +213,12 @@ def main() -> None:
         for _ in track(range(options.rounds), "rounds", options.rounds)
     ]
     if options.json:
-        print(json.dumps([{k: vars(v) for k, v in each.items()} for each in rounds], indent=2))
+        print(
+            json.dumps([{k: vars(v) for k, v in results.items()} for results in rounds], indent=2)
+        )
         return
     for name, result in rounds[0].items():
-        seconds = [each[name].seconds for each in rounds]
+        seconds = [results[name].seconds for results in rounds]
         requests = ", ".join(f"{n} x {kind}" for kind, n in result.requests.items())
         print(
             f"{options.members} members, {name}: {statistics.median(seconds):.2f} s"

@@ -1,7 +1,7 @@
 """Elastic training for any PyTorch loop; independent of the model, the data and Kubernetes.
 
-The public names are those of `__all__`. They are imported on first use, because agents import parts
-of this package and need no model.
+`__all__` lists the public names. Each is imported on first use: an agent imports parts of this
+package but no training code.
 """
 
 from typing import TYPE_CHECKING

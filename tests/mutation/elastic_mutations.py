@@ -76,24 +76,24 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _CHECKPOINT_TESTS,
     ),
     Mutation(
-        "good checkpoint replaced by a suspended writer",
+        "valid checkpoint replaced by a suspended writer",
         _FILES,
-        "        if _is_good(final, staged.manifest.generation, disk):",
+        "        if _is_valid(final, staged.manifest.generation, disk):",
         "        if False:",
         _CHECKPOINT_TESTS,
     ),
     Mutation(
         "folder removed although it became good meanwhile",
         _FILES,
-        "    if _is_good(away, manifest.generation, disk):",
+        "    if _is_valid(away, manifest.generation, disk):",
         "    if False:",
         _CHECKPOINT_TESTS,
     ),
     Mutation(
         "damaged folder that hides a committed checkpoint of its step",
         _FILES,
-        "    if not left or _is_good(folder / folder_name(step), generation, disk):",
-        "    if not left or disk.exists(folder / folder_name(step)):",
+        "    if not staged_folders or _is_valid(folder / folder_name(step), generation, disk):",
+        "    if not staged_folders or disk.exists(folder / folder_name(step)):",
         _CHECKPOINT_TESTS,
     ),
     Mutation(
@@ -162,7 +162,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "snapshot of an abandoned history committed",
         _RECOVERY,
-        "return agreed if taken_in >= self.unbroken_since else 0",
+        "return agreed if snapshot_generation >= self.unbroken_since else 0",
         "return agreed",
         _RECOVERY_TESTS,
     ),
@@ -204,8 +204,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "abort that shuts all new connections",
         "everstep/elastic/transport/sockets.py",
-        "    found = {fd: name for fd, name in new.items() if _is_connected_to(fd, *store)}",
-        "    found = dict(new)",
+        "    connections = {fd: name for fd, name in new.items() if _is_connected_to(fd, *store)}",
+        "    connections = dict(new)",
         _TRANSPORT_TESTS,
     ),
     Mutation(

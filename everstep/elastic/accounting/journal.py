@@ -1,7 +1,7 @@
 """Journal of a run as JSON lines: one append-only file per worker.
 
-A thread writes the lines, so that a file system that hangs does not stop the training. The lines that
-have accumulated are one `write` to a file opened with O_APPEND: a worker killed meanwhile leaves at worst a
+A thread writes the lines, so that a file system that hangs does not stop the training. Accumulated
+lines are one `write` to a file opened with O_APPEND: a worker killed meanwhile leaves at worst a
 torn last line, which the reader skips. The file is closed every few seconds: blobfuse uploads a file when
 it is closed, and an NFS client writes it back then, so that other machines see its lines.
 """
@@ -107,11 +107,11 @@ class Journal:
                 self._close_file()
             with self._changed:
                 self._busy_since = None
-                ends = self._closing and not self._waiting
-                if ends:
+                is_last = self._closing and not self._waiting
+                if is_last:
                     self._closing, self._thread = False, None
                 self._changed.notify_all()
-                if ends:
+                if is_last:
                     return
 
     def _seconds_to_close(self) -> float | None:
@@ -122,9 +122,9 @@ class Journal:
         return max(0.0, close_at - time.monotonic())
 
     def _write(self, lines: list[bytes]) -> None:
-        counted = self._lost
-        if counted:
-            count = {"at": round(time.time(), 4), "kind": "lost_lines", "lines": counted}
+        reported_lost = self._lost
+        if reported_lost:
+            count = {"at": round(time.time(), 4), "kind": "lost_lines", "lines": reported_lost}
             lines = [json.dumps(count).encode() + b"\n", *lines]
         written = self._append(b"".join(lines))
         ends = itertools.accumulate(map(len, lines))
@@ -133,7 +133,9 @@ class Journal:
             self._close_file()  # a torn line is ended when the file is opened again
         self._warned = False
         with self._changed:
-            self._lost += failed - counted if failed < len(lines) else failed - bool(counted)
+            self._lost += (
+                failed - reported_lost if failed < len(lines) else failed - bool(reported_lost)
+            )
 
     def _append(self, data: bytes) -> int:
         """Append bytes; return how many were written."""
@@ -189,7 +191,7 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._taken: dict[Path, int] = {}  # bytes of each file that were parsed
+        self._parsed_bytes: dict[Path, int] = {}  # by file
         self._entries: list[dict[str, Any]] = []
 
     def read(self) -> list[dict[str, Any]]:
@@ -197,21 +199,23 @@ class Reader:
 
         A last line without a newline is skipped: it is still being written, or torn.
         """
-        fresh = [
+        new_entries = [
             {**entry, "file": path.stem}
             for path in sorted(self._folder.glob("*.jsonl"))
             for entry in parse(self._new_lines(path))
         ]
-        if fresh:
-            self._entries = sorted([*self._entries, *fresh], key=lambda entry: float(entry["at"]))
+        if new_entries:
+            self._entries = sorted(
+                [*self._entries, *new_entries], key=lambda entry: float(entry["at"])
+            )
         return self._entries
 
     def _new_lines(self, path: Path) -> str:
         with path.open("rb") as file:
-            file.seek(self._taken.get(path, 0))
-            whole, newline, _ = file.read().rpartition(b"\n")
-        self._taken[path] = self._taken.get(path, 0) + len(whole) + len(newline)
-        return whole.decode(errors="replace")
+            file.seek(self._parsed_bytes.get(path, 0))
+            complete, newline, _ = file.read().rpartition(b"\n")
+        self._parsed_bytes[path] = self._parsed_bytes.get(path, 0) + len(complete) + len(newline)
+        return complete.decode(errors="replace")
 
 
 def _ends_with_newline(path: Path) -> bool:

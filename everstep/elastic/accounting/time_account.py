@@ -1,4 +1,4 @@
-"""Account of a worker's time: every moment is attributed to exactly one activity.
+"""Account of a worker's time: exactly one activity at every moment.
 
 The worker reports each activity as it begins, which ends the previous one. So no second is counted
 twice or left out: the activities' seconds add up to the wall clock. Time that turns out to be wasted
@@ -16,7 +16,7 @@ from enum import StrEnum
 
 
 class Activity(StrEnum):
-    """An activity that time is attributed to."""
+    """An activity of a worker."""
 
     START_UP = "start_up"  # from the process's start until it is first ready to join a group
     IDLE = "idle"  # waiting to be in a group for the first time, or as a spare
@@ -25,7 +25,7 @@ class Activity(StrEnum):
     DATA = "data"  # reading and augmenting samples
     COMPUTE = "compute"  # forward, backward, optimizer
     EXCHANGE = "exchange"  # all-reduce, including the wait for slower workers
-    CHECKPOINT = "checkpoint"  # training paused for a snapshot or a write
+    CHECKPOINT = "checkpoint"  # training paused for a snapshot or a report
     EVALUATION = "evaluation"
     DETECT = "detect"  # waiting in an all-reduce that never completed
     REDO = "redo"  # work on a step that must be done again
@@ -43,7 +43,7 @@ class TimeAccount:
 
     Args:
         clock: monotonic clock in seconds.
-        name: the first activity.
+        activity: the first activity.
 
     Attributes:
         last_recovery: seconds from the end of a group, or its break, until the next group's first step
@@ -51,42 +51,42 @@ class TimeAccount:
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, name: Activity = Activity.START_UP
+        self, clock: Callable[[], float] = time.monotonic, activity: Activity = Activity.START_UP
     ) -> None:
-        self._clock, self._name, self._since = clock, name, clock()
+        self._clock, self._activity, self._since = clock, activity, clock()
         self._spent = dict.fromkeys(Activity, 0.0)
         self._before_step = dict(self._spent)
         self._lock = threading.Lock()
-        self._write: Callable[[], None] = lambda: None
-        self._written = self._since
-        self._held = False
+        self._report: Callable[[], None] = lambda: None
+        self._reported_at = self._since
+        self._is_fixed = False
         self._broke_at: float | None = None
         self.last_recovery: float | None = None
 
-    def on_report(self, write: Callable[[], None]) -> None:
-        """Call `write` after a step, at most every `REPORT_INTERVAL_SECONDS`: a killed worker has reported before."""
-        self._write = write
+    def on_report(self, report: Callable[[], None]) -> None:
+        """Call `report` after a step, at most once every `REPORT_INTERVAL_SECONDS`."""
+        self._report = report
 
     @contextmanager
-    def attribute_all_to(self, name: Activity) -> Iterator[None]:
+    def attribute_all_to(self, activity: Activity) -> Iterator[None]:
         """Attribute all time in the block to one activity: a warm-up's forward pass is start-up."""
-        self.begin(name)
-        self._held = True
+        self.begin(activity)
+        self._is_fixed = True
         try:
             yield
         finally:
-            self._held = False
+            self._is_fixed = False
 
-    def begin(self, name: Activity) -> None:
+    def begin(self, activity: Activity) -> None:
         """Attribute the time from now on to this activity."""
-        if self._held:
+        if self._is_fixed:
             return
         now = self._clock()
         with self._lock:
-            self._spent[self._name] += now - self._since
-            forms = name is Activity.FORM and self._name not in _BEFORE_A_STEP
-            self._name, self._since = name, now
-        if forms and self._broke_at is None:
+            self._spent[self._activity] += now - self._since
+            recovery_begins = activity is Activity.FORM and self._activity not in _BEFORE_A_STEP
+            self._activity, self._since = activity, now
+        if recovery_begins and self._broke_at is None:
             self._broke_at = now
 
     def begin_step(self) -> None:
@@ -98,11 +98,11 @@ class TimeAccount:
 
     def end_step(self) -> None:
         """Count the current step as done, whatever happens from here on."""
-        self.begin(self._name)
+        self.begin(self._activity)
         self._before_step = dict(self._spent)
-        if self._since - self._written >= REPORT_INTERVAL_SECONDS:
-            self._written = self._since
-            self._write()
+        if self._since - self._reported_at >= REPORT_INTERVAL_SECONDS:
+            self._reported_at = self._since
+            self._report()
 
     def break_step(self, *, kept: bool) -> None:
         """Reassign the time of an unfinished step whose group was lost.
@@ -120,10 +120,10 @@ class TimeAccount:
             self._broke_at -= waited
         self._before_step = dict(self._spent)
 
-    def _reassign(self, name: Activity, became: Activity) -> float:
-        spent = self._spent[name] - self._before_step[name]
-        self._spent[name] -= spent
-        self._spent[became] += spent
+    def _reassign(self, activity: Activity, target: Activity) -> float:
+        spent = self._spent[activity] - self._before_step[activity]
+        self._spent[activity] -= spent
+        self._spent[target] += spent
         return spent
 
     def final_seconds(self) -> Mapping[str, float]:
@@ -131,12 +131,15 @@ class TimeAccount:
 
         The time of the step in flight may still be reassigned.
         """
-        before = {name.value: self._before_step[name] for name in _OF_A_STEP}
-        found = {**self.spent(), **before}
-        return {name.value: round(found.get(name.value, 0.0), 4) for name in Activity}
+        before = {activity.value: self._before_step[activity] for activity in _OF_A_STEP}
+        seconds = {**self.spent(), **before}
+        return {activity.value: round(seconds.get(activity.value, 0.0), 4) for activity in Activity}
 
     def spent(self) -> Mapping[str, float]:
         """Return seconds by activity up to this moment; they add up to the wall clock."""
         with self._lock:
-            now = {**self._spent, self._name: self._spent[self._name] + self._clock() - self._since}
-        return {name.value: round(seconds, 4) for name, seconds in now.items() if seconds}
+            now = {
+                **self._spent,
+                self._activity: self._spent[self._activity] + self._clock() - self._since,
+            }
+        return {activity.value: round(seconds, 4) for activity, seconds in now.items() if seconds}

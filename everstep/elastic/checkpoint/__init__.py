@@ -1,1 +1,1 @@
-"""Checkpoints: files and the writer in the background."""
+"""Checkpoints: their files, the background writer, and the choice of the one to restore."""

@@ -75,7 +75,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was verified."""
+    """A verified checkpoint."""
 
     path: Path
     manifest: Manifest
@@ -113,14 +113,14 @@ def check(path: Path, disk: Disk = DISK) -> Checkpoint:
 
 def _read_manifest(path: Path, disk: Disk) -> Manifest:
     text = b"".join(disk.read(path / MANIFEST_FILE)).decode()
-    read = json.loads(text)
-    if json.dumps(read, indent=1) != text:
+    fields = json.loads(text)
+    if json.dumps(fields, indent=1) != text:
         raise ValueError("its manifest is damaged: it is not as it was written")
-    if read.pop("format", None) != FORMAT:
+    if fields.pop("format", None) != FORMAT:
         raise ValueError("its manifest is of another format")
-    if read.pop("seal", None) != _seal(read):
+    if fields.pop("seal", None) != _seal(fields):
         raise ValueError("its manifest is damaged: the checksum differs")
-    return Manifest(**read)
+    return Manifest(**fields)
 
 
 def folder_name(step: int) -> str:
@@ -171,14 +171,14 @@ def place_committed(folder: Path, generation: int, step: int, disk: Disk = DISK)
     A folder of that step that is damaged, or of an earlier generation, is replaced.
     """
     prefix = f".{folder_name(step)}-"
-    left = [folder / name for name in disk.names(folder) if name.startswith(prefix)]
-    if not left or _is_good(folder / folder_name(step), generation, disk):
+    staged_folders = [folder / name for name in disk.names(folder) if name.startswith(prefix)]
+    if not staged_folders or _is_valid(folder / folder_name(step), generation, disk):
         return
-    for staging in left:
+    for staging in staged_folders:
         with contextlib.suppress(ValueError, OSError):
-            found = check(staging, disk)
-            if found.manifest.generation == generation:
-                put_in_place(found, disk)
+            staged = check(staging, disk)
+            if staged.manifest.generation == generation:
+                put_in_place(staged, disk)
                 return
 
 
@@ -186,16 +186,16 @@ def put_in_place(staged: Checkpoint, disk: Disk = DISK) -> Path:
     """Rename a committed checkpoint's folder durably; return its path.
 
     Another process may do the same at any moment: this one may have been suspended since its commit. So
-    a good folder of the same step is never removed, and a bad one only after it was moved away and
-    checked again.
+    a valid folder of the same step is never removed, and an invalid one only after it was moved away
+    and checked again.
 
     Raises:
-        OSError: the disk failed, or the folder is gone and nothing is in its place.
+        OSError: the disk failed, or the folder was removed and not replaced.
     """
     final = staged.path.parent / folder_name(staged.manifest.step)
     replaced = list[Path]()  # removed only once the new name is durable
     for _ in range(PLACE_ATTEMPTS):
-        if _is_good(final, staged.manifest.generation, disk):
+        if _is_valid(final, staged.manifest.generation, disk):
             replaced.append(staged.path)
             break
         if disk.exists(final):
@@ -211,11 +211,11 @@ def put_in_place(staged: Checkpoint, disk: Disk = DISK) -> Path:
 
 
 def _move_away(final: Path, manifest: Manifest, disk: Disk) -> list[Path]:
-    """Move a bad folder away and return its new path; put it back if it was replaced by a good one."""
+    """Move an invalid folder away and return its new path; put it back if a valid one has replaced it."""
     away = new_staging_folder(final.parent, manifest.step)
     if not _renamed(final, away, disk):
         return []
-    if _is_good(away, manifest.generation, disk):
+    if _is_valid(away, manifest.generation, disk):
         _renamed(away, final, disk)
         return []
     return [away]
@@ -234,8 +234,8 @@ def _renamed(old: Path, new: Path, disk: Disk) -> bool:
     return True
 
 
-def _is_good(path: Path, generation: int, disk: Disk) -> bool:
-    """Return whether a folder is a good checkpoint of this generation or a later one."""
+def _is_valid(path: Path, generation: int, disk: Disk) -> bool:
+    """Return whether a folder is a valid checkpoint of this generation or a later one."""
     with contextlib.suppress(ValueError):
         return check(path, disk).manifest.generation >= generation
     return False
@@ -286,17 +286,21 @@ def _write_state(path: Path, state: Tensors, disk: Disk) -> tuple[int, int]:
 def _bytes(tensor: torch.Tensor) -> memoryview:
     """Return a tensor's values in the order of its dimensions, whatever its layout."""
     # numpy and not torch, which would start threads of its own for this thread
-    whole = tensor.detach().view(INTEGER_TYPES[tensor.element_size()]).numpy()
-    return np.ascontiguousarray(whole).data.cast("B") if whole.size else memoryview(b"")
+    values = tensor.detach().view(INTEGER_TYPES[tensor.element_size()]).numpy()
+    return np.ascontiguousarray(values).data.cast("B") if values.size else memoryview(b"")
 
 
 def _retire(folder: Path, step: int, keep: int, disk: Disk) -> None:
     """Remove all but the newest `keep` and killed writers' staging folders; nothing newer than `step`."""
-    mine = folder_name(step)
+    own_name = folder_name(step)
     names = sorted(disk.names(folder), reverse=True)
-    old = [name for name in names if name.startswith("step-") and name <= mine][keep:]
-    left = [name for name in names if name.startswith(".step-") and name[1 : 1 + len(mine)] < mine]
-    for name in (*old, *left):
+    old = [name for name in names if name.startswith("step-") and name <= own_name][keep:]
+    abandoned = [
+        name
+        for name in names
+        if name.startswith(".step-") and name[1 : 1 + len(own_name)] < own_name
+    ]
+    for name in (*old, *abandoned):
         disk.remove(folder / name)
 
 

@@ -59,11 +59,11 @@ class SkippedCheckpoint:
 
 
 class OtherRunError(EverstepError):
-    """The folder contains good checkpoints of a run with other settings; `found` is the newest."""
+    """The folder contains valid checkpoints of a run with other settings; `newest` is the newest."""
 
-    def __init__(self, found: Checkpoint, what: str, fix: str) -> None:
-        super().__init__(what, fix)
-        self.found = found
+    def __init__(self, newest: Checkpoint, message: str, fix: str) -> None:
+        super().__init__(message, fix)
+        self.newest = newest
 
 
 class LostCheckpointError(EverstepError):
@@ -71,7 +71,7 @@ class LostCheckpointError(EverstepError):
 
     Attributes:
         record: record of the commit.
-        older: the newest good checkpoint, if there is any.
+        older: the newest valid checkpoint, if there is any.
         missing: True if the folder does not exist here; another machine may have written it just now.
     """
 
@@ -80,11 +80,13 @@ class LostCheckpointError(EverstepError):
     ) -> None:
         self.record, self.older, self.missing = record, older, reason is None
         step = older.manifest.step if older else 0
-        found = f"the newest good one is of step {step}" if older else "there is no other good one"
+        alternative = (
+            f"the newest valid one is of step {step}" if older else "there is no other valid one"
+        )
         start = f"from step {step}" if older else "from the beginning"
         super().__init__(
             f"the committed checkpoint of step {record.step}, {folder / folder_name(record.step)}, is "
-            f"{f'damaged ({reason})' if reason else 'missing'}; {found}",
+            f"{f'damaged ({reason})' if reason else 'missing'}; {alternative}",
             "Restore the folder, or mount the right volume. Or continue without it: pass "
             f"--accept-older-checkpoint={record.step} (in a stack: job.acceptOlderCheckpoint); training "
             f"then continues {start} and repeats {record.step - step} steps.",
@@ -123,11 +125,11 @@ def restore_point(
 
     Raises:
         LostCheckpointError: the committed checkpoint is damaged or missing.
-        OtherRunError: there are good checkpoints, but of a run with other settings.
+        OtherRunError: there are valid checkpoints, but of a run with other settings.
     """
     skipped = dict[Path, SkippedCheckpoint]()
 
-    def look() -> Checkpoint | None:
+    def find() -> Checkpoint | None:
         if record.generation:
             place_committed(folder, record.generation, record.step, disk)
         return newest(
@@ -135,7 +137,7 @@ def restore_point(
         )
 
     try:
-        return _wait_until_visible(look, wait_seconds)
+        return _wait_until_visible(find, wait_seconds)
     except LostCheckpointError as lost:
         if record.step != accept_lost_step:
             raise
@@ -147,13 +149,13 @@ def restore_point(
             on_skip(skip)
 
 
-def _wait_until_visible(look: Callable[[], Checkpoint | None], seconds: float) -> Checkpoint | None:
-    """Repeat `look` while the committed checkpoint is missing, for a bounded time."""
+def _wait_until_visible(find: Callable[[], Checkpoint | None], seconds: float) -> Checkpoint | None:
+    """Repeat `find` while the committed checkpoint is missing, for a bounded time."""
     deadline = time.monotonic() + seconds
     warned = False
     while True:
         try:
-            return look()
+            return find()
         except LostCheckpointError as lost:
             if not lost.missing or time.monotonic() >= deadline:
                 raise
@@ -170,27 +172,27 @@ def newest(
     record: CommitRecord = NO_COMMIT,
     disk: Disk = DISK,
 ) -> Checkpoint | None:
-    """Return the newest good checkpoint of this run, or None if there is none.
+    """Return the newest valid checkpoint of this run, or None if there is none.
 
     Raises:
         LostCheckpointError: none is as new as the record of the newest commit.
-        OtherRunError: there are good ones, but of a run with other settings.
+        OtherRunError: there are valid ones, but of a run with other settings.
     """
     older, others, reasons = list[Checkpoint](), list[Checkpoint](), dict[str, str]()
     for name in _newest_first(folder, disk):
         try:
-            found = check(folder / name, disk)
+            checkpoint = check(folder / name, disk)
         except ValueError as error:
             reasons[name] = str(error)
             if on_skip:
                 on_skip(SkippedCheckpoint(folder / name, str(error)))
             continue
-        if found.manifest.fingerprint != dict(fingerprint):
-            others.append(found)
-        elif record.is_satisfied_by(found.manifest):
-            return found
+        if checkpoint.manifest.fingerprint != dict(fingerprint):
+            others.append(checkpoint)
+        elif record.is_satisfied_by(checkpoint.manifest):
+            return checkpoint
         else:
-            older.append(found)
+            older.append(checkpoint)
     if others and not older:
         raise _other_run(others[0], fingerprint)
     if record.generation:
@@ -215,17 +217,17 @@ def _move_newer_away(folder: Path, kept: Checkpoint | None, disk: Disk) -> None:
         disk.sync_folder(folder)
 
 
-def _other_run(found: Checkpoint, fingerprint: Mapping[str, Any]) -> OtherRunError:
-    theirs = found.manifest.fingerprint
-    names = sorted(set(theirs) | set(fingerprint))
+def _other_run(checkpoint: Checkpoint, fingerprint: Mapping[str, Any]) -> OtherRunError:
+    recorded = checkpoint.manifest.fingerprint
+    names = sorted(set(recorded) | set(fingerprint))
     differs = [
-        f"{name} is {theirs.get(name)!r} there and {fingerprint.get(name)!r} here"
+        f"{name} is {recorded.get(name)!r} there and {fingerprint.get(name)!r} here"
         for name in names
-        if theirs.get(name) != fingerprint.get(name)
+        if recorded.get(name) != fingerprint.get(name)
     ]
     return OtherRunError(
-        found,
-        f"{found.path} is a checkpoint of another run: {'; '.join(differs)}",
-        "Give this run another name (job.name), go back to the settings of the one that is there, or pass "
+        checkpoint,
+        f"{checkpoint.path} is a checkpoint of another run: {'; '.join(differs)}",
+        "Give this run another name (job.name), restore the settings of the existing one, or pass "
         "--fresh=WORD with a word of your own: the old run is then moved away and training starts again.",
     )

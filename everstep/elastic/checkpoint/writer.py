@@ -2,8 +2,8 @@
 
 Parameters and momentum do not change between one optimizer step and the next. So a snapshot is copied
 while the next forward pass already runs, and training waits, if at all, before it changes them
-(`taken`). The copy uses memory that was allocated before the first step: new memory costs a page fault
-every 4 KiB, several times the copy. There are two snapshots, so that one can be taken while the other
+(`wait_snapshot`). The copy uses memory that was allocated before the first step: new memory costs a page fault
+every 4 KiB, several times the copy. There are two snapshots, so that one can be wait_snapshot while the other
 is written to a slow disk. Of several that wait for the disk only the newest is useful; it replaces the
 earlier one.
 
@@ -52,8 +52,8 @@ class HostSnapshot:
         for (name, tensor), part in zip(state.items(), torch.split(memory, sizes), strict=True):
             # the strides that a copy would have: a dense tensor's own, otherwise contiguous ones
             strides = torch.empty_like(tensor, device="meta").stride()
-            whole = part[: tensor.numel() * tensor.element_size()].view(tensor.dtype)
-            self.tensors[name] = whole.as_strided(tensor.shape, strides)
+            own_bytes = part[: tensor.numel() * tensor.element_size()].view(tensor.dtype)
+            self.tensors[name] = own_bytes.as_strided(tensor.shape, strides)
 
     def fits(self, state: Mapping[str, torch.Tensor]) -> bool:
         """Return whether it was allocated for a state of these names, types and shapes."""
@@ -94,7 +94,7 @@ class Writer:
         self._spare: list[HostSnapshot] = []
         self._waiting: tuple[HostSnapshot, Manifest] | None = None
         self._writing = False
-        self._writes: tuple[int, float] | None = None  # step being written, and since when
+        self._current_write: tuple[int, float] | None = None  # step being written, and since when
         self._report_after = STUCK_SECONDS
         self._preparing: threading.Thread | None = None
         self._copying: threading.Thread | None = None
@@ -128,22 +128,21 @@ class Writer:
         Args:
             state: tensors by name.
             manifest: manifest of the checkpoint.
-            unchanging: names of tensors that will not change before `taken` has returned; they are
+            unchanging: names of tensors that will not change before `wait_snapshot` has returned; they are
                 copied after this call. A GPU copies all of them at once, in a few milliseconds.
         """
-        self.taken()
-        snapshot = self._free(state)
+        self.wait_snapshot()
+        snapshot = self._reusable_snapshot(state)
         later = {n: t for n, t in state.items() if n in unchanging and not t.is_cuda}
         snapshot.take({n: t for n, t in state.items() if n not in later})
-        with (
-            self._changed
-        ):  # under the lock, so that no other thread waits for a thread that has not started
+        # Under the lock, so that no other thread waits for a thread that has not started.
+        with self._changed:
             self._copying = threading.Thread(
                 target=self._complete, args=(snapshot, later, manifest), name="everstep-snapshot"
             )
             self._copying.start()
 
-    def taken(self) -> None:
+    def wait_snapshot(self) -> None:
         """Wait until the snapshot is complete; call it before any unchanging tensor changes."""
         with self._changed:
             copying = self._copying
@@ -152,7 +151,7 @@ class Writer:
 
     def wait(self) -> None:
         """Wait until no write is in progress; any thread may wait."""
-        self.taken()
+        self.wait_snapshot()
         while True:
             with self._changed:
                 if self._changed.wait_for(lambda: not self._writing, STUCK_SECONDS):
@@ -161,10 +160,10 @@ class Writer:
 
     def report_if_stuck(self) -> None:
         """Report a checkpoint that cannot be written; training continues without newer ones."""
-        writes = self._writes
-        if writes is None:
+        current_write = self._current_write
+        if current_write is None:
             return
-        step, since = writes
+        step, since = current_write
         seconds = time.monotonic() - since
         if seconds >= self._report_after:
             self._report_after *= 2
@@ -181,18 +180,18 @@ class Writer:
                 self._writing = True
                 threading.Thread(target=self._work, name="everstep-checkpoint").start()
 
-    def _free(self, state: Mapping[str, torch.Tensor]) -> HostSnapshot:
+    def _reusable_snapshot(self, state: Mapping[str, torch.Tensor]) -> HostSnapshot:
         """Return a snapshot that is not being written: a spare one, or the waiting one, now out of date."""
         if self._preparing is not None:
             self._preparing.join()
-        found = None
+        snapshot = None
         with self._changed:
             if self._waiting:
-                found, _ = self._waiting
+                snapshot, _ = self._waiting
                 self._waiting = None
             elif self._spare:
-                found = self._spare.pop()
-        return found if found and found.fits(state) else HostSnapshot(state)
+                snapshot = self._spare.pop()
+        return snapshot if snapshot and snapshot.fits(state) else HostSnapshot(state)
 
     def _work(self) -> None:
         """Write, in the writing thread, until no snapshot waits."""
@@ -210,7 +209,7 @@ class Writer:
 
     def _write(self, state: Tensors, manifest: Manifest) -> None:
         began = time.monotonic()
-        self._writes, self._report_after = (manifest.step, began), STUCK_SECONDS
+        self._current_write, self._report_after = (manifest.step, began), STUCK_SECONDS
         try:
             path = checkpoint.write(
                 self._folder, state, manifest, commit=self._commit, keep=self._keep
@@ -224,7 +223,7 @@ class Writer:
         else:
             self._on_written(manifest, time.monotonic() - began, size)
         finally:
-            self._writes = None
+            self._current_write = None
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:

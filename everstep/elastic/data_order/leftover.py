@@ -14,15 +14,15 @@ Span = tuple[int, int]
 
 def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return the same units in as few spans as possible, in order."""
-    found: list[Span] = []
+    result: list[Span] = []
     for first, last in sorted(spans):
         if first == last:
             continue
-        if found and first <= found[-1][1]:
-            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        if result and first <= result[-1][1]:
+            result[-1] = (result[-1][0], max(last, result[-1][1]))
         else:
-            found.append((first, last))
-    return tuple(found)
+            result.append((first, last))
+    return tuple(result)
 
 
 def remaining(units: int, done: Iterable[Span]) -> tuple[Span, ...]:
@@ -44,10 +44,12 @@ def split_share(
     parts = world_size if min_units == 1 else max(1, min(world_size, units // min_units))
     if rank >= parts:
         return ()
-    mine = share(units, rank, parts)
-    found, before = [], 0
+    own_share = share(units, rank, parts)
+    own, before = [], 0
     for first, last in spans:
         shift = first - before
-        found.append((max(first, mine.start + shift), max(first, min(last, mine.stop + shift))))
+        own.append(
+            (max(first, own_share.start + shift), max(first, min(last, own_share.stop + shift)))
+        )
         before += last - first
-    return merged((first, last) for first, last in found if first < last)
+    return merged((first, last) for first, last in own if first < last)

@@ -57,7 +57,7 @@ class Guard:
             code = self._start().wait()
             with (
                 self._lock
-            ):  # blocks for good after the launcher's end: the other thread ends this process
+            ):  # after the launcher's end the other thread keeps it and ends this process
                 pass
             if time.monotonic() - began < MIN_RUN_SECONDS:
                 return code or 1

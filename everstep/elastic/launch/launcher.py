@@ -74,7 +74,7 @@ Finished = Callable[[], str | None]
 
 
 class Launcher:
-    """Runner of torchrun's agent in a thread, so that the main thread can handle signals.
+    """Runner of torchrun's agent, in a thread so that the main thread can handle signals.
 
     Args:
         options: the command line.
@@ -98,11 +98,11 @@ class Launcher:
             signal.signal(number, self._on_signal)
         threading.Thread(target=self._run_agent, name="torchrun-agent", daemon=True).start()
         while not self._wake.wait(RUN_CHECK_SECONDS):
-            if self._over():
+            if self._is_run_over():
                 return DONE
         return self._code if self._done.is_set() else self._leave()
 
-    def _over(self) -> bool:
+    def _is_run_over(self) -> bool:
         """Return whether the run was completed without an end of this node's own agent.
 
         A peer that dies in torchrun's exit barrier would keep the others there for five minutes,
@@ -165,13 +165,13 @@ class Launcher:
         try:
             elastic_launch(config, entry)(*arguments)
         except RunOverError:
-            return self._ended()
+            return self._exit_code()
         except ChildFailedError as error:
             log.error("the workers failed too often: %s", error)
             return PERMANENT
-        return self._ended()
+        return self._exit_code()
 
-    def _ended(self) -> int:
+    def _exit_code(self) -> int:
         """Return the exit code after the end of torchrun's agent."""
         ended = self._handler.ended if self._handler else None
         if ended is None:
@@ -184,7 +184,7 @@ class Launcher:
         return PERMANENT
 
     def _warn_of_single_workers(self) -> None:
-        """Report a program that ended without a group although there are several workers."""
+        """Warn if a program ended without a group although there are several workers."""
         several = self._options.nnodes != "1" or self._options.workers != "1"
         if several and self._handler and not self._handler.in_group and not self._noticed.is_set():
             log.warning(
@@ -201,7 +201,7 @@ class Launcher:
         parser = torchrun.get_args_parser()
         parser.allow_abbrev = False  # a program's --run would be "ambiguous" with torchrun's own
         parsed = parser.parse_args(options.torchrun_arguments(self._endpoint))
-        if not any(word.startswith("--max-restarts") for word in options.torchrun):
+        if not any(option.startswith("--max-restarts") for option in options.torchrun):
             parsed.max_restarts = 1_000_000  # each change of the group costs one
         parsed.local_addr = parsed.local_addr or os.environ.get("POD_IP")
         register(self._create_handler)
@@ -244,9 +244,8 @@ def warm_up(endpoint: str, preload: Sequence[str]) -> None:
     os.environ.setdefault("POD_NAME", f"{socket.gethostname()}-{os.getpid()}")
     if endpoint and "POD_IP" not in os.environ and (address := address_towards(endpoint)):
         os.environ["POD_IP"] = address
-    os.environ.setdefault(
-        "OMP_NUM_THREADS", "1"
-    )  # a worker raises it when it has the number of its local peers
+    # A worker raises it when it has the number of its local peers.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch is built without it
     os.environ.setdefault("UCX_LOG_LEVEL", "fatal")
     # torch's watchdog would otherwise end the survivors, too, when NCCL reports a lost peer.
@@ -276,8 +275,8 @@ def launch(
         sys.exit(DONE if arguments else USAGE)
     try:
         options = parse(arguments)
-        if why := finished(options):
-            log.info("nothing to do: %s", why)
+        if result := finished(options):
+            log.info("nothing to do: %s", result)
             sys.exit(DONE)
         with contextlib.ExitStack() as stack:
             endpoint = options.endpoint or _start_etcd(options, stack)

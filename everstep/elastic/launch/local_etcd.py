@@ -97,11 +97,11 @@ def find_etcd() -> str:
     Raises:
         EverstepError: there is none.
     """
-    named = os.environ.get(PROGRAM_VARIABLE)
-    if named and not shutil.which(named):
-        raise EverstepError(f"{PROGRAM_VARIABLE} is {named}, which is not a program", INSTALL)
-    if found := named or shutil.which("etcd"):
-        return found
+    configured = os.environ.get(PROGRAM_VARIABLE)
+    if configured and not shutil.which(configured):
+        raise EverstepError(f"{PROGRAM_VARIABLE} is {configured}, which is not a program", INSTALL)
+    if program := configured or shutil.which("etcd"):
+        return program
     raise EverstepError(
         "there is no etcd on PATH to start, and no --rendezvous-endpoint is given", INSTALL
     )

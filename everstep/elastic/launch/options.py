@@ -112,7 +112,7 @@ def parse(arguments: Sequence[str]) -> LaunchOptions:
         _check_rendezvous(endpoint, parsed.run_id, parsed.nnodes, named=bool(parsed.backend))
     _check_nodes(parsed.nnodes or "1")
     _check_workers(parsed.workers)
-    kind, program, words = _program(parsed.program, parsed.arguments, parsed)
+    kind, program, arguments = _program(parsed.program, parsed.arguments, parsed)
     return LaunchOptions(
         nnodes=parsed.nnodes or "1",
         workers=parsed.workers,
@@ -122,7 +122,7 @@ def parse(arguments: Sequence[str]) -> LaunchOptions:
         preload=tuple(parsed.preload),
         kind=kind,
         program=program,
-        arguments=tuple(words),
+        arguments=tuple(arguments),
         torchrun=tuple(_passed_on(parsed)),
     )
 
@@ -253,21 +253,23 @@ def _check_workers(workers: str) -> None:
         )
 
 
-def _program(name: str, words: list[str], parsed: argparse.Namespace) -> tuple[str, str, list[str]]:
+def _program(
+    name: str, arguments: list[str], parsed: argparse.Namespace
+) -> tuple[str, str, list[str]]:
     """Return the kind of the program, its name and its arguments."""
     if parsed.no_python:
-        return EXECUTABLE, name, words
+        return EXECUTABLE, name, arguments
     if parsed.module:
-        return MODULE, name, words
-    if name in PYTHONS and words[:1] == ["-m"] and len(words) > 1:
-        return MODULE, words[1], words[2:]
-    if name in PYTHONS and words and words[0].endswith(".py"):
-        name, words = words[0], words[1:]
+        return MODULE, name, arguments
+    if name in PYTHONS and arguments[:1] == ["-m"] and len(arguments) > 1:
+        return MODULE, arguments[1], arguments[2:]
+    if name in PYTHONS and arguments and arguments[0].endswith(".py"):
+        name, arguments = arguments[0], arguments[1:]
     path = Path(name)
     if path.is_file() and (name.endswith(".py") or not os.access(path, os.X_OK)):
-        return SCRIPT, name, words
+        return SCRIPT, name, arguments
     if not name.endswith(".py") and shutil.which(name):
-        return EXECUTABLE, name, words
+        return EXECUTABLE, name, arguments
     raise EverstepError(
         f"there is no program {name} in {Path.cwd()}",
         "Write the path of a script, or `-m` and the name of a module.",
@@ -275,7 +277,7 @@ def _program(name: str, words: list[str], parsed: argparse.Namespace) -> tuple[s
 
 
 def error_text(error: EverstepError) -> str:
-    """Return an error as the command line prints it: what is wrong, and the fix indented below it."""
+    """Return an error as the command line prints it: the problem, and the fix indented below it."""
     return "\n".join([f"error: {error.what}", *(f"  {line}" for line in error.fix.splitlines())])
 
 

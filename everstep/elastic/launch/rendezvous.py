@@ -27,7 +27,7 @@ class LauncherRendezvous(EtcdV3Handler):
     """One node's agent, which gives up if its workers keep ending before they join a group."""
 
     _failed_starts = -1
-    _last: object = None
+    _last_assignment: object = None
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Let torchrun start the workers.
@@ -37,8 +37,8 @@ class LauncherRendezvous(EtcdV3Handler):
             ProgramFailedError: they end before they join a group.
         """
         assignment = self._workers.assignment
-        self._failed_starts = self._failed_starts + 1 if assignment is self._last else 0
-        self._last = assignment
+        self._failed_starts = self._failed_starts + 1 if assignment is self._last_assignment else 0
+        self._last_assignment = assignment
         if self._failed_starts > len(PAUSES_SECONDS):
             raise self._failure()
         if self._failed_starts > 0 and not self.ended:
@@ -46,10 +46,12 @@ class LauncherRendezvous(EtcdV3Handler):
         return super().next_rendezvous()
 
     def _failure(self) -> EverstepError:
-        what = (
+        message = (
             f"the workers ended {self._failed_starts} times in a row before they joined the run; "
             "see their output above for the reason"
         )
         if self._agent.committed.step:
-            return NodeFailedError(what, "The run has progressed on other nodes: replace this one.")
-        return ProgramFailedError(what, "Correct the program or its arguments.")
+            return NodeFailedError(
+                message, "The run has progressed on other nodes: replace this one."
+            )
+        return ProgramFailedError(message, "Correct the program or its arguments.")

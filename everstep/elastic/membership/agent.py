@@ -99,12 +99,12 @@ class Agent:
         run: name of the run; agents of one run find each other by it.
         node: this node.
         limits: limits of the group.
-        open_store: opens the meeting point of a generation that this node proposes; returns its
+        open_store: opens the store of a generation that this node proposes; returns its
             `host:port`.
         on_stop: called with a reason when the workers must leave their group at once.
         on_regroup: called with a reason when they should leave it after a step that all agree on.
         on_ended: called when the run is over for all.
-        ttl_seconds: duration of this node's lease; None: by the number of members.
+        ttl_seconds: duration of this node's lease; None to derive it from the number of members.
         bounds_file: file with the group's bounds if these may change during the run; see `bounds`.
         heartbeats: whether to exchange heartbeats; otherwise only leases detect a silent loss.
     """
@@ -158,7 +158,7 @@ class Agent:
         """
         self._keys.watch_all(watches_all=self._core.watches_all)
         with contextlib.closing(self._etcd):  # the caller's thread sends no further request
-            self._take_in(self._keys.read())
+            self._handle_updates(self._keys.read())
         self._reachability.start()
         if self._heartbeats:
             self._heartbeats.open(self._reachability.listener)
@@ -265,11 +265,11 @@ class Agent:
             )
         return announced
 
-    def commit(self, number: int, taken_in: int, step: int, run: str = "") -> bool:
+    def commit(self, number: int, snapshot_generation: int, step: int, run: str = "") -> bool:
         """Commit a step for generation `number`; return False if it is not current or etcd does not respond."""
         try:
             with contextlib.closing(self._etcd):
-                return self._keys.commit(number, StepProgress(taken_in, step, run))
+                return self._keys.commit(number, StepProgress(snapshot_generation, step, run))
         except EverstepError as error:
             log.warning("step %d is not committed, a later one will be: %s", step, error)
             return False
@@ -439,13 +439,13 @@ class Agent:
     def _watch(self) -> None:
         while not self._closed.is_set():
             try:
-                self._take_in(self._keys.follow())
+                self._handle_updates(self._keys.follow())
             except OSError as error:
                 log.debug("the watch starts again: %s", error)
             with contextlib.suppress(EverstepError):
-                self._take_in(self._keys.read())
+                self._handle_updates(self._keys.read())
 
-    def _take_in(self, updates: Iterable[Update]) -> None:
+    def _handle_updates(self, updates: Iterable[Update]) -> None:
         for update in updates:
             if isinstance(update, StepProgress):
                 self._committed = update

@@ -1,4 +1,4 @@
-"""The arrivals of a member's heartbeats, and an observer's wrong suspicions of its node. Pure.
+"""The arrivals of a member's heartbeats, and an observer's false suspicions of its node. Pure.
 
 Times are seconds in which the observer itself ran (`suspicion`), not the wall clock.
 """
@@ -10,9 +10,9 @@ MIN_SILENCE_SECONDS = 0.5  # a shorter silence is never suspicious: five heartbe
 GAP_FACTOR = 3.0  # a silence is suspicious if it is this much longer than the longest recent gap
 GAP_DECAY = 0.999  # of the longest recent gap, with each heartbeat: it is halved in 70 s
 MIN_BEATS = 10  # before a member may be suspected: its heartbeats can arrive at all
-LATE_SECONDS = 0.75  # a suspect that is back within this time was late, not lost
-FORGET_SECONDS = 300.0  # after this time without another mistake, one is forgotten
-MAX_DOUBLINGS = 4  # of the silence: then the lease lapses long before
+LATE_SECONDS = 0.75  # a suspect that returns within this time was late, not lost
+FORGET_SECONDS = 300.0  # after this time without another false suspicion, one is forgotten
+MAX_DOUBLINGS = 4  # of the suspicious silence: beyond that, the lease lapses long before
 MAX_SUSPICIONS = 3  # of one node in `SUSPICIONS_SECONDS`; after that only its lease decides
 SUSPICIONS_SECONDS = 60.0
 
@@ -23,19 +23,19 @@ class Arrivals:
 
     Attributes:
         count: heartbeats that have arrived.
-        heard_at: the last arrival.
+        last_at: time of the last arrival.
         longest_gap: the longest recent time between two arrivals.
     """
 
     count: int = 0
-    heard_at: float = 0.0
+    last_at: float = 0.0
     longest_gap: float = 0.0
 
-    def heard(self, now: float) -> None:
+    def record(self, now: float) -> None:
         """Record an arrival."""
         if self.count:
-            self.longest_gap = max(now - self.heard_at, GAP_DECAY * self.longest_gap)
-        self.count, self.heard_at = self.count + 1, now
+            self.longest_gap = max(now - self.last_at, GAP_DECAY * self.longest_gap)
+        self.count, self.last_at = self.count + 1, now
 
     @property
     def is_steady(self) -> bool:
@@ -43,40 +43,40 @@ class Arrivals:
         return self.count >= MIN_BEATS
 
     def level(self, now: float) -> float:
-        """Return the level of suspicion of the present silence: it grows with time, and is suspicious from 1 on.
+        """Return the level of suspicion of the present silence: it grows with time and is suspicious from 1 on.
 
         The limit adapts: a member whose heartbeats are often late, because its processors are busy, is
         given more time than a punctual one.
         """
         if not self.is_steady:
             return 0.0
-        return (now - self.heard_at) / max(MIN_SILENCE_SECONDS, GAP_FACTOR * self.longest_gap)
+        return (now - self.last_at) / max(MIN_SILENCE_SECONDS, GAP_FACTOR * self.longest_gap)
 
 
 @dataclass
-class Caution:
-    """An observer's wrong suspicions of one node: each doubles the suspicious silence for some minutes."""
+class FalseSuspicions:
+    """An observer's false suspicions of one node: each doubles the suspicious silence for some minutes."""
 
     _doublings: int = 0
-    _mistaken_at: float = 0.0
+    _last_false_at: float = 0.0
     _suspected_at: list[float] = field(default_factory=list)
 
-    def limit(self, now: float) -> float:
+    def threshold(self, now: float) -> float:
         """Return the level from which the node is a suspect; infinite if it was suspected too often."""
         recent = [at for at in self._suspected_at if now - at < SUSPICIONS_SECONDS]
         if len(recent) >= MAX_SUSPICIONS:
             return float("inf")
         return float(2 ** self._remaining(now))
 
-    def suspected(self, now: float) -> None:
+    def record_suspicion(self, now: float) -> None:
         """Record that the node became a suspect."""
         self._suspected_at = [*self._suspected_at[1 - MAX_SUSPICIONS :], now]
 
-    def returned(self, now: float) -> None:
-        """Record that the suspect is back: if it was only late, this was a mistake."""
+    def record_return(self, now: float) -> None:
+        """Record that the suspect is back: if it was only late, the suspicion was false."""
         if self._suspected_at and now - self._suspected_at[-1] <= LATE_SECONDS:
             self._doublings = min(self._remaining(now) + 1, MAX_DOUBLINGS)
-            self._mistaken_at = now
+            self._last_false_at = now
 
     def _remaining(self, now: float) -> int:
-        return max(0, self._doublings - int((now - self._mistaken_at) / FORGET_SECONDS))
+        return max(0, self._doublings - int((now - self._last_false_at) / FORGET_SECONDS))

@@ -12,7 +12,7 @@ from pathlib import Path
 def read_bounds(path: str) -> tuple[int, int] | None:
     """Return the file's two numbers; None if it is missing or invalid.
 
-    Invalid content is ignored: the previous bounds stay in force, and a typing mistake should not end a
+    Invalid content is ignored: the previous bounds stay in force, and a typo should not end a
     training.
     """
     try:

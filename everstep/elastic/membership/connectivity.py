@@ -56,14 +56,14 @@ class Connectivity:
     futile: int = 0
     proven: frozenset[str] = frozenset()
     _avoided: dict[str, _Avoided] = field(default_factory=dict)
-    _times: dict[str, int] = field(default_factory=dict)  # how often each member was avoided
+    _avoid_counts: dict[str, int] = field(default_factory=dict)  # how often each member was avoided
 
     def progressed(self, group: Collection[str]) -> None:
         """Note that this agent's group has taken a step."""
         self.futile, self.proven = 0, frozenset(group)
         for identity in self.proven:
             self._avoided.pop(identity, None)
-            self._times.pop(identity, None)
+            self._avoid_counts.pop(identity, None)
 
     def failed(self) -> None:
         """Note that a generation ended without a step although all its members live."""
@@ -81,18 +81,18 @@ class Connectivity:
             now: the time.
         """
         for target in targets:
-            known = self._avoided.get(target)
+            avoided = self._avoided.get(target)
             if target in unreachable:
                 self._avoid(target, now, reachable=False)
-            elif known and (known.until <= now or not known.reachable):
+            elif avoided and (avoided.until <= now or not avoided.reachable):
                 del self._avoided[target]
         if self.futile >= BLAME_AFTER and not unreachable and identity in self.proven:
             for joiner in set(targets) - self.proven:
                 self._avoid(joiner, now, reachable=True)
 
     def _avoid(self, identity: str, now: float, *, reachable: bool) -> None:
-        times = self._times[identity] = self._times.get(identity, 0) + 1
-        seconds = min(FIRST_AVOID_SECONDS * 2 ** min(times - 1, 20), MAX_AVOID_SECONDS)
+        count = self._avoid_counts[identity] = self._avoid_counts.get(identity, 0) + 1
+        seconds = min(FIRST_AVOID_SECONDS * 2 ** min(count - 1, 20), MAX_AVOID_SECONDS)
         self._avoided[identity] = _Avoided(now + seconds, reachable)
 
     def avoided(self, members: Collection[str]) -> tuple[str, ...]:
@@ -130,8 +130,8 @@ class Admission:
 
     def judge(self, training: Collection[str], unreachable: Collection[str], now: float) -> bool:
         """Return whether the joiner may register now; otherwise set the time of the next attempt."""
-        missed = sum(name in unreachable for name in training)
-        self.probed = 2 * missed <= len(training)
+        missed_count = sum(name in unreachable for name in training)
+        self.probed = 2 * missed_count <= len(training)
         if self.probed:
             self.refusals = 0
             return True

@@ -3,7 +3,7 @@
 If each of N agents watched all members, a regroup would cost etcd N puts times N watchers. So in a run
 of more than `full_view_members` only a few *coordinators* do. They alone propose generations, and when
 a generation must end they put an instruction that all watch. A coordinator has a key of its own under
-its lease: all others learn of its end, and claim the role in turns by rank. No coordinator is special:
+its lease: all others learn of its end, and claim the role in turn, by rank. No coordinator is special:
 each writes the same instruction, in a transaction that succeeds once.
 """
 
@@ -98,7 +98,7 @@ class Instructions:
 
     def adopt(self, instructions: tuple[Instruction, ...]) -> None:
         """Replace all by those of a snapshot."""
-        self._newest = {one.kind: one for one in instructions}
+        self._newest = {instruction.kind: instruction for instruction in instructions}
         self._requested.clear()
 
     def note(self, instruction: Instruction) -> None:
@@ -115,9 +115,9 @@ class Instructions:
 
         Args:
             kind: `stop` or `regroup`.
-            number: of the generation that must end.
-            reason: of its end.
-            revision: of the last change of the generation's key.
+            number: number of the generation that must end.
+            reason: reason of its end.
+            revision: revision of the last change of the generation's key.
         """
         if self.reason(kind, number) is not None:
             return []
@@ -126,5 +126,5 @@ class Instructions:
         key = (kind, number, revision, replaces)
         if key in self._requested:
             return []
-        self._requested = {key, *(known for known in self._requested if known[1] == number)}
+        self._requested = {key, *(other for other in self._requested if other[1] == number)}
         return [Instruct(kind, number, reason, revision, replaces)]

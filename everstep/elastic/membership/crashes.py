@@ -1,6 +1,6 @@
 """The rule that decides whether a crashed worker starts again, and who starts it.
 
-Pure. A worker that was called into a group starts again alone, however it ended, so that the other
+Pure. A worker that was assigned to a group starts again alone, however it ended, so that the other
 workers of the node continue: the kernel of a machine without free memory may kill it in the first step as
 well as in the thousandth. If a worker crashes repeatedly without one step, another start would fail too.
 """
@@ -15,22 +15,20 @@ class Verdict(Enum):
     """The consequence of a crash."""
 
     ALONE = auto()  # the worker starts again by itself
-    WITH_ALL = (
-        auto()
-    )  # it was never called into a group: torchrun starts all workers of the node again
+    WITH_ALL = auto()  # it was never in a group: torchrun starts all workers of the node again
     GIVE_UP = auto()  # another start would fail as well
 
 
 class Crashes:
-    """One node's workers by process ID: how far each came, and how often they crashed in a row."""
+    """One node's workers by process ID: the progress of each, and their crashes in a row."""
 
     def __init__(self) -> None:
-        self._called, self._proven = set[int](), set[int]()
+        self._assigned, self._proven = set[int](), set[int]()
         self._in_a_row = 0
 
-    def called(self, workers: Iterable[int]) -> None:
-        """Note that workers are called into a group."""
-        self._called.update(workers)
+    def assigned(self, workers: Iterable[int]) -> None:
+        """Note that workers are assigned to a group."""
+        self._assigned.update(workers)
 
     def proven(self, worker: int) -> None:
         """Note that a worker has taken a step: this node can train, whatever crashed before."""
@@ -39,10 +37,10 @@ class Crashes:
 
     def judge(self, worker: int) -> Verdict:
         """Return the consequence of a crash; forget the worker, since its process ID may be reused."""
-        called, proven = worker in self._called, worker in self._proven
-        self._called.discard(worker)
+        assigned, proven = worker in self._assigned, worker in self._proven
+        self._assigned.discard(worker)
         self._proven.discard(worker)
-        if not called:
+        if not assigned:
             return Verdict.WITH_ALL
         if not proven:
             self._in_a_row += 1

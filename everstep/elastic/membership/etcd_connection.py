@@ -100,13 +100,13 @@ def resolve(endpoints: tuple[str, ...]) -> tuple[Target, ...]:
         host, _, port = endpoint.rpartition(":")
         host = host.strip("[]") or endpoint
         try:
-            found = socket.getaddrinfo(
+            addresses = socket.getaddrinfo(
                 host, int(port) if port.isdigit() else ETCD_CLIENT_PORT, type=socket.SOCK_STREAM
             )
         except OSError as error:
             failure = failure or error
             continue
-        targets += [Target(host, str(address[0]), int(address[1])) for *_, address in found]
+        targets += [Target(host, str(address[0]), int(address[1])) for *_, address in addresses]
     if not targets:
         raise failure or OSError(f"no address for {endpoints}")
     return tuple(dict.fromkeys(targets))

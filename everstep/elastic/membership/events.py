@@ -13,9 +13,9 @@ class Instruction:
 
     Attributes:
         kind: `stop` (at once) or `regroup` (after a step that all agree on).
-        number: of the generation.
-        reason: of its end.
-        revision: of the last change of the instruction's key.
+        number: number of the generation.
+        reason: reason of its end.
+        revision: revision of the last change of the instruction's key.
     """
 
     kind: str
@@ -29,12 +29,12 @@ class MembershipSnapshot:
     """The keys of the run, read at one revision.
 
     Attributes:
-        members: all members; none if it is not complete.
-        generation: the current one.
-        revision: last change of the generation's key, 0 if there is none.
+        members: all members; empty if the snapshot is not complete.
+        generation: the current generation.
+        revision: revision of the last change of the generation's key, 0 if there is none.
         complete: whether the members were read, and are watched from then on.
-        coordinators: those of a large run.
-        instructions: the newest of each kind.
+        coordinators: the coordinators of a large run.
+        instructions: the newest instruction of each kind.
     """
 
     members: tuple[Member, ...]
@@ -53,7 +53,7 @@ class CoordinatorPut:
 
 
 @dataclass(frozen=True)
-class CoordinatorGone:
+class CoordinatorRemoved:
     """A coordinator has resigned, or its lease has ended."""
 
     identity: str
@@ -67,7 +67,7 @@ class MemberPut:
 
 
 @dataclass(frozen=True)
-class MemberGone:
+class MemberRemoved:
     """A member's key was removed: it left, or its lease lapsed."""
 
     identity: str
@@ -167,9 +167,9 @@ class Tick:
 Event = (
     MembershipSnapshot
     | MemberPut
-    | MemberGone
+    | MemberRemoved
     | CoordinatorPut
-    | CoordinatorGone
+    | CoordinatorRemoved
     | Instruction
     | GenerationPut
     | RunEnded
@@ -229,7 +229,7 @@ class Propose:
     number: int
     members: tuple[str, ...]
     replaces: int
-    endpoints: tuple[str, ...] = ()  # these by rank, in a large run
+    endpoints: tuple[str, ...] = ()  # by rank; in a large run, as are the orders
     orders: tuple[int, ...] = ()
 
 
@@ -312,11 +312,11 @@ class Instruct:
     """Put an instruction if neither the generation's key nor the instruction's own has changed.
 
     Attributes:
-        kind: of the instruction.
-        number: of the generation that must end.
-        reason: of its end.
-        revision: of the last change of the generation's key.
-        replaces: last change of the instruction's key, 0 if it does not exist.
+        kind: kind of the instruction.
+        number: number of the generation that must end.
+        reason: reason of its end.
+        revision: revision of the last change of the generation's key.
+        replaces: revision of the last change of the instruction's key, 0 if it does not exist.
     """
 
     kind: str

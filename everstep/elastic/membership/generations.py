@@ -49,16 +49,16 @@ class Member:
     @staticmethod
     def from_json(identity: str, value: str, order: int) -> "Member":
         """Parse a member's key."""
-        read = json.loads(value)
+        fields = json.loads(value)
         return Member(
             identity,
-            read["node"],
-            read["address"],
-            read["after"],
-            read["leaving"],
+            fields["node"],
+            fields["address"],
+            fields["after"],
+            fields["leaving"],
             order,
-            read.get("endpoint", ""),
-            tuple(read.get("avoids", ())),
+            fields.get("endpoint", ""),
+            tuple(fields.get("avoids", ())),
         )
 
 
@@ -96,14 +96,14 @@ class Generation:
     @staticmethod
     def from_json(value: str) -> "Generation":
         """Parse the generation's key."""
-        read = json.loads(value)
+        fields = json.loads(value)
         return Generation(
-            read["number"],
-            tuple(read["members"]),
-            read["store"],
-            tuple(read.get("fenced", ())),
-            tuple(read.get("endpoints", ())),
-            tuple(read.get("orders", ())),
+            fields["number"],
+            tuple(fields["members"]),
+            fields["store"],
+            tuple(fields.get("fenced", ())),
+            tuple(fields.get("endpoints", ())),
+            tuple(fields.get("orders", ())),
         )
 
 

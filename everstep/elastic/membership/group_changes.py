@@ -14,7 +14,7 @@ MAX_NAMED = 8  # nodes in one message
 class GroupChanges:
     """The changes of one generation that an agent with a full view observes, and their times."""
 
-    _number: int = 0  # of the generation to which the times apply
+    _number: int = 0  # number of the generation to which the times apply
     _ahead_since: float | None = None  # since when a peer has left the group in order
     _joining: Joining = field(default_factory=Joining)
 
@@ -48,9 +48,9 @@ class GroupChanges:
         died instead breaks a connection at once, or is detected at the end of this grace period.
 
         Args:
-            view: of the run.
+            view: view of the run.
             group: the generation.
-            limits: of the group.
+            limits: limits of the group.
             now: the time.
             regroups: whether the members leave the generation after a step.
         """

@@ -27,7 +27,7 @@ from everstep.elastic.membership.run_view import RunView
 from everstep.elastic.membership.suspicion import (
     HeartbeatMessage,
     ObservedGroup,
-    Sending,
+    OutgoingMessage,
     Suspicion,
 )
 from everstep.errors import EverstepError
@@ -115,8 +115,8 @@ class Heartbeats:
                 if observation is not followed:
                     self._core.follow(observation.group if observation else None)
                     followed = observation
-                for sending in self._core.step(messages, time.monotonic()):
-                    self._send(opened, sending, observation)
+                for outgoing in self._core.step(messages, time.monotonic()):
+                    self._send(opened, outgoing, observation)
                 if observation:
                     self._fence(observation)
 
@@ -169,13 +169,13 @@ class Heartbeats:
         return messages
 
     def _send(
-        self, opened: socket.socket, sending: Sending, observation: Observation | None
+        self, opened: socket.socket, outgoing: OutgoingMessage, observation: Observation | None
     ) -> None:
-        member = observation.members.get(sending.to) if observation else None
+        member = observation.members.get(outgoing.to) if observation else None
         address = self._address(member.endpoint) if member else None
         if address is not None:
             with contextlib.suppress(OSError):  # no route, or a full buffer: it is lost
-                opened.sendto(encode(sending.message), address)
+                opened.sendto(encode(outgoing.message), address)
 
     def _address(self, endpoint: str) -> SocketAddress:
         """Return the address of an endpoint; None if there is none, or as long as its name is not resolved."""
@@ -213,8 +213,10 @@ def encode(message: HeartbeatMessage) -> bytes:
 def decode(packet: bytes) -> HeartbeatMessage | None:
     """Parse a packet; return None if it is not a heartbeat."""
     try:
-        read = json.loads(packet)
-        suspects, hears = (tuple(map(str, read[name])) for name in ("suspects", "hears"))
-        return HeartbeatMessage(str(read["from"]), suspects, hears, is_answer=bool(read["answer"]))
+        fields = json.loads(packet)
+        suspects, hears = (tuple(map(str, fields[name])) for name in ("suspects", "hears"))
+        return HeartbeatMessage(
+            str(fields["from"]), suspects, hears, is_answer=bool(fields["answer"])
+        )
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

@@ -9,9 +9,8 @@ revoke it, as etcd would do at its next check.
 
 from dataclasses import dataclass
 
-LONGEST_GAP_SECONDS = (
-    0.5  # a renewal between two answers shows in the remaining seconds for longer than this
-)
+LONGEST_GAP_SECONDS = 0.5
+"""A renewal between two answers shows in the remaining seconds for longer than this."""
 
 
 @dataclass

@@ -17,9 +17,7 @@ log = logging.getLogger(__name__)
 PROBE_TIMEOUT_SECONDS = 0.3  # for one answer about a lease; an older answer proves nothing
 PROBE_INTERVAL_SECONDS = 0.1
 STALL_MEMORY_SECONDS = 0.3  # a waiting worker reports its stall several times in this time
-NEW_STALL_SECONDS = (
-    2.0  # without a report of a stall, after which the next one begins another stall
-)
+NEW_STALL_SECONDS = 2.0  # a report of a stall after this time without one begins another stall
 BURST_SECONDS = 5.0  # of frequent probes: longer than a lost member's lease is valid
 STRAGGLER_PROBES_PER_SECOND = 20  # of all agents together, after that
 
@@ -65,7 +63,7 @@ class LeaseProber:
             self._wake.clear()
             stalled = time.monotonic() - self._stalled_at < STALL_MEMORY_SECONDS
             probes = {name: probes.get(name) or LeaseProbe() for name in self._suspects[stalled]}
-            with contextlib.suppress(EverstepError):  # without an answer nothing is known
+            with contextlib.suppress(EverstepError):  # no answer proves nothing
                 for name, probe in probes.items():
                     self._probe(name, probe)
             if self._suspects[False]:
@@ -86,9 +84,9 @@ class LeaseProber:
     def _probe(self, name: str, probe: LeaseProbe) -> None:
         probe.lease = probe.lease or self._keys.lease_of(name)
         asked_at = time.monotonic()
-        left = self._etcd.seconds_left(probe.lease, request_seconds=PROBE_TIMEOUT_SECONDS)
-        if left is None:  # its owner may put its key back under another lease
+        seconds_left = self._etcd.seconds_left(probe.lease, request_seconds=PROBE_TIMEOUT_SECONDS)
+        if seconds_left is None:  # its owner may put its key back under another lease
             probe.lease = 0
-        elif probe.observe(left, asked_at, time.monotonic()):
+        elif probe.observe(seconds_left, asked_at, time.monotonic()):
             log.info("the lease of %s has lapsed", name)
             self._etcd.revoke(probe.lease)

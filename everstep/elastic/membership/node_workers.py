@@ -29,9 +29,8 @@ log = logging.getLogger(__name__)
 
 PING_SECONDS = 1.0
 FLUSH_POLL_SECONDS = 0.02
-FROZEN_SECONDS = (
-    8.0  # a worker that is silent for this long is frozen and is killed: it blocks all others
-)
+FROZEN_SECONDS = 8.0
+"""A worker that is silent for this long is frozen and is killed: it blocks all others."""
 UNKILLABLE_SECONDS = 5.0  # after SIGKILL: a process that hangs in the kernel does not end
 LEAVE_TIMEOUT_SECONDS = 15.0  # from `stop` until a worker that still is in the group is killed
 
@@ -144,7 +143,7 @@ class NodeWorkers:
                 return  # a worker has died meanwhile, and this node is being withdrawn
             self.assignment, self._assigned = assignment, True
             self._inside = dict.fromkeys(self._inside, generation.number)
-            self._single_crashes.called(self._inside)
+            self._single_crashes.assigned(self._inside)
         log.info(
             "generation %d: node %d of %d",
             generation.number,
@@ -214,8 +213,12 @@ class NodeWorkers:
                 self._end_run(ended, int(message["generation"]))
 
     def _commit(self, pid: int, message: channel.Message) -> None:
-        number, taken_in, step = (int(message[name]) for name in ("commit", "taken_in", "step"))
-        allowed = self._running_agent().commit(number, taken_in, step, str(message["run"]))
+        number, snapshot_generation, step = (
+            int(message[name]) for name in ("commit", "snapshot_generation", "step")
+        )
+        allowed = self._running_agent().commit(
+            number, snapshot_generation, step, str(message["run"])
+        )
         self._server.send(pid, {"answer": allowed, "request": message["request"]})
 
     def _end_run(self, ended: RunEnded, number: int) -> None:

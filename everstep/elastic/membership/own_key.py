@@ -171,27 +171,29 @@ class OwnKey:
 
     def keep_lease(self) -> None:
         """Renew the lease until closed."""
-        away, away_at = False, -math.inf
+        unreachable, unreachable_at = False, -math.inf
         while not self._closed.wait(self._ttl_seconds / RENEWALS):
             lease = self.lease
-            if not lease or not self._decides(away_at):
+            if not lease or not self._is_deciding(unreachable_at):
                 continue
             alive = self._renew(lease)
-            away_at = time.monotonic() if alive is None else away_at
-            if away != (alive is None):  # reported before LeaseLapsed, whose handling depends on it
-                away = alive is None
-                log.warning("etcd %s", "does not respond" if away else "responds again")
-                self._report(Unreachable() if away else Reachable())
+            unreachable_at = time.monotonic() if alive is None else unreachable_at
+            if unreachable != (
+                alive is None
+            ):  # reported before LeaseLapsed, whose handling depends on it
+                unreachable = alive is None
+                log.warning("etcd %s", "does not respond" if unreachable else "responds again")
+                self._report(Unreachable() if unreachable else Reachable())
             if alive is False and lease == self.lease:
                 self.lease = 0
                 self._report(LeaseLapsed())
 
-    def _decides(self, away_at: float) -> bool:
+    def _is_deciding(self, unreachable_at: float) -> bool:
         """Return False if the deciding thread is stuck although etcd answers.
 
         Such an agent does not act. If it kept its lease, all others would wait for it.
         """
-        stuck_seconds = time.monotonic() - max(self.decided_at, away_at)
+        stuck_seconds = time.monotonic() - max(self.decided_at, unreachable_at)
         if stuck_seconds > DECIDER_STALL_SECONDS:
             log.error("no decision for %.0f s: the lease is not renewed", stuck_seconds)
             return False

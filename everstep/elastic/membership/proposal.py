@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from everstep.elastic.membership.connectivity import ROTATE_AFTER, Connectivity
 from everstep.elastic.membership.generations import Generation, GroupLimits, Member
 
-LEAVER_FACTOR = (
-    4  # multiple of `stop_seconds` for a leaving member: it may write the last checkpoint
-)
+LEAVER_FACTOR = 4
+"""Multiple of `stop_seconds` for a leaving member, which may write the last checkpoint."""
 
 
 @dataclass

@@ -151,7 +151,7 @@ class EtcdV3Handler(RendezvousHandler):
         return self._workers.flush(deadline) and departed
 
     def _open_store(self) -> str:
-        """Open the meeting point of a generation that this node proposes; return its `host:port`."""
+        """Open the store of a generation that this node proposes; return its `host:port`."""
         store = TCPStore(
             self._address,
             0,

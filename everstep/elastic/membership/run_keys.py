@@ -23,14 +23,14 @@ from typing import Literal
 from everstep.elastic.membership.etcd_client import Etcd, KeyValue
 from everstep.elastic.membership.etcd_connection import Connection
 from everstep.elastic.membership.events import (
-    CoordinatorGone,
     CoordinatorPut,
+    CoordinatorRemoved,
     Event,
     GenerationPut,
     Instruct,
     Instruction,
-    MemberGone,
     MemberPut,
+    MemberRemoved,
     MembershipSnapshot,
     RunEnded,
 )
@@ -49,7 +49,7 @@ Update = Event | StepProgress
 
 
 def watch_idle_seconds(members: int) -> float:
-    """Return after which time without an event an agent reads all keys again.
+    """Return the time without an event after which an agent reads all keys again.
 
     All agents together read all members in this time, so it grows with their number: at 1,000 members
     there are ten reads a second. A connection whose other end is gone breaks by itself much earlier.
@@ -98,13 +98,17 @@ class RunKeys:
             self._reads_all,
             self._under("coordinators", entries),
             tuple(
-                _instruction(one) for one in entries if one.key.startswith(self._instruction(""))
+                _instruction(entry)
+                for entry in entries
+                if entry.key.startswith(self._instruction(""))
             ),
         )
 
     def _under(self, folder: str, entries: list[KeyValue]) -> tuple[Member, ...]:
         prefix = self._key_of("", folder)
-        return tuple(self._member(one, folder) for one in entries if one.key.startswith(prefix))
+        return tuple(
+            self._member(entry, folder) for entry in entries if entry.key.startswith(prefix)
+        )
 
     def _end(self) -> str | None:
         """Return the end of the range of keys that are read: the members come last."""
@@ -147,7 +151,7 @@ class RunKeys:
                 yield from self._updates(change.kind, change.entry)
 
     def _idle_seconds(self) -> float:
-        """Return how long the watch may be silent: of a large run few agents watch all members."""
+        """Return the maximum silence of the watch: in a large run few agents watch all members."""
         return watch_idle_seconds(
             min(self._members, GroupLimits().full_view_members)
             if self._reads_all
@@ -220,7 +224,7 @@ class RunKeys:
             self._generation,
             value,
             modified=revision,
-            created={self._key_of(one.identity): one.order for one in (fencer, *suspects)},
+            created={self._key_of(member.identity): member.order for member in (fencer, *suspects)},
             delete=[self._key_of(name) for name in names],
             retry_seconds=FENCE_SECONDS,
         )
@@ -239,11 +243,11 @@ class RunKeys:
             False if the generation is not current, or a more advanced step is committed already.
         """
         deadline = time.monotonic() + COMMIT_SECONDS
-        while (left := deadline - time.monotonic()) > 0:
-            agreed, _ = self._etcd.get(self._generation, retry_seconds=left)
+        while (remaining_seconds := deadline - time.monotonic()) > 0:
+            agreed, _ = self._etcd.get(self._generation, retry_seconds=remaining_seconds)
             if not agreed or Generation.from_json(agreed[0].value).number != number:
                 return False
-            newest, _ = self._etcd.get(self._committed, retry_seconds=left)
+            newest, _ = self._etcd.get(self._committed, retry_seconds=remaining_seconds)
             before = _progress(newest[0]) if newest else StepProgress()
             if before >= committed:  # equal: the answer to the same commit was lost
                 return before == committed
@@ -300,12 +304,12 @@ class RunKeys:
     def _updates(self, kind: Literal["put", "delete"], entry: KeyValue) -> Iterator[Update]:
         put = kind == "put"
         if entry.key.startswith(self._key_of("")):
-            yield MemberPut(self._member(entry)) if put else MemberGone(self._identity(entry))
+            yield MemberPut(self._member(entry)) if put else MemberRemoved(self._identity(entry))
         elif entry.key.startswith(self._key_of("", "coordinators")):
             yield (
                 CoordinatorPut(self._member(entry, "coordinators"))
                 if put
-                else CoordinatorGone(self._identity(entry, "coordinators"))
+                else CoordinatorRemoved(self._identity(entry, "coordinators"))
             )
         elif put and entry.key.startswith(self._instruction("")):
             yield _instruction(entry)
@@ -333,8 +337,10 @@ class RunKeys:
 
 
 def _instruction(entry: KeyValue) -> Instruction:
-    read = json.loads(entry.value)
-    return Instruction(entry.key.rpartition("/")[2], read["number"], read["reason"], entry.modified)
+    fields = json.loads(entry.value)
+    return Instruction(
+        entry.key.rpartition("/")[2], fields["number"], fields["reason"], entry.modified
+    )
 
 
 def _progress(committed: KeyValue) -> StepProgress:

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 from everstep.elastic.membership.coordinators import Coordinators, Instructions, is_large
 from everstep.elastic.membership.events import (
-    CoordinatorGone,
     CoordinatorPut,
+    CoordinatorRemoved,
     Event,
     GenerationPut,
     Instruction,
-    MemberGone,
     MemberPut,
+    MemberRemoved,
     MembershipSnapshot,
 )
 from everstep.elastic.membership.generations import (
@@ -37,8 +37,8 @@ class RunView:
         revision: revision of the last change of its key.
         max_number: highest number of all generations ever observed. Numbers must grow beyond it; it is
             above the current generation's after etcd was restored from a backup.
-        coordinators: those of a large run.
-        instructions: of the coordinators.
+        coordinators: the coordinators of a large run.
+        instructions: the newest instructions of the coordinators.
     """
 
     members: dict[str, Member] = field(default_factory=dict)
@@ -66,11 +66,11 @@ class RunView:
         match event:
             case MemberPut(member):
                 self.members[member.identity] = member
-            case MemberGone(identity):
+            case MemberRemoved(identity):
                 self.members.pop(identity, None)
             case CoordinatorPut(member):
                 self.coordinators.members[member.identity] = member
-            case CoordinatorGone(identity):
+            case CoordinatorRemoved(identity):
                 self.coordinators.members.pop(identity, None)
             case Instruction():
                 self.instructions.note(event)
@@ -126,9 +126,9 @@ class RunView:
             in_doubt: whether a missing key proves nothing; then only a member's own update counts, or
                 its fencing by others.
         """
-        gone = [name for name in group.members if not trains(self.members.get(name), group)]
+        stopped = [name for name in group.members if not trains(self.members.get(name), group)]
         proven = {*self.members, *(self.current.fenced if self.current else ())}
-        return [name for name in gone if name in proven] if in_doubt else gone
+        return [name for name in stopped if name in proven] if in_doubt else stopped
 
     def has_fenced(self, identity: str) -> bool:
         """Return whether the others have removed a member's key because they suspect that it is lost."""

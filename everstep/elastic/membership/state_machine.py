@@ -44,7 +44,7 @@ from everstep.elastic.membership.events import (
     GiveUp,
     LeaseLapsed,
     Leave,
-    MemberGone,
+    MemberRemoved,
     MembershipSnapshot,
     Postpone,
     Probe,
@@ -84,7 +84,7 @@ class Membership:
     limits: GroupLimits
     identity: str | None = None  # of the valid registration
     view: RunView = field(default_factory=RunView)
-    _begun_number: int = 0  # the last generation that this agent's workers were called into
+    _begun_number: int = 0  # the last generation that this agent's workers were assigned to
     mine: Generation | None = None  # the one this agent's workers run in
     ended: RunEnded | None = None
     wants: bool = False  # ready, and not yet in a generation
@@ -177,8 +177,8 @@ class Membership:
         if not self.identity or not self._has_full_view:
             return []
         if self.mine:
-            found = suspects_of_stall(self.view, self.identity, self.mine, self.limits)
-            return found if stalled else []
+            suspects = suspects_of_stall(self.view, self.identity, self.mine, self.limits)
+            return suspects if stalled else []
         return suspects_between_groups(self.view, self.identity, self.limits) if self.wants else []
 
     # --- events ---
@@ -218,7 +218,7 @@ class Membership:
             case _:
                 self.view.observe(event)
         if self.identity and (
-            event == MemberGone(self.identity) or self.view.has_fenced(self.identity)
+            event == MemberRemoved(self.identity) or self.view.has_fenced(self.identity)
         ):
             self._lapse()
 
@@ -435,10 +435,10 @@ class Membership:
         self._changes.begin(group, self.limits, now)
         request, revision = self.view.instructions.request, self.view.revision
         regroups = self.view.instructions.reason("regroup", group.number) is not None
-        if why := self._reason_to_stop(group, now, regroups=regroups):
-            return request("stop", group.number, why, revision)
-        if why := self._changes.reason_to_regroup(self.view, group, self.limits, now):
-            return request("regroup", group.number, why, revision)
+        if reason := self._reason_to_stop(group, now, regroups=regroups):
+            return request("stop", group.number, reason, revision)
+        if reason := self._changes.reason_to_regroup(self.view, group, self.limits, now):
+            return request("regroup", group.number, reason, revision)
         return []
 
     def _follow_instructions(self, group: Generation) -> list[Action]:
@@ -446,10 +446,10 @@ class Membership:
         if self.current and self.current.fenced:
             fenced = [self.view.node(name) for name in self.current.fenced]
             return self._once("stop", [Stop(f"lost {enumerated(fenced)}")])
-        if (why := instructions.reason("stop", group.number)) is not None:
-            return self._once("stop", [Stop(why)])
-        if (why := instructions.reason("regroup", group.number)) is not None:
-            return self._once("regroup", [Regroup(why)])
+        if (reason := instructions.reason("stop", group.number)) is not None:
+            return self._once("stop", [Stop(reason)])
+        if (reason := instructions.reason("regroup", group.number)) is not None:
+            return self._once("regroup", [Regroup(reason)])
         return []
 
     # --- leases, registration ---
@@ -461,8 +461,8 @@ class Membership:
         if self.view.has_fenced(self._lapsed):
             return self._once("stop", [Stop("the others suspected that this node is lost")])
         if not self._lapsed or not self.view.revision:
-            why = "this node's lease has lapsed: the others continue without it"
-            return self._once("stop", [Stop(why)])
+            reason = "this node's lease has lapsed: the others continue without it"
+            return self._once("stop", [Stop(reason)])
         self._reclaiming = True
         after, avoids = group.number - 1, self._avoided()
         self._waits_after = after
@@ -495,7 +495,7 @@ class Membership:
         return [Register(self.view.max_number, self._avoided())]
 
     def _includes_this(self, generation: Generation) -> bool:
-        """Return whether a generation calls this agent's workers; none calls them twice.
+        """Return whether a generation newly includes this agent's workers.
 
         The own key alone does not show it: while it is put back, it is not among the members.
         """

@@ -48,12 +48,12 @@ def _run(work: Callable[[], None]) -> tuple[int, int]:
     parent = os.getpid()
     worker = os.fork()
     if worker == 0:
-        _be_worker(work, parent)
+        _work_as_child(work, parent)
     _, status = os.waitpid(worker, 0)
     return worker, os.waitstatus_to_exitcode(status)
 
 
-def _be_worker(work: Callable[[], None], parent: int) -> NoReturn:
+def _work_as_child(work: Callable[[], None], parent: int) -> NoReturn:
     # The kernel kills this process when its parent ends, for any reason.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the parent ended before the request to the kernel

@@ -19,13 +19,13 @@ costs a regroup. The rules that make it rare:
    the transaction requires the key of the node that fences.
 4. *Observers take turns* by rank, in case the first is lost, too, or does not reach etcd: there is no leader whose
    loss is special.
-5. *Mistakes make it slower*, for the node concerned: `Caution`.
+5. *False suspicions make it slower*, for the node concerned: `FalseSuspicions`.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from everstep.elastic.membership.arrivals import BEAT_SECONDS, Arrivals, Caution
+from everstep.elastic.membership.arrivals import BEAT_SECONDS, Arrivals, FalseSuspicions
 
 MAX_FULL_MESH = 9  # members: in a larger group each has few observers
 FEW_OBSERVERS = 3  # far apart by rank, since neighbours may be lost together
@@ -90,7 +90,7 @@ class HeartbeatMessage:
 
 
 @dataclass(frozen=True)
-class Sending:
+class OutgoingMessage:
     """A message to send."""
 
     to: str
@@ -109,7 +109,7 @@ class Suspicion:
     _awaited: dict[str, str] = field(default_factory=dict)  # identity of the last suspect, by node
     _opinions: dict[tuple[str, str], tuple[bool, float]] = field(default_factory=dict)
     _agreed_since: dict[str, float] = field(default_factory=dict)
-    _cautions: dict[str, Caution] = field(default_factory=dict)  # by node
+    _false_suspicions: dict[str, FalseSuspicions] = field(default_factory=dict)  # by node
     _beat_at: float = float("-inf")
     _consult_at: float = float("-inf")
 
@@ -121,7 +121,7 @@ class Suspicion:
         self._arrivals = {name: self._arrivals.get(name) or Arrivals() for name in observed}
         self._suspects &= self._arrivals.keys()
 
-    def step(self, messages: Iterable[HeartbeatMessage], now: float) -> list[Sending]:
+    def step(self, messages: Iterable[HeartbeatMessage], now: float) -> list[OutgoingMessage]:
         """Process the messages that have arrived, judge the silent members, and return the messages to send.
 
         Args:
@@ -167,7 +167,7 @@ class Suspicion:
 
     # --- one member ---
 
-    def _receive(self, message: HeartbeatMessage, group: ObservedGroup) -> list[Sending]:
+    def _receive(self, message: HeartbeatMessage, group: ObservedGroup) -> list[OutgoingMessage]:
         if message.sender not in group.members:
             return []
         if message.sender in self._arrivals:
@@ -179,10 +179,10 @@ class Suspicion:
             return []
         hears = tuple(name for name in message.suspects[:MAX_NAMED] if self._hears(name))
         answer = HeartbeatMessage(group.identity, self.suspects, hears, is_answer=True)
-        return [Sending(message.sender, answer)]
+        return [OutgoingMessage(message.sender, answer)]
 
     def _hear(self, name: str) -> None:
-        self._arrivals[name].heard(self._attention)
+        self._arrivals[name].record(self._attention)
         self._suspects.discard(name)
         for node in [node for node, awaited in self._awaited.items() if awaited == name]:
             self._note_return(node)
@@ -197,10 +197,12 @@ class Suspicion:
             node = group.nodes.get(name)
             if node is None or name in self._suspects:
                 continue
-            if arrivals.level(self._attention) >= self._caution(node).limit(self._attention):
+            if arrivals.level(self._attention) >= self._suspicions_of(node).threshold(
+                self._attention
+            ):
                 self._suspects.add(name)
                 self._awaited[node] = name
-                self._caution(node).suspected(self._attention)
+                self._suspicions_of(node).record_suspicion(self._attention)
                 self._consult_at = float("-inf")
 
     def _note_returns(self, nodes: Mapping[str, str]) -> None:
@@ -211,28 +213,28 @@ class Suspicion:
 
     def _note_return(self, node: str) -> None:
         del self._awaited[node]
-        self._caution(node).returned(self._attention)
+        self._suspicions_of(node).record_return(self._attention)
 
-    def _caution(self, node: str) -> Caution:
-        return self._cautions.setdefault(node, Caution())
+    def _suspicions_of(self, node: str) -> FalseSuspicions:
+        return self._false_suspicions.setdefault(node, FalseSuspicions())
 
     # --- messages ---
 
-    def _beat(self, group: ObservedGroup, now: float) -> list[Sending]:
+    def _beat(self, group: ObservedGroup, now: float) -> list[OutgoingMessage]:
         if now < self._beat_at:
             return []
         self._beat_at = max(self._beat_at, now - BEAT_SECONDS / 2) + BEAT_SECONDS
         beat = HeartbeatMessage(group.identity, self.suspects)
-        return [Sending(name, beat) for name in group.observers(group.identity)]
+        return [OutgoingMessage(name, beat) for name in group.observers(group.identity)]
 
-    def _consult(self, group: ObservedGroup, now: float) -> list[Sending]:
+    def _consult(self, group: ObservedGroup, now: float) -> list[OutgoingMessage]:
         """Return a query to the other observers of each suspect."""
         if not self.suspects or now < self._consult_at:
             return []
         self._consult_at = now + CONSULT_SECONDS
         others = {name for suspect in self.suspects for name in self._others(group, suspect)}
         question = HeartbeatMessage(group.identity, self.suspects)
-        return [Sending(name, question) for name in sorted(others - set(self.suspects))]
+        return [OutgoingMessage(name, question) for name in sorted(others - set(self.suspects))]
 
     # --- agreement ---
 

@@ -18,12 +18,12 @@ Creator = Callable[[RendezvousParameters], RendezvousHandler]
 
 
 def entry_point() -> Creator:
-    """Return the function that creates a handler; the entry-point group loads this."""
+    """Return the creator of the handler, as the entry-point group requires."""
     return EtcdV3Handler
 
 
 def register(creator: Creator = EtcdV3Handler) -> None:
-    """Register `etcd-v3` in this process; replace the one that an installed distribution registered.
+    """Register `etcd-v3` in this process, in place of an installed distribution's registration.
 
     The caller's creator takes precedence: without its handler a launcher could not make the node leave.
     """

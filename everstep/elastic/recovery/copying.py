@@ -24,16 +24,16 @@ def checksums(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
 
 
 def compare(
-    link: Link, mine: StateReport, tensors: Sequence[torch.Tensor]
+    link: Link, own: StateReport, tensors: Sequence[torch.Tensor]
 ) -> tuple[StateReport, ...]:
-    """Exchange reports; return all of them by rank, with the checksums that `mine` lacks.
+    """Exchange reports; return all of them by rank, with the checksums that `own` lacks.
 
     A worker without a state sends zeros and saves the computation.
     """
-    sums = checksums(tensors) if mine.progress.agreed_generation else (0,) * len(tensors)
-    unused = [(0, 0)] * (MAX_KEPT_SPANS - len(mine.kept))
-    kept = [edge for span in (*mine.kept, *unused) for edge in span]
-    numbers = [*_pair(mine.progress), *_pair(mine.committed), *kept, *sums]
+    sums = checksums(tensors) if own.progress.agreed_generation else (0,) * len(tensors)
+    unused = [(0, 0)] * (MAX_KEPT_SPANS - len(own.kept))
+    kept = [edge for span in (*own.kept, *unused) for edge in span]
+    numbers = [*_pair(own.progress), *_pair(own.committed), *kept, *sums]
     record = torch.tensor(numbers, dtype=torch.int64)
     gathered = [record] if link.world_size == 1 else link.all_gather(record)
     return tuple(_report(record.tolist()) for record in gathered)
@@ -74,9 +74,13 @@ def _pair(progress: StepProgress) -> tuple[int, int]:
 
 def _sum(tensor: torch.Tensor) -> torch.Tensor:
     flat = _flat(tensor).view(torch.uint8)
-    whole = flat.numel() // 8 * 8
-    words = flat[:whole].view(torch.int64).sum() if whole else torch.zeros((), dtype=torch.int64)
-    return words.to(flat.device) + flat[whole:].sum(dtype=torch.int64)
+    word_bytes = flat.numel() // 8 * 8
+    words = (
+        flat[:word_bytes].view(torch.int64).sum()
+        if word_bytes
+        else torch.zeros((), dtype=torch.int64)
+    )
+    return words.to(flat.device) + flat[word_bytes:].sum(dtype=torch.int64)
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

@@ -121,23 +121,19 @@ class LiveGroup:
         self._line, self._device = line, device
         self.accounting = accounting or TimeAccount()
         self._core = Recovery()
-        self._calls: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._assignments: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._address: GroupAddress | None = None
         self._state: TrainingState | None = None
         self._stopped = 0  # the newest generation that the agent has stopped
-        self._regroup_request: tuple[int, str] = (
-            0,
-            "",
-        )  # generation that a node wants to join or leave, and the reason
+        # The generation that a node wants to join or leave, and the reason.
+        self._regroup_request: tuple[int, str] = (0, "")
         self._loss_reason = ""
         self._neighbours = 1
         self._unequal_ranks: tuple[int, ...] = ()
         self._node_leaves = False
-        self._saved_detached = (
-            StepProgress()
-        )  # progress of the state that was saved outside a group
+        self._saved_detached = StepProgress()  # of the state that was saved outside a group
         self._waiting, self._progress_reported = False, 0
         self._end: tuple[str, int | None] | None = None
         self._answers: dict[int, queue.SimpleQueue[bool]] = {}  # by number of the commit request
@@ -221,23 +217,28 @@ class LiveGroup:
         if link is not None and link.aborted_for(min_age_seconds):
             raise PeerLostError(self._loss_reason or "the group was given up")
 
-    def commit(self, taken_in: int, step: int, run: str = "") -> bool:
-        """Commit a step's snapshot, taken in generation `taken_in`; return False if it is fenced out.
+    def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
+        """Commit the snapshot of a step; return False if it is fenced out.
 
         Refused if another generation is current, or if this worker's state was replaced by another's since:
         the snapshot may belong to a history that the group has left.
 
         Args:
-            taken_in: generation in which the snapshot was taken.
+            snapshot_generation: generation in which the snapshot was taken.
             step: completed steps.
             run: identity of the run's folder, recorded with the commit.
         """
-        number = self._core.fence(taken_in)
+        number = self._core.fence(snapshot_generation)
         if not number:
             return False
         request = next(self._requests)
         answer = self._answers[request] = queue.SimpleQueue()
-        message = {"commit": number, "taken_in": taken_in, "step": step, "run": run}
+        message = {
+            "commit": number,
+            "snapshot_generation": snapshot_generation,
+            "step": step,
+            "run": run,
+        }
         self._send({**message, "request": request})
         try:
             return answer.get(timeout=ANSWER_SECONDS)
@@ -268,7 +269,7 @@ class LiveGroup:
             if isinstance(action, Train):
                 return
             try:
-                event = self._carry_out(action) if action else self._next_call()
+                event = self._carry_out(action) if action else self._next_assignment()
             except PeerLostError as error:
                 self._loss_reason = self._loss_reason or str(error).partition("\n")[0]
                 log.info("generation %d is given up: %s", self.generation, self._loss_reason)
@@ -290,17 +291,17 @@ class LiveGroup:
             case Compare(report):
                 self.accounting.begin(Activity.COPY)
                 shared_tensors = self._required_state().shared_tensors()
-                mine = replace(report, kept=self._required_state().kept())
-                return Compared(copying.compare(self._required_link(), mine, shared_tensors))
+                own = replace(report, kept=self._required_state().kept())
+                return Compared(copying.compare(self._required_link(), own, shared_tensors))
             case Restore():
                 with _report_if_slow():
                     return Restored(self._required_state().restore(self._core.committed))
-            case Copy(plan_copy):
+            case Copy(plan):
                 link = self._required_link()
-                self._note_unequal(plan_copy)
-                copying.copy(link, plan_copy, self._required_state().shared_tensors())
-                keeps = link.rank in plan_copy.sources
-                self._required_state().adopt(plan_copy.progress.step, plan_copy.kept, keeps=keeps)
+                self._note_unequal(plan)
+                copying.copy(link, plan, self._required_state().shared_tensors())
+                keeps = link.rank in plan.sources
+                self._required_state().adopt(plan.progress.step, plan.kept, keeps=keeps)
                 return Copied()
             case RollBack():
                 kept = self._required_state().roll_back()
@@ -309,15 +310,15 @@ class LiveGroup:
                 self._leave_group()
         return None
 
-    def _note_unequal(self, plan_copy: CopyPlan) -> None:
-        self._unequal_ranks = plan_copy.unequal
-        if plan_copy.unequal:
+    def _note_unequal(self, plan: CopyPlan) -> None:
+        self._unequal_ranks = plan.unequal
+        if plan.unequal:
             log.error(
                 "the state of rank %s differs from that of rank %s after the same step, %d: the hardware "
                 "of a node is at fault; the state of the majority is used",
-                ", ".join(map(str, plan_copy.unequal)),
-                ", ".join(map(str, plan_copy.sources)),
-                plan_copy.progress.step,
+                ", ".join(map(str, plan.unequal)),
+                ", ".join(map(str, plan.sources)),
+                plan.progress.step,
             )
 
     def _connect(self) -> Event:
@@ -331,7 +332,7 @@ class LiveGroup:
             stale = self._stopped >= address.generation
         if stale:
             link.abort()
-        link.meet()
+        link.build()
         self._neighbours = check_group(link, self._required_state().identity())
         return Connected()
 
@@ -342,31 +343,33 @@ class LiveGroup:
             link.abort()
             link.close()
 
-    def _next_call(self) -> Event | None:
+    def _next_assignment(self) -> Event | None:
         self._waiting = True
         if self._end:
             self._end_process(*self._end)
-        call = self._wait_for_call()
+        message = self._wait_for_assignment()
         self._waiting = False
         local, size = _local_rank(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        rank, world = int(call["node"]) * size + local, int(call["nodes"]) * size
-        number = int(call["form"])
-        self._address = GroupAddress(number, str(call["host"]), int(call["port"]), rank, world)
-        return Assigned(number, rank, world, StepProgress(*call["committed"]))
+        rank, world = int(message["node"]) * size + local, int(message["nodes"]) * size
+        number = int(message["form"])
+        self._address = GroupAddress(
+            number, str(message["host"]), int(message["port"]), rank, world
+        )
+        return Assigned(number, rank, world, StepProgress(*message["committed"]))
 
-    def _wait_for_call(self) -> dict[str, Any]:
+    def _wait_for_assignment(self) -> dict[str, Any]:
         """Return the next generation's message; save the state if this node leaves and none comes."""
         while True:
             try:
                 timeout = DETACHED_SAVE_SECONDS if self._has_unsaved_state() else None
-                call = self._calls.get(timeout=timeout)
+                message = self._assignments.get(timeout=timeout)
             except queue.Empty:
                 self._saved_detached = self._core.progress
                 self._required_state().save_detached()
                 self.accounting.begin(Activity.FORM)
             else:
-                if "form" in call:
-                    return call
+                if "form" in message:
+                    return message
 
     def _has_unsaved_state(self) -> bool:
         """Return whether this node leaves with a state that no group may have: there are too few members."""
@@ -414,12 +417,10 @@ class LiveGroup:
         if "flush" in message:  # in a thread: the writer needs this one for its commit
             threading.Thread(target=self._flush, name="everstep-flush", daemon=True).start()
         if "form" in message:
-            self._calls.put(message)
+            self._assignments.put(message)
         if "node_leaves" in message:
             self._node_leaves = True
-            self._calls.put(
-                message
-            )  # wakes the training loop's thread if it waits for a generation
+            self._assignments.put(message)  # wakes the training loop if it waits for a generation
         if message.get("regroup"):
             self.leaving = self.leaving or bool(message.get("leaving"))
             self._regroup_request = (int(message["generation"]), str(message["regroup"]))
@@ -438,12 +439,12 @@ class LiveGroup:
             self._state.flush()
         self._send({"flushed": True})
 
-    def _stop_generation(self, generation: int, why: str) -> None:
+    def _stop_generation(self, generation: int, reason: str) -> None:
         with self._lock:
             self._stopped = max(self._stopped, generation)
             link = self._link if self._core.generation <= generation else None
             if link:
-                self._loss_reason = why
+                self._loss_reason = reason
         if link:
             link.abort()
 

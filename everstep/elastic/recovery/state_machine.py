@@ -69,7 +69,7 @@ class StateReport:
     """One worker's report about its state.
 
     Attributes:
-        progress: progress of its state; `agreed_generation` is 0 if there is none, or a torn one.
+        progress: progress of its state; `agreed_generation` is 0 if there is none or it is torn.
         committed: progress of the newest committed checkpoint known to its agent.
         sums: a checksum of each tensor, in the order of the tensors.
         kept: units of the next step that this worker has computed.
@@ -299,21 +299,21 @@ class Recovery:
     progress: StepProgress = field(default_factory=StepProgress)
     unbroken_since: int = 0
     committed: StepProgress = field(default_factory=StepProgress)
-    _taking: StepProgress | None = None  # progress of the state when the copy is complete
+    _incoming: StepProgress | None = None  # progress of the state when the copy is complete
 
     @property
     def step(self) -> int:
         """Completed steps."""
         return self.progress.step
 
-    def fence(self, taken_in: int) -> int:
-        """Return the generation that may commit a snapshot taken in `taken_in`; 0 if none may.
+    def fence(self, snapshot_generation: int) -> int:
+        """Return the generation that may commit a snapshot of `snapshot_generation`; 0 if none may.
 
         This is not the generation that the worker was last assigned to: while that is forming, the worker may
         turn out to be of a history that the group has left. Thread-safe: the value read first changes last.
         """
         agreed = self.progress.agreed_generation
-        return agreed if taken_in >= self.unbroken_since else 0
+        return agreed if snapshot_generation >= self.unbroken_since else 0
 
     def handle(self, event: Event) -> list[Action]:
         """Process an event; one that does not fit the phase is late, and changes nothing."""
@@ -359,25 +359,25 @@ class Recovery:
         return [Compare(StateReport(self.progress, self.committed))]
 
     def _choose_state(self, reports: tuple[StateReport, ...]) -> list[Action]:
-        chosen = plan_copy(reports)
-        if chosen is None:
+        plan = plan_copy(reports)
+        if plan is None:
             if self.rank == 0:
                 self.phase = Phase.RESTORING
                 return [Restore()]
             return self._compare()  # matches rank 0's second report
-        missing = chosen.missing.get(self.rank, ())
-        self.phase, self._taking = Phase.COPYING, chosen.progress
-        if self.rank in chosen.missing:
+        missing = plan.missing.get(self.rank, ())
+        self.phase, self._incoming = Phase.COPYING, plan.progress
+        if self.rank in plan.missing:
             self.unbroken_since = self.generation
         if missing:
             self.progress = StepProgress()  # torn from here on
-        return [Copy(chosen)]
+        return [Copy(plan)]
 
     def _copied(self) -> list[Action]:
         """Note that all workers have one state now, agreed by this generation."""
-        taken = self._taking or self.progress
-        self.phase, self._taking = Phase.TRAINING, None
-        self.progress = StepProgress(self.generation, taken.step)
+        copied = self._incoming or self.progress
+        self.phase, self._incoming = Phase.TRAINING, None
+        self.progress = StepProgress(self.generation, copied.step)
         return [Train()]
 
     def _apply(self, votes: int) -> list[Action]:
@@ -390,5 +390,5 @@ class Recovery:
 
     def _roll_back(self) -> list[Action]:
         training = self.phase is Phase.TRAINING
-        self._taking = None
+        self._incoming = None
         return [*([RollBack()] if training else []), *self._leave_group()]

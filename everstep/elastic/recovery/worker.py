@@ -63,8 +63,8 @@ class Group(Protocol):
     def check(self, min_age_seconds: float = 0.0) -> None:
         """Raise PeerLostError if the group was aborted at least `min_age_seconds` ago."""
 
-    def commit(self, taken_in: int, step: int, run: str = "") -> bool:
-        """Commit a step's snapshot, taken in generation `taken_in`; return False if it is fenced out."""
+    def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
+        """Commit the snapshot of a step; return False if it is fenced out."""
 
     def finished(self, summary: str) -> None:
         """Announce to all agents that the run is complete."""
@@ -115,9 +115,9 @@ class SingleProcessGroup:
         """Do nothing: there is no peer to lose."""
         del min_age_seconds
 
-    def commit(self, taken_in: int, step: int, run: str = "") -> bool:
+    def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
         """Return True: no other process writes."""
-        del taken_in, step, run
+        del snapshot_generation, step, run
         return True
 
     def finished(self, summary: str) -> None:
@@ -132,9 +132,9 @@ class SingleProcessGroup:
 
 def end_process(reason: str, code: int = RESTART) -> NoReturn:
     """End this process at once, even inside a collective that waits for a dead peer."""
-    again = ", to start again" if code == RESTART else ""
+    purpose = ", to start again" if code == RESTART else ""
     with contextlib.suppress(OSError):  # not the logging module: the main thread may hold its lock
-        os.write(2, f"worker {os.getpid()} ends{again}: {reason}\n".encode())
+        os.write(2, f"worker {os.getpid()} ends{purpose}: {reason}\n".encode())
     flush_all(LAST_LINES_SECONDS)
     os._exit(code)
 

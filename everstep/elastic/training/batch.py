@@ -45,9 +45,9 @@ class Batch:
     @property
     def indices(self) -> torch.Tensor:
         """The data set's indices of the current micro-batch, or else of this worker's whole share; int64."""
-        planned = [self._current] if self._current else self._planned
+        microbatches = [self._current] if self._current else self._planned
         return torch.cat(
-            [torch.empty(0, dtype=torch.int64), *(torch.from_numpy(m.ids) for m in planned)]
+            [torch.empty(0, dtype=torch.int64), *(torch.from_numpy(m.ids) for m in microbatches)]
         )
 
     def microbatches(self) -> Iterator[Any]:
@@ -87,7 +87,7 @@ class Batch:
         """Return the samples' share of the global batch, which is the weight of their mean loss.
 
         Args:
-            samples: samples computed at a time; None for the current micro-batch.
+            samples: samples of the loss; None for the current micro-batch.
         """
         count = _count(samples)
         if count is None:
@@ -161,9 +161,9 @@ class Batch:
             return True
         return False
 
-    def _misuse(self, what: str) -> EverstepError:
+    def _misuse(self, problem: str) -> EverstepError:
         return self._session.failed(
-            f"step {self.number}: {what}",
+            f"step {self.number}: {problem}",
             "Consume batch.microbatches(), run a backward pass for each, then call batch.step() once.",
         )
 

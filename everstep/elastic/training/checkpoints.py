@@ -26,9 +26,8 @@ from everstep.elastic.training.run_record import note_samples, open_record, run_
 log = logging.getLogger(__name__)
 
 LEDGER_FILE = "ledger.jsonl"
-PROMOTED_SAVE_SECONDS = (
-    1.0  # until the first checkpoint of a new rank 0, which lacks the age of the last
-)
+PROMOTED_SAVE_SECONDS = 1.0
+"""Time until the first checkpoint of a new rank 0, which does not know the age of the last one."""
 
 
 class Checkpoints:
@@ -95,17 +94,17 @@ class Checkpoints:
         extra: Mapping[str, Any],
         unchanging: set[str],
     ) -> None:
-        """Start a checkpoint; tensors named in `unchanging` do not change before `taken` has returned."""
+        """Start a checkpoint; tensors named in `unchanging` do not change before `wait_snapshot` has returned."""
         if self._writer is None:
             return
         self._saved_at, self._saved_step = time.monotonic(), step
         manifest = Manifest(step, self._group.generation, self._fingerprint, extra)
         self._writer.start(tensors, manifest, unchanging=unchanging)
 
-    def taken(self) -> None:
+    def wait_snapshot(self) -> None:
         """Wait until the snapshot is complete."""
         if self._writer:
-            self._writer.taken()
+            self._writer.wait_snapshot()
 
     def wait(self) -> None:
         """Wait until no write is in progress."""
@@ -113,7 +112,7 @@ class Checkpoints:
             self._writer.wait()
 
     def commit(self, generation: int, step: int) -> bool:
-        """Commit a step's snapshot, taken in this generation; return False if it is fenced out."""
+        """Commit a step's snapshot, wait_snapshot in this generation; return False if it is fenced out."""
         run = run_id(self._folder) if self._folder else ""
         return self._group.commit(generation, step, run)
 
@@ -122,13 +121,13 @@ class Checkpoints:
         if self._folder:
             open_record(self._folder, samples, self._fingerprint)
 
-    def opened(self, step: int, samples: int) -> None:
+    def note_samples(self, step: int, samples: int) -> None:
         """Record the number of samples from the step after `step` on."""
         if self._folder:
             note_samples(self._folder, step, samples)
 
     def newest(self, committed: StepProgress) -> Checkpoint | None:
-        """Return the newest good checkpoint of this run; first rename a committed one.
+        """Return the newest valid checkpoint of this run; first rename a committed one.
 
         Raises:
             EverstepError: the committed one is lost, or those that are there are of another run.

@@ -13,7 +13,7 @@ from everstep.elastic.transport.reducer import sum_scalars
 from everstep.errors import EverstepError
 
 CHUNK = 1500  # samples between two votes on whether to regroup
-PIECE = 256  # samples computed at a time, at most
+MAX_BATCH = 256  # samples computed at a time
 
 
 class RegroupError(Exception):
@@ -78,20 +78,20 @@ class EpochEnd:
     ) -> dict[str, float]:
         """Return the means of the scores over `size` samples."""
         self._check()
-        model, bound = self._session.state.model, self._session.limit.samples or PIECE
+        model, bound = self._session.state.model, self._session.limit.samples or MAX_BATCH
         was_training = model.training
         model.eval()
         totals: dict[str, float] = {}
         try:
             for first in range(0, size, CHUNK):
-                mine, following = (
+                own_share, next_share = (
                     self.share(np.arange(at, max(at, min(at + CHUNK, size))))
                     for at in (first, first + CHUNK)
                 )
                 if expect:
-                    expect(mine, following)
-                counted = self._count(mine, min(bound, PIECE), load, score)
-                if not len(mine):  # only the names: all workers sum the same numbers
+                    expect(own_share, next_share)
+                counted = self._count(own_share, min(bound, MAX_BATCH), load, score)
+                if not len(own_share):  # only the names: all workers sum the same numbers
                     counted = dict.fromkeys(self._count(np.arange(1), 1, load, score), 0.0)
                 names = sorted(counted)
                 sums = self.sum(*(counted[name] for name in names))
@@ -108,15 +108,15 @@ class EpochEnd:
         score: Callable[..., Mapping[str, Any]],
     ) -> dict[str, float]:
         """Return the sums of the scores over these samples."""
-        found: dict[str, float] = {}
+        sums: dict[str, float] = {}
         for first in range(0, len(ids), bound):
             self._session.worker.group.check()
-            piece = ids[first : first + bound]
-            samples = load(piece)
+            batch = ids[first : first + bound]
+            samples = load(batch)
             arguments = samples if isinstance(samples, tuple | list) else (samples,)
             for name, value in score(*arguments).items():
-                found[name] = found.get(name, 0.0) + _total(name, value, len(piece))
-        return found
+                sums[name] = sums.get(name, 0.0) + _total(name, value, len(batch))
+        return sums
 
     def _check(self) -> None:
         if not self.running:
@@ -127,7 +127,7 @@ class EpochEnd:
 
 
 def _total(name: str, value: Any, samples: int) -> float:  # noqa: ANN401 - of the user
-    """Return the sum of a score over a piece: of one value for each sample."""
+    """Return the sum of a score over a batch, of one value for each sample."""
     if isinstance(value, torch.Tensor) and value.shape[:1] == (samples,):
         return float(value.double().sum())
     raise EverstepError(

@@ -13,8 +13,8 @@ class InFlight:
     """Units of one step; the reducer holds their gradients. A unit is a sample, or a shard in mode `exact`.
 
     Attributes:
-        mine: the units that this worker has computed.
-        group: those that all workers together had computed when this group began.
+        own: units that this worker has computed.
+        group: units that all workers together had computed when this group began.
         owed: units of `group` whose gradients this worker has discarded and must compute again.
         loss: this worker's share of the mean loss over the global batch; in `exact` an integer.
         unusable: number of shards with a non-finite loss or an unusable gradient.
@@ -22,7 +22,7 @@ class InFlight:
         digest: digest of these samples, for the ledger.
     """
 
-    mine: tuple[Span, ...] = ()
+    own: tuple[Span, ...] = ()
     group: tuple[Span, ...] = ()
     owed: tuple[Span, ...] = ()
     loss: float = 0
@@ -35,7 +35,7 @@ class InFlight:
     ) -> "InFlight":
         """Return a copy with further units that were computed."""
         return InFlight(
-            mine=merged([*self.mine, *spans]),
+            own=merged([*self.own, *spans]),
             group=self.group,
             owed=self.owed,
             loss=self.loss + loss,
@@ -46,11 +46,11 @@ class InFlight:
 
     def discarded(self) -> "InFlight":
         """Return what remains when this worker discards its gradients: the others count on some of them."""
-        return InFlight(group=self.group, owed=merged([*self.owed, *common(self.mine, self.group)]))
+        return InFlight(group=self.group, owed=merged([*self.owed, *common(self.own, self.group)]))
 
 
 def common(spans: Iterable[Span], others: Iterable[Span]) -> tuple[Span, ...]:
-    """Return the units that are in both."""
+    """Return the intersection of two lists of spans."""
     others = list(others)
     both = [(max(a, c), min(b, d)) for a, b in spans for c, d in others]
     return merged((first, last) for first, last in both if first < last)

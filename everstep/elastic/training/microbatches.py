@@ -1,9 +1,9 @@
 """The division of a worker's share of a step into micro-batches, and the bound on their size.
 
-The global batch is constant, so the share of a worker grows when machines leave. Its memory does not:
-it computes the share in micro-batches of at most a given number of samples. The bound is given, or
-found: each out-of-memory error halves it. A found bound is remembered for each device type in the
-run's folder, so that the next process on such a device begins with it.
+The global batch is constant, so the share of a worker grows when nodes leave. Its memory does not:
+it computes the share in micro-batches of a bounded number of samples. The user gives the bound, or
+each out-of-memory error halves it. A bound found this way is saved for each device type in the
+run's folder, so that the next process on such a device starts with it.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ LIMITS_FILE = "microbatch.json"
 
 @dataclass(frozen=True)
 class Microbatch:
-    """Samples that are computed at a time.
+    """Samples of one forward and backward pass.
 
     Attributes:
         spans: units of the step, in order.
@@ -42,7 +42,7 @@ class Microbatch:
 
 
 def split_spans(spans: Iterable[Span], bound: int | None) -> list[tuple[Span, ...]]:
-    """Split units into as few groups of at most `bound` units as possible; sizes differ by one at most."""
+    """Split units into the fewest groups of at most `bound` units; sizes differ by one at most."""
     spans = merged(spans)
     units = sum(last - first for first, last in spans)
     if not units:
@@ -54,20 +54,20 @@ def split_spans(spans: Iterable[Span], bound: int | None) -> list[tuple[Span, ..
 
 def _cut(spans: Iterable[Span], begin: int, end: int) -> tuple[Span, ...]:
     """Return the units from number `begin` to number `end`, counted through all spans."""
-    found, before = list[Span](), 0
+    selected, before = list[Span](), 0
     for first, last in spans:
         shift = first - before
-        found.append((max(first, begin + shift), min(last, end + shift)))
+        selected.append((max(first, begin + shift), min(last, end + shift)))
         before += last - first
-    return merged(span for span in found if span[0] < span[1])
+    return merged(span for span in selected if span[0] < span[1])
 
 
 class MicrobatchLimit:
     """The largest micro-batch that fits a device's memory, as far as it is known.
 
     Args:
-        bound: bound given by the user, in samples; None to find it.
-        folder: folder of the run, where found bounds are kept; None to keep none.
+        bound: the user's bound, in samples; None to find it.
+        folder: folder of the run, where found bounds are saved; None to save none.
         device: device on which the model computes.
     """
 
@@ -94,18 +94,18 @@ class MicrobatchLimit:
             "%d samples do not fit into the memory of %s: computing at most %d at a time",
             *(failed, self._device_name, self.samples),
         )
-        self._remember(self.samples)
+        self._save(self.samples)
         return self.samples
 
     def _read(self) -> dict[str, int]:
         try:
-            read = json.loads(self._file.read_text()) if self._file else {}
+            bounds = json.loads(self._file.read_text()) if self._file else {}
         except (OSError, ValueError):
             return {}
-        known = read.items() if isinstance(read, dict) else ()
+        known = bounds.items() if isinstance(bounds, dict) else ()
         return {name: bound for name, bound in known if isinstance(bound, int) and bound > 0}
 
-    def _remember(self, bound: int) -> None:
+    def _save(self, bound: int) -> None:
         if self._file is None:
             return
         known = self._read()

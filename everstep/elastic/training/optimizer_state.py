@@ -17,12 +17,12 @@ from torch import nn
 from everstep.elastic.training.encoding import Tensors, decode, encode
 from everstep.errors import EverstepError
 
-MOMENTUM = "momentum_buffer"  # its names in checkpoints begin with `momentum`, since format 1
+MOMENTUM = "momentum_buffer"  # its names in checkpoints begin with `momentum`
 
 
 @dataclass(frozen=True)
 class _Slot:
-    """One tensor of an optimizer's state.
+    """Description of one tensor of an optimizer's state.
 
     Attributes:
         name: its name in checkpoints.
@@ -63,9 +63,7 @@ class OptimizerState:
             if isinstance(t, torch.Tensor)
         ]
         self._placeholders: Tensors = {}
-        self.count_of_numbers = sum(
-            not torch.is_tensor(v) for d in state.values() for v in d.values()
-        )
+        self.number_count = sum(not torch.is_tensor(v) for d in state.values() for v in d.values())
 
     @property
     def materialised(self) -> bool:
@@ -77,7 +75,7 @@ class OptimizerState:
         return {slot.name: self._tensor(slot) for slot in self._slots}
 
     def numbers(self, tensors: Tensors) -> Any:  # noqa: ANN401 - JSON
-        """Return everything else as JSON: hyper-parameters, and numbers of the state.
+        """Return the hyper-parameters and the numbers of the state as JSON.
 
         Args:
             tensors: receives hyper-parameters that are tensors.
@@ -90,8 +88,8 @@ class OptimizerState:
             {k: v for k, v in self.optimizer.state.get(p, {}).items() if not torch.is_tensor(v)}
             for p in self._parameters
         ]
-        whole = {"materialised": self.materialised, "groups": groups, "state": state}
-        return encode(whole, "hyperparameters", tensors)
+        hyperparameters = {"materialised": self.materialised, "groups": groups, "state": state}
+        return encode(hyperparameters, "hyperparameters", tensors)
 
     def load(self, numbers: Any, tensors: Mapping[str, torch.Tensor]) -> None:  # noqa: ANN401 - JSON
         """Make the optimizer use the tensors that `tensors()` returned, with these numbers.
@@ -100,20 +98,22 @@ class OptimizerState:
             numbers: result of `numbers()`; None in a checkpoint of a version that did not save them.
             tensors: those that `numbers()` separated.
         """
-        whole: dict[str, Any] = {"materialised": True}
+        hyperparameters: dict[str, Any] = {"materialised": True}
         if numbers is not None:
-            whole = decode(numbers, tensors)
-        if whole["materialised"]:
+            hyperparameters = decode(numbers, tensors)
+        if hyperparameters["materialised"]:
             for slot in self._slots:
                 self.optimizer.state[slot.parameter][slot.key] = self._tensor(slot)
             self._placeholders.clear()
         else:
             self.optimizer.state.clear()
-        for parameter, values in zip(self._parameters, whole.get("state", ()), strict=False):
+        for parameter, values in zip(
+            self._parameters, hyperparameters.get("state", ()), strict=False
+        ):
             if values:
                 self.optimizer.state[parameter].update(values)
         for group, values in zip(
-            self.optimizer.param_groups, whole.get("groups", ()), strict=False
+            self.optimizer.param_groups, hyperparameters.get("groups", ()), strict=False
         ):
             group.update(values)
 
@@ -124,8 +124,8 @@ class OptimizerState:
     def _tensor(self, slot: _Slot) -> torch.Tensor:
         state = self.optimizer.state.get(slot.parameter, {})
         if slot.key in state:
-            found: torch.Tensor = state[slot.key]
-            return found
+            tensor: torch.Tensor = state[slot.key]
+            return tensor
         if slot.name not in self._placeholders:
             self._placeholders[slot.name] = torch.zeros_like(slot.shape, device=slot.device)
         return self._placeholders[slot.name]
@@ -140,7 +140,7 @@ def _trial(
     optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]
 ) -> dict[nn.Parameter, dict[str, Any]]:
     """Return the state after a step with zero gradients, and undo that step."""
-    before = [(p, p.detach().clone(), p.grad) for p in parameters]
+    originals = [(p, p.detach().clone(), p.grad) for p in parameters]
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     try:
@@ -155,7 +155,7 @@ def _trial(
         ) from error
     finally:
         optimizer.state.clear()
-        for parameter, value, gradient in before:
+        for parameter, value, gradient in originals:
             parameter.copy_(value)
             parameter.grad = gradient
 

@@ -51,8 +51,8 @@ class RunOptions:
         checkpoint_seconds: maximum seconds between checkpoints.
         checkpoint_steps: maximum steps between checkpoints.
         keep_checkpoints: number of checkpoints to keep.
-        accept_data: contents of changed data with which the run may continue, from the refusal's text.
-        accept_older_checkpoint: committed step whose loss is accepted, from the refusal's text; 0: none.
+        accept_data: digest of changed data with which the run may continue, from the error message.
+        accept_older_checkpoint: committed step whose loss is accepted, from the error message; 0: none.
     """
 
     global_batch: int
@@ -73,8 +73,8 @@ class RunOptions:
     accept_older_checkpoint: int = 0
 
     def __post_init__(self) -> None:
-        if faults := [*self._violations(), *self._contradictions()]:
-            raise EverstepError("; ".join(faults), "Change these arguments of Run.")
+        if errors := [*self._violations(), *self._contradictions()]:
+            raise EverstepError("; ".join(errors), "Change these arguments of Run.")
 
     @property
     def exact(self) -> bool:
@@ -87,27 +87,27 @@ class RunOptions:
         return min(self.shard_size, self.max_microbatch or self.shard_size)
 
     def _violations(self) -> list[str]:
-        found = []
+        violations = []
         for name, minimum in MINIMUM.items():
             value = getattr(self, name)
             if value is not None and value < minimum:
-                found.append(f"{name} must be {minimum} or more, got {value}")
+                violations.append(f"{name} must be {minimum} or more, got {value}")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
-                found.append(
+                violations.append(
                     f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}"
                 )
-        return found
+        return violations
 
     def _contradictions(self) -> list[str]:
-        found = []
+        contradictions = []
         if self.exact and self.compress != "none":
-            found.append(
+            contradictions.append(
                 "compress cannot be combined with mode 'exact', whose sums must lose nothing"
             )
         if self.exact and self.overlap == "on":
-            found.append("overlap 'on' is for mode 'live', not for 'exact'")
-        return found
+            contradictions.append("overlap 'on' is for mode 'live', not for 'exact'")
+        return contradictions
 
 
 def options_from(arguments: Mapping[str, Any]) -> RunOptions:
@@ -119,8 +119,10 @@ def options_from(arguments: Mapping[str, Any]) -> RunOptions:
     known = [field.name for field in fields(RunOptions)]
     for name in arguments:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"The options are {', '.join(known)}."
+            matches = difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"Did you mean {matches[0]}?" if matches else f"The options are {', '.join(known)}."
+            )
             raise EverstepError(f"Run has no option {name!r}", hint)
     if missing := [name for name in ("global_batch", "epochs") if name not in arguments]:
         raise EverstepError(f"Run needs {' and '.join(missing)}", "Pass them as keyword arguments.")

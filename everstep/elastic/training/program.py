@@ -32,9 +32,9 @@ def script_version() -> str:
 
 def digest(*folders: Path) -> str:
     """Return a digest of every Python file in these folders, with its name; their location does not matter."""
-    whole = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*.py")):
-            whole.update(f"{folder.name}/{path.relative_to(folder)}\n".encode())
-            whole.update(path.read_bytes())
-    return whole.hexdigest()[:16]
+            sha256.update(f"{folder.name}/{path.relative_to(folder)}\n".encode())
+            sha256.update(path.read_bytes())
+    return sha256.hexdigest()[:16]

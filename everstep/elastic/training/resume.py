@@ -33,12 +33,12 @@ def choose(
     accept_lost_step: int = 0,
     on_lost: Callable[[LostCheckpointError], None] = lambda _: None,
 ) -> Checkpoint | None:
-    """Return the newest good checkpoint that this run may continue from.
+    """Return the newest valid checkpoint that this run may continue from.
 
     Args:
         folder: folder of the checkpoints.
         fingerprint: settings of this run.
-        accepted: contents of the data with which a run of other data may continue, or "".
+        accepted: digest of the data with which a run of other data may continue, or "".
         on_skip: called with every checkpoint that failed verification.
         record: record of the run's newest commit.
         accept_lost_step: committed step whose loss the user accepts; 0 for none.
@@ -62,12 +62,12 @@ def choose(
     try:
         return restore(fingerprint)
     except OtherRunError as error:
-        there = error.found.manifest.fingerprint
-        if {**there, DATA: ""} != {**fingerprint, DATA: ""}:
+        recorded = error.newest.manifest.fingerprint
+        if {**recorded, DATA: ""} != {**fingerprint, DATA: ""}:
             raise
         if accepted != contents(fingerprint[DATA]):
-            raise _other_data(error.found, there[DATA], fingerprint[DATA]) from error
-        return restore(there)
+            raise _other_data(error.newest, recorded[DATA], fingerprint[DATA]) from error
+        return restore(recorded)
 
 
 def contents(identity: str) -> str:
@@ -92,10 +92,10 @@ def check_shapes(
             )
 
 
-def _other_data(found: Checkpoint, there: str, here: str) -> EverstepError:
+def _other_data(checkpoint: Checkpoint, recorded: str, current: str) -> EverstepError:
     return EverstepError(
-        f"the data have changed since {found.path} was written: {there} then; {here} now",
+        f"the data have changed since {checkpoint.path} was written: {recorded} then; {current} now",
         "Restore the previous data. Or continue with these from that step: pass "
-        f"--accept-data={contents(here)} (in a stack: job.acceptData). "
+        f"--accept-data={contents(current)} (in a stack: job.acceptData). "
         "Or start again: pass --fresh=WORD with a word of your own.",
     )

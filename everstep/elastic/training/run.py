@@ -95,14 +95,14 @@ class Run:
         states = _all_states(states or {}, scheduler, scaler, checked)
         folder = _folder(checkpoint)
         worker = _worker(group, device, folder)
-        prints = {
+        run_fingerprint = {
             DATA: f"{size} samples",
             **(fingerprint or _fingerprint(checked, model, optimizer)),
         }
         self.model, self.optimizer = model, optimizer
         self._device, self._collate = device, collate_fn
         self._session = self._new_session(
-            _Setup(checked, size, folder, worker, prints, hooks),
+            _Setup(checked, size, folder, worker, run_fingerprint, hooks),
             states,
             identity or program.script_version(),
             hooks.load or SampleLoader(dataset, collate_fn, device),
@@ -345,17 +345,19 @@ class _Setup:
         order: SampleOrder,
     ) -> RunState:
         """Return the state of the run, with its checkpoints."""
-        options, worker, prints = self.options, self.worker, self.fingerprint
+        options, worker, fingerprint = self.options, self.worker, self.fingerprint
         steps_of_run = min(order.total_steps, options.max_steps or order.total_steps)
         return RunState(
             model,
             optimizer,
             states,
             reducer,
-            checkpoints=Checkpoints(self.folder, options, prints, worker.group, worker.journal),
+            checkpoints=Checkpoints(
+                self.folder, options, fingerprint, worker.group, worker.journal
+            ),
             journal=worker.journal,
             hooks=self.hooks,
-            identity=f"{identity} {prints} {options.overlap}",
+            identity=f"{identity} {fingerprint} {options.overlap}",
             samples=self.size,
             last=(steps_of_run, options.epochs),
         )
@@ -397,9 +399,9 @@ def _all_states(
                 f"the state {name!r} is a {type(state).__name__}, without state_dict or load_state_dict",
                 "Pass objects with both methods.",
             )
-    found = dict(states)
+    all_states = dict(states)
     if scheduler is not None:
-        found["scheduler"] = scheduler
+        all_states["scheduler"] = scheduler
     if scaler is not None and scaler.is_enabled():
         if options.exact:
             raise EverstepError(
@@ -407,8 +409,8 @@ def _all_states(
                 "Train in bfloat16 or float32.",
             )
         scaler.scale(torch.zeros((), device=scaler._device))  # creates its state on every worker
-        found["scaler"] = scaler
-    return found
+        all_states["scaler"] = scaler
+    return all_states
 
 
 def _folder(checkpoint: str | os.PathLike[str] | None) -> Path | None:
@@ -425,15 +427,15 @@ def _folder(checkpoint: str | os.PathLike[str] | None) -> Path | None:
 def _fingerprint(
     options: RunOptions, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    found = {
+    fingerprint = {
         "model": type(model).__name__,
         "optimizer": type(optimizer).__name__,
         "global_batch": options.global_batch,
         "seed": options.seed,
     }
     if options.exact:
-        found |= {"mode": options.mode, "shard_size": options.microbatch_of_exact}
-    return found
+        fingerprint |= {"mode": options.mode, "shard_size": options.microbatch_of_exact}
+    return fingerprint
 
 
 def _reducer(options: RunOptions, model: nn.Module) -> GradientReducer | ExactReducer:

@@ -22,13 +22,13 @@ def open_record(folder: Path, samples: int, fingerprint: Mapping[str, Any]) -> N
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / RUN_FILE).exists():
-            began = {
+            record = {
                 "id": secrets.token_hex(8),
                 "began": time.time(),
                 "samples": samples,
                 "fingerprint": dict(fingerprint),
             }
-            write_json(folder / RUN_FILE, began)
+            write_json(folder / RUN_FILE, record)
     except OSError as error:
         raise not_writable(folder, error) from error
 
@@ -59,8 +59,8 @@ def note_samples(folder: Path, step: int, samples: int) -> None:
     """
     record = json.loads((folder / RUN_FILE).read_text())
     changes = record.get("data_changes", [])
-    due = [record["samples"], *(c["samples"] for c in changes if c["step"] <= step)][-1]
-    if due != samples:
+    current = [record["samples"], *(c["samples"] for c in changes if c["step"] <= step)][-1]
+    if current != samples:
         record["data_changes"] = [*changes, {"step": step, "samples": samples}]
         write_json(folder / RUN_FILE, record)
 

@@ -284,7 +284,7 @@ class Session:
         raise EverstepError(
             f"the loss of step {step} is {loss}, or its gradient is not finite: training has diverged",
             "Lower the learning rate or raise the share of warm-up steps (in our trainer: --learning-rate, "
-            "--warmup-fraction); the checkpoints before this step are good."
+            "--warmup-fraction); the checkpoints before this step are valid."
             + (
                 " Or raise the shard size: over a few small samples a normalisation divides by almost nothing."
                 if self.options.exact
@@ -306,7 +306,7 @@ class Session:
     def _finish_snapshot(self) -> None:
         """Wait until a snapshot is complete: the state changes after this."""
         self.worker.accounting.begin(Activity.CHECKPOINT)
-        self.state.checkpoints.taken()
+        self.state.checkpoints.wait_snapshot()
         self.worker.accounting.begin(Activity.COMPUTE)
 
     def _save_before_regroup(self, leavers: int) -> None:
@@ -390,9 +390,7 @@ class Session:
             "epoch": self.order.epoch_of(state.step - 1) + 1,
             "seconds": round(time.monotonic() - self._began, 4),
             "images": samples,
-            "loss": round(loss, 5)
-            if self._reported and math.isfinite(loss)
-            else None,  # no NaN in JSON
+            "loss": round(loss, 5) if self._reported and math.isfinite(loss) else None,
             "learning_rate": round(rate, 6),
             "world_size": worker.assignment.world_size,
             "generation": worker.group.generation,

@@ -26,8 +26,8 @@ from everstep.elastic.transport.reducer import GradientReducer
 
 SCALARS = 4 + LIMBS  # summed with the gradients; one more if exact
 LOSS_SCALE = 2**32
-MIN_SHARE_OF_REST = 16
-"""Samples of a broken step that are not divided: each micro-batch is normalised by itself."""
+MIN_REDIVIDED_SAMPLES = 16
+"""Minimum share of a broken step's remaining samples: each micro-batch is normalised by itself."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class LiveSteps:
     def plan(self, ids: Ids) -> list[Microbatch]:
         """Begin the next step."""
         state = self._state
-        if not state.in_flight.mine:
+        if not state.in_flight.own:
             self._reducer.clear()
         self._begun, self._samples = False, len(ids)
         spans = split_spans(self._spans(state.step, len(ids)), self._limit.samples)
@@ -113,9 +113,9 @@ class LiveSteps:
 
     def _spans(self, step: int, units: int) -> tuple[Span, ...]:
         done = self._state.in_flight if step == self._state.step else InFlight()
-        min_units = MIN_SHARE_OF_REST if done.group else 1
-        mine = _share_of(self._worker, units, done.group, min_units)
-        return merged([*mine, *done.owed])
+        min_units = MIN_REDIVIDED_SAMPLES if done.group else 1
+        own_share = _share_of(self._worker, units, done.group, min_units)
+        return merged([*own_share, *done.owed])
 
     def begin(self, microbatch: Microbatch) -> None:
         """Begin a micro-batch; the sums of its gradients start during the backward pass if it is the last."""
@@ -142,10 +142,10 @@ class LiveSteps:
             self._reducer.add_microbatch(0.0)
         done, group = self._state.in_flight, self._worker.group
         own_votes = [float(group.regroup_wanted), float(group.leaving)]
-        read = [float(done.samples), *to_limbs(done.digest)]
+        samples_read = [float(done.samples), *to_limbs(done.digest)]
         self._worker.accounting.begin(Activity.EXCHANGE)
         total, votes, leavers, samples, *limbs = self._reducer.sum(
-            [done.loss, *own_votes, *read], self._worker.assignment.sum
+            [done.loss, *own_votes, *samples_read], self._worker.assignment.sum
         )
         self._state.in_flight = InFlight()
         unchecked = reported and self._options.nonfinite_loss == "stop"
@@ -166,7 +166,7 @@ class ExactSteps:
     def plan(self, ids: Ids) -> list[Microbatch]:
         """Begin the next step."""
         state = self._state
-        if not state.in_flight.mine:
+        if not state.in_flight.own:
             self._reducer.clear()
         self._samples = len(ids)
         shards = split_into_shards(ids, self._shard_size)
@@ -190,25 +190,25 @@ class ExactSteps:
     def end(self, microbatch: Microbatch, loss: float) -> bool:
         """Complete a shard."""
         state = self._state
-        found = self._reducer.has_gradients
+        has_gradients = self._reducer.has_gradients
         usable = self._reducer.add_shard(len(microbatch.ids)) and math.isfinite(loss)
         # Integers have no NaN, so the count of unusable shards informs all workers.
         scaled_loss = round(loss * LOSS_SCALE) if usable else 0
         state.in_flight = state.in_flight.plus(
             microbatch.spans, scaled_loss, microbatch.ids, state.step, unusable=not usable
         )
-        return found
+        return has_gradients
 
     def sum(self, *, reported: bool) -> Sums | None:
         """Sum over all workers; None if a shard's gradient exceeded its unit."""
         del reported  # gradients are checked in any case
         done, group = self._state.in_flight, self._worker.group
         own_votes = [int(group.regroup_wanted), int(group.leaving)]
-        read = [done.samples, *map(round, to_limbs(done.digest))]
+        samples_read = [done.samples, *map(round, to_limbs(done.digest))]
         self._worker.accounting.begin(Activity.EXCHANGE)
         scalars = self._reducer.sum(
             self._samples,
-            [round(done.loss), done.unusable, *own_votes, *read],
+            [round(done.loss), done.unusable, *own_votes, *samples_read],
             self._worker.assignment.sum,
         )
         self._state.in_flight = InFlight()
@@ -227,8 +227,8 @@ def _share_of(
 ) -> tuple[Span, ...]:
     """Return this worker's share of a step's units, of which `done` are computed."""
     assignment = worker.assignment
-    left = remaining(units, done)
-    return split_share(left, assignment.rank, assignment.world_size, min_units=min_units)
+    missing = remaining(units, done)
+    return split_share(missing, assignment.rank, assignment.world_size, min_units=min_units)
 
 
 def joined(ids: Ids, spans: Iterable[Span], unit: int = 1) -> Ids:

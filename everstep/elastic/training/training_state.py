@@ -27,9 +27,9 @@ from everstep.elastic.transport.exact_reducer import ExactReducer
 from everstep.elastic.transport.reducer import GradientReducer
 from everstep.errors import EverstepError
 
-UNITS = "exact.ranges"  # the one tensor that only mode `exact` has
+RANGES = "exact.ranges"  # the one tensor that only mode `exact` has
 MIN_TEXT_BYTES = 1 << 14
-BYTES_OF_A_NUMBER = 64  # of an optimizer's state, with its name, as JSON
+BYTES_PER_NUMBER = 64  # of an optimizer's state, with its name, as JSON
 RESERVED = ("evaluated", "samples", "digest", "state")
 """Keys of a manifest's `extra` that are not metrics."""
 
@@ -93,7 +93,7 @@ class RunState:
         self.metrics: dict[str, float] = {}
         self.ledger = SampleLedger()
         self.in_flight = InFlight()
-        text_bytes = len(self._text({})) + BYTES_OF_A_NUMBER * self.optimizer_state.count_of_numbers
+        text_bytes = len(self._text({})) + BYTES_PER_NUMBER * self.optimizer_state.number_count
         self._text_bytes = max(MIN_TEXT_BYTES, 4 * text_bytes)
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._text_buffer = torch.empty(0)
@@ -112,7 +112,7 @@ class RunState:
 
     def shared_tensors(self) -> Sequence[torch.Tensor]:
         """Return every tensor of the state, and all numbers in one more; writable."""
-        self.checkpoints.taken()
+        self.checkpoints.wait_snapshot()
         self._copies = [(t, _sendable(t, self.device)) for t in self.all_tensors().values()]
         self._text_buffer = self._pack(self._text({}))
         return [*(sendable for _, sendable in self._copies), self._text_buffer]
@@ -131,15 +131,15 @@ class RunState:
 
     def kept(self) -> tuple[Span, ...]:
         """Return the units that this worker has computed of the step in flight."""
-        if len(self.in_flight.mine) > MAX_KEPT_SPANS:
+        if len(self.in_flight.own) > MAX_KEPT_SPANS:
             self.in_flight = InFlight()
-        return self.in_flight.mine
+        return self.in_flight.own
 
     def roll_back(self) -> bool:
         """Undo what a step in flight has changed of the state; return whether its gradients are kept."""
         if not self.reducer.roll_back():
             self.in_flight = InFlight()
-        return bool(self.in_flight.mine)
+        return bool(self.in_flight.own)
 
     def save_detached(self) -> None:
         """Start a checkpoint outside a group: this node leaves, and no group takes its state."""
@@ -152,7 +152,7 @@ class RunState:
         self.checkpoints.wait()
 
     def restore(self, committed: StepProgress) -> int:
-        """Load the newest good checkpoint, or stay at the initial state; return the completed steps."""
+        """Load the newest valid checkpoint, or stay at the initial state; return the completed steps."""
         self.in_flight = InFlight()
         if (result := self._hooks.open()) is not None:
             self.step, self.evaluated = self._last
@@ -166,7 +166,7 @@ class RunState:
             end_process(
                 "there is no checkpoint, and an unfinished copy has changed the initial state"
             )
-        self.checkpoints.opened(self.step, self._samples)
+        self.checkpoints.note_samples(self.step, self._samples)
         return self.step
 
     # --- tensors and numbers ---
@@ -176,14 +176,14 @@ class RunState:
         state = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         state.update(self.optimizer_state.tensors())
         if isinstance(self.reducer, ExactReducer):
-            state[UNITS] = self.reducer.ranges
+            state[RANGES] = self.reducer.ranges
         return state
 
     def all_tensors(self) -> Tensors:
         """Return all tensors of a checkpoint by name, also those of the further states."""
-        found = self.tensors()
-        self._numbers(found)
-        return found
+        tensors = self.tensors()
+        self._numbers(tensors)
+        return tensors
 
     def _numbers(self, tensors: Tensors) -> dict[str, Any]:
         """Return hyper-parameters and further states as JSON; put their tensors into `tensors`."""
@@ -227,9 +227,9 @@ class RunState:
                 "at the beginning",
                 "Keep only numbers of a fixed count in a state_dict.",
             )
-        whole = len(text).to_bytes(8, "little") + text
+        framed = len(text).to_bytes(8, "little") + text
         packed = torch.frombuffer(
-            bytearray(whole.ljust(self._text_bytes, b"\0")), dtype=torch.uint8
+            bytearray(framed.ljust(self._text_bytes, b"\0")), dtype=torch.uint8
         )
         return packed.to(self.device)
 
@@ -238,37 +238,37 @@ class RunState:
     def save(self) -> None:
         """Start a checkpoint of the current step."""
         tensors = self.tensors()
-        # Statistics change with the next forward pass, units with its sum, further states by the program.
+        # Statistics change with the next forward pass, ranges with its sum, further states by the program.
         unchanging = {f"model.{name}" for name in self._parameters}
         unchanging |= self.optimizer_state.tensors().keys()
         self.checkpoints.save(self.step, tensors, self._extra(tensors), unchanging)
 
     def sha256(self) -> str:
         """Return the digest of parameters, statistics and the optimizer's tensors."""
-        whole = hashlib.sha256()
+        digest = hashlib.sha256()
         for name, tensor in sorted(self.tensors().items()):
-            whole.update(name.encode())
-            whole.update(_bytes(tensor))
-        return whole.hexdigest()
+            digest.update(name.encode())
+            digest.update(_bytes(tensor))
+        return digest.hexdigest()
 
     @torch.no_grad()
-    def _load(self, found: Checkpoint) -> None:
-        self.checkpoints.taken()
-        state = found.load()
+    def _load(self, checkpoint: Checkpoint) -> None:
+        self.checkpoints.wait_snapshot()
+        state = checkpoint.load()
         tensors = self.all_tensors()
-        check_shapes(found.path, state, tensors)
+        check_shapes(checkpoint.path, state, tensors)
         for name, tensor in tensors.items():
             if name in state:
                 tensor.copy_(state[name])
             elif name in self.optimizer_state.tensors():  # a checkpoint of step 0 may have none
                 tensor.zero_()
-        self.step = found.manifest.step
-        self._load_extra(found.manifest.extra, tensors)
-        self._journal.note("restore", step=self.step, path=str(found.path))
+        self.step = checkpoint.manifest.step
+        self._load_extra(checkpoint.manifest.extra, tensors)
+        self._journal.note("restore", step=self.step, path=str(checkpoint.path))
 
 
 def _sendable(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return the tensor, or a copy of it if a group cannot send its memory: on the device, dense, aligned."""
+    """Return the tensor, or a copy of it on the device, dense and aligned, if a group cannot send its memory."""
     tensor = tensor.detach()
     dense = torch.empty_like(tensor, device="meta").stride() == tensor.stride()
     aligned = tensor.storage_offset() * tensor.element_size() % 8 == 0
@@ -278,12 +278,12 @@ def _sendable(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def _unpack(packed: torch.Tensor) -> bytes:
-    whole = packed.cpu().numpy().tobytes()
-    return whole[8 : 8 + int.from_bytes(whole[:8], "little")]
+    framed = packed.cpu().numpy().tobytes()
+    return framed[8 : 8 + int.from_bytes(framed[:8], "little")]
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
     """Return a tensor's values in the order of its dimensions."""
     # One dimension: a 1x1 convolution in channels-last layout is contiguous, but its last stride is not 1.
-    whole = tensor.detach().cpu().contiguous().reshape(-1)
-    return whole.view(torch.uint8).numpy().tobytes()
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes()

@@ -53,11 +53,11 @@ class Worker:
         """Share this machine's processors among its workers; the bits of `exact` need one thread."""
         if self.device.type != "cpu":
             return
-        mine = len(os.sched_getaffinity(0)) // self.assignment.local_peers
+        threads = len(os.sched_getaffinity(0)) // self.assignment.local_peers
         if exact:
-            mine = 1  # the number of threads in a sum decides its last bits
+            threads = 1  # the number of threads in a sum decides its last bits
         if exact or isinstance(self.group, LiveGroup):
-            torch.set_num_threads(max(1, mine))
+            torch.set_num_threads(max(1, threads))
 
 
 def choose_device() -> torch.device:

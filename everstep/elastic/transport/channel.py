@@ -33,7 +33,11 @@ class MessageStream:
         self._lock = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """Send one message; OSError if the other end is gone."""
+        """Send one message.
+
+        Raises:
+            OSError: the other end is gone.
+        """
         data = json.dumps(message).encode() + b"\n"
         with self._lock:
             self._connection.sendall(data)

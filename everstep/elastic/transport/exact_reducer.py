@@ -193,8 +193,8 @@ class ExactReducer:
             self._parameters, self._sums(), self.ranges.tolist(), strict=True
         ):
             parameter.grad = torch.empty_like(parameter)
-            for part, whole in self._chunks(parameter.grad, summed):
-                part.copy_(whole).mul_(2.0 ** (power - BITS))
+            for part, sums in self._chunks(parameter.grad, summed):
+                part.copy_(sums).mul_(2.0 ** (power - BITS))
         for buffer, summed in zip(self._buffers, self._shaped(statistics), strict=True):
             if buffer.is_floating_point():
                 buffer.copy_(summed / (STATISTIC_SCALE * samples))
@@ -222,20 +222,19 @@ class ExactReducer:
         is then not used.
         """
         bounds = list[torch.Tensor]()
-        for part, whole in self._chunks(gradient, total):
+        for part, sums in self._chunks(gradient, total):
             bounds += torch.aminmax(part)
             scaled = torch.mul(part, scale, out=self._scratch[: len(part)]).round_()
             if self._empty:
-                whole.copy_(scaled)
+                sums.copy_(scaled)
             else:
-                whole.add_(self._rounded[: len(part)].copy_(scaled))
+                sums.add_(self._rounded[: len(part)].copy_(scaled))
         return torch.stack(bounds).abs().max()
 
     def _fit(self, largest: torch.Tensor) -> bool:
         """Record parameters whose gradient exceeds its unit; return whether a wider range exists."""
-        share = (
-            0.5 / self._shards
-        )  # of a range that one shard may fill; half of it, as a margin for rounding
+        # The share of a range that one shard may fill: half of it, as a margin for rounding.
+        share = 0.5 / self._shards
         if not bool((largest < 2.0**MAX_RANGE * share).all()):  # also if one is not finite
             return False
         self._misfits += (largest >= torch.exp2(self.ranges.double()) * share).to(self._misfits)

@@ -25,11 +25,11 @@ class RankAssignment:
     """This worker's rank in a generation.
 
     Attributes:
-        rank: from 0; rank 0 writes checkpoints.
-        world_size: workers in the group.
+        rank: rank in the group, from 0; rank 0 writes checkpoints.
+        world_size: number of workers in the group.
         local_rank: rank on this node.
-        store: for a few texts shared by the workers of this generation; None if there is only one.
-        local_peers: workers on this machine, this one included, also those in other containers.
+        store: store of a few texts that this generation's workers share; None for a single worker.
+        local_peers: number of workers on this machine, this one and those in other containers included.
         sum: function that sums a tensor over the group's workers, in place; PeerLostError if one is gone.
         begin_all_reduce: function that starts such a sum; the returned function waits for the end. None if not
             supported.

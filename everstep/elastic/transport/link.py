@@ -25,9 +25,8 @@ from everstep.elastic.transport.group import COLLECTIVE_SECONDS, PeerLostError, 
 from everstep.elastic.transport.sockets import group_sockets, shut_down, socket_names
 
 ABORT_TIMEOUT_SECONDS = 1.0  # an aborted collective has ended long before
-STALL_AFTER_SECONDS = (
-    0.2  # a wait that is longer than this and twice the usual one may be for a lost peer
-)
+STALL_AFTER_SECONDS = 0.2
+"""A wait that is longer than this and than twice the usual one may be for a lost peer."""
 STALL_REPEAT_SECONDS = 0.1
 USUAL_DECAY = 0.9  # of the usual wait, with each collective
 CONNECT_TIMEOUT_SECONDS = 30.0  # peers that were alive a moment ago have connected long before
@@ -62,7 +61,7 @@ class Link:
         self.rank, self.world_size = address.rank, address.world_size
         self._device, self._address = device, address
         self._on_stall, self._usual_seconds = on_stall, 0.0
-        self._aborted, self._met = threading.Event(), threading.Event()
+        self._aborted, self._built = threading.Event(), threading.Event()
         self._aborted_at = math.inf
         self._sockets: dict[int, str] = {}
         self._before: frozenset[str] = frozenset()
@@ -75,7 +74,7 @@ class Link:
         """Return whether this group was aborted at least `seconds` ago."""
         return time.monotonic() - self._aborted_at >= seconds
 
-    def meet(self) -> None:
+    def build(self) -> None:
         """Build the group.
 
         The group is built in a thread, since the backends' own wait for a peer that died meanwhile cannot be
@@ -84,10 +83,10 @@ class Link:
         if self._aborted.is_set():
             raise PeerLostError("the group was given up before it was built")
         self._before = frozenset(socket_names().values())
-        threading.Thread(target=self._build, name="everstep-meet", daemon=True).start()
+        threading.Thread(target=self._build, name="everstep-build", daemon=True).start()
         with self._changed:
             done = self._changed.wait_for(
-                lambda: self._met.is_set() or self._aborted.is_set(), CONNECT_TIMEOUT_SECONDS
+                lambda: self._built.is_set() or self._aborted.is_set(), CONNECT_TIMEOUT_SECONDS
             )
         if self._aborted.is_set():
             raise PeerLostError("the group was given up while it was built")
@@ -126,9 +125,9 @@ class Link:
 
     def all_gather(self, numbers: torch.Tensor) -> list[torch.Tensor]:
         """Return the tensors of all ranks; all have one shape."""
-        mine = numbers.to(self._device)
-        gathered = [torch.empty_like(mine) for _ in range(self.world_size)]
-        self._wait(self._begin(lambda: [self._backend.allgather([gathered], [mine])]))
+        own = numbers.to(self._device)
+        gathered = [torch.empty_like(own) for _ in range(self.world_size)]
+        self._wait(self._begin(lambda: [self._backend.allgather([gathered], [own])]))
         return [tensor.cpu() for tensor in gathered]
 
     def send_and_receive(
@@ -183,12 +182,12 @@ class Link:
     def _wait_until_ended(self, works: list[Any]) -> None:
         """Wait until these collectives have ended, or shortly after the group was aborted.
 
-        The wait is in a thread, as in `meet`: about once in a hundred times gloo fails to end a collective whose peers
+        The wait is in a thread, as in `build`: about once in a hundred times gloo fails to end a collective whose peers
         closed their connections while this process was frozen.
         """
         ended, failures = threading.Event(), list[Exception]()
 
-        def wait() -> None:
+        def wait_for_works() -> None:
             try:
                 for work in works:
                     work.wait()
@@ -200,7 +199,7 @@ class Link:
                 ended.set()
                 self._changed.notify_all()
 
-        threading.Thread(target=wait, name="everstep-exchange", daemon=True).start()
+        threading.Thread(target=wait_for_works, name="everstep-exchange", daemon=True).start()
         self._wait_reporting_stalls(ended)
         with self._changed:
             self._changed.wait_for(ended.is_set, ABORT_TIMEOUT_SECONDS)
@@ -229,7 +228,7 @@ class Link:
             self._failure = error
         with self._changed:
             self._sockets = self._connections()
-            self._met.set()
+            self._built.set()
             self._changed.notify_all()
         if self._aborted.is_set():
             self.close()

@@ -77,10 +77,10 @@ class GradientReducer:
             )
             for index, parameter in enumerate(self._parameters)
         ]
-        of_gradients = sum(self._sizes[: len(self._parameters)])
+        gradient_count = sum(self._sizes[: len(self._parameters)])
         device = self._parameters[0].device
         self._dtype = _sum_type(self._parameters)
-        self._own_gradients = torch.empty(of_gradients, dtype=self._dtype, device=device)
+        self._own_gradients = torch.empty(gradient_count, dtype=self._dtype, device=device)
         self._own = self._views(self._own_gradients)
         self._have = set[int]()  # parameters with a gradient from this worker
         self._packed = set[int]()  # parameters whose gradient is in the send buffer
@@ -96,8 +96,8 @@ class GradientReducer:
         """Allocate the send buffer and split it."""
         device = self._parameters[0].device
         self._flat = torch.zeros(sum(self._sizes), dtype=self._dtype, device=device)
-        of_gradients = self._own_gradients.numel()
-        self._all_gradients, self._rest = self._flat[:of_gradients], self._flat[of_gradients:]
+        gradient_count = self._own_gradients.numel()
+        self._all_gradients, self._rest = self._flat[:gradient_count], self._flat[gradient_count:]
         self._gradients = self._views(self._all_gradients)
         *statistics, self._scalars = torch.split(self._rest, self._sizes[len(self._parameters) :])
         self._statistics = [
@@ -326,19 +326,19 @@ def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
 
 def _buckets(sizes: Sequence[int], min_bytes: int) -> list[range]:
     """Return ranges of neighbouring parameters of at least this many bytes, the last ones first."""
-    found, stop, size = list[range](), len(sizes), 0
+    buckets, stop, size = list[range](), len(sizes), 0
     for index in reversed(range(len(sizes))):
         size += sizes[index]
         if size >= min_bytes or index == 0:
-            found.append(range(index, stop))
+            buckets.append(range(index, stop))
             stop, size = index, 0
-    return found
+    return buckets
 
 
 def sum_scalars(
     numbers: Sequence[float], device: torch.device, all_reduce: AllReduce
 ) -> list[float]:
     """Return the sums over all workers of a few numbers, exact for counts below 2^53."""
-    together = torch.tensor(numbers, dtype=torch.float64, device=device)
-    all_reduce(together)
-    return [float(number) for number in together.tolist()]
+    total = torch.tensor(numbers, dtype=torch.float64, device=device)
+    all_reduce(total)
+    return [float(number) for number in total.tolist()]

@@ -38,12 +38,12 @@ def group_sockets(before: frozenset[str], store: tuple[str, int]) -> dict[int, s
         for fd, name in entries.items()
         if name.startswith("socket:") and name not in before
     }
-    found = {fd: name for fd, name in new.items() if _is_connected_to(fd, *store)}
+    connections = {fd: name for fd, name in new.items() if _is_connected_to(fd, *store)}
     for epoll in (fd for fd, name in entries.items() if name == _EPOLL):
         watched = [fd for fd in _watched_by(epoll) if fd in new]
         if any(_listens_on_one_address(fd) for fd in watched):
-            found |= {fd: new[fd] for fd in watched}
-    return found
+            connections |= {fd: new[fd] for fd in watched}
+    return connections
 
 
 def shut_down(descriptor: int, name: str) -> None:

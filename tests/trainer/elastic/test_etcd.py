@@ -26,8 +26,8 @@ from everstep.elastic.membership.etcd_client import (
 )
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.elastic.membership.events import (
-    MemberGone,
     MemberPut,
+    MemberRemoved,
     MembershipSnapshot,
     RunEnded,
 )
@@ -431,4 +431,4 @@ def test_changes_of_a_member_are_reported_as_events(etcd: Etcd) -> None:
 
     assert isinstance(put, MemberPut)
     assert (put.member.identity, put.member.node) == ("n0-1", "n0")
-    assert gone == MemberGone("n0-1")
+    assert gone == MemberRemoved("n0-1")

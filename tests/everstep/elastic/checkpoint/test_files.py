@@ -212,4 +212,4 @@ def test_a_folder_that_is_not_named_after_its_step_is_skipped(tmp_path: Path) ->
 
     assert found is not None
     assert found.path == good
-    assert [one.reason for one in skipped] == ["its folder is not named after its step, 3"]
+    assert [skip.reason for skip in skipped] == ["its folder is not named after its step, 3"]

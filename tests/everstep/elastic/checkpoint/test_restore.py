@@ -30,7 +30,7 @@ def test_a_missing_committed_checkpoint_stops_the_run_and_names_step_and_option(
         restore_point(tmp_path, RUN, CommitRecord(8, 5000), wait_seconds=0)
 
     assert "the committed checkpoint of step 5000" in lost.value.what
-    assert "is missing; the newest good one is of step 40" in lost.value.what
+    assert "is missing; the newest valid one is of step 40" in lost.value.what
     assert "--accept-older-checkpoint=5000" in lost.value.fix
     assert "continues from step 40 and repeats 4960 steps" in lost.value.fix
 
@@ -46,7 +46,7 @@ def test_a_damaged_committed_checkpoint_stops_the_run_and_the_error_describes_th
 
 
 def test_a_run_with_a_commit_does_not_start_again_in_an_empty_folder(tmp_path: Path) -> None:
-    with pytest.raises(LostCheckpointError, match="there is no other good one"):
+    with pytest.raises(LostCheckpointError, match="there is no other valid one"):
         restore_point(tmp_path / "unmounted", RUN, CommitRecord(8, 5000), wait_seconds=0)
 
 

@@ -193,7 +193,7 @@ def test_immutable_tensors_are_copied_later_and_all_others_at_once(
     state = {"steady": unchanging, "changing": changing}
     saves.writer.start(state, Manifest(1, 1, RUN), unchanging={"steady"})
     changing += 1  # a forward pass
-    saves.writer.taken()
+    saves.writer.wait_snapshot()
     unchanging += 1  # the optimizer
     saves.writer.wait()
 

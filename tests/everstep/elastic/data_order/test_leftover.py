@@ -22,7 +22,7 @@ def test_merging_changes_no_unit_and_leaves_gaps_between_spans(spans: list[Span]
     found = merged(spans)
 
     assert units(found) == sorted({unit for span in spans for unit in range(*span)})
-    assert all(one[1] < other[0] for one, other in itertools.pairwise(found))
+    assert all(span[1] < other[0] for span, other in itertools.pairwise(found))
 
 
 @given(spans_of_a_step)
@@ -40,8 +40,8 @@ def test_parts_cover_the_whole_once_are_even_and_not_too_small(
         for rank in range(world_size)
     ]
 
-    assert [unit for one in parts for unit in one] == units(left)
-    sizes = [len(one) for one in parts if one] or [0]
+    assert [unit for part in parts for unit in part] == units(left)
+    sizes = [len(part) for part in parts if part] or [0]
     assert max(sizes) - min(sizes) <= 1
     assert min(sizes) >= min(min_units, len(units(left)))
     assert len(sizes) == world_size or len(units(left)) < min_units * world_size

@@ -16,8 +16,8 @@ from everstep.elastic.membership.events import (
     Announce,
     Begin,
     Coordinate,
-    CoordinatorGone,
     CoordinatorPut,
+    CoordinatorRemoved,
     Depart,
     Event,
     Evict,
@@ -27,8 +27,8 @@ from everstep.elastic.membership.events import (
     Instruction,
     LeaseLapsed,
     Leave,
-    MemberGone,
     MemberPut,
+    MemberRemoved,
     MembershipSnapshot,
     Probe,
     Probed,
@@ -90,7 +90,7 @@ class Etcd:
         return (one, other) not in self.cut and (other, one) not in self.cut
 
     def notify(self, event: Event) -> None:
-        of_member = isinstance(event, MemberPut | MemberGone)
+        of_member = isinstance(event, MemberPut | MemberRemoved)
         for watcher in self.watchers:
             if not watcher.cut_off and (watcher.watches_all or not of_member):
                 watcher.receive(event)
@@ -108,7 +108,7 @@ class Etcd:
     def remove(self, identity: str) -> None:
         self.revision += 1
         if self.members.pop(identity, None):
-            self.notify(MemberGone(identity))
+            self.notify(MemberRemoved(identity))
         self.remove_coordinator(identity)  # under the same lease
 
     def put_coordinator(self, member: Member) -> None:
@@ -123,7 +123,7 @@ class Etcd:
     def remove_coordinator(self, identity: str) -> None:
         if self.coordinators.pop(identity, None):
             self.revision += 1
-            self.notify(CoordinatorGone(identity))
+            self.notify(CoordinatorRemoved(identity))
 
     def instruct(self, request: Instruct) -> None:
         newest = self.instructions.get(request.kind)

@@ -139,7 +139,7 @@ def test_an_outage_of_etcd_that_delays_a_decision_ends_no_lease() -> None:
     node = agent(CountingEtcd())
     node._own_key.decided_at = time.monotonic() - 60
 
-    assert node._own_key._decides(away_at=time.monotonic() - 1)
+    assert node._own_key._is_deciding(unreachable_at=time.monotonic() - 1)
 
 
 def test_a_member_that_does_not_stop_loses_its_lease() -> None:

@@ -8,13 +8,13 @@ from everstep.elastic.membership.events import (
     Announce,
     Begin,
     Coordinate,
-    CoordinatorGone,
     CoordinatorPut,
+    CoordinatorRemoved,
     GenerationPut,
     Instruct,
     Instruction,
-    MemberGone,
     MemberPut,
+    MemberRemoved,
     MembershipSnapshot,
     Probe,
     Propose,
@@ -78,14 +78,14 @@ def test_only_coordinators_of_a_large_run_watch_all_members() -> None:
 def test_a_coordinator_instructs_the_others_to_stop_and_waits_for_its_own_instruction() -> None:
     core = coordinator()
 
-    assert core.handle(MemberGone("c"), 1) == [Instruct("stop", 5, "lost c", 5, 0)]
+    assert core.handle(MemberRemoved("c"), 1) == [Instruct("stop", 5, "lost c", 5, 0)]
     assert core.handle(Tick(), 2) == [], "it is requested once"
     assert core.handle(Instruction("stop", 5, "lost c", 9), 3) == [Stop("lost c")]
 
 
 def test_an_instruction_that_another_one_replaced_is_requested_again() -> None:
     core = coordinator()
-    core.handle(MemberGone("c"), 1)
+    core.handle(MemberRemoved("c"), 1)
 
     assert core.handle(Instruction("stop", 4, "lost z", 9), 2) == [
         Instruct("stop", 5, "lost c", 5, 9)
@@ -147,7 +147,7 @@ def test_a_follower_proposes_nothing_and_probes_no_lease() -> None:
 
 def test_the_first_coordinator_proposes_itself_as_rank_0_with_all_contacts() -> None:
     core = coordinator()
-    core.handle_all([MemberGone("c"), Instruction("stop", 5, "lost c", 9)], 1)
+    core.handle_all([MemberRemoved("c"), Instruction("stop", 5, "lost c", 9)], 1)
     core.handle_all([MemberPut(member("b", 5, 1)), MemberPut(member("d", 5, 3))], 1)
 
     (_, proposed) = core.handle(Ready(), 1)
@@ -165,9 +165,9 @@ def test_the_coordinators_rank_first_so_that_one_of_them_can_propose() -> None:
     core.handle(Registered("a"), 0)
     core.handle(Ready(), 0)
 
-    proposals = [one for one in core.handle(Tick(), 3) if isinstance(one, Propose)]
+    proposals = [action for action in core.handle(Tick(), 3) if isinstance(action, Propose)]
 
-    assert [one.members for one in proposals] == [("a", "x", "y")]
+    assert [proposal.members for proposal in proposals] == [("a", "x", "y")]
 
 
 def test_the_followers_learn_of_the_end_of_a_coordinator_and_the_next_by_rank_claims_first() -> (
@@ -176,7 +176,7 @@ def test_the_followers_learn_of_the_end_of_a_coordinator_and_the_next_by_rank_cl
     core = follower("a", "b")
     assert core.handle(Tick(), 1) == []
 
-    assert core.handle(CoordinatorGone("a"), 2) == [], "those before it by rank claim first"
+    assert core.handle(CoordinatorRemoved("a"), 2) == [], "those before it by rank claim first"
     assert core.wake_at(2) == pytest.approx(3.5)
     assert core.handle(Tick(), 3.6) == [Coordinate()]
     assert core.handle(Tick(), 4) == [], "it claims once"
@@ -184,7 +184,7 @@ def test_the_followers_learn_of_the_end_of_a_coordinator_and_the_next_by_rank_cl
 
 def test_a_follower_does_not_claim_the_role_after_another_one_did() -> None:
     core = follower("a", "b")
-    core.handle(CoordinatorGone("a"), 2)
+    core.handle(CoordinatorRemoved("a"), 2)
     core.handle(CoordinatorPut(member("c", order=9)), 3)
 
     assert core.handle(Tick(), 9) == []

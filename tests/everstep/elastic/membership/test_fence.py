@@ -43,7 +43,10 @@ class TransactionalEtcd(Etcd):
         assert path == "kv/txn"
         if not all(self._holds(condition) for condition in body["compare"]):
             return {"succeeded": False}
-        return {"succeeded": True, "responses": [self._do(one) for one in body["success"]]}
+        return {
+            "succeeded": True,
+            "responses": [self._do(operation) for operation in body["success"]],
+        }
 
     def _holds(self, condition: Mapping[str, str]) -> bool:
         entry = self.entries.get(plain(condition["key"]))

@@ -13,7 +13,7 @@ times = st.floats(0.0, 6.0)
 
 def left(renewals: list[float], moment: float) -> int:
     """Return the remaining seconds that etcd reports for a lease granted at 0; 0 once it has expired."""
-    last = max([0.0, *(each for each in renewals if each <= moment)])
+    last = max([0.0, *(renewal for renewal in renewals if renewal <= moment)])
     return math.trunc(last + TTL_SECONDS - moment)
 
 

@@ -9,8 +9,8 @@ from everstep.elastic.membership.events import (
     GenerationPut,
     LeaseLapsed,
     Leave,
-    MemberGone,
     MemberPut,
+    MemberRemoved,
     MembershipSnapshot,
     Propose,
     Reachable,
@@ -128,19 +128,19 @@ def test_survivors_are_ranked_before_joiners() -> None:
 
     core.handle(Ready(), 0)
 
-    assert core.handle(MemberGone("c"), 0) == [Propose(6, ("a", "new"), 5)]
+    assert core.handle(MemberRemoved("c"), 0) == [Propose(6, ("a", "new"), 5)]
 
 
 def test_a_lost_peer_stops_the_workers_immediately_and_once() -> None:
     core = trains("a", "b", "c")
 
-    assert core.handle(MemberGone("b"), 1) == [Stop("lost b")]
-    assert core.handle(MemberGone("c"), 1) == []
+    assert core.handle(MemberRemoved("b"), 1) == [Stop("lost b")]
+    assert core.handle(MemberRemoved("c"), 1) == []
 
 
 def test_no_regroup_follows_a_stop() -> None:
     core = trains("a", "b")
-    assert any(isinstance(action, Stop) for action in core.handle(MemberGone("b"), 1))
+    assert any(isinstance(action, Stop) for action in core.handle(MemberRemoved("b"), 1))
 
     later = core.handle_all([Unreachable(), MemberPut(member("c", after=5))], 1.1)
 
@@ -242,7 +242,7 @@ def test_a_leaving_peer_ends_the_generation_after_a_step() -> None:
 
 def test_no_generation_is_proposed_while_a_peer_still_trains_in_the_current_one() -> None:
     core = trains("a", "b", "c")
-    core.handle(MemberGone("c"), 1)
+    core.handle(MemberRemoved("c"), 1)
 
     assert core.handle(Ready(), 1) == [Announce(5, leaving=False)]
     assert core.handle(MemberPut(member("b", after=5)), 9) == [Propose(6, ("a", "b"), 5)]
@@ -259,7 +259,7 @@ def test_an_unresponsive_member_of_a_broken_generation_is_evicted_after_a_timeou
     assert core.handle(Tick(), 31) == [Evict("n98")]
     assert core.handle(Tick(), 40) == []
     assert core.handle(Tick(), 61) == [Evict("n98")], "the first attempt may have failed"
-    assert core.handle(MemberGone("n98"), 62) == [Propose(6, ("a", "n0", "n1"), 5)]
+    assert core.handle(MemberRemoved("n98"), 62) == [Propose(6, ("a", "n0", "n1"), 5)]
 
 
 def test_a_leaver_that_writes_its_last_checkpoint_is_given_more_time() -> None:
@@ -303,7 +303,7 @@ def test_the_next_generation_waits_until_a_leaver_has_ended() -> None:
     core.handle(MemberPut(member("b", 4, leaving=True)), 1)
 
     assert core.handle(Ready(), 1) == [Announce(5, leaving=False)], "it may still be writing"
-    assert core.handle(MemberGone("b"), 2) == [Propose(6, ("a",), 5)]
+    assert core.handle(MemberRemoved("b"), 2) == [Propose(6, ("a",), 5)]
 
 
 def test_a_node_that_is_drained_stops_after_a_step_and_departs() -> None:
@@ -324,7 +324,7 @@ def test_a_node_that_is_drained_while_it_waits_departs_immediately() -> None:
 def test_a_node_that_is_drained_between_two_groups_passes_its_state_on_in_one_more_group() -> None:
     core = trains("a", "b")
     core.limits = GroupLimits(max_members=3, orderly_seconds=0.0)
-    core.handle(MemberGone("b"), 1)
+    core.handle(MemberRemoved("b"), 1)
     assert core.handle(Ready(), 1) == [Announce(5, leaving=False), Propose(6, ("a",), 5)]
 
     assert core.handle(Leave(), 1) == []
@@ -348,7 +348,7 @@ def test_the_end_of_a_leaver_does_not_stop_members_that_finish_the_same_step() -
     core.limits = GroupLimits(max_members=3, orderly_seconds=1.0)
     core.handle(MemberPut(member("b", 4, leaving=True)), 10)
 
-    assert core.handle(MemberGone("b"), 10) == []
+    assert core.handle(MemberRemoved("b"), 10) == []
     assert core.handle(Tick(), 11.5) == [Stop("lost b")]
 
 
@@ -407,7 +407,9 @@ def test_the_key_of_a_group_that_was_stopped_is_not_put_back() -> None:
     core = trains("a", "b", "c")
     core.handle(MemberPut(member("b", 5)), 1)
 
-    assert core.handle(MemberGone("a"), 40) == [], "a member evicted this agent, which did not stop"
+    assert core.handle(MemberRemoved("a"), 40) == [], (
+        "a member evicted this agent, which did not stop"
+    )
     assert core.handle(Ready(), 41) == [Register(5)]
 
 
@@ -432,7 +434,7 @@ def test_a_fenced_agent_stops_and_returns_under_a_new_name_although_its_generati
     core = trains("a", "b")
     fenced = Generation(5, ("a", "b"), "10.0.0.1:1", fenced=("a",))
 
-    assert core.handle_all([MemberGone("a"), GenerationPut(fenced, 9)], 1) == [
+    assert core.handle_all([MemberRemoved("a"), GenerationPut(fenced, 9)], 1) == [
         Stop("the others suspected that this node is lost")
     ], "the others have stopped: a key that it puts back would only let them wait"
     assert core.handle(Tick(), 2) == []
@@ -445,7 +447,7 @@ def test_a_fenced_peer_is_lost_although_etcd_was_just_away() -> None:
     core.handle_all([Unreachable(), Reachable()], 1)
     fenced = Generation(5, ("a", "b"), "10.0.0.1:1", fenced=("b",))
 
-    assert core.handle_all([MemberGone("b"), GenerationPut(fenced, 9)], 1.5) == [Stop("lost b")]
+    assert core.handle_all([MemberRemoved("b"), GenerationPut(fenced, 9)], 1.5) == [Stop("lost b")]
 
 
 def test_without_a_generation_in_etcd_the_old_one_is_not_resumed() -> None:
@@ -459,7 +461,7 @@ def test_keys_that_were_removed_in_an_outage_of_etcd_have_time_to_return() -> No
     core.handle(Unreachable(), 1)
     core.handle(Reachable(), 30)
 
-    assert core.handle(MemberGone("b"), 30) == []
+    assert core.handle(MemberRemoved("b"), 30) == []
     assert core.wake_at(30) == 33
     assert core.handle(MemberPut(member("b", 4)), 31) == []
     assert core.handle(Tick(), 33) == []
@@ -469,7 +471,7 @@ def test_a_key_that_does_not_return_after_an_outage_is_a_loss() -> None:
     core = trains("a", "b")
     core.handle(Unreachable(), 1)
     core.handle(Reachable(), 30)
-    core.handle(MemberGone("b"), 30)
+    core.handle(MemberRemoved("b"), 30)
 
     assert core.handle(Tick(), 33) == [Stop("lost b")]
 
@@ -484,7 +486,7 @@ def test_a_peer_that_reports_its_stop_counts_as_stopped_after_an_outage() -> Non
 def test_no_agent_proposes_while_others_may_still_put_their_keys_back() -> None:
     core = trains("a", "b")
     core.handle(Unreachable(), 1)
-    core.handle(MemberGone("b"), 30)
+    core.handle(MemberRemoved("b"), 30)
     core.handle(Reachable(), 30)
 
     assert core.handle(Ready(), 30) == [Announce(5, leaving=False)]
@@ -600,7 +602,7 @@ def test_training_continues_after_etcd_was_wiped_or_restored(
 
 def test_a_joiner_after_a_stop_does_not_let_workers_finish_the_step() -> None:
     core = trains("a", "b")
-    assert core.handle(MemberGone("b"), 1) == [Stop("lost b")]
+    assert core.handle(MemberRemoved("b"), 1) == [Stop("lost b")]
 
     assert core.handle(MemberPut(member("c")), 1) == [], "a Regroup would delay the stop"
 

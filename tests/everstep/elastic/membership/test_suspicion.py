@@ -14,7 +14,7 @@ from everstep.elastic.membership.arrivals import (
     MIN_SILENCE_SECONDS,
     SUSPICIONS_SECONDS,
     Arrivals,
-    Caution,
+    FalseSuspicions,
 )
 from everstep.elastic.membership.suspicion import HeartbeatMessage, ObservedGroup, Suspicion
 
@@ -188,7 +188,7 @@ def test_heartbeats_that_are_hardly_late_are_never_suspicious(gaps: list[float])
     for gap in gaps:
         now += gap
         assert arrivals.level(now) < 1
-        arrivals.heard(now)
+        arrivals.record(now)
 
 
 @given(st.lists(st.floats(0.0, 0.6), min_size=MIN_BEATS, max_size=100), st.floats(0.0, 10.0))
@@ -198,9 +198,9 @@ def test_suspicion_grows_with_silence_and_is_slower_for_a_less_punctual_member(
     punctual, late, now = Arrivals(), Arrivals(), 0.0
     for gap in gaps:
         now += gap
-        late.heard(now)
+        late.record(now)
     for number in range(MIN_BEATS + 1):
-        punctual.heard(now - 0.1 * (MIN_BEATS - number))
+        punctual.record(now - 0.1 * (MIN_BEATS - number))
 
     level = late.level(now + silence)
 
@@ -211,28 +211,28 @@ def test_suspicion_grows_with_silence_and_is_slower_for_a_less_punctual_member(
 
 
 def test_a_mistake_doubles_the_silence_for_the_node_for_some_minutes() -> None:
-    caution = Caution()
-    caution.suspected(10.0)
-    caution.returned(10.5)
+    suspicions = FalseSuspicions()
+    suspicions.record_suspicion(10.0)
+    suspicions.record_return(10.5)
 
-    assert caution.limit(100.0) == 2.0
-    assert caution.limit(400.0) == 1.0, "it is forgotten"
+    assert suspicions.threshold(100.0) == 2.0
+    assert suspicions.threshold(400.0) == 1.0, "it is forgotten"
 
 
 def test_a_node_that_was_really_lost_is_not_given_more_time() -> None:
-    caution = Caution()
-    caution.suspected(10.0)
-    caution.returned(10.0 + LATE_SECONDS + 0.1)
+    suspicions = FalseSuspicions()
+    suspicions.record_suspicion(10.0)
+    suspicions.record_return(10.0 + LATE_SECONDS + 0.1)
 
-    assert caution.limit(11.0) == 1.0
+    assert suspicions.threshold(11.0) == 1.0
 
 
 @given(st.lists(st.floats(0.0, 1000.0), max_size=100))
 def test_a_node_is_suspected_at_most_three_times_a_minute(moments: list[float]) -> None:
-    caution, suspected = Caution(), list[float]()
+    suspicions, suspected = FalseSuspicions(), list[float]()
     for now in sorted(moments):
-        if caution.limit(now) <= 1:
-            caution.suspected(now)
+        if suspicions.threshold(now) <= 1:
+            suspicions.record_suspicion(now)
             suspected.append(now)
 
     for first in suspected:
@@ -248,7 +248,7 @@ def test_a_suspect_that_registers_again_at_once_was_a_mistake() -> None:
     core = members.cores["m0"]
     core.follow(ObservedGroup("m0", ("m0", "m1"), {"m0": "0", "m1": "1", "new": "node-m2"}))
 
-    assert core._caution("node-m2").limit(core._attention) == 2.0
+    assert core._suspicions_of("node-m2").threshold(core._attention) == 2.0
 
 
 def test_a_fence_waits_for_a_witness() -> None:

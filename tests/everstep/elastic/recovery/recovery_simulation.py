@@ -295,9 +295,9 @@ class LiveWorld(World):
             if self.random.random() < 0.6 and worker.state is not None:
                 worker.snapshot = (core.generation, core.progress, worker.state)
         elif worker.snapshot and self.random.random() < worker.write_chance:
-            taken_in, progress, state = worker.snapshot
+            snapshot_generation, progress, state = worker.snapshot
             worker.snapshot = None
-            if number := core.fence(taken_in):
+            if number := core.fence(snapshot_generation):
                 self.request_commit(worker, number, progress, state)
 
     def request_commit(

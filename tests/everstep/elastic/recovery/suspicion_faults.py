@@ -114,7 +114,7 @@ class SuspicionWorld(PartialFaultWorld):
             return
         if any(known.get(name) != order for name, order in request.registrations):
             return
-        living = {one.lease_of for one in self.alive()}
+        living = {node.lease_of for node in self.alive()}
         etcd.revision += 1
         for name in request.suspects:
             self.fenced.append((name, name in living))

@@ -307,7 +307,7 @@ def test_a_commit_needs_the_permission_of_the_agent(agent: AgentStub, group: Liv
 
     assert group.commit(5, 99)
     assert not group.commit(5, 100)
-    agent.wait_for({"commit": 5, "taken_in": 5, "step": 99, "run": "", "request": 1})
+    agent.wait_for({"commit": 5, "snapshot_generation": 5, "step": 99, "run": "", "request": 1})
 
 
 def test_a_late_answer_counts_only_for_its_own_step(

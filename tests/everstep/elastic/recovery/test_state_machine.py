@@ -231,17 +231,17 @@ def test_a_copied_state_forbids_older_snapshots() -> None:
 
 def test_a_thawed_writer_does_not_commit_a_history_that_the_group_has_abandoned() -> None:
     core = trains(step=10, rank=0)
-    assert core.fence(taken_in=2) == 2
+    assert core.fence(snapshot_generation=2) == 2
     core.handle(GroupLost("its lease lapsed while it was frozen"))
     core.handle(Assigned(4, 2, 3))
     core.handle(Connected())
-    assert core.fence(taken_in=2) == 2, "which is no longer the current generation"
+    assert core.fence(snapshot_generation=2) == 2, "which is no longer the current generation"
 
     core.handle(Compared((report(3, 9, 1), report(3, 9, 1), report(2, 10, 2))))
-    assert core.fence(taken_in=2) == 0
+    assert core.fence(snapshot_generation=2) == 0
     core.handle(Copied())
-    assert core.fence(taken_in=2) == 0
-    assert core.fence(taken_in=4) == 4
+    assert core.fence(snapshot_generation=2) == 0
+    assert core.fence(snapshot_generation=4) == 4
 
 
 def test_late_messages_are_ignored() -> None:

@@ -63,7 +63,7 @@ def test_common_units_are_those_in_both(spans: list[Span], others: list[Span]) -
 
 
 def test_discarded_units_on_which_the_group_counts_are_owed() -> None:
-    kept = InFlight(mine=((0, 4), (8, 12)), group=((0, 6),), loss=2.0, samples=8)
+    kept = InFlight(own=((0, 4), (8, 12)), group=((0, 6),), loss=2.0, samples=8)
 
     discarded = kept.discarded()
 

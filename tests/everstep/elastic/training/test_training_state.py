@@ -112,7 +112,7 @@ def test_the_identity_depends_on_settings_shapes_and_program() -> None:
 
 def test_spans_beyond_the_limit_of_a_report_are_discarded() -> None:
     state = state_of(started("SGD")[0])
-    state.in_flight = InFlight(mine=tuple((n, n + 1) for n in range(0, 2 * MAX_KEPT_SPANS, 2)))
+    state.in_flight = InFlight(own=tuple((n, n + 1) for n in range(0, 2 * MAX_KEPT_SPANS, 2)))
     assert len(state.kept()) == MAX_KEPT_SPANS
 
     state.in_flight = state.in_flight.plus(((99, 100),), 0.0, torch.arange(1).numpy(), 0)

@@ -103,14 +103,14 @@ def trained(sizes: list[int], last_scale: int = 1) -> Worker:
         workers = [lead, *(copy.deepcopy(lead) for _ in range(size - 1))]
         all_reduce = all_reduce_of(size)
         threads = [
-            threading.Thread(target=one.step, args=(images, rank, size, all_reduce, scale))
-            for rank, one in enumerate(workers)
+            threading.Thread(target=worker.step, args=(images, rank, size, all_reduce, scale))
+            for rank, worker in enumerate(workers)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(20)
-        assert len({one.digest() for one in workers}) == 1, "workers differ"
+        assert len({member.digest() for member in workers}) == 1, "workers differ"
     return lead
 
 

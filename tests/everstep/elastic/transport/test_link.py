@@ -48,7 +48,7 @@ def run(
     def one(rank: int) -> None:
         link = Link(GroupAddress(os.getpid(), "127.0.0.1", port, rank, size), CPU, on_stall)
         try:
-            link.meet()
+            link.build()
             results[rank] = work(link)
         except PeerLostError as error:
             results[rank] = error
@@ -181,9 +181,9 @@ def test_an_abort_before_the_group_is_built_shuts_the_connection_to_its_store(po
     began = time.monotonic()
 
     with pytest.raises(PeerLostError, match="given up while it was built"):
-        link.meet()
+        link.build()
 
-    builders = [one for one in threading.enumerate() if one.name == "everstep-meet"]
+    builders = [thread for thread in threading.enumerate() if thread.name == "everstep-build"]
     for builder in builders:
         builder.join(10)
         assert not builder.is_alive(), "the attempt must not wait for its time-out of 30 s"
@@ -219,9 +219,9 @@ def test_the_communicator_of_a_gpu_is_built_with_the_group(
 ) -> None:
     link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), torch.device("cuda", 0))
 
-    link.meet()
+    link.build()
 
-    assert nccl_calls == [("eager_connect_single_device", "everstep-meet")], (
+    assert nccl_calls == [("eager_connect_single_device", "everstep-build")], (
         "the training loop's thread could not be aborted in it"
     )
     link.close()
@@ -229,7 +229,7 @@ def test_the_communicator_of_a_gpu_is_built_with_the_group(
 
 def test_gpus_copy_a_state_in_one_batch(port: int, nccl_calls: list[tuple[str, str]]) -> None:
     link = Link(GroupAddress(1, "127.0.0.1", port, 0, 3), torch.device("cuda", 0))
-    link.meet()
+    link.build()
     nccl_calls.clear()
     tensor = torch.ones(2)
 
@@ -264,7 +264,7 @@ def test_an_all_reduce_that_never_ends_is_abandoned(
 ) -> None:
     monkeypatch.setattr(link_module, "ProcessGroupGloo", Stuck)
     link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)
-    link.meet()
+    link.build()
     threading.Timer(0.2, link.abort).start()
     began = time.monotonic()
 
@@ -303,14 +303,14 @@ def test_an_abort_ends_a_rendezvous_with_an_absent_peer(port: int) -> None:
     began = time.monotonic()
 
     with pytest.raises(PeerLostError, match="given up"):
-        link.meet()
+        link.build()
 
     assert time.monotonic() - began < 5, "the store is not waited for"
 
 
 def test_an_abandoned_group_refuses_all_operations(port: int) -> None:
     link = Link(GroupAddress(2, "127.0.0.1", port, 0, 1), CPU)
-    link.meet()
+    link.build()
     link.abort()
 
     with pytest.raises(PeerLostError):
