@@ -4,8 +4,8 @@
     python3 -m benchmarks.data --json          # the same for a program
     taskset -c 3 python3 -m benchmarks.data    # on a selected core
 
-The pictures are generated: 500x375, overlapping surfaces of all sizes with edges, shades and grain,
-encoded to about 100 KB. In every round each method reads the same pictures with new crops. The methods
+The images are generated: 500x375, overlapping surfaces of all sizes with edges, shades and grain,
+encoded to about 100 KB. In every round each method reads the same images with new crops. The methods
 take turns, so that other load on the machine affects all of them. All return 3x224x224 float batches
 of 64: random crop, mirror, scale, normalise.
 
@@ -15,7 +15,7 @@ of 64: random crop, mirror, scale, normalise.
 
 `... uint8` ends with the bytes that are copied to a GPU, which normalises them. PSNR compares our pixels
 with PIL's for the same crop (antialiased, bilinear); shards are compared with crops of the original
-picture, so that their second compression counts.
+image, so that their second compression counts.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from torchvision.transforms import v2
 
 from benchmarks.progress import track
 from everstep.progress import Silent
-from trainer.augment import Crop, middle_crop, random_crop, random_words
+from trainer.augment import Crop, center_crop, random_crop, random_words
 from trainer.data import load
 from trainer.data.convert import convert
 from trainer.data.dataset import Dataset
@@ -47,7 +47,7 @@ from trainer.data.shard import Resizing
 SIZE, BATCH, SEED = 224, 64, 7
 WIDTH, HEIGHT = 500, 375
 LEAVES, MIN_RADIUS, MAX_RADIUS = 400, 6, 200
-SHARD_PICTURE = (341, 256)  # size of a picture in a shard, pixels
+SHARD_IMAGE = (341, 256)  # size of an image in a shard, pixels
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--pictures", type=int, default=256)
+    parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -63,11 +63,11 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        average = make_pictures(folder / "photographs", options.pictures)
+        average = make_images(folder / "photographs", options.images)
         convert(folder / "photographs", folder / "shards", Resizing(), 1, Silent())
-        found = {
-            "pictures": {
-                "count": options.pictures,
+        results = {
+            "images": {
+                "count": options.images,
                 "size": [WIDTH, HEIGHT],
                 "kilobytes": round(average / 1e3, 1),
             },
@@ -77,13 +77,13 @@ def main() -> None:
                 name: quality(
                     folder / "photographs", load("imagefolder", folder / name, "train", SIZE), *size
                 )
-                for name, size in (("photographs", (WIDTH, HEIGHT)), ("shards", SHARD_PICTURE))
+                for name, size in (("photographs", (WIDTH, HEIGHT)), ("shards", SHARD_IMAGE))
             },
         }
-    print(json.dumps(found, indent=1) if options.json else table(found))
+    print(json.dumps(results, indent=1) if options.json else table(results))
 
 
-def make_pictures(folder: Path, count: int) -> float:
+def make_images(folder: Path, count: int) -> float:
     """Write JPEGs of two classes in both parts; return their mean size in bytes."""
     rng = np.random.default_rng(0)
     sizes = []
@@ -91,13 +91,13 @@ def make_pictures(folder: Path, count: int) -> float:
         for number in range(number_of_files):
             path = folder / part / f"class-{number % 2}" / f"{number:05d}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
-            picture(rng).save(path, quality=95)
+            render(rng).save(path, quality=95)
             sizes.append(path.stat().st_size)
     return statistics.fmean(sizes)
 
 
-def picture(rng: np.random.Generator) -> Image.Image:
-    """Return one picture by the dead leaves model of photographs: discs that cover each other.
+def render(rng: np.random.Generator) -> Image.Image:
+    """Return one image by the dead leaves model of photographs: discs that cover each other.
 
     Their radii follow a power law, so that edges have all sizes; each disc has its own brightness, gradient
     and roughness. The lens blurs a little, the sensor adds grain.
@@ -133,25 +133,27 @@ def throughput(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
             images = read(epoch)
             if epoch:  # the first round warms up
                 speeds[name].append(images / (time.process_time() - began))
-    middle = {name: statistics.median(values) for name, values in speeds.items()}
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
     return {
         name: {
-            "median": round(middle[name]),
+            "median": round(medians[name]),
             "min": round(min(values)),
             "max": round(max(values)),
-            "ratio": round(middle[name] / middle["reference"], 2),
+            "ratio": round(medians[name] / medians["reference"], 2),
         }
         for name, values in speeds.items()
     }
 
 
 def make_methods(folder: Path) -> dict[str, Callable[[int], int]]:
-    """Return the methods: each reads all pictures once for an epoch and returns their number."""
+    """Return the methods: each reads all images once for an epoch and returns their number."""
     files = load("imagefolder", folder / "photographs", "train", SIZE)
     shards = load("imagefolder", folder / "shards", "train", SIZE)
     prepare = Prepare(files, torch.device("cpu"), torch.channels_last)
 
-    def ours(dataset: Dataset, finish: Callable[[np.ndarray], object]) -> Callable[[int], int]:
+    def of_dataset(
+        dataset: Dataset, finish: Callable[[np.ndarray], object]
+    ) -> Callable[[int], int]:
         def read(epoch: int) -> int:
             for first in range(0, len(dataset), BATCH):
                 ids = np.arange(first, min(first + BATCH, len(dataset)))
@@ -162,10 +164,10 @@ def make_methods(folder: Path) -> dict[str, Callable[[int], int]]:
 
     return {
         "reference": reference(sorted((folder / "photographs" / "train").rglob("*.jpg"))),
-        "files": ours(files, prepare),
-        "shards": ours(shards, prepare),
-        "files uint8": ours(files, lambda images: images),
-        "shards uint8": ours(shards, lambda images: images),
+        "files": of_dataset(files, prepare),
+        "shards": of_dataset(shards, prepare),
+        "files uint8": of_dataset(files, lambda images: images),
+        "shards uint8": of_dataset(shards, lambda images: images),
     }
 
 
@@ -200,8 +202,8 @@ def quality(files: Path, dataset: Dataset, width: int, height: int) -> dict[str,
     Args:
         files: the photographs.
         dataset: the data set made from them.
-        width: width of its pictures, pixels.
-        height: height of its pictures, pixels.
+        width: width of its images, pixels.
+        height: height of its images, pixels.
     """
     source = open_folder(files, "train")
     ids = np.arange(len(dataset))
@@ -211,21 +213,21 @@ def quality(files: Path, dataset: Dataset, width: int, height: int) -> dict[str,
     ]
     kinds = {
         "training": (dataset.train_batch(ids, SEED, 0)[0], crops),
-        "evaluation": (dataset.test_batch(ids)[0], [middle_crop(width, height)] * len(ids)),
+        "evaluation": (dataset.test_batch(ids)[0], [center_crop(width, height)] * len(ids)),
     }
-    found = {}
+    psnr_by_kind = {}
     for kind, (images, parts) in kinds.items():
         values = [
             psnr(image, by_pil(Path(source.name(number)), part, width, height))
             for number, (image, part) in enumerate(zip(images, parts, strict=True))
         ]
-        found[f"{kind}_median"] = round(statistics.median(values), 1)
-        found[f"{kind}_min"] = round(min(values), 1)
-    return found
+        psnr_by_kind[f"{kind}_median"] = round(statistics.median(values), 1)
+        psnr_by_kind[f"{kind}_min"] = round(min(values), 1)
+    return psnr_by_kind
 
 
 def by_pil(path: Path, crop: Crop, width: int, height: int) -> np.ndarray:
-    """Return PIL's pixels of a crop of a width x height picture, scaled as torchvision does."""
+    """Return PIL's pixels of a crop of a width x height image, scaled as torchvision does."""
     across, down = WIDTH / width, HEIGHT / height
     box = (
         crop.left * across,
@@ -239,21 +241,23 @@ def by_pil(path: Path, crop: Crop, width: int, height: int) -> np.ndarray:
     return pixels[:, ::-1] if crop.mirrored else pixels
 
 
-def psnr(ours: np.ndarray, theirs: np.ndarray) -> float:
+def psnr(of_dataset: np.ndarray, reference: np.ndarray) -> float:
     """Return the peak signal-to-noise ratio in decibels."""
-    error = np.mean((ours.astype(np.float64) - theirs) ** 2)
+    error = np.mean((of_dataset.astype(np.float64) - reference) ** 2)
     return float(10 * np.log10(255**2 / max(error, 1e-9)))
 
 
-def table(found: dict) -> str:  # type: ignore[type-arg] # JSON
+def table(results: dict) -> str:  # type: ignore[type-arg] # JSON
     """Return the figures as a text table."""
-    lines = [f"{found['pictures']}, {found['rounds']} rounds, one core, seconds of processor time"]
-    for name, method in found["images_per_second"].items():
+    lines = [
+        f"{results['images']}, {results['rounds']} rounds, one core, seconds of processor time"
+    ]
+    for name, method in results["images_per_second"].items():
         spread = f"{method['min']} to {method['max']}"
         lines.append(
             f"  {name:<14}{method['median']:>6} images/s  ({spread})  {method['ratio']:.2f} x reference"
         )
-    for name, values in found["psnr_decibel"].items():
+    for name, values in results["psnr_decibel"].items():
         lines.append(f"  PSNR against PIL, {name}: {values} dB")
     return "\n".join(lines)
 

@@ -17,17 +17,17 @@ from everstep.elastic.data_order.sampler import Ids, hashed
 Images = npt.NDArray[np.uint8]
 
 # The ranges of torchvision's RandomResizedCrop, the usual recipe for ImageNet.
-CROP_AREA = (0.08, 1.0)  # share of the picture's area
+CROP_AREA = (0.08, 1.0)  # share of the image's area
 CROP_RATIO = (3 / 4, 4 / 3)  # width to height
 _LOG_RATIO = (math.log(CROP_RATIO[0]), math.log(CROP_RATIO[1]))
 CROP_TRIES = 10
 
-MIDDLE = 7 / 8  # share of the short side that the evaluation crop covers: 224 of 256 pixels
+CENTER = 7 / 8  # share of the short side that the evaluation crop covers: 224 of 256 pixels
 
 
 @dataclass(frozen=True)
 class Crop:
-    """A rectangle of a picture in pixels, and whether it is mirrored."""
+    """A rectangle of an image in pixels, and whether it is mirrored."""
 
     left: int
     top: int
@@ -35,10 +35,11 @@ class Crop:
     height: int
     mirrored: bool = False
 
-    def reduced(self, by: int) -> "Crop":
-        """Return the crop of the reduced picture, with edges at the nearest pixels."""
-        left, top = round(self.left / by), round(self.top / by)
-        right, bottom = round((self.left + self.width) / by), round((self.top + self.height) / by)
+    def reduced(self, factor: int) -> "Crop":
+        """Return the crop of the reduced image, with edges at the nearest pixels."""
+        left, top = round(self.left / factor), round(self.top / factor)
+        right = round((self.left + self.width) / factor)
+        bottom = round((self.top + self.height) / factor)
         return Crop(left, top, right - left, bottom - top, self.mirrored)
 
 
@@ -85,33 +86,35 @@ def random_crop(width: int, height: int, random_word: int) -> Crop:
     for _ in range(CROP_TRIES):
         area = width * height * _between(*CROP_AREA, next(draw))
         ratio = math.exp(_between(*_LOG_RATIO, next(draw)))
-        across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < across <= width and 0 < down <= height:
+        crop_width, crop_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < crop_width <= width and 0 < crop_height <= height:
             left, top = (
-                int(next(draw) * (width - across + 1)),
-                int(next(draw) * (height - down + 1)),
+                int(next(draw) * (width - crop_width + 1)),
+                int(next(draw) * (height - crop_height + 1)),
             )
-            return Crop(left, top, across, down, mirrored)
+            return Crop(left, top, crop_width, crop_height, mirrored)
     narrowest, widest = CROP_RATIO
-    across = min(width, max(1, round(height * widest)))
-    down = min(height, max(1, round(width / narrowest)))
-    return Crop((width - across) // 2, (height - down) // 2, across, down, mirrored)
+    crop_width = min(width, max(1, round(height * widest)))
+    crop_height = min(height, max(1, round(width / narrowest)))
+    return Crop(
+        (width - crop_width) // 2, (height - crop_height) // 2, crop_width, crop_height, mirrored
+    )
 
 
-def middle_crop(width: int, height: int) -> Crop:
+def center_crop(width: int, height: int) -> Crop:
     """Return the evaluation crop: the centre square, as after Resize(256) and CenterCrop(224)."""
-    side = max(1, round(min(width, height) * MIDDLE))
+    side = max(1, round(min(width, height) * CENTER))
     return Crop((width - side) // 2, (height - side) // 2, side, side)
 
 
-def _between(low: float, high: float, part: float) -> float:
-    return low + (high - low) * part
+def _between(low: float, high: float, fraction: float) -> float:
+    return low + (high - low) * fraction
 
 
 def _fractions(word: int) -> Iterator[float]:
     """Yield numbers in [0, 1) with 53 bits, from splitmix64 seeded with a word.
 
-    Python integers are faster than numpy here, because a picture needs only five numbers.
+    Python integers are faster than numpy here, because an image needs only five numbers.
     """
     for number in itertools.count(1):
         mixed = (word + number * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF

@@ -24,8 +24,8 @@ PRELOADED = ("torchvision", "trainer.classifier")
 def finished_already(options: LaunchOptions) -> str | None:
     """Return the result of a run that was complete before this node joined, as text; None if it was not."""
     settings = settings_of(options)
-    if settings and (found := result(settings)):
-        return f"{settings.run} holds its result, accuracy {found.get('accuracy'):.4f}"
+    if settings and (metrics := result(settings)):
+        return f"{settings.run} holds its result, accuracy {metrics.get('accuracy'):.4f}"
     return None
 
 

@@ -37,10 +37,10 @@ def check_name(name: str) -> str:
     """Return a known name; raise an error with the nearest names for any other."""
     if name in MODELS:
         return name
-    near = difflib.get_close_matches(name, MODELS, n=3, cutoff=0.3)
+    nearest = difflib.get_close_matches(name, MODELS, n=3, cutoff=0.3)
     raise EverstepError(
         f"there is no model {name!r}",
-        f"Nearest: {', '.join(near)}." if near else f"Choose one of {', '.join(MODELS)}.",
+        f"Nearest: {', '.join(nearest)}." if nearest else f"Choose one of {', '.join(MODELS)}.",
     )
 
 
@@ -90,9 +90,9 @@ class _KernelSlice(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # noqa: ANN401 - the same
-        whole = torch.zeros_like(*ctx.saved_tensors)
-        whole[ctx.part] = gradient
-        return whole, None, None
+        full = torch.zeros_like(*ctx.saved_tensors)
+        full[ctx.part] = gradient
+        return full, None, None
 
 
 def _covered(module: nn.Conv2d, height: int, width: int) -> tuple[slice, slice] | None:

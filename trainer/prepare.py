@@ -6,7 +6,7 @@
 
 Fashion-MNIST comes from the Debian package dataset-fashion-mnist as gzipped IDX files and becomes
 uint8 arrays that workers map into memory. A folder of photographs is converted to shards
-(see `trainer.data.shards`); workers can also read the folder directly, and then every picture is checked
+(see `trainer.data.shards`); workers can also read the folder directly, and then every image is checked
 here. The manifest is written last; if it exists, the command ends at once.
 """
 
@@ -49,8 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dataset", required=True, help="fashion-mnist or imagefolder")
     parser.add_argument("--source", type=Path, help="folder to read from")
     parser.add_argument("--output", type=Path, required=True, help="folder to write to")
-    photographs = parser.add_argument_group("photographs")
-    add, defaults = photographs.add_argument, Resizing()
+    conversion = parser.add_argument_group("photographs")
+    add, defaults = conversion.add_argument, Resizing()
     add("--short-side", type=int, default=defaults.short_side, help="pixels (%(default)s)")
     add(
         "--quality",
@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def prepare_fashion_mnist(source: Path, output: Path) -> None:
     """Write arrays and a manifest to `output` unless they exist."""
-    if _done(output):
+    if _is_prepared(output):
         print(f"{output} is prepared already")
         return
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def prepare_photographs(options: argparse.Namespace) -> str:
     return convert(options.source, options.output, resizing, options.processes, Lines())
 
 
-def _done(output: Path) -> bool:
+def _is_prepared(output: Path) -> bool:
     """Return True if every file exists with the size in the manifest."""
     try:
         manifest = json.loads((output / MANIFEST_FILE).read_text())
@@ -181,12 +181,12 @@ def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 
 def _put_in_place(temporary: Path, output: Path) -> None:
     """Rename a folder to its final name; keep the result of a process that finished first."""
-    if output.exists() and not _done(output):
+    if output.exists() and not _is_prepared(output):
         shutil.rmtree(output)
     try:
         temporary.rename(output)
     except OSError:
-        if not _done(output):
+        if not _is_prepared(output):
             raise
 
 

@@ -39,10 +39,10 @@ DECISIVE_IF_CHANGED = ("nonfinite_loss", "compress")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of one run. Field names are the option names.
+    """The settings of one run; the fields are named after the options.
 
-    The fingerprint contains those that decide the outcome: a checkpoint is used only by a run with
-    the same one.
+    The fingerprint contains those that decide the outcome: a run continues only from a checkpoint with
+    the same fingerprint.
     """
 
     model: str
@@ -94,25 +94,29 @@ def parse(arguments: list[str]) -> Settings:
         EverstepError: values are out of bounds or contradict each other; all of them are named.
     """
     settings = Settings(**vars(_parser().parse_args(arguments)))
-    if faults := [*_violations(settings), *_contradictions(settings)]:
-        raise EverstepError("; ".join(faults), "See `python3 -m trainer.train --help`.")
+    if errors := [*_violations(settings), *_contradictions(settings)]:
+        raise EverstepError("; ".join(errors), "See `python3 -m trainer.train --help`.")
     return settings
 
 
 def result(settings: Settings) -> dict[str, Any] | None:
     """Return the result of this run if it has finished with these settings, otherwise None."""
-    found = any_result(settings.run)
-    wanted = {"fingerprint": settings.fingerprint, "max_steps": settings.max_steps}
-    return found if found and wanted == {name: found.get(name) for name in wanted} else None
+    recorded = any_result(settings.run)
+    expected = {"fingerprint": settings.fingerprint, "max_steps": settings.max_steps}
+    return (
+        recorded
+        if recorded and expected == {name: recorded.get(name) for name in expected}
+        else None
+    )
 
 
 def any_result(run: Path) -> dict[str, Any] | None:
     """Return the result in a run's folder, of any settings; None if there is none."""
     try:
-        read = json.loads((run / RESULT_FILE).read_text())
+        content = json.loads((run / RESULT_FILE).read_text())
     except (OSError, ValueError):
         return None
-    return read if isinstance(read, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def _violations(settings: Settings) -> Iterator[str]:

@@ -43,9 +43,9 @@ def main() -> None:
     if not commits and not present:
         print(f"nothing to verify: no line in {run / LEDGER_FILE}", file=sys.stderr)
         sys.exit(2)
-    missing = [one for one in present if one not in commits]
-    for one in missing:
-        print(f"note: {LEDGER_FILE} has no line for the checkpoint of step {one.step}")
+    missing = [checkpoint for checkpoint in present if checkpoint not in commits]
+    for checkpoint in missing:
+        print(f"note: {LEDGER_FILE} has no line for the checkpoint of step {checkpoint.step}")
     faults = verify(json.loads((run / "run.json").read_text()), commits)
     faults += verify(json.loads((run / "run.json").read_text()), missing)
     faults += lost_end(run, [*commits, *missing])
@@ -137,7 +137,7 @@ def expected_digests(run: dict[str, Any], steps: int) -> list[tuple[int, int]]:
     """Return the expected number and digest of the samples after each step, from 0 to `steps`."""
     settings = run["fingerprint"]
     batch, seed = int(settings["global_batch"]), int(settings["seed"])
-    found = [(0, 0)]
+    expected = [(0, 0)]
     order, made_for = np.empty(0, np.int64), (-1, -1)
     for step in range(steps):
         samples = _samples_at(run, step)
@@ -146,9 +146,9 @@ def expected_digests(run: dict[str, Any], steps: int) -> list[tuple[int, int]]:
             order = np.argsort(_hash(seed, epoch, np.arange(samples)), kind="stable")
             made_for = (epoch, samples)
         ids = order[position * batch : (position + 1) * batch]
-        words = int(_hash(LEDGER_SEED, step, ids).sum(dtype=np.uint64))
-        found.append((found[-1][0] + len(ids), (found[-1][1] + words) % 2**64))
-    return found
+        step_digest = int(_hash(LEDGER_SEED, step, ids).sum(dtype=np.uint64))
+        expected.append((expected[-1][0] + len(ids), (expected[-1][1] + step_digest) % 2**64))
+    return expected
 
 
 def _samples_at(run: dict[str, Any], step: int) -> int:

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis.strategies import integers
 
-from trainer.augment import crop_and_flip, middle_crop, random_crop, random_words
+from trainer.augment import center_crop, crop_and_flip, random_crop, random_words
 
 PAD = 2
 
@@ -47,7 +47,7 @@ def test_about_half_of_the_images_are_mirrored() -> None:
 
 
 @given(width=integers(1, 5000), height=integers(1, 5000), random_word=integers(0, 2**64 - 1))
-def test_a_random_crop_is_within_the_picture_and_depends_only_on_its_arguments(
+def test_a_random_crop_is_within_the_image_and_depends_only_on_its_arguments(
     width: int, height: int, random_word: int
 ) -> None:
     crop = random_crop(width, height, random_word)
@@ -70,7 +70,7 @@ def test_a_random_crop_has_the_area_and_aspect_ratio_of_the_standard_recipe(
     assert 0.74 <= ratio <= 1.35
 
 
-def test_the_crops_of_an_epoch_cover_the_picture_and_half_of_them_are_mirrored() -> None:
+def test_the_crops_of_an_epoch_cover_the_image_and_half_of_them_are_mirrored() -> None:
     crops = [
         random_crop(500, 375, int(random_word))
         for random_word in random_words(3, 0, np.arange(2000))
@@ -82,7 +82,7 @@ def test_the_crops_of_an_epoch_cover_the_picture_and_half_of_them_are_mirrored()
     assert len({(crop.left, crop.top, crop.width) for crop in crops}) > 1900
 
 
-def test_a_picture_outside_the_allowed_aspect_ratios_is_cropped_at_the_centre() -> None:
+def test_an_image_outside_the_allowed_aspect_ratios_is_cropped_at_the_centre() -> None:
     crop = random_crop(1000, 10, 5)
 
     assert (crop.width, crop.height, crop.left) == (13, 10, 493)
@@ -90,7 +90,7 @@ def test_a_picture_outside_the_allowed_aspect_ratios_is_cropped_at_the_centre() 
 
 @given(width=integers(1, 5000), height=integers(1, 5000))
 def test_the_evaluation_crop_is_a_centred_square(width: int, height: int) -> None:
-    crop = middle_crop(width, height)
+    crop = center_crop(width, height)
 
     assert crop.width == crop.height <= min(width, height)
     assert abs(2 * crop.left + crop.width - width) <= 1

@@ -33,10 +33,10 @@ def check_name(name: str) -> str:
     """Return a known name; raise an error with the nearest names for any other."""
     if name in NAMES:
         return name
-    near = difflib.get_close_matches(name, NAMES, n=2, cutoff=0.3)
+    nearest = difflib.get_close_matches(name, NAMES, n=2, cutoff=0.3)
     raise EverstepError(
         f"there is no data set {name!r}",
-        f"Nearest: {', '.join(near)}." if near else f"Choose one of {', '.join(NAMES)}.",
+        f"Nearest: {', '.join(nearest)}." if nearest else f"Choose one of {', '.join(NAMES)}.",
     )
 
 

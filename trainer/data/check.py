@@ -9,9 +9,9 @@ from everstep.progress import Progress, Step
 from trainer.data.dataset import PARTS
 from trainer.data.images import ImageDataset, open_images
 
-NAMED_FILES = 20  # in an error
-NOTE_EVERY = 2000  # images
-_SIZE = 8  # pixels: any size shows whether a picture can be read
+MAX_NAMED_FILES = 20  # in an error
+NOTE_EVERY_IMAGES = 2000
+_SIZE = 8  # pixels: any size shows whether an image can be read
 
 
 def check(folder: Path, progress: Progress) -> str:
@@ -21,15 +21,19 @@ def check(folder: Path, progress: Progress) -> str:
         EverstepError: some images cannot be read; the message names them.
     """
     parts = [open_images(folder, part, _SIZE) for part in PARTS]
-    bad: list[str] = []
+    invalid: list[str] = []
     with progress.step(f"Checking every image in {folder}") as step:
         for dataset in parts:
-            bad += _check_all(dataset, step)
-    if bad:
-        more = f"\n  and {len(bad) - NAMED_FILES} more" if len(bad) > NAMED_FILES else ""
+            invalid += _check_all(dataset, step)
+    if invalid:
+        more = (
+            f"\n  and {len(invalid) - MAX_NAMED_FILES} more"
+            if len(invalid) > MAX_NAMED_FILES
+            else ""
+        )
         raise EverstepError(
-            f"{len(bad)} file(s) are not images that can be read:\n  "
-            + "\n  ".join(bad[:NAMED_FILES])
+            f"{len(invalid)} file(s) are not images that can be read:\n  "
+            + "\n  ".join(invalid[:MAX_NAMED_FILES])
             + more,
             "Replace or remove them.",
         )
@@ -37,13 +41,13 @@ def check(folder: Path, progress: Progress) -> str:
 
 
 def _check_all(dataset: ImageDataset, step: Step) -> list[str]:
-    bad = []
+    invalid = []
     into = np.empty((_SIZE, _SIZE, 3), np.uint8)
     for sample in range(len(dataset)):
         try:
             dataset.render(sample, None, into)
         except EverstepError as error:
-            bad.append(error.what)
-        if (sample + 1) % NOTE_EVERY == 0:
+            invalid.append(error.what)
+        if (sample + 1) % NOTE_EVERY_IMAGES == 0:
             step.note(f"{dataset.part}: {sample + 1} of {len(dataset)}")
-    return bad
+    return invalid

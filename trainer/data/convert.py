@@ -26,13 +26,13 @@ from everstep.progress import Progress, Step
 from trainer.data.dataset import PARTS
 from trainer.data.folder import File, describe, digest_of, list_classes, list_files, part_folder
 from trainer.data.manifest import MANIFEST_FILE, read_manifest
-from trainer.data.shard import Done, Resizing, Work, convert_shard, save, sync
+from trainer.data.shard import Resizing, ShardResult, ShardTask, convert_shard, save, sync
 from trainer.data.shards import FORMAT, KIND, Index
 from trainer.data.shards import digest_of as digest_of_index
 
-SHARDS_OF_A_PART = 16  # enough to keep many processes busy
+SHARDS_PER_PART = 16  # enough to keep many processes busy
 MIN_SAMPLES, MAX_SAMPLES = 64, 8192  # in one shard: some 200 MB
-NAMED_FILES = 20  # in an error
+MAX_NAMED_FILES = 20  # in an error
 
 
 @dataclass(frozen=True)
@@ -56,26 +56,28 @@ def convert(
     if parts[0].classes != parts[1].classes:
         raise _other_classes(source, parts[0].classes, parts[1].classes)
     made_from = _made_from(parts, resizing)
-    if found := _existing_output(output, made_from):
-        return found
+    if existing := _existing_output(output, made_from):
+        return existing
     partial = output.parent / f".{output.name}.partial"
     partial.mkdir(parents=True, exist_ok=True)
     with (
         _exclusive_lock(partial),
         progress.step(f"Converting {source} to shards in {output}") as step,
     ):
-        works = {part.name: list(_cut(part, source, partial, resizing)) for part in parts}
-        bad = _make_shards([w for some in works.values() for w in some], processes, step)
+        tasks = {part.name: list(_shard_tasks(part, source, partial, resizing)) for part in parts}
+        bad = _make_shards(
+            [task for tasks_of_part in tasks.values() for task in tasks_of_part], processes, step
+        )
         if bad and not resizing.skip_bad:
             raise _invalid_files(bad)
-        manifest = _manifest(parts, works, made_from, resizing, bad)
+        manifest = _manifest(parts, tasks, made_from, resizing, bad)
         _finish(partial, output, manifest)
     return _description(manifest, output)
 
 
 def shard_samples(samples: int) -> int:
-    """Return the pictures per shard; it depends only on the data set, so that a retry makes the same shards."""
-    return min(MAX_SAMPLES, max(MIN_SAMPLES, -(-samples // SHARDS_OF_A_PART)))
+    """Return the images per shard; it depends only on the data set, so that a retry makes the same shards."""
+    return min(MAX_SAMPLES, max(MIN_SAMPLES, -(-samples // SHARDS_PER_PART)))
 
 
 def _list_part(source: Path, name: str) -> Part:
@@ -84,39 +86,41 @@ def _list_part(source: Path, name: str) -> Part:
     return Part(name, classes, list(list_files(folder, classes)))
 
 
-def _cut(part: Part, source: Path, partial: Path, resizing: Resizing) -> Iterator[Work]:
+def _shard_tasks(
+    part: Part, source: Path, partial: Path, resizing: Resizing
+) -> Iterator[ShardTask]:
     step = shard_samples(len(part.files))
     for number, first in enumerate(range(0, len(part.files), step)):
         files = part.files[first : first + step]
-        key = _key([*(asdict(file) for file in files), asdict(resizing)])
+        key = _digest([*(asdict(file) for file in files), asdict(resizing)])
         target = partial / f"{part.name}-{number:05d}-{key[:12]}.jpegs"
-        yield Work(
+        yield ShardTask(
             source=part_folder(source, part.name), files=files, target=target, resizing=resizing
         )
 
 
-def _make_shards(works: Sequence[Work], processes: int, step: Step) -> list[str]:
+def _make_shards(tasks: Sequence[ShardTask], processes: int, step: Step) -> list[str]:
     """Make all shards; return the invalid files, sorted."""
     bad: list[str] = []
-    total, done = sum(len(work.files) for work in works), 0
-    for finished in _finished_shards(works, min(processes, len(works))):
-        done += len(finished.work.files)
+    total, done = sum(len(task.files) for task in tasks), 0
+    for finished in _finished_shards(tasks, min(processes, len(tasks))):
+        done += len(finished.task.files)
         bad += finished.bad
         step.note(f"{done} of {total} files" + (f", {len(bad)} of them invalid" if bad else ""))
     return sorted(bad)
 
 
-def _finished_shards(works: Sequence[Work], processes: int) -> Iterator[Done]:
+def _finished_shards(tasks: Sequence[ShardTask], processes: int) -> Iterator[ShardResult]:
     """Yield each shard when it is finished, in any order."""
     if processes <= 1:
-        yield from map(convert_shard, works)
+        yield from map(convert_shard, tasks)
         return
     # Fresh processes: this one may have threads, which a fork would leave behind in any state.
     with ProcessPoolExecutor(
         processes, mp_context=get_context("spawn"), initializer=_restore_interrupt
     ) as pool:
         try:
-            for finished in as_completed([pool.submit(convert_shard, work) for work in works]):
+            for finished in as_completed([pool.submit(convert_shard, task) for task in tasks]):
                 yield finished.result()
         except BrokenProcessPool as error:
             raise EverstepError(
@@ -135,31 +139,31 @@ def _restore_interrupt() -> None:
 
 def _manifest(
     parts: Sequence[Part],
-    works: dict[str, list[Work]],
+    tasks: dict[str, list[ShardTask]],
     made_from: str,
     resizing: Resizing,
     bad: Sequence[str],
 ) -> dict[str, Any]:
     """Join the shards' indexes and return the manifest."""
     classes = parts[0].classes
-    described: dict[str, Any] = {}
+    part_entries: dict[str, Any] = {}
     for part in parts:
-        done = works[part.name]
-        indexes = [np.load(work.index) for work in done]
+        part_tasks = tasks[part.name]
+        indexes = [np.load(task.index) for task in part_tasks]
         for number, index in enumerate(indexes):
             index["shard"] = number
-        whole: Index = np.concatenate(indexes)
-        if not len(whole):
-            raise EverstepError(f"there is no valid picture in the part {part.name}", "See above.")
+        index_of_part: Index = np.concatenate(indexes)
+        if not len(index_of_part):
+            raise EverstepError(f"there is no valid image in the part {part.name}", "See above.")
         name = f"{part.name}-index.npy"
-        path = done[0].target.with_name(name)
-        save(path, whole)
-        digest = digest_of_index(whole, classes)
-        described[part.name] = {
-            "samples": len(whole),
-            "fingerprint": describe(len(whole), len(classes), digest),
-            "files": [work.target.name for work in done],
-            "bytes": [work.target.stat().st_size for work in done],
+        path = part_tasks[0].target.with_name(name)
+        save(path, index_of_part)
+        digest = digest_of_index(index_of_part, classes)
+        part_entries[part.name] = {
+            "samples": len(index_of_part),
+            "fingerprint": describe(len(index_of_part), len(classes), digest),
+            "files": [task.target.name for task in part_tasks],
+            "bytes": [task.target.stat().st_size for task in part_tasks],
             "index": name,
             "index_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         }
@@ -171,7 +175,7 @@ def _manifest(
         **asdict(resizing),
         "skipped": list(bad),
         "classes": list(classes),
-        "parts": described,
+        "parts": part_entries,
     }
 
 
@@ -213,7 +217,7 @@ def _description(manifest: dict[str, Any], output: Path) -> str:
     counts = " and ".join(f"{parts[name]['samples']} {name}" for name in PARTS)
     size = sum(sum(part["bytes"]) for part in parts.values())
     skipped = f", {len(manifest['skipped'])} invalid files skipped" if manifest["skipped"] else ""
-    return f"{output} holds {counts} pictures in {len(manifest['classes'])} classes, {size / 1e6:.1f} MB{skipped}"
+    return f"{output} holds {counts} images in {len(manifest['classes'])} classes, {size / 1e6:.1f} MB{skipped}"
 
 
 @contextlib.contextmanager
@@ -230,17 +234,17 @@ def _exclusive_lock(folder: Path) -> Iterator[None]:
 
 
 def _made_from(parts: Iterable[Part], resizing: Resizing) -> str:
-    return _key([asdict(resizing), *(digest_of(part.files) for part in parts)])
+    return _digest([asdict(resizing), *(digest_of(part.files) for part in parts)])
 
 
-def _key(content: list[Any]) -> str:
+def _digest(content: list[Any]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _invalid_files(bad: Sequence[str]) -> EverstepError:
-    more = f"\n  and {len(bad) - NAMED_FILES} more" if len(bad) > NAMED_FILES else ""
+    more = f"\n  and {len(bad) - MAX_NAMED_FILES} more" if len(bad) > MAX_NAMED_FILES else ""
     return EverstepError(
-        f"{len(bad)} file(s) are not valid JPEGs:\n  " + "\n  ".join(bad[:NAMED_FILES]) + more,
+        f"{len(bad)} file(s) are not valid JPEGs:\n  " + "\n  ".join(bad[:MAX_NAMED_FILES]) + more,
         "Replace or remove them, or skip them with --skip-bad. Finished shards are kept.",
     )
 

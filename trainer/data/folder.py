@@ -50,10 +50,10 @@ class FolderSource:
 
 
 def open_folder(folder: Path, part: str) -> FolderSource:
-    """Return the pictures of one part.
+    """Return the images of one part.
 
     Raises:
-        EverstepError: the folder does not exist or contains no picture.
+        EverstepError: the folder does not exist or contains no image.
     """
     root = part_folder(folder, part)
     classes = list_classes(root)
@@ -91,8 +91,8 @@ def list_classes(root: Path) -> list[str]:
 def list_files(root: Path, classes: Sequence[str]) -> Iterator[File]:
     """Yield every file of every class in a fixed order, without hidden files."""
     for label, name in enumerate(classes):
-        found = sorted(_walk(str(root / name)))
-        for path, size in found:
+        entries = sorted(_walk(str(root / name)))
+        for path, size in entries:
             yield File(os.path.relpath(path, root), label, size)
 
 
@@ -103,10 +103,10 @@ def describe(samples: int, classes: int, digest: str) -> str:
 
 def digest_of(files: Sequence[File]) -> str:
     """Return a digest of names and sizes; reading every byte would take longer than a worker's start."""
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in files:
-        whole.update(f"{file.path}\0{file.bytes}\n".encode(errors="surrogateescape"))
-    return whole.hexdigest()
+        digest.update(f"{file.path}\0{file.bytes}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 def _walk(folder: str) -> Iterator[tuple[str, int]]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from everstep.elastic.data_order.sampler import Ids
 from everstep.errors import EverstepError
-from trainer.augment import Crop, Images, middle_crop, random_crop, random_words
+from trainer.augment import Crop, Images, center_crop, random_crop, random_words
 from trainer.data import jpeg
 from trainer.data.dataset import BatchRequest, Labels
 from trainer.data.folder import open_folder
@@ -135,12 +135,12 @@ def render(data: jpeg.Encoded, random_word: int | None, into: Images) -> None:
     size = into.shape[0]
     if jpeg.is_jpeg(data):
         width, height = jpeg.frame_size(data)
-        crop = _choose(width, height, random_word)
+        crop = _crop(width, height, random_word)
         reduction = jpeg.reduction_for(crop.width, crop.height, size)
         pixels = jpeg.decode(data, reduction)
     else:  # PNG and the like cannot be reduced while they are decoded
         pixels, reduction = jpeg.decode(data), 1
-        crop = _choose(pixels.shape[1], pixels.shape[0], random_word)
+        crop = _crop(pixels.shape[1], pixels.shape[0], random_word)
     crop = crop.reduced(reduction)
     rows = slice(crop.top, crop.top + crop.height)
     columns = slice(crop.left, crop.left + crop.width)
@@ -176,9 +176,9 @@ def _taps(factor: float) -> npt.NDArray[np.float32]:
     return np.array([variance / 2, 1 - variance, variance / 2], np.float32)
 
 
-def _choose(width: int, height: int, random_word: int | None) -> Crop:
+def _crop(width: int, height: int, random_word: int | None) -> Crop:
     return (
-        middle_crop(width, height)
+        center_crop(width, height)
         if random_word is None
         else random_crop(width, height, random_word)
     )

@@ -21,11 +21,8 @@ REDUCTIONS = (8, 4, 2)  # by which the decoder can divide both sides
 
 _START, _END = b"\xff\xd8", b"\xff\xd9"
 _MARKER, _START_OF_SCAN = 0xFF, 0xDA
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {
-    0xC4,
-    0xC8,
-    0xCC,
-}  # markers of segments with the frame size: ITU T.81, table B.1
+# Markers of segments with the frame size: ITU T.81, table B.1.
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _FRAME_BYTES = 5  # precision, height, width
 _TAIL_BYTES = 4096  # a camera may pad a file after its end
 

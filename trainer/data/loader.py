@@ -27,7 +27,7 @@ from everstep.errors import EverstepError
 from trainer.augment import Images, random_words
 from trainer.data.dataset import PARTS, BatchRequest, Dataset, Labels
 from trainer.data.images import ImageDataset
-from trainer.data.protocol import ANSWER, GOOD, MAX_SLOTS, TASK, Opening, from_slot
+from trainer.data.protocol import ANSWER, GOOD, MAX_SLOTS, TASK, ReaderArguments, from_slot
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class _Reader:
 
     process: "subprocess.Popen[bytes]"
     pending: dict[int, Key] = field(default_factory=dict)
-    rest: bytes = b""
+    unparsed: bytes = b""  # the beginning of an answer
     crashes: int = 0  # in a row without an answer
 
     def send(self, tasks: Sequence[tuple[int, Key]]) -> None:
@@ -189,11 +189,11 @@ class Readers:
                 self._replace(reader)
                 continue
             reader.crashes = 0
-            reader.rest += data
-            whole = len(reader.rest) // ANSWER.size * ANSWER.size
-            for slot, state in ANSWER.iter_unpack(reader.rest[:whole]):
+            reader.unparsed += data
+            complete_bytes = len(reader.unparsed) // ANSWER.size * ANSWER.size
+            for slot, state in ANSWER.iter_unpack(reader.unparsed[:complete_bytes]):
                 self._complete(reader.pending.pop(slot), slot, state)
-            reader.rest = reader.rest[whole:]
+            reader.unparsed = reader.unparsed[complete_bytes:]
 
     def _complete(self, key: Key, slot: int, state: int) -> None:
         if key in self._cancelled:
@@ -202,14 +202,14 @@ class Readers:
             return
         self._ready.add(key)
         if state != GOOD:  # raised when the sample is taken, if it ever is
-            what, _, fix = from_slot(self._images[slot].tobytes()).partition("\n")
-            self._failed[key] = EverstepError(what, fix)
+            message, _, fix = from_slot(self._images[slot].tobytes()).partition("\n")
+            self._failed[key] = EverstepError(message, fix)
 
     # --- processes ---
 
     def _start(self) -> _Reader:
         train, test = self._parts
-        opening = Opening(
+        arguments = ReaderArguments(
             folder=str(train.folder),
             size=train.size,
             identities=(train.identity, test.identity),
@@ -217,7 +217,7 @@ class Readers:
             slots=self._slots,
         )
         process = subprocess.Popen(
-            [*self._program, opening.to_argument()],
+            [*self._program, arguments.to_argument()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[self._file],
@@ -310,9 +310,9 @@ def read_ahead(
     return Loader(shared, train), Loader(shared, test)
 
 
-def _crash_error(where: str, code: int) -> EverstepError:
+def _crash_error(location: str, code: int) -> EverstepError:
     return EverstepError(
-        f"reader processes failed {MAX_CRASHES} times in a row {where}; the last one {_ending(code)}",
+        f"reader processes failed {MAX_CRASHES} times in a row {location}; the last one {_ending(code)}",
         "Check that file and the available memory; --loader-workers 0 reads without such processes.",
     )
 

@@ -26,9 +26,9 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     return manifest
 
 
-def damaged(folder: Path, what: str) -> EverstepError:
+def damaged(folder: Path, problem: str) -> EverstepError:
     """Return the error for prepared data that have changed."""
     return EverstepError(
-        f"the prepared data in {folder} is damaged: {what}",
+        f"the prepared data in {folder} is damaged: {problem}",
         "Remove the folder and run `python3 -m trainer.prepare` again.",
     )

@@ -19,7 +19,7 @@ MAX_SLOTS = PIPE_BYTES // TASK.size
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opening:
+class ReaderArguments:
     """Arguments of a reader process.
 
     Attributes:
@@ -46,10 +46,10 @@ class Opening:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_argument(cls, argument: str) -> "Opening":
+    def from_argument(cls, argument: str) -> "ReaderArguments":
         """Decode the result of `to_argument`."""
-        read = json.loads(argument)
-        return cls(**{**read, "identities": tuple(read["identities"])})
+        fields = json.loads(argument)
+        return cls(**{**fields, "identities": tuple(fields["identities"])})
 
 
 def to_slot(text: str, slot_bytes: int) -> bytes:

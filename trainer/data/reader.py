@@ -1,4 +1,4 @@
-"""Process that reads images ahead for one worker: `python3 -m trainer.data.reader OPENING`.
+"""Process that reads images ahead for one worker: `python3 -m trainer.data.reader ARGUMENTS`.
 
 It belongs to no process group of torch and to no generation: a change of the group only changes its
 tasks. It ends with its worker, because its pipe is then closed. It ignores the termination signal of
@@ -17,7 +17,7 @@ from everstep.errors import EverstepError
 from trainer.augment import Images
 from trainer.data.dataset import PARTS
 from trainer.data.images import ImageDataset, open_images
-from trainer.data.protocol import ANSWER, BAD, GOOD, TASK, Opening, to_slot
+from trainer.data.protocol import ANSWER, BAD, GOOD, TASK, ReaderArguments, to_slot
 
 
 def main() -> None:
@@ -25,15 +25,14 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     answers = os.dup(sys.stdout.fileno())
-    os.dup2(
-        sys.stderr.fileno(), sys.stdout.fileno()
-    )  # output of libraries must not mix with the results
-    opening = Opening.from_argument(sys.argv[1])
-    whole = opening.slots * opening.slot_bytes
-    memory = mmap.mmap(opening.memory, whole)
-    slots = np.frombuffer(memory, np.uint8).reshape(-1, opening.size, opening.size, 3)
+    # Output of libraries must not mix with the answers.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    arguments = ReaderArguments.from_argument(sys.argv[1])
+    memory_bytes = arguments.slots * arguments.slot_bytes
+    memory = mmap.mmap(arguments.memory, memory_bytes)
+    slots = np.frombuffer(memory, np.uint8).reshape(-1, arguments.size, arguments.size, 3)
     try:
-        serve(sys.stdin.fileno(), answers, Parts(opening), slots)
+        serve(sys.stdin.fileno(), answers, Parts(arguments), slots)
     except BrokenPipeError:
         os._exit(0)  # the parent has ended
 
@@ -41,8 +40,8 @@ def main() -> None:
 class Parts:
     """The parts of the data set, each opened on first use."""
 
-    def __init__(self, opening: Opening) -> None:
-        self._opening = opening
+    def __init__(self, arguments: ReaderArguments) -> None:
+        self._arguments = arguments
         self._open: dict[int, ImageDataset] = {}
 
     def render(self, part: int, sample: int, random_word: int, into: Images) -> None:
@@ -51,12 +50,12 @@ class Parts:
         dataset.render(sample, random_word if PARTS[part] == "train" else None, into)
 
     def _open_part(self, part: int) -> ImageDataset:
-        opening = self._opening
-        dataset = open_images(Path(opening.folder), PARTS[part], opening.size)
-        if dataset.identity != opening.identities[part]:
+        arguments = self._arguments
+        dataset = open_images(Path(arguments.folder), PARTS[part], arguments.size)
+        if dataset.identity != arguments.identities[part]:
             raise EverstepError(
-                f"the data in {opening.folder} have changed since this worker started: "
-                f"{opening.identities[part]} then, {dataset.identity} now",
+                f"the data in {arguments.folder} have changed since this worker started: "
+                f"{arguments.identities[part]} then, {dataset.identity} now",
                 "Do not change the data during the training.",
             )
         self._open[part] = dataset
@@ -72,11 +71,11 @@ def serve(tasks: int, answers: int, parts: Parts, slots: Images) -> None:
         parts: the data.
         slots: shape (slots, size, size, 3).
     """
-    rest = b""
-    while more := os.read(tasks, 1024 * TASK.size):
-        rest += more
-        whole = len(rest) // TASK.size * TASK.size
-        for slot, part, sample, random_word in TASK.iter_unpack(rest[:whole]):
+    buffer = b""
+    while received := os.read(tasks, 1024 * TASK.size):
+        buffer += received
+        complete_bytes = len(buffer) // TASK.size * TASK.size
+        for slot, part, sample, random_word in TASK.iter_unpack(buffer[:complete_bytes]):
             try:
                 parts.render(part, sample, random_word, slots[slot])
                 state = GOOD
@@ -87,7 +86,7 @@ def serve(tasks: int, answers: int, parts: Parts, slots: Images) -> None:
                 slots[slot].reshape(-1)[: len(text)] = text
                 state = BAD
             os.write(answers, ANSWER.pack(slot, state))
-        rest = rest[whole:]
+        buffer = buffer[complete_bytes:]
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class Resizing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class ShardTask:
     """Task to make one shard.
 
     Attributes:
@@ -50,38 +50,40 @@ class Work:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
+class ShardResult:
     """Result of one shard: the invalid files with their reasons."""
 
-    work: Work
+    task: ShardTask
     bad: Sequence[str] = ()
 
 
-def convert_shard(work: Work) -> Done:
+def convert_shard(task: ShardTask) -> ShardResult:
     """Make one shard unless it exists."""
-    bad_list = work.target.with_suffix(".bad")
-    if work.index.exists():
-        return Done(work=work, bad=bad_list.read_text().splitlines() if bad_list.exists() else ())
+    bad_list = task.target.with_suffix(".bad")
+    if task.index.exists():
+        return ShardResult(
+            task=task, bad=bad_list.read_text().splitlines() if bad_list.exists() else ()
+        )
     bad: list[str] = []
     records: list[tuple[int, int, int, int, int]] = []
-    temporary = work.target.with_suffix(".tmp")
+    temporary = task.target.with_suffix(".tmp")
     with temporary.open("wb") as shard:
-        for file in work.files:
+        for file in task.files:
             try:
-                data = resized(np.fromfile(work.source / file.path, np.uint8), work.resizing)
+                data = resized(np.fromfile(task.source / file.path, np.uint8), task.resizing)
             except (OSError, ValueError) as error:
-                bad.append(f"{work.source / file.path}: {error}")
+                bad.append(f"{task.source / file.path}: {error}")
                 continue
             records.append((0, file.label, shard.tell(), len(data), zlib.crc32(data)))
             shard.write(data)
     sync(temporary)
-    if bad and not work.resizing.skip_bad:
-        temporary.unlink()  # its files change or are skipped: it would have to be made again anyway
-        return Done(work=work, bad=bad)
+    if bad and not task.resizing.skip_bad:
+        temporary.unlink()  # a retry has other files or skips some, so it cannot use this one
+        return ShardResult(task=task, bad=bad)
     bad_list.write_text("\n".join(bad))
-    temporary.rename(work.target)
-    save(work.index, np.array(records, RECORD))
-    return Done(work=work, bad=bad)
+    temporary.rename(task.target)
+    save(task.index, np.array(records, RECORD))
+    return ShardResult(task=task, bad=bad)
 
 
 def resized(data: jpeg.Encoded, resizing: Resizing) -> bytes:

@@ -4,8 +4,8 @@
     train-index.npy      one record per sample: its position, label and checksum
     train-00000.jpegs    JPEGs, one after the other
 
-With one file per picture, each costs an open and a metadata request, which are slow on a shared file
-system. Here a picture is a slice of mapped memory, and one index lists a million pictures. tar and
+With one file per image, each costs an open and a metadata request, which are slow on a shared file
+system. Here an image is a slice of mapped memory, and one index lists a million images. tar and
 TFRecord have no random access.
 """
 
@@ -33,7 +33,7 @@ Index = npt.NDArray[np.void]  # of RECORD, shape (samples,)
 
 
 class ShardSource:
-    """Pictures of one part."""
+    """Images of one part."""
 
     def __init__(
         self, folder: Path, files: Sequence[str], index: Index, classes: Sequence[str]
@@ -45,7 +45,7 @@ class ShardSource:
         self.identity = describe(len(index), len(classes), digest_of(index, classes))
 
     def read(self, sample: int) -> Encoded:
-        """Return the mapped bytes of one picture."""
+        """Return the mapped bytes of one image."""
         record = self._index[sample]
         shard, offset, size = int(record["shard"]), int(record["offset"]), int(record["bytes"])
         data = np.frombuffer(self._map(shard), np.uint8, count=size, offset=offset)
@@ -54,10 +54,8 @@ class ShardSource:
         return data
 
     def name(self, sample: int) -> str:
-        """Return the file and the number of a picture in it."""
-        return (
-            f"picture {sample} in {self._folder / self._files[int(self._index[sample]['shard'])]}"
-        )
+        """Return the file and the number of an image in it."""
+        return f"image {sample} in {self._folder / self._files[int(self._index[sample]['shard'])]}"
 
     def _map(self, shard: int) -> mmap.mmap:
         if shard not in self._mapped:
@@ -67,7 +65,7 @@ class ShardSource:
 
 
 def open_shards(folder: Path, manifest: Mapping[str, Any], part: str) -> ShardSource:
-    """Open the pictures of one part of a folder of shards.
+    """Open the images of one part of a folder of shards.
 
     Raises:
         EverstepError: the shards are of another format, or damaged.
@@ -79,9 +77,9 @@ def open_shards(folder: Path, manifest: Mapping[str, Any], part: str) -> ShardSo
         )
     entry = manifest["parts"][part]
     for name, size in zip(entry["files"], entry["bytes"], strict=True):
-        found = (folder / name).stat().st_size if (folder / name).exists() else -1
-        if found != size:
-            raise damaged(folder, f"{name} has {max(0, found)} bytes instead of {size}")
+        actual_size = (folder / name).stat().st_size if (folder / name).exists() else -1
+        if actual_size != size:
+            raise damaged(folder, f"{name} has {max(0, actual_size)} bytes instead of {size}")
     index = read_index(folder, entry["index"], entry["index_sha256"])
     return ShardSource(folder, entry["files"], index, manifest["classes"])
 
@@ -103,8 +101,8 @@ def read_index(folder: Path, name: str, sha256: str) -> Index:
 
 
 def digest_of(index: Index, classes: Sequence[str]) -> str:
-    """Return a digest of pictures and labels in order, independent of their division into files."""
-    whole = hashlib.sha256("\0".join(classes).encode())
+    """Return a digest of images and labels in order, independent of their division into files."""
+    digest = hashlib.sha256("\0".join(classes).encode())
     for field in ("label", "bytes", "crc32"):
-        whole.update(np.ascontiguousarray(index[field]).tobytes())
-    return whole.hexdigest()
+        digest.update(np.ascontiguousarray(index[field]).tobytes())
+    return digest.hexdigest()

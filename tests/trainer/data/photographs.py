@@ -9,7 +9,7 @@ CLASSES = ("cat", "dog")
 
 
 def smooth(seed: int, width: int, height: int) -> np.ndarray:
-    """Return a picture without hard edges, so that scaling methods can be compared."""
+    """Return an image without hard edges, so that scaling methods can be compared."""
     rng = np.random.default_rng(seed)
     rows, columns = np.linspace(0, 3, height)[:, None], np.linspace(0, 4, width)[None, :]
     waves = [np.sin(rows * a + columns * b + c) for a, b, c in rng.uniform(0.5, 3, (3, 3))]
@@ -24,6 +24,6 @@ def make(
         for label, name in enumerate(CLASSES):
             (folder / part / name).mkdir(parents=True)
             for number in range(each):
-                picture = Image.fromarray(smooth(1000 * label + number, width, height))
-                picture.save(folder / part / name / f"{number}.jpg", quality=95)
+                image = Image.fromarray(smooth(1000 * label + number, width, height))
+                image.save(folder / part / name / f"{number}.jpg", quality=95)
     return folder

@@ -23,13 +23,13 @@ def shards(source: Path, output: Path, resizing: Resizing = SMALL, processes: in
     return convert(source, output, resizing, processes, Silent())
 
 
-def test_shards_contain_the_resized_pictures(source: Path, tmp_path: Path) -> None:
+def test_shards_contain_the_resized_images(source: Path, tmp_path: Path) -> None:
     summary = shards(source, tmp_path / "shards")
 
     files = data.load("imagefolder", source, "test", 28)
     made = data.load("imagefolder", tmp_path / "shards", "test", 28)
     (ours, labels), (theirs, their_labels) = (d.test_batch(np.arange(8)) for d in (made, files))
-    assert "8 train and 8 test pictures in 2 classes" in summary
+    assert "8 train and 8 test images in 2 classes" in summary
     assert list(labels) == list(their_labels)
     assert np.abs(ours.astype(int) - theirs).mean() < 5
 
@@ -64,7 +64,7 @@ def test_every_invalid_file_is_named_and_skipped_only_on_request(
 ) -> None:
     cut = source / "train" / "dog" / "1.jpg"
     cut.write_bytes(cut.read_bytes()[:500])
-    (source / "test" / "cat" / "notes.txt").write_text("not a picture")
+    (source / "test" / "cat" / "notes.txt").write_text("not an image")
 
     with pytest.raises(EverstepError, match=r"2 file\(s\) are not valid JPEGs") as error:
         shards(source, tmp_path / "shards")
@@ -103,7 +103,7 @@ def test_a_truncated_shard_is_refused_when_it_is_opened(source: Path, tmp_path: 
         data.load("imagefolder", tmp_path / "shards", "train", 28)
 
 
-def test_a_flipped_byte_is_detected_by_the_checksum_of_the_picture(
+def test_a_flipped_byte_is_detected_by_the_checksum_of_the_image(
     source: Path, tmp_path: Path
 ) -> None:
     shards(source, tmp_path / "shards")
@@ -113,7 +113,7 @@ def test_a_flipped_byte_is_detected_by_the_checksum_of_the_picture(
     file.write_bytes(content)
     train = data.load("imagefolder", tmp_path / "shards", "train", 28)
 
-    with pytest.raises(EverstepError, match=r"picture \d+ in .*: its checksum differs"):
+    with pytest.raises(EverstepError, match=r"image \d+ in .*: its checksum differs"):
         train.train_batch(np.arange(8), 0, 0)
 
 
@@ -145,10 +145,10 @@ def test_the_identity_describes_the_data_and_changes_with_it(
         return data.load("imagefolder", folder, "train", 28).identity
 
     before = identity("first")
-    picture = source / "train" / "cat" / "2.jpg"
-    picture.write_bytes((source / "train" / "dog" / "0.jpg").read_bytes())
+    image = source / "train" / "cat" / "2.jpg"
+    image.write_bytes((source / "train" / "dog" / "0.jpg").read_bytes())
     changed = identity("second")
-    picture.unlink()
+    image.unlink()
     fewer = identity("third")
 
     assert before.startswith("8 images in 2 classes, contents ")

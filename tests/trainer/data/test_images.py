@@ -12,7 +12,7 @@ from PIL import Image
 from everstep.errors import EverstepError
 from tests.trainer.data.photographs import make, smooth
 from trainer import data
-from trainer.augment import middle_crop, random_crop
+from trainer.augment import center_crop, random_crop
 from trainer.data import jpeg
 from trainer.data.images import render
 
@@ -28,7 +28,7 @@ def encoded(pixels: np.ndarray) -> np.ndarray:
     return np.frombuffer(file.getvalue(), np.uint8)
 
 
-@settings(max_examples=25)  # 25 pictures or so each
+@settings(max_examples=25)  # 25 images or so each
 @given(
     order=permutations(range(6)),
     cuts=lists(integers(0, 6), max_size=3),
@@ -63,7 +63,7 @@ def test_a_crop_has_the_pixels_of_pil_even_if_decoded_at_a_reduced_size(
     size: int, random_word: int
 ) -> None:
     pixels = smooth(4, 500, 375)
-    crop = middle_crop(500, 375) if random_word is None else random_crop(500, 375, random_word)
+    crop = center_crop(500, 375) if random_word is None else random_crop(500, 375, random_word)
     ours = np.empty((size, size, 3), np.uint8)
 
     render(encoded(pixels), random_word, ours)
@@ -81,7 +81,7 @@ def test_a_crop_has_the_pixels_of_pil_even_if_decoded_at_a_reduced_size(
 
 
 @given(side=integers(8, 5000), size=integers(8, 512))
-def test_a_picture_is_never_decoded_smaller_than_the_image(side: int, size: int) -> None:
+def test_an_image_is_never_decoded_smaller_than_the_output(side: int, size: int) -> None:
     reduction = jpeg.reduction_for(side, side + 3, size)
 
     assert reduction == 1 or side // reduction >= size

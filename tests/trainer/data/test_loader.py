@@ -10,11 +10,11 @@ from tests.trainer.data.photographs import make
 from trainer import data
 from trainer.data import BatchRequest
 from trainer.data.loader import Loader, Readers
-from trainer.data.protocol import Opening, from_slot, to_slot
+from trainer.data.protocol import ReaderArguments, from_slot, to_slot
 from trainer.data.reader import Parts
 
 SIZE = 24
-GOOD = 40  # valid pictures in each part; train has an additional invalid one
+GOOD = 40  # valid images in each part; train has an additional invalid one
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_images_needed_now_do_not_wait_for_prefetched_ones(
     assert np.array_equal(images, plain.train_batch(np.arange(GOOD), 4, 0)[0])
 
 
-def test_an_invalid_picture_raises_when_it_is_used_and_not_when_it_is_prefetched(
+def test_an_invalid_image_raises_when_it_is_used_and_not_when_it_is_prefetched(
     loaders: tuple[Any, Any],
 ) -> None:
     train, _ = loaders
@@ -107,7 +107,7 @@ def test_an_invalid_picture_raises_when_it_is_used_and_not_when_it_is_prefetched
         train.train_batch(np.array([GOOD]), 0, 0)
 
 
-def test_a_picture_that_repeatedly_crashes_its_reader_ends_the_run_with_its_name(
+def test_an_image_that_repeatedly_crashes_its_reader_ends_the_run_with_its_name(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     train, test = parts(folder)
@@ -124,7 +124,7 @@ def test_a_picture_that_repeatedly_crashes_its_reader_ends_the_run_with_its_name
 
 
 def test_a_reader_detects_data_that_changed_during_the_run(folder: Path) -> None:
-    arguments = Opening(
+    arguments = ReaderArguments(
         folder=str(folder), size=SIZE, identities=("40 images", ""), memory=0, slots=1
     )
 
@@ -135,9 +135,9 @@ def test_a_reader_detects_data_that_changed_during_the_run(folder: Path) -> None
 
 
 def test_reader_arguments_survive_the_command_line() -> None:
-    arguments = Opening(folder="/a b/ü", size=8, identities=("x", "y"), memory=5, slots=7)
+    arguments = ReaderArguments(folder="/a b/ü", size=8, identities=("x", "y"), memory=5, slots=7)
 
-    assert Opening.from_argument(arguments.to_argument()) == arguments
+    assert ReaderArguments.from_argument(arguments.to_argument()) == arguments
 
 
 def test_an_error_too_long_for_a_slot_is_truncated() -> None:
