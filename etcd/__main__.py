@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from etcd.empty_server import EmptyMemberServer
 from etcd.gateway import Peers
+from etcd.no_data_server import NoDataServer
 from etcd.rejoin import etcd_configuration, join
 
 
@@ -33,8 +33,8 @@ def main(arguments: Sequence[str]) -> None:
     has_data = (Path(flags["data-dir"]) / "member").exists()
     address = urlsplit(flags["listen-client-urls"].partition(",")[0])
 
-    def serve(name: str) -> AbstractContextManager[EmptyMemberServer]:
-        return EmptyMemberServer(name, address.hostname or "", address.port or 0).serve()
+    def serve(name: str) -> AbstractContextManager[NoDataServer]:
+        return NoDataServer(name, address.hostname or "", address.port or 0).serve()
 
     peers = _peers(flags, initial)
     start = join(flags["name"], initial, peers, has_data=has_data, serve=serve)

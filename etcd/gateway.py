@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 REQUEST_SECONDS = 2.0
-EMPTY_PATH = "/everstep/empty"  # answered by members that wait for their peers, never by etcd
+NO_DATA_PATH = "/everstep/no-data"  # answered by members that wait for their peers, never by etcd
 
 
 class EtcdError(Exception):
@@ -56,12 +56,12 @@ class Peers:
                 continue
         return None
 
-    def empty(self, own_name: str) -> set[str]:
-        """Return the names of the peers that answer that they are empty and have not started."""
+    def without_data(self, own_name: str) -> set[str]:
+        """Return the names of the peers that answer that they have no data and have not started."""
         names = set[str]()
         for address in self.addresses:
             try:
-                names.add(str(_request(address, f"{EMPTY_PATH}?from={own_name}", {})["empty"]))
+                names.add(str(_request(address, f"{NO_DATA_PATH}?from={own_name}", {})["no_data"]))
             except (EtcdError, KeyError):
                 continue
         return names

@@ -7,7 +7,7 @@ Without that, two drains of a node, hours apart, would cost the quorum.
 etcdctl could do it, but etcd's image has no shell to script it. The result is a configuration file
 because the flags of etcd's container are fixed when the pod is created.
 
-A new cluster is started only if every member has answered that it is empty (`empty_server`): silence may also
+A new cluster is started only if every member has answered that it has no data (`no_data_server`): silence may also
 be a failure of DNS or of the network.
 
 The simultaneous loss of two members of three is not covered: the last one cannot change the
@@ -19,14 +19,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from etcd.empty_server import EmptyMemberServer
 from etcd.gateway import EtcdError, Member, Peers
+from etcd.no_data_server import NoDataServer
 
 RETRY_SECONDS = 1.0
 REPORT_POLLS = 30  # polls between two messages about peers without an answer
-LINGER_POLLS = (
-    30  # before the start of a new cluster, for peers that have not read this member's answer
-)
+LINGER_POLLS = 30
+"""Polls before the start of a new cluster, for peers that have not read this member's answer."""
 QUORUM_SECONDS = 60.0  # wait for a quorum; after that the restart of the pod is the next attempt
 
 
@@ -57,7 +56,7 @@ class AddMember:
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait for the peers that answer neither as members nor as empty members."""
+    """Wait for the peers that answer neither as members nor as members without data."""
 
     silent: tuple[str, ...]
 
@@ -71,24 +70,24 @@ def next_action(
     listed: Sequence[Member] | None,
     *,
     has_data: bool,
-    empty: Collection[str] = (),
+    without_data: Collection[str] = (),
 ) -> JoinAction:
     """Return the next action. Pure.
 
-    A cluster is new only if all its members are empty by their own answers. Silence proves nothing: the
-    peers may be cut off, and an empty member that started under its old identity would vote twice.
+    A cluster is new only if all its members answer that they have no data. Silence proves nothing: the
+    peers may be cut off, and a member without data that started under its old identity would vote twice.
 
     Args:
         name: name of this member.
         initial: name -> peer URL of all members in the pod's specification.
         listed: membership as a peer lists it; None if no peer answers.
         has_data: True if this member still has its data; etcd then ignores the start options.
-        empty: names of the peers that have answered that they are empty and have not started.
+        without_data: names of the peers that have answered that they have no data and have not started.
     """
     if has_data:
         return StartEtcd(state="new", members=initial)
     if listed is None:
-        silent = tuple(sorted(set(initial) - {name, *empty}))
+        silent = tuple(sorted(set(initial) - {name, *without_data}))
         return Wait(silent) if silent else StartEtcd(state="new", members=initial)
     own = next((member for member in listed if member.peer_url == initial[name]), None)
     if own is None:
@@ -97,7 +96,7 @@ def next_action(
         return RemoveMember(identifier=own.identifier)
     if not any(member.started for member in listed):
         return StartEtcd(state="new", members=initial)
-    names = {url: known for known, url in initial.items()}
+    names = {url: member_name for member_name, url in initial.items()}
     members = {names.get(member.peer_url, member.identifier): member.peer_url for member in listed}
     return StartEtcd(state="existing", members=members)
 
@@ -119,7 +118,7 @@ def join(
     *,
     has_data: bool,
     sleep: Callable[[float], None] = time.sleep,
-    serve: Callable[[str], contextlib.AbstractContextManager[EmptyMemberServer]] | None = None,
+    serve: Callable[[str], contextlib.AbstractContextManager[NoDataServer]] | None = None,
 ) -> StartEtcd:
     """Change the membership until etcd can start, and return how to start it.
 
@@ -129,18 +128,20 @@ def join(
         peers: the other members.
         has_data: True if this member still has its data.
         sleep: function that waits for a number of seconds.
-        serve: function that starts the server of an empty member, given its name.
+        serve: function that starts the server of a member without data, given its name.
 
     Raises:
         EtcdError: no quorum agreed to a change within `QUORUM_SECONDS`.
     """
-    empty, polls, refused_seconds = set[str](), 0, 0.0
+    without_data, polls, refused_seconds = set[str](), 0, 0.0
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(serve(name)) if serve and not has_data else None
         while True:
             listed = None if has_data else peers.members()
-            empty |= set() if has_data or listed is not None else peers.empty(name)
-            action = next_action(name, initial, listed, has_data=has_data, empty=empty)
+            without_data |= set() if has_data or listed is not None else peers.without_data(name)
+            action = next_action(
+                name, initial, listed, has_data=has_data, without_data=without_data
+            )
             if isinstance(action, StartEtcd):
                 if server and listed is None:
                     _linger(server, set(initial) - {name}, sleep)
@@ -158,10 +159,8 @@ def join(
             sleep(RETRY_SECONDS)
 
 
-def _linger(
-    server: EmptyMemberServer, others: Collection[str], sleep: Callable[[float], None]
-) -> None:
-    """Continue to answer until all peers have read that this member is empty, within bounds.
+def _linger(server: NoDataServer, others: Collection[str], sleep: Callable[[float], None]) -> None:
+    """Continue to answer until all peers have read that this member has no data, within bounds.
 
     A peer that misses the answer finds the started cluster as soon as that has a quorum.
     """

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etcd.empty_server import EmptyMemberServer
 from etcd.gateway import EtcdError, Member, Peers, call
+from etcd.no_data_server import NoDataServer
 from etcd.rejoin import (
     AddMember,
     RemoveMember,
@@ -36,19 +36,19 @@ def member(index: int, *, started: bool = True, identifier: str = "") -> Member:
 ALL = [member(index) for index in range(3)]
 
 
-def test_a_new_cluster_starts_if_all_peers_answer_that_they_are_empty() -> None:
-    action = next_action("etcd-0", INITIAL, None, has_data=False, empty={"etcd-1", "etcd-2"})
+def test_a_new_cluster_starts_if_all_peers_answer_that_they_have_no_data() -> None:
+    action = next_action("etcd-0", INITIAL, None, has_data=False, without_data={"etcd-1", "etcd-2"})
 
     assert action == StartEtcd(state="new", members=INITIAL)
 
 
-@pytest.mark.parametrize("empty", [[], ["etcd-1"], ["etcd-2"]])
-def test_missing_answers_do_not_prove_a_new_cluster(empty: list[str]) -> None:
+@pytest.mark.parametrize("without_data", [[], ["etcd-1"], ["etcd-2"]])
+def test_missing_answers_do_not_prove_a_new_cluster(without_data: list[str]) -> None:
     """A failure of DNS for 2 s once caused a crash loop; a network fault lost acknowledged writes."""
-    action = next_action("etcd-0", INITIAL, None, has_data=False, empty=empty)
+    action = next_action("etcd-0", INITIAL, None, has_data=False, without_data=without_data)
 
     assert isinstance(action, Wait)
-    assert set(action.silent) == {"etcd-1", "etcd-2"} - set(empty)
+    assert set(action.silent) == {"etcd-1", "etcd-2"} - set(without_data)
 
 
 def test_a_cluster_without_started_members_is_new() -> None:
@@ -86,17 +86,19 @@ def test_a_joining_member_names_only_members_of_the_cluster() -> None:
     started=st.lists(st.booleans(), min_size=3, max_size=3),
     present=st.lists(st.booleans(), min_size=3, max_size=3),
     silent=st.booleans(),
-    empty=st.sets(st.sampled_from(["etcd-1", "etcd-2"])),
+    without_data=st.sets(st.sampled_from(["etcd-1", "etcd-2"])),
 )
-def test_an_empty_member_never_starts_under_an_identity_that_has_voted(
-    started: list[bool], present: list[bool], silent: bool, empty: set[str]
+def test_a_member_without_data_never_starts_under_an_identity_that_has_voted(
+    started: list[bool], present: list[bool], silent: bool, without_data: set[str]
 ) -> None:
     listed = [member(index, started=started[index]) for index in range(3) if present[index]]
 
-    action = next_action("etcd-0", INITIAL, None if silent else listed, has_data=False, empty=empty)
+    action = next_action(
+        "etcd-0", INITIAL, None if silent else listed, has_data=False, without_data=without_data
+    )
 
     if isinstance(action, StartEtcd) and silent:
-        assert empty == {"etcd-1", "etcd-2"}, "every member must be empty, by its own answer"
+        assert without_data == {"etcd-1", "etcd-2"}, "every member must answer that it has no data"
     elif isinstance(action, StartEtcd):
         assert present[0]
         assert not started[0]
@@ -126,18 +128,18 @@ class ScriptedPeers(Peers):
         self,
         *answers: Sequence[Member] | None,
         refusals: int = 0,
-        empty: Sequence[set[str]] = (),
+        without_data: Sequence[set[str]] = (),
     ) -> None:
         super().__init__(addresses=["http://etcd-1", "http://etcd-2"])
         self._script = iter([*answers[:-1]])
         self._last = answers[-1]
         self._refusals = iter(range(refusals))
-        self._empty = iter(empty)
+        self._without_data = iter(without_data)
         self.changes: list[str] = []
 
-    def empty(self, own_name: str) -> set[str]:
+    def without_data(self, own_name: str) -> set[str]:
         del own_name
-        return next(self._empty, set())
+        return next(self._without_data, set())
 
     def members(self) -> list[Member] | None:
         answer = next(self._script, self._last)
@@ -175,17 +177,17 @@ def test_a_change_of_the_membership_waits_for_a_leader_for_a_limited_time() -> N
         join("etcd-0", INITIAL, without_quorum, has_data=False, sleep=lambda _: None)
 
 
-def test_each_peer_needs_to_answer_only_once_that_it_is_empty() -> None:
+def test_each_peer_needs_to_answer_only_once_that_it_has_no_data() -> None:
     """The first one to have all answers starts etcd, and answers no more until there is a quorum."""
-    peers = ScriptedPeers(None, empty=[{"etcd-2"}, set(), {"etcd-1"}])
+    peers = ScriptedPeers(None, without_data=[{"etcd-2"}, set(), {"etcd-1"}])
 
     assert join("etcd-0", INITIAL, peers, has_data=False, sleep=lambda _: None).state == "new"
 
 
-def test_three_empty_members_start_one_new_cluster() -> None:
+def test_three_members_without_data_start_one_new_cluster() -> None:
     """Real servers: none starts before all have read the answers of all."""
     with contextlib.ExitStack() as stack:
-        servers = {name: EmptyMemberServer(name, "127.0.0.1", 0) for name in INITIAL}
+        servers = {name: NoDataServer(name, "127.0.0.1", 0) for name in INITIAL}
         addresses = {name: f"http://127.0.0.1:{server.port}" for name, server in servers.items()}
         pool = stack.enter_context(ThreadPoolExecutor(3))
         starts = [
@@ -204,8 +206,8 @@ def test_three_empty_members_start_one_new_cluster() -> None:
         assert [start.result(timeout=30).state for start in starts] == ["new"] * 3
 
 
-def test_an_empty_member_serves_no_client_of_etcd() -> None:
-    server = EmptyMemberServer("etcd-0", "127.0.0.1", 0)
+def test_a_member_without_data_serves_no_client_of_etcd() -> None:
+    server = NoDataServer("etcd-0", "127.0.0.1", 0)
     with server.serve(), pytest.raises(EtcdError, match="etcd has not started"):
         call(f"http://127.0.0.1:{server.port}", "kv/range", {})
     assert server.readers == set()

@@ -85,9 +85,9 @@ class Members:
 
 def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
+    for connection in sockets:
+        connection.bind(("127.0.0.1", 0))
+    ports = [int(socket.getsockname()[1]) for socket in sockets]
     for one in sockets:
         one.close()
     return ports

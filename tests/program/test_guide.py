@@ -31,7 +31,7 @@ def test_the_commands_of_the_guide_lead_from_an_empty_backend_to_a_preview_and_a
                 outputs.append(machine.shell.run(command.on_twin, COMMAND_SECONDS))
                 executed.append(command.on_twin.split()[:2])
 
-    edits = [["pulumi", "config"]] * sum(each == ["pulumi", "config"] for each in executed)
+    edits = [["pulumi", "config"]] * sum(command == ["pulumi", "config"] for command in executed)
     doctor = [["everstep", "doctor"]] if guide == "eks" else []
     assert executed == [
         ["everstep", "init"],

@@ -115,14 +115,14 @@ def test_the_cluster_survives_when_each_member_in_turn_loses_its_data(
         kept = request("etcd-2", "kv/range", {"key": "a2V5"})["kvs"]
 
     assert isinstance(listed, list)
-    assert sorted(one["name"] for one in listed) == sorted(HOSTS), (
+    assert sorted(listed_member["name"] for listed_member in listed) == sorted(HOSTS), (
         "former identities must be removed"
     )
     assert kept, "data must survive although every member lost its own copy"
 
 
 @pytest.mark.timeout(300)
-def test_an_empty_member_waits_for_silent_peers_and_loses_no_write(tmp_path: Path) -> None:
+def test_a_member_without_data_waits_for_silent_peers_and_loses_no_write(tmp_path: Path) -> None:
     """Its peers are cut off for longer than any reasonable number of attempts."""
     etcd = ensure_tools(["etcd"], Silent())["etcd"]
     with ExitStack() as stack:
@@ -142,4 +142,4 @@ def test_an_empty_member_waits_for_silent_peers_and_loses_no_write(tmp_path: Pat
         wait_until_healthy("etcd-1")
         kept = request("etcd-1", "kv/range", {"key": "a2V5"})["kvs"]
 
-    assert kept, "an empty member that started a new cluster has lost acknowledged writes"
+    assert kept, "a member without data that started a new cluster has lost acknowledged writes"

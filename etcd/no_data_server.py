@@ -1,4 +1,4 @@
-"""HTTP server with which an empty member informs its peers, on the port of etcd's clients."""
+"""HTTP server with which a member without data informs its peers, on the port of etcd's clients."""
 
 import contextlib
 import json
@@ -8,11 +8,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from etcd.gateway import EMPTY_PATH
+from etcd.gateway import NO_DATA_PATH
 
 
-class EmptyMemberServer:
-    """HTTP server of an empty member that waits for its peers.
+class NoDataServer:
+    """HTTP server of a member without data that waits for its peers.
 
     Attributes:
         readers: names of the peers that have read the answer.
@@ -26,10 +26,10 @@ class EmptyMemberServer:
             def do_POST(self) -> None:
                 url = urlsplit(self.path)
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                if url.path != EMPTY_PATH:  # a client of etcd: it tries another member
+                if url.path != NO_DATA_PATH:  # a client of etcd: it tries another member
                     self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, "etcd has not started")
                     return
-                content = json.dumps({"empty": name}).encode()
+                content = json.dumps({"no_data": name}).encode()
                 self.send_response(HTTPStatus.OK)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
@@ -47,7 +47,7 @@ class EmptyMemberServer:
         return int(self._server.server_address[1])
 
     @contextlib.contextmanager
-    def serve(self) -> Iterator["EmptyMemberServer"]:
+    def serve(self) -> Iterator["NoDataServer"]:
         """Serve requests during the block."""
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         try:
