@@ -223,7 +223,9 @@ def remaining_resources(state: Path, cloud: str) -> list[str]:
     """Return type and name of every resource that remains in the twin's account of a cloud."""
     from cloudtwin.providers.account import Account
 
-    return [f"{each.token} {each.name}" for each in Account(state, cloud).read().resources]
+    return [
+        f"{resource.token} {resource.name}" for resource in Account(state, cloud).read().resources
+    ]
 
 
 # --- spot capacity ------------------------------------------------------------------------------
@@ -352,9 +354,9 @@ def program_status(name: str) -> ProgramStatus:
     from cloudtwin.toolchain.binaries import PROGRAMS
     from cloudtwin.toolchain.tools import on_path
 
-    found = on_path(name)
+    path = on_path(name)
     return ProgramStatus(
-        version=PROGRAMS[name].version, on_path=found, built=None if found else _built(name)
+        version=PROGRAMS[name].version, on_path=path, built=None if path else _built(name)
     )
 
 

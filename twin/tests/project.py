@@ -75,8 +75,8 @@ class Project:
         """Return the resources of the state, by name."""
         state = json.loads(self.pulumi("stack", "export"))
         return {
-            each["urn"].rpartition("::")[2]: each
-            for each in state["deployment"].get("resources", [])
+            resource["urn"].rpartition("::")[2]: resource
+            for resource in state["deployment"].get("resources", [])
         }
 
 

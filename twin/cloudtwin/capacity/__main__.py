@@ -37,9 +37,8 @@ from cloudtwin.progress import Lines
 TICK_SECONDS = 0.5
 IDLE_DRAIN_SECONDS = 8.0  # minutes in the clouds; a twin's time is compressed
 REPLACE_DRAIN_SECONDS = 60.0  # of a node group's update: 15 minutes
-OVERDUE_SECONDS = (
-    1.0  # delay after a notice expires, within which a drill removes the machine itself
-)
+OVERDUE_SECONDS = 1.0
+"""Delay after a notice expires, within which a drill removes the machine itself."""
 RETRY_SECONDS = 5.0
 MAX_MACHINE_THREADS = 32
 FAILURES = (TwinError, ApiError, OSError)
@@ -177,9 +176,11 @@ class Daemon:
     def machines(self) -> list[tuple[Machine, Notice | None]]:
         """Return the machines of all pools with their notices, oldest first."""
         tree, layout = Tree.here(), self.twin.layout
-        found = [Machine(layout, tree, record) for record in records.all_of(layout)]
-        found.sort(key=lambda machine: fleet.machine_number(machine.name))  # records are by address
-        return [(m, Notice.load(m.folder.notice)) for m in found if m.record.spec.group]
+        machines = [Machine(layout, tree, record) for record in records.all_of(layout)]
+        machines.sort(
+            key=lambda machine: fleet.machine_number(machine.name)
+        )  # records are by address
+        return [(m, Notice.load(m.folder.notice)) for m in machines if m.record.spec.group]
 
     def observe(
         self, machines: list[tuple[Machine, Notice | None]], pools: dict[str, Pool]

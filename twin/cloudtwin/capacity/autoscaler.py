@@ -30,8 +30,8 @@ class Resources:
 
     def fits(self, other: "Resources") -> bool:
         """Return True if these resources cover `other`."""
-        left = self - other
-        return min(left.milli_cpu, left.memory, left.gpus, left.pods) >= 0
+        remaining = self - other
+        return min(remaining.milli_cpu, remaining.memory, remaining.gpus, remaining.pods) >= 0
 
     def __sub__(self, other: "Resources") -> "Resources":
         return Resources(
@@ -120,7 +120,7 @@ class ScalablePool:
                 return f"it has no label {key}={value}"
         for taint in self.pool.all_taints:
             hard = taint.effect != "PreferNoSchedule" and taint.key not in self.ignored_taints
-            if hard and not any(each.tolerates(taint) for each in pod.tolerations):
+            if hard and not any(toleration.tolerates(taint) for toleration in pod.tolerations):
                 return f"the pod does not tolerate {taint.key}={taint.value}:{taint.effect}"
         if not self.offers.fits(pod.requests):
             return f"it offers {self.offers}, the pod requests {pod.requests}"
@@ -168,13 +168,13 @@ class _Placement:
     def __init__(self, pools: Sequence[ScalablePool], nodes: Sequence[PoolNode]) -> None:
         self.sizes: dict[str, int] = {}
         self.reasons: list[str] = []
-        self._pools = {each.pool.name: each for each in pools}
+        self._pools = {scalable.pool.name: scalable for scalable in pools}
         # Expected machines come first. A pod may be pending only because its machine is new.
         self._nodes = [
-            PoolNode(name="", pool=name, free=each.offers)
-            for name, each in self._pools.items()
-            if not each.out_of_capacity
-            for _ in range(each.pool.desired_size - sum(node.pool == name for node in nodes))
+            PoolNode(name="", pool=name, free=scalable.offers)
+            for name, scalable in self._pools.items()
+            if not scalable.out_of_capacity
+            for _ in range(scalable.pool.desired_size - sum(node.pool == name for node in nodes))
         ]
         self._nodes += nodes
 
@@ -195,8 +195,8 @@ class _Placement:
             self._nodes.append(PoolNode(name="", pool=name, free=pool.offers - pod.requests))
             self.reasons.append(f"{name} grows to {size + 1} for {pod.name}")
             return
-        why = "; ".join(obstacles) or "there is no pool"
-        self.reasons.append(f"{pod.name} stays pending: {why}")
+        reason = "; ".join(obstacles) or "there is no pool"
+        self.reasons.append(f"{pod.name} stays pending: {reason}")
 
     def _obstacle(self, pool: ScalablePool, pod: PendingPod, size: int) -> str:
         if obstacle := pool.obstacle(pod):
@@ -209,8 +209,8 @@ class _Placement:
 def _idle(pools: Sequence[ScalablePool], nodes: Sequence[PoolNode]) -> tuple[str, ...]:
     """Return the machines to remove as idle, longest idle first, down to each pool's min_size."""
     remove: list[str] = []
-    for each in pools:
-        pool = each.pool
+    for scalable in pools:
+        pool = scalable.pool
         own = [node for node in nodes if node.pool == pool.name]
         idle = [n for n in own if n.idle_seconds and n.idle_seconds >= pool.idle_seconds]
         spare = max(min(len(own), pool.desired_size) - pool.min_size, 0)

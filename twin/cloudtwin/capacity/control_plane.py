@@ -84,8 +84,8 @@ def wait(
         deadline = time.monotonic() + timeout_seconds
         while True:
             daemon.start(state)  # in each iteration: it may end during the wait
-            found = store.get(pool)
-            desired, release = (found.desired_size, found.release) if found else (0, "")
+            stored = store.get(pool)
+            desired, release = (stored.desired_size, stored.release) if stored else (0, "")
             present, ready = _machines(twin, pool)
             current = all(record.spec.release == release for record in present)
             if current and len(present) == len(ready) == desired:

@@ -77,8 +77,8 @@ def decide(
     for pool in pools:
         present = [m for m in machines if m.pool == pool.name and m.alive]
         extra = _surge(pool, present)
-        wanted = pool.desired_size + extra
-        replaced += _replaced(pool, present, wanted)
+        desired = pool.desired_size + extra
+        replaced += _replaced(pool, present, desired)
         limit = limits.get(pool.name)
         own = [m for m in present if not m.leaving]
         active = [m for m in own if not m.noticed]
@@ -87,20 +87,20 @@ def decide(
         # Machines with a notice do not count as surplus: another, possibly busy one would be stopped.
         staying = [m for m in active if m not in reclaimed]
         staying.sort(key=lambda m: m.release != pool.release)  # those of an old release stop first
-        surplus = len(staying) - wanted
+        surplus = len(staying) - desired
         if surplus > 0:
             stop += [m.name for m in staying[-surplus:]]
-        lacking = max(wanted - len(counted), 0)
-        available = lacking if limit is None else max(limit - len(active), 0)
+        missing = max(desired - len(counted), 0)
+        available = missing if limit is None else max(limit - len(active), 0)
         reclaim += [m.name for m in reclaimed]
-        if lacking and available:
-            start[pool.name] = min(lacking, available)
-        if lacking > available:
-            shortages[pool.name] = lacking - available
+        if missing and available:
+            start[pool.name] = min(missing, available)
+        if missing > available:
+            shortages[pool.name] = missing - available
     return FleetPlan(
         start=start,
         stop=tuple(stop),
-        replace=tuple(each for each in replaced if each not in stop),
+        replace=tuple(name for name in replaced if name not in stop),
         forget=tuple(forget),
         reclaim=tuple(reclaim),
         shortages=shortages,
@@ -121,11 +121,11 @@ def _surge(pool: Pool, present: Sequence[PoolMachine]) -> int:
     return min(pool.surge, len(old)) - sum(machine.leaving for machine in old)
 
 
-def _replaced(pool: Pool, present: Sequence[PoolMachine], wanted: int) -> list[str]:
+def _replaced(pool: Pool, present: Sequence[PoolMachine], desired: int) -> list[str]:
     """Return the machine of an old release that is removed now: the oldest, once all successors are Ready."""
     staying = [machine for machine in present if not (machine.leaving or machine.noticed)]
     candidates = _old(pool, staying)
-    waits = any(machine.leaving for machine in present) or len(staying) < wanted
+    waits = any(machine.leaving for machine in present) or len(staying) < desired
     if waits or not all(m.ready for m in staying if m.release == pool.release):
         return []
     return [machine.name for machine in candidates[:1]]

@@ -49,14 +49,14 @@ class AutoscalerPod:
     @property
     def ignored_taints(self) -> frozenset[str]:
         """The keys of taints that are removed soon after a machine's start."""
-        given = (*self.flags.get("startup-taint", ()), *self.flags.get("ignore-taint", ()))
-        return frozenset(key for value in given for key in value.split(","))
+        values = (*self.flags.get("startup-taint", ()), *self.flags.get("ignore-taint", ()))
+        return frozenset(key for value in values for key in value.split(","))
 
     @property
     def idle_seconds(self) -> float | None:
         """The idle time after which a machine is removed; None without the flag."""
-        given = self.flags.get("scale-down-unneeded-time", ())
-        return duration_seconds(given[-1]) if given else None
+        values = self.flags.get("scale-down-unneeded-time", ())
+        return duration_seconds(values[-1]) if values else None
 
 
 def find_autoscaler(pods: Sequence[Object]) -> AutoscalerPod | None:
@@ -77,7 +77,7 @@ def find_autoscaler(pods: Sequence[Object]) -> AutoscalerPod | None:
 def scalable_pools(
     pools: Sequence[Pool],
     offers: Mapping[str, Resources],
-    found: AutoscalerPod | None,
+    autoscaler: AutoscalerPod | None,
     priorities: Mapping[str, int],
     shortages: Mapping[str, int],
     time_factor: float = 1.0,
@@ -87,23 +87,23 @@ def scalable_pools(
     Args:
         pools: all pools.
         offers: resources of a new machine of each pool.
-        found: the autoscaler that runs as a pod.
+        autoscaler: the autoscaler that runs as a pod.
         priorities: of pools, 0 by default.
         shortages: the pools for which the cloud has no capacity.
         time_factor: seconds of the cloud per second of the twin.
     """
     scalable = []
     for pool in pools:
-        enabled = found is not None if pool.cloud == "aws" else pool.autoscaled
+        enabled = autoscaler is not None if pool.cloud == "aws" else pool.autoscaled
         if not enabled or pool.min_size == pool.max_size:
             continue
-        idle = (found and found.idle_seconds) or pool.idle_seconds
+        idle = (autoscaler and autoscaler.idle_seconds) or pool.idle_seconds
         scalable.append(
             ScalablePool(
                 pool=replace(pool, idle_seconds=idle / time_factor),
                 offers=offers[pool.name],
                 priority=priorities.get(pool.name, 0),
-                ignored_taints=found.ignored_taints if found else frozenset(),
+                ignored_taints=autoscaler.ignored_taints if autoscaler else frozenset(),
                 out_of_capacity=pool.name in shortages,
             )
         )
@@ -162,17 +162,17 @@ def pool_nodes(
         pods: all pods of the cluster.
         idle: idle seconds of machines.
     """
-    found = []
+    result = []
     for name, node in nodes.items():
         pool = pools.get(groups.get(name, ""))
         if pool and node_objects.is_schedulable(node):
             free = _allocatable(node, pool)
             for pod in _pods_on(name, pods):
                 free -= requests_of(pod)
-            found.append(
+            result.append(
                 PoolNode(name=name, pool=pool.name, free=free, idle_seconds=idle.get(name, 0.0))
             )
-    return found
+    return result
 
 
 def resources_of_new_node(
@@ -201,8 +201,8 @@ def requests_of(pod: Object) -> Resources:
     init_containers = [_requests(container) for container in spec.get("initContainers") or ()]
 
     def larger(field: str) -> int:
-        single: list[int] = [getattr(each, field) for each in init_containers]
-        total: int = sum(getattr(each, field) for each in containers)
+        single: list[int] = [getattr(requests, field) for requests in init_containers]
+        total: int = sum(getattr(requests, field) for requests in containers)
         return max(total, *single, 0)
 
     return Resources(
@@ -216,10 +216,10 @@ def quantity(text: str | float) -> Decimal:
     Raises:
         ValueError: the text is not a valid quantity.
     """
-    found = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", str(text))
-    if not found or found[2] not in SUFFIXES:
+    match = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", str(text))
+    if not match or match[2] not in SUFFIXES:
         raise ValueError(f"{text!r} is not a valid Kubernetes quantity")
-    return Decimal(found[1]) * Decimal(SUFFIXES[found[2]])
+    return Decimal(match[1]) * Decimal(SUFFIXES[match[2]])
 
 
 def duration_seconds(text: str) -> float:

@@ -60,16 +60,21 @@ def limits(pools: Iterable[Pool], quotas: dict[str, float]) -> dict[str, int]:
         pools: the pools.
         quotas: vCPUs by code of the quota.
     """
-    left = dict(quotas)
-    found: dict[str, int] = {}
+    remaining = dict(quotas)
+    result: dict[str, int] = {}
     for pool in pools:
         machine = INSTANCE_TYPES.get(pool.instance_types[0])
         counted = quota(pool.instance_types[0], spot=pool.capacity == "spot")
-        if pool.cloud != "aws" or machine is None or counted is None or counted.code not in left:
+        if (
+            pool.cloud != "aws"
+            or machine is None
+            or counted is None
+            or counted.code not in remaining
+        ):
             continue
-        found[pool.name] = int(left[counted.code] // machine.vcpus)
-        left[counted.code] -= min(found[pool.name], pool.desired_size) * machine.vcpus
-    return found
+        result[pool.name] = int(remaining[counted.code] // machine.vcpus)
+        remaining[counted.code] -= min(result[pool.name], pool.desired_size) * machine.vcpus
+    return result
 
 
 def reason(pool: Pool) -> str:

@@ -67,6 +67,6 @@ def remaining_machines(pools: Mapping[str, str], interrupted: Collection[str]) -
     """
     affected = {pool for name, pool in pools.items() if name in interrupted and pool}
     return {
-        pool: sum(each == pool and name not in interrupted for name, each in pools.items())
+        pool: sum(other == pool and name not in interrupted for name, other in pools.items())
         for pool in sorted(affected)
     }

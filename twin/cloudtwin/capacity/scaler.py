@@ -53,11 +53,11 @@ class Scaler:
         self._next_scan = now + SCAN_SECONDS
         try:
             pods: list[Object] = self.api.get("/api/v1/pods")["items"]
-            found = observation.find_autoscaler(pods)
-            if not found and not any(pool.autoscaled for pool in pools):
+            autoscaler_pod = observation.find_autoscaler(pods)
+            if not autoscaler_pod and not any(pool.autoscaled for pool in pools):
                 return None
             nodes = {name: n for name, n in node_objects.nodes(self.api).items() if name in groups}
-            priorities = self._priorities(found, pools)
+            priorities = self._priorities(autoscaler_pod, pools)
         except (ApiError, OSError):
             return None
         offers = {
@@ -66,9 +66,9 @@ class Scaler:
             for pool in pools
         }
         scalable = observation.scalable_pools(
-            pools, offers, found, priorities, shortages, time_factor
+            pools, offers, autoscaler_pod, priorities, shortages, time_factor
         )
-        by_name = {each.pool.name: each.pool for each in scalable}
+        by_name = {scalable_pool.pool.name: scalable_pool.pool for scalable_pool in scalable}
         observed = observation.pool_nodes(by_name, groups, nodes, pods, self._idle(nodes, pods))
         return autoscaler.decide(scalable, observed, observation.pending_pods(pods))
 
@@ -82,8 +82,10 @@ class Scaler:
         self._idle_since = {name: self._idle_since.get(name, now) for name in idle}
         return {name: now - since for name, since in self._idle_since.items()}
 
-    def _priorities(self, found: AutoscalerPod | None, pools: Sequence[Pool]) -> dict[str, int]:
-        namespace = found.namespace if found else "kube-system"
+    def _priorities(
+        self, autoscaler: AutoscalerPod | None, pools: Sequence[Pool]
+    ) -> dict[str, int]:
+        namespace = autoscaler.namespace if autoscaler else "kube-system"
         path = f"/api/v1/namespaces/{namespace}/configmaps/{observation.PRIORITIES}"
         try:
             return observation.priorities_of(self.api.get(path), pools)

@@ -90,10 +90,10 @@ class Buildah:
     def _policy(self) -> list[str]:
         return [f"--signature-policy={self.storage / 'policy.json'}"]
 
-    def _run(self, arguments: list[str], what: str, base: Path | None = None) -> None:
+    def _run(self, arguments: list[str], action: str, base: Path | None = None) -> None:
         done = self._call(arguments, base)
         if done.code:
-            raise explain(what, done.output)
+            raise explain(action, done.output)
 
     def _call(self, arguments: list[str], base: Path | None = None) -> confine.Finished:
         """Run buildah with a temporary /var/lib/containers that contains `base`."""
@@ -128,10 +128,10 @@ def _mount_point(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def explain(what: str, output: str) -> TwinError:
+def explain(action: str, output: str) -> TwinError:
     """Return the error that explains the output of a failed build."""
     tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-SHOWN_LINES:])
-    failure = f"buildah could not {what}:\n{tail}"
+    failure = f"buildah could not {action}:\n{tail}"
     if re.search(r"no space left on device|disk quota exceeded", output, re.IGNORECASE):
         return TwinError(f"The disk is full: {failure}", "Free 4 GB on the disk of the cache.")
     if re.search(r"overlay.*(?:not supported|invalid argument)", output, re.IGNORECASE):

@@ -56,7 +56,7 @@ def fill(root: Path, sources: Sequence[ImportSource]) -> tuple[str, ...]:
     Raises:
         TwinError: containerd does not start or refuses an image.
     """
-    wanted = [
+    references = [
         source.reference or image.reference
         for source in sources
         for image in oci_layout.read(source.path)
@@ -66,10 +66,10 @@ def fill(root: Path, sources: Sequence[ImportSource]) -> tuple[str, ...]:
         for source in sources:
             _import(process, source)
         present = _ctr(process, "images", "ls", "--quiet").split()
-        _collect(process, wanted[0], sorted(set(present) - set(wanted)))
-        if lacking := sorted(set(wanted) - set(present)):
-            raise TwinError(f"containerd imported all images but {', '.join(lacking)}.")
-    return tuple(wanted)
+        _collect(process, references[0], sorted(set(present) - set(references)))
+        if missing := sorted(set(references) - set(present)):
+            raise TwinError(f"containerd imported all images but {', '.join(missing)}.")
+    return tuple(references)
 
 
 def copy(root: Path, destination: Path) -> None:
@@ -106,11 +106,11 @@ def copy(root: Path, destination: Path) -> None:
 def share_content(root: Path, folder: Path) -> None:
     """Replace a layout folder's blobs by hard links to those of a containerd root, to save space."""
     for blob in (folder / "blobs" / "sha256").iterdir():
-        ours = root / CONTENT / blob.name
-        if ours.exists() and not ours.samefile(blob):
+        own = root / CONTENT / blob.name
+        if own.exists() and not own.samefile(blob):
             temporary = blob.with_name(f".{blob.name}")
             with suppress(OSError):  # another file system: nothing to share
-                os.link(ours, temporary)
+                os.link(own, temporary)
                 temporary.replace(blob)
 
 
@@ -199,7 +199,7 @@ def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
     raise _failed("containerd does not start", log.read_text(errors="replace"))
 
 
-def _failed(what: str, output: str) -> TwinError:
+def _failed(problem: str, output: str) -> TwinError:
     tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-SHOWN_LINES:])
     fix = "Free some space there." if "no space left" in output else ""
-    return TwinError(f"{what}:\n{tail}", fix)
+    return TwinError(f"{problem}:\n{tail}", fix)

@@ -88,10 +88,10 @@ def all_recipes(recipes: Sequence[Recipe]) -> dict[str, Recipe]:
     Raises:
         ValueError: two recipes have the same name.
     """
-    together = [*OWN_RECIPES, *recipes]
-    by_name = {recipe.name: recipe for recipe in together}
-    if len(by_name) < len(together):
-        raise ValueError(f"image names are not unique: {[recipe.name for recipe in together]}")
+    all_of_them = [*OWN_RECIPES, *recipes]
+    by_name = {recipe.name: recipe for recipe in all_of_them}
+    if len(by_name) < len(all_of_them):
+        raise ValueError(f"image names are not unique: {[recipe.name for recipe in all_of_them]}")
     return by_name
 
 

@@ -155,9 +155,9 @@ class Registry:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Any:  # noqa: ANN401  urllib's own type of a response
-        given = {"Accept": MANIFESTS, **(headers or {})}
+        all_headers = {"Accept": MANIFESTS, **(headers or {})}
         address = f"{self.endpoint}/{repository}/{rest}"
-        return self._open(method, address, repository, actions, given, body)
+        return self._open(method, address, repository, actions, all_headers, body)
 
     def _open(
         self,
@@ -212,9 +212,9 @@ class Registry:
         local = is_this_machine(target.netloc)
         if target.scheme != "https" and not (target.scheme == "http" and local):
             raise RegistryError(f"{self.host} names {address}, which is not an https address")
-        given = {**headers, **({"Authorization": authorization} if authorization else {})}
+        all_headers = {**headers, **({"Authorization": authorization} if authorization else {})}
         data = body if isinstance(body, bytes) or body is None else _chunks(body)
-        request = urllib.request.Request(address, data, given, method=method)  # noqa: S310  checked above
+        request = urllib.request.Request(address, data, all_headers, method=method)  # noqa: S310  checked above
         direct = [urllib.request.ProxyHandler({})] if local else []
         try:
             return urllib.request.build_opener(*direct).open(request, timeout=TIMEOUT_SECONDS)
@@ -234,8 +234,8 @@ class Registry:
             code, message = str(first.get("code", "")), str(first.get("message", ""))
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             message = text.strip()[:200] or str(refused.reason)
-        what = f"{self.host}/{repository}: {refused.code} {code} {message}".replace("  ", " ")
-        return RegistryError(what, refused.code, code)
+        problem = f"{self.host}/{repository}: {refused.code} {code} {message}".replace("  ", " ")
+        return RegistryError(problem, refused.code, code)
 
 
 def is_this_machine(host: str) -> bool:

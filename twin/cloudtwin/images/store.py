@@ -58,9 +58,9 @@ def ensure_images(progress: Progress, own: Sequence[Recipe] = ()) -> ImageStore:
     Raises:
         TwinError: a prerequisite is missing, or a build fails.
     """
-    wanted = recipes.all_recipes(own)
-    tools = _tools(wanted.values(), progress)
-    keys = {name: image_key(recipe, tools) for name, recipe in wanted.items()}
+    all_recipes = recipes.all_recipes(own)
+    tools = _tools(all_recipes.values(), progress)
+    keys = {name: image_key(recipe, tools) for name, recipe in all_recipes.items()}
     archives = image_archives()
     key = store_key(keys, archives)
 
@@ -68,7 +68,7 @@ def ensure_images(progress: Progress, own: Sequence[Recipe] = ()) -> ImageStore:
         _require_root()
         layouts = {
             recipe.reference: _ensure_layout(recipe, keys[name], tools, progress)
-            for name, recipe in wanted.items()
+            for name, recipe in all_recipes.items()
         }
         _fill(layouts, archives, progress, staging)
 
@@ -141,13 +141,13 @@ def image_archives() -> list[Path]:
     Raises:
         TwinError: the variable does not name a folder.
     """
-    named = os.environ.get(ARCHIVES_VARIABLE)
-    if not named:
+    configured = os.environ.get(ARCHIVES_VARIABLE)
+    if not configured:
         return []
-    folder = Path(named)
+    folder = Path(configured)
     if not folder.is_dir():
         raise TwinError(
-            f"{ARCHIVES_VARIABLE} is {named!r}, which is not a folder.",
+            f"{ARCHIVES_VARIABLE} is {configured!r}, which is not a folder.",
             "Point it to one that holds *.tar.",
         )
     return sorted(folder.glob("*.tar"))
@@ -161,8 +161,8 @@ def _require_root() -> None:
         )
 
 
-def _tools(wanted: Iterable[Recipe], progress: Progress) -> dict[str, Path]:
-    names = [recipe.program for recipe in wanted if recipe.program]
+def _tools(needed: Iterable[Recipe], progress: Progress) -> dict[str, Path]:
+    names = [recipe.program for recipe in needed if recipe.program]
     return ensure_tools(names, progress, static=True)
 
 

@@ -74,8 +74,8 @@ def bring_up(
         wait_ready(layout, step)
     if machines or records.all_of(layout):
         image_copies.keep(store, layout)
-        wanted = records.assign_slots(layout, machines, programs, store.key)
-        start_machines(layout, tree, wanted, progress)
+        assigned = records.assign_slots(layout, machines, programs, store.key)
+        start_machines(layout, tree, assigned, progress)
         _report_older_images(layout, store.key, progress)
 
 
@@ -242,8 +242,8 @@ def _settings(layout: Layout) -> dict[str, int]:
 
 def _not_ready(layout: Layout, dead: Sequence[str]) -> TwinError:
     if not dead:
-        what = f"The API server was not ready after {READY_SECONDS:.0f} s."
-        return TwinError(what, f"Its log: {layout.log(components.API_SERVER)}")
+        problem = f"The API server was not ready after {READY_SECONDS:.0f} s."
+        return TwinError(problem, f"Its log: {layout.log(components.API_SERVER)}")
     logs = "\n".join(_tail(layout.log(name)) for name in dead)
     return TwinError(
         f"The control plane's {', '.join(dead)} ended while starting. Last lines of the log:\n{logs}",

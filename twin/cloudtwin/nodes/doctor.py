@@ -28,19 +28,19 @@ def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
     tree, root = Tree.here(), state_root()
     running = set(running_twins(tree))
     folders = [folder for folder in sorted(root.glob("*")) if folder.is_dir()]
-    found = [
+    result = [
         Leftover("state", str(folder), command(folder))
         for folder in folders
         if folder not in running
     ]
     identities = {Layout(folder).identity for folder in running}
     for name in sorted(tree.named() - identities):
-        found += [_process(pid) for pid in sorted(tree.processes(name))]
-        found.append(_cgroup(name, tree))
+        result += [_process(pid) for pid in sorted(tree.processes(name))]
+        result.append(_cgroup(name, tree))
     for target in mounts.below(root):
         if not any(target.is_relative_to(folder) for folder in running):
-            found.append(Leftover("mount", str(target), f"umount --lazy {target}"))
-    return found
+            result.append(Leftover("mount", str(target), f"umount --lazy {target}"))
+    return result
 
 
 def twins(command: Callable[[Path], str] = down_command) -> list[RunningTwin]:
@@ -50,8 +50,8 @@ def twins(command: Callable[[Path], str] = down_command) -> list[RunningTwin]:
         command: returns the shell command that takes down the twin of a state folder.
     """
     tree = Tree.here()
-    found = [_running(folder, tree, command(folder)) for folder in running_twins(tree)]
-    return sorted(found, key=lambda twin: (-twin.age_seconds, twin.state))
+    running = [_running(folder, tree, command(folder)) for folder in running_twins(tree)]
+    return sorted(running, key=lambda twin: (-twin.age_seconds, twin.state))
 
 
 def _running(folder: Path, tree: Tree, command: str) -> RunningTwin:

@@ -37,9 +37,9 @@ def launch(
         image_copies.keep(store, layout)
         names = {spec.name for spec in specs}
         assigned = records.assign_slots(layout, specs, programs, store.key)
-        wanted = [record for record in assigned if record.spec.name in names]
-        for record in wanted:  # the record reserves the slot
+        new_records = [record for record in assigned if record.spec.name in names]
+        for record in new_records:  # the record reserves the slot
             record.save(layout.machine(record.spec.name).record)
-    machines = [Machine(layout, tree, record) for record in wanted]
+    machines = [Machine(layout, tree, record) for record in new_records]
     with progress.step(f"Booting {', '.join(machine.name for machine in machines)}"):
         bring_up.boot_machines(layout, machines)

@@ -144,7 +144,7 @@ class TwinStatus:
 
 @dataclass(frozen=True)
 class Leftover:
-    """A resource of this host that remains of a twin that no longer runs.
+    """A resource of this host that a stopped twin has left behind.
 
     Attributes:
         kind: state, process, cgroup or mount.

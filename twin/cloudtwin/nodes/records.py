@@ -71,7 +71,7 @@ def all_of(layout: Layout) -> list[MachineRecord]:
     return sorted((record for record in loaded if record), key=lambda record: record.slot)
 
 
-def refuse_contradictions(layout: Layout, wanted: Sequence[MachineSpec]) -> None:
+def refuse_contradictions(layout: Layout, requested: Sequence[MachineSpec]) -> None:
     """Refuse invalid machines, and machines that exist with another spec.
 
     Raises:
@@ -79,7 +79,7 @@ def refuse_contradictions(layout: Layout, wanted: Sequence[MachineSpec]) -> None
     """
     known = {record.spec.name: record.spec for record in all_of(layout)}
     problems: list[str] = []
-    for index, spec in enumerate(wanted):
+    for index, spec in enumerate(requested):
         if not NAME.fullmatch(spec.name):
             problems.append(
                 f"{spec.name!r} is not a valid name: 1 to 40 lower-case letters, digits, hyphens"
@@ -88,11 +88,11 @@ def refuse_contradictions(layout: Layout, wanted: Sequence[MachineSpec]) -> None
             problems.append(
                 f"{spec.name!r} requests {spec.gpus} GPUs: 0 to {MAX_GPUS} are possible"
             )
-        if any(spec.name == other.name for other in wanted[:index]):
+        if any(spec.name == other.name for other in requested[:index]):
             problems.append(f"{spec.name!r} is requested twice")
         if (existing := known.get(spec.name)) and existing != spec:
             problems.append(f"{spec.name!r} exists as {existing.role} with {existing.gpus} GPU(s)")
-    if len(known | {spec.name: spec for spec in wanted}) > MAX_MACHINES:
+    if len(known | {spec.name: spec for spec in requested}) > MAX_MACHINES:
         problems.append(f"more than {MAX_MACHINES} machines: the twin has no more addresses")
     if problems:
         lines = "\n".join(f"  {problem}" for problem in problems)
@@ -103,12 +103,12 @@ def refuse_contradictions(layout: Layout, wanted: Sequence[MachineSpec]) -> None
 
 
 def assign_slots(
-    layout: Layout, wanted: Sequence[MachineSpec], programs: Mapping[str, Path], images: str
+    layout: Layout, requested: Sequence[MachineSpec], programs: Mapping[str, Path], images: str
 ) -> list[MachineRecord]:
     """Return the existing machines and the wanted ones, new ones in free slots, all with these images."""
     slots = {record.spec.name: record.slot for record in all_of(layout)}
     specs = {record.spec.name: record.spec for record in all_of(layout)}
-    for spec in wanted:
+    for spec in requested:
         if spec.name not in slots and (slot := free_slot(set(slots.values()))):
             slots[spec.name], specs[spec.name] = slot, spec
     tools = {name: str(programs[name]) for name in MACHINE_PROGRAMS if name in programs}

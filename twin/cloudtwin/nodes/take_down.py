@@ -21,11 +21,11 @@ def take_down(layout: Layout, tree: Tree, progress: Progress) -> None:
     """
     failures: list[str] = []
 
-    def attempt(what: str, action: Callable[[], object]) -> None:
+    def attempt(description: str, action: Callable[[], object]) -> None:
         try:
             action()
         except OSError as error:
-            failures.append(f"  {what}: {error}")
+            failures.append(f"  {description}: {error}")
 
     with progress.step(f"Taking down the twin {layout.name!r}"):
         attempt("its processes and cgroups", lambda: tree.kill(layout.identity))

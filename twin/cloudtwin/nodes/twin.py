@@ -33,9 +33,7 @@ from cloudtwin.paths import state_directory
 from cloudtwin.progress import Progress, Silent
 
 DRAIN_SECONDS = 120.0
-MACHINE_SECONDS = (
-    30.0  # operations on machines may be running, such as those of the capacity daemon
-)
+MACHINE_SECONDS = 30.0  # operations on machines may run, such as those of the capacity daemon
 TERMINATE_SECONDS = 10.0  # another command may hold the machine
 LAUNCH_SECONDS = 60.0  # `up` may hold the twin
 ALIVE = frozenset({Power.RUNNING, Power.FROZEN})
@@ -339,10 +337,10 @@ class Twin:
         known = {machine.name: machine for machine in _machines(self.layout, Tree.here())}
         if name in known:
             return known[name]
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or list(known)
+        nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or list(known)
         raise TwinError(
             f"The {self._subject} has no machine {name!r}.",
-            f"Did you mean {' or '.join(near)}?" if near else "It has no machines.",
+            f"Did you mean {' or '.join(nearest)}?" if nearest else "It has no machines.",
         )
 
     def _note(self, kind: str, node: str, at: float | None = None) -> None:

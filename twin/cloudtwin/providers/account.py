@@ -34,7 +34,7 @@ class Account:
     def read(self) -> Inventory:
         """Return the current resources; an account that was never written is empty."""
         stored = files.read_json(self.path) or {}
-        return Inventory(tuple(Resource(**each) for each in stored.get("resources", ())))
+        return Inventory(tuple(Resource(**resource) for resource in stored.get("resources", ())))
 
     @contextmanager
     def transaction(self) -> Iterator["Transaction"]:
@@ -46,7 +46,7 @@ class Account:
             transaction = Transaction(before)
             yield transaction
             if transaction.inventory is not before:
-                resources = [asdict(each) for each in transaction.inventory.resources]
+                resources = [asdict(resource) for resource in transaction.inventory.resources]
                 files.write_json(self.path, {"resources": resources}, files.PRIVATE)
 
 
@@ -65,8 +65,8 @@ class Transaction:
     def remove(self, resource: Resource) -> None:
         """Remove a resource."""
         key = (resource.token, resource.id)
-        left = (each for each in self.inventory.resources if (each.token, each.id) != key)
-        self.inventory = Inventory(tuple(left))
+        remaining = (other for other in self.inventory.resources if (other.token, other.id) != key)
+        self.inventory = Inventory(tuple(remaining))
 
     def acknowledge(self, resource: Resource) -> None:
         """Record that the engine has received the id of a resource."""

@@ -77,7 +77,7 @@ def compare(
 def replaces(kind: ResourceType, path: Path) -> bool:
     """Return True if a change at a path replaces the resource."""
     fixed = (*kind.immutable, *((kind.naming.property,) if kind.naming else ()))
-    return any(_starts(path, each.split(".")) for each in fixed)
+    return any(_starts(path, prefix.split(".")) for prefix in fixed)
 
 
 def _starts(path: Path, prefix: list[str]) -> bool:

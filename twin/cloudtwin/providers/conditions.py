@@ -47,17 +47,17 @@ def known(value: Plain) -> bool:
 
 def objects_at(path: str, inputs: Inputs) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the objects in a top-level list with their paths in text form."""
-    found = inputs.get(path)
-    every = enumerate(found) if isinstance(found, list) else ()
-    return [(f"{path}[{index}]", each) for index, each in every if isinstance(each, Mapping)]
+    value = inputs.get(path)
+    every = enumerate(value) if isinstance(value, list) else ()
+    return [(f"{path}[{index}]", item) for index, item in every if isinstance(item, Mapping)]
 
 
 def section(inputs: Inputs, *steps: str) -> Mapping[str, Any]:
     """Return a nested object; an absent one is empty."""
-    found: Any = inputs
+    value: Any = inputs
     for step in steps:
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
 
 
 def matches(pattern: str, requirement: str, flags: int = 0) -> ValueCheck:
@@ -158,6 +158,6 @@ def lies_in(inner: object, outer: object) -> bool:
     return one.network_address in other and one.prefixlen >= other.prefixlen
 
 
-def overlap(one: object, other: object) -> bool:
+def overlap(block: object, other_block: object) -> bool:
     """Return True if two address blocks overlap; False if either is not a block."""
-    return lies_in(one, other) or lies_in(other, one)
+    return lies_in(block, other_block) or lies_in(other_block, block)

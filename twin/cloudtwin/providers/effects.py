@@ -11,7 +11,7 @@ from cloudtwin.providers.account import Account
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.machines import Machines
 from cloudtwin.providers.model import Inputs, Outputs, ResourceType
-from cloudtwin.providers.timing import Timeouts
+from cloudtwin.providers.timeouts import Timeouts
 
 if TYPE_CHECKING:
     from cloudtwin.capacity import Pool
@@ -58,7 +58,7 @@ class Effects:
             TwinError, ProviderError: not possible, or not in time.
         """
         for driver in kind.drivers(resource.inputs) if kind.drivers else ():
-            self.machines.driver(driver, wanted=True)
+            self.machines.driver(driver, enabled=True)
         for pool in self._pools(resource):
             self.machines.put(self._sized(pool, previous))
             self.machines.wait(pool.name, timeouts)
@@ -75,7 +75,7 @@ class Effects:
                 self.machines.wait(pool.name, timeouts)
             kind = self.types.get(resource.token)
             for driver in kind.drivers(resource.inputs) if kind and kind.drivers else ():
-                self.machines.driver(driver, wanted=False)
+                self.machines.driver(driver, enabled=False)
 
     def current_inputs(self, kind: ResourceType, resource: Resource) -> Inputs:
         """Return the current inputs of a resource: an autoscaler may have resized it."""
@@ -97,7 +97,7 @@ class Effects:
     def _sized(self, pool: "Pool", previous: Resource | None) -> "Pool":
         """Return a pool with the autoscaler's size, unless the program has changed its own."""
         old = self._pools(previous) if previous else ()
-        declared = next((each.desired_size for each in old if each.name == pool.name), None)
+        declared = next((stored.desired_size for stored in old if stored.name == pool.name), None)
         current = self.machines.size(pool.name)
         if current is None or declared != pool.desired_size:
             return pool

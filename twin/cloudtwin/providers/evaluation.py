@@ -21,12 +21,12 @@ def mistakes(kind: ResourceType, limits: Limits, inputs: Mapping[str, Plain]) ->
     """Yield the mistakes that the inputs alone show."""
     yield from _names_too_long(kind, inputs)
     for path, choices in kind.enums.items():
-        for where, value in items_at(path, inputs):
+        for location, value in items_at(path, inputs):
             if not isinstance(value, Unknown):
-                yield from one_of(list(choices), value, where)
+                yield from one_of(list(choices), value, location)
     for path, limit in limits.items():
-        for where, value in items_at(path, inputs):
-            yield from outside(limit, value, where)
+        for location, value in items_at(path, inputs):
+            yield from outside(limit, value, location)
     for rule in kind.rules:
         for mistake in violations(rule, inputs):
             yield Mistake(mistake.path, f"{mistake.reason} ({rule.source})")
@@ -39,41 +39,41 @@ def _names_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator
     for key, allowed in ((name, max_length), (f"{name}Prefix", max_length - PREFIX_SUFFIX)):
         value = inputs.get(key)
         if isinstance(value, str) and len(value) > allowed:
-            why = f": the provider appends {PREFIX_SUFFIX}" if key != name else ""
-            reason = f"{value!r} has {len(value)} characters, {allowed} are allowed{why}"
+            note = f": the provider appends {PREFIX_SUFFIX}" if key != name else ""
+            reason = f"{value!r} has {len(value)} characters, {allowed} are allowed{note}"
             yield Mistake((key,), reason)
 
 
 def violations(rule: InputRule, inputs: Mapping[str, Plain]) -> list[Mistake]:
     """Return the violations of a rule; none if the rule depends on an unknown value."""
     watch = UnknownWatch()
-    found = list(rule.violations(watch.over(inputs)))
-    return [] if watch.met_unknown else found
+    result = list(rule.violations(watch.over(inputs)))
+    return [] if watch.met_unknown else result
 
 
 # -- limits from the service models
 
 
-def outside(limit: Mapping[str, Any], value: Plain, where: Path) -> Iterator[Mistake]:
+def outside(limit: Mapping[str, Any], value: Plain, path: Path) -> Iterator[Mistake]:
     """Yield a mistake for each limit of the service model that a value exceeds.
 
     Args:
         limit: `enum`, `pattern`, `min`, `max` (of the number, or of the length of text, lists and
             maps), `keys` (limits of a map's keys) and `api`, the operation that states them.
         value: the input.
-        where: its path.
+        path: its path.
     """
     if isinstance(value, Unknown):
         return
     source = f" ({limit['api']})"
     for reason in _reasons(limit, value):
-        yield Mistake(where, reason + source)
-    for each in one_of(limit["enum"], value, where) if "enum" in limit else ():
-        yield Mistake(where, each.reason + source)
+        yield Mistake(path, reason + source)
+    for mistake in one_of(limit["enum"], value, path) if "enum" in limit else ():
+        yield Mistake(path, mistake.reason + source)
     if "keys" in limit and isinstance(value, Mapping):
         for key in value:
             for reason in _reasons(limit["keys"], key):
-                yield Mistake(where, f"the key {reason}{source}")
+                yield Mistake(path, f"the key {reason}{source}")
 
 
 def _reasons(limit: Mapping[str, Any], value: Plain) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _require_target(kind: ResourceType, reference: Reference, request: ResourceR
         if str(value).startswith(reference.external or ("\0",)):
             continue
         if request.account.find(reference.to, value, reference.by) is None:
-            target = " or ".join(sorted(each.rpartition(":")[2] for each in reference.to))
+            target = " or ".join(sorted(token.rpartition(":")[2] for token in reference.to))
             raise CloudError(
                 reference.code,
                 f"{reference.path} of this {kind.title} names the {target} {str(value)!r}, which "
@@ -159,7 +159,7 @@ def require_deletable(
     types: Mapping[str, ResourceType],
     deleted: Resource,
     account: Inventory,
-    together: Collection[tuple[str, str]],
+    deleted_together: Collection[tuple[str, str]],
 ) -> None:
     """Refuse to delete a resource that others use.
 
@@ -168,7 +168,7 @@ def require_deletable(
         types: all types of the cloud.
         deleted: resource to delete.
         account: all resources.
-        together: types and ids of resources that are deleted with it and do not count.
+        deleted_together: types and ids of resources that are deleted with it and do not count.
 
     Raises:
         CloudError: with the service's error code and the resource that uses it.
@@ -177,7 +177,7 @@ def require_deletable(
         for reason in guard.violations(deleted, account):
             raise CloudError(guard.code, f"{reason} ({guard.source})")
     for other in account.all():
-        if (other.token, other.id) in together:
+        if (other.token, other.id) in deleted_together:
             continue
         for reference in types[other.token].references if other.token in types else ():
             if reference.in_use_code and _names(reference, other, deleted):
@@ -191,8 +191,8 @@ def require_deletable(
 def _names(reference: Reference, other: Resource, deleted: Resource) -> bool:
     if deleted.token not in reference.to or (other.token, other.id) == (deleted.token, deleted.id):
         return False
-    wanted = deleted.value(reference.by).lower()
-    return any(str(value).lower() == wanted for value in values_at(reference.path, other.inputs))
+    name = deleted.value(reference.by).lower()
+    return any(str(value).lower() == name for value in values_at(reference.path, other.inputs))
 
 
 # -- unknown values
@@ -241,7 +241,7 @@ class _WatchedList(list[Any]):
         self._watch = watch
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._watch.over(each) for each in super().__iter__())
+        return (self._watch.over(item) for item in super().__iter__())
 
     def __getitem__(self, at: Any) -> Plain:  # noqa: ANN401  an index or a slice
         return self._watch.over(super().__getitem__(at))

@@ -72,7 +72,7 @@ class FaultPlan:
 
     def seconds(self, token: str) -> float:
         """Return the latency of a type; the longest matching pattern takes precedence."""
-        matching = [each for each in self.latency or {} if fnmatchcase(token, each)]
+        matching = [pattern for pattern in self.latency or {} if fnmatchcase(token, pattern)]
         return float((self.latency or {})[max(matching, key=len)]) if matching else 0.0
 
     def choose(
@@ -93,17 +93,17 @@ def parse(stored: Mapping[str, Any]) -> FaultPlan:
         ProviderError: an unknown key, kind or value.
     """
     unknown = sorted({*stored} - {"faults", "latency"})
-    known = {each.name for each in fields(InjectedFault)}
+    known = {field.name for field in fields(InjectedFault)}
     try:
         faults = tuple(
-            InjectedFault(**{**each, "kind": FaultKind(each["kind"])})
-            for each in stored.get("faults", ())
+            InjectedFault(**{**fault, "kind": FaultKind(fault["kind"])})
+            for fault in stored.get("faults", ())
         )
         latency = {str(key): float(value) for key, value in stored.get("latency", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProviderError(
             f"faults.json has an invalid fault: {error}. A fault has {sorted(known)}; its kind is one "
-            f"of {[str(each) for each in FaultKind]}"
+            f"of {[str(kind) for kind in FaultKind]}"
         ) from None
     if unknown:
         raise ProviderError(f"faults.json has unknown keys {unknown}; it has faults and latency")

@@ -56,18 +56,18 @@ class Inventory:
     @property
     def ready(self) -> "Inventory":
         """The resources whose creation has finished."""
-        return Inventory(tuple(each for each in self.resources if each.ready))
+        return Inventory(tuple(resource for resource in self.resources if resource.ready))
 
     def all(self, *tokens: str) -> Iterator[Resource]:
         """Yield the resources of these types, or of all types if none is given."""
-        return (each for each in self.resources if not tokens or each.token in tokens)
+        return (resource for resource in self.resources if not tokens or resource.token in tokens)
 
     def where(self, token: str, **inputs: object) -> list[Resource]:
         """Return the resources of a type that have these inputs."""
         return [
-            each
-            for each in self.all(token)
-            if all(each.inputs.get(key) == value for key, value in inputs.items())
+            resource
+            for resource in self.all(token)
+            if all(resource.inputs.get(key) == value for key, value in inputs.items())
         ]
 
     def find(self, tokens: tuple[str, ...], value: object, by: str = "id") -> Resource | None:
@@ -78,10 +78,10 @@ class Inventory:
         wanted, folded = str(value), str(value).lower()
         return next(
             (
-                each
-                for each in self.all(*tokens)
-                if each.value(by) == wanted
-                or (not each.token.startswith("aws:") and each.value(by).lower() == folded)
+                resource
+                for resource in self.all(*tokens)
+                if resource.value(by) == wanted
+                or (not resource.token.startswith("aws:") and resource.value(by).lower() == folded)
             ),
             None,
         )
@@ -92,10 +92,10 @@ def items_at(path: str, inputs: Plain) -> list[tuple[Path, Plain]]:
 
     Null values are omitted.
     """
-    found: list[tuple[Path, Plain]] = [((), inputs)]
+    items: list[tuple[Path, Plain]] = [((), inputs)]
     for step in path.split("."):
-        found = [below for here, each in found for below in _step(here, each, step)]
-    return [(here, each) for here, each in found if each is not None]
+        items = [below for path_of_item, item in items for below in _step(path_of_item, item, step)]
+    return [(path_of_item, item) for path_of_item, item in items if item is not None]
 
 
 def values_at(path: str, inputs: Plain) -> list[Plain]:
@@ -103,13 +103,13 @@ def values_at(path: str, inputs: Plain) -> list[Plain]:
     return [value for _, value in items_at(path, inputs)]
 
 
-def _step(here: Path, value: Plain, step: str) -> list[tuple[Path, Plain]]:
+def _step(path: Path, value: Plain, step: str) -> list[tuple[Path, Plain]]:
     if step == "*":
         if isinstance(value, Mapping):
-            return [((*here, key), value[key]) for key in value]
+            return [((*path, key), value[key]) for key in value]
         return (
-            [((*here, at), each) for at, each in enumerate(value)]
+            [((*path, at), item) for at, item in enumerate(value)]
             if isinstance(value, list)
             else []
         )
-    return [((*here, step), value[step])] if isinstance(value, Mapping) and step in value else []
+    return [((*path, step), value[step])] if isinstance(value, Mapping) and step in value else []

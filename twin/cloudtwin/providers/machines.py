@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from cloudtwin.errors import TwinError
 from cloudtwin.providers.model import Endpoint
 from cloudtwin.providers.protocol.errors import ProviderError
-from cloudtwin.providers.timing import Timeouts
+from cloudtwin.providers.timeouts import Timeouts
 
 if TYPE_CHECKING:
     from cloudtwin.capacity import Pool
@@ -39,7 +39,7 @@ class Machines(Protocol):
     def wait(self, pool: str, timeouts: Timeouts) -> None:
         """Wait until a pool has its desired size and all its machines are Ready."""
 
-    def driver(self, name: str, *, wanted: bool) -> None:
+    def driver(self, name: str, *, enabled: bool) -> None:
         """Install a storage driver in the cluster, or remove it."""
 
 
@@ -63,7 +63,7 @@ class Offline:
     def wait(self, pool: str, timeouts: Timeouts) -> None:
         """Return at once."""
 
-    def driver(self, name: str, *, wanted: bool) -> None:
+    def driver(self, name: str, *, enabled: bool) -> None:
         """Do nothing."""
 
 
@@ -100,8 +100,8 @@ class TwinMachines:
         """Return the size that was set last, by the program or by the autoscaler."""
         from cloudtwin.capacity import PoolStore
 
-        found = PoolStore(self.state).get(pool)
-        return found.desired_size if found else None
+        stored = PoolStore(self.state).get(pool)
+        return stored.desired_size if stored else None
 
     def wait(self, pool: str, timeouts: Timeouts) -> None:
         """Wait in slices, so that an interrupt ends the wait.
@@ -116,19 +116,21 @@ class TwinMachines:
             try:
                 wait(self.state, pool, SLICE_SECONDS)
             except TwinError as error:
-                why = str(error)
+                reason = str(error)
             else:
                 return
             if timeouts.cancelled.is_set():
-                raise ProviderError(f"interrupted while waiting for the machines of {pool}: {why}")
+                raise ProviderError(
+                    f"interrupted while waiting for the machines of {pool}: {reason}"
+                )
             if timeouts.expired:
-                raise ProviderError(why)
+                raise ProviderError(reason)
 
-    def driver(self, name: str, *, wanted: bool) -> None:
+    def driver(self, name: str, *, enabled: bool) -> None:
         """Install a storage driver, or remove it."""
         from cloudtwin.capacity import disable_driver, enable_driver
 
-        (enable_driver if wanted else disable_driver)(self.state, name)
+        (enable_driver if enabled else disable_driver)(self.state, name)
 
 
 def machines(state: Path) -> Machines:

@@ -15,6 +15,7 @@ from cloudtwin.providers.account import Account, Transaction
 from cloudtwin.providers.changes import compare, with_name
 from cloudtwin.providers.effects import Effects
 from cloudtwin.providers.errors import CloudError, IncompleteError
+from cloudtwin.providers.exclusive_writes import ExclusiveWrites
 from cloudtwin.providers.faults import FaultInjector, FaultKind, InjectedFault
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.machines import Machines
@@ -27,7 +28,7 @@ from cloudtwin.providers.protocol.values import Object, Plain, Secret, plain, wi
 from cloudtwin.providers.schema.check import Mistake, check, nearest
 from cloudtwin.providers.schema.model import ResourceSchema
 from cloudtwin.providers.schema.store import SchemaStore
-from cloudtwin.providers.timing import ExclusiveWrites, Timeouts
+from cloudtwin.providers.timeouts import Timeouts
 
 THROTTLED_ATTEMPTS = 10
 REDACTED = "[secret]"
@@ -91,8 +92,8 @@ class Operations:
         if not mistakes:  # the rules rely on names and types
             common = self.cloud.common_rules(schema, bare, self.config)
             limits = self.cloud.limits(key.token)
-            found = [*common, *evaluation.mistakes(kind, limits, bare)]
-            mistakes = [_redacted(each, secrets_in(inputs)) for each in found]
+            plain_mistakes = [*common, *evaluation.mistakes(kind, limits, bare)]
+            mistakes = [_redacted(mistake, secrets_in(inputs)) for mistake in plain_mistakes]
         return inputs, mistakes
 
     def diff(self, key: ResourceKey, old: Object, new: Object, ignored: list[str]) -> Diff:
@@ -113,7 +114,7 @@ class Operations:
         if resource is None:
             return None
         inputs = self._effects.current_inputs(kind, resource)
-        changed = {key: each for key, each in inputs.items() if resource.inputs.get(key) != each}
+        changed = {key: value for key, value in inputs.items() if resource.inputs.get(key) != value}
         outputs = complete(self.schema(kind.token), {**resource.outputs, **changed})
         return replace(resource, outputs=outputs), inputs
 
@@ -125,8 +126,8 @@ class Operations:
         """
         function = self.cloud.functions.get(token)
         if function is None:
-            near = nearest(token, self.cloud.functions)
-            raise ProviderError(f"the twin's {self.cloud.name} has no function {token}{near}")
+            closest = nearest(token, self.cloud.functions)
+            raise ProviderError(f"the twin's {self.cloud.name} has no function {token}{closest}")
         return function(plain(arguments), self.config, self.account.read())
 
     # -- operations that change it
@@ -316,18 +317,18 @@ class Operations:
     def _remove(self, kind: ResourceType, resource: Resource, timeouts: Timeouts) -> None:
         self._effects.undo(self._deletable(kind, resource, self.account.read()), timeouts)
         with self.account.transaction() as transaction:
-            for each in self._deletable(kind, resource, transaction.inventory):
-                transaction.remove(each)
+            for deleted in self._deletable(kind, resource, transaction.inventory):
+                transaction.remove(deleted)
             self._write_derived(transaction)
 
     def _deletable(
         self, kind: ResourceType, resource: Resource, account: Inventory
     ) -> list[Resource]:
         """Return all resources that are deleted with one, or refuse."""
-        together = list(self.cloud.deleted_with(resource, account))
-        keys = {(each.token, each.id) for each in together}
+        deleted = list(self.cloud.deleted_with(resource, account))
+        keys = {(item.token, item.id) for item in deleted}
         evaluation.require_deletable(kind, self.cloud.types, resource, account, keys)
-        return together
+        return deleted
 
     # -- faults and time
 
@@ -364,7 +365,10 @@ class Operations:
 def _unacknowledged(resources: Iterator[Resource], key: ResourceKey) -> Resource | None:
     """Return the resource of an earlier creation whose response never reached the engine."""
     urn = key.urn
-    return next((each for each in resources if each.urn == urn and not each.acknowledged), None)
+    return next(
+        (resource for resource in resources if resource.urn == urn and not resource.acknowledged),
+        None,
+    )
 
 
 def _redacted(mistake: Mistake, values: list[str]) -> Mistake:
@@ -385,7 +389,7 @@ def secrets_in(value: Plain, *, secret: bool = False) -> list[str]:
     inner = (
         value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     )
-    return [text for each in inner for text in secrets_in(each, secret=secret)]
+    return [text for part in inner for text in secrets_in(part, secret=secret)]
 
 
 def _lose_response(fault: InjectedFault | None) -> None:

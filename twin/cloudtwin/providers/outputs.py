@@ -24,26 +24,26 @@ def predict(schema: ResourceSchema, values: Mapping[str, Plain]) -> dict[str, An
 def _predict(
     schema: ResourceSchema, fields: Fields, inputs: Fields | None, values: Mapping[str, Plain]
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, field in fields.items():
         if values.get(name) is not None:
             shape = inputs[name].shape if inputs and name in inputs else None
-            found[name] = _echo(schema, field.shape, shape, values[name])
+            result[name] = _echo(schema, field.shape, shape, values[name])
         elif field.required or (inputs is not None and name not in inputs):
-            found[name] = UNKNOWN
-    return found
+            result[name] = UNKNOWN
+    return result
 
 
-def _echo(schema: ResourceSchema, shape: Shape, given: Shape | None, value: Plain) -> Plain:
+def _echo(schema: ResourceSchema, shape: Shape, declared: Shape | None, value: Plain) -> Plain:
     if isinstance(value, Unknown) or isinstance(shape, str):
         return value
     ((kind, inner),) = shape.items()
-    given_inner = _inner(given, kind)
+    given_inner = _inner(declared, kind)
     if kind == "object" and isinstance(value, Mapping):
         known = schema.objects[given_inner] if isinstance(given_inner, str) else None
         return _predict(schema, schema.objects[inner], known, value)
     if kind == "map" and isinstance(value, list):
-        return {str(each): UNKNOWN for each in value if not isinstance(each, Unknown)}
+        return {str(name): UNKNOWN for name in value if not isinstance(name, Unknown)}
     if kind == "map" and isinstance(value, Mapping):
         return {key: _echo(schema, inner, given_inner, item) for key, item in value.items()}
     if kind == "list" and isinstance(value, list):
@@ -61,18 +61,18 @@ def kept(
         inputs: new inputs.
         predicted: outputs predicted from the new inputs.
     """
-    found = dict(predicted)
+    result = dict(predicted)
     for name, value in old.items():
-        given, expected = inputs.get(name), predicted.get(name)
+        declared, expected = inputs.get(name), predicted.get(name)
         if name not in inputs:
-            found[name] = value
+            result[name] = value
         elif (
             isinstance(value, Mapping)
-            and isinstance(given, Mapping)
+            and isinstance(declared, Mapping)
             and isinstance(expected, Mapping)
         ):
-            found[name] = kept(value, given, expected)
-    return found
+            result[name] = kept(value, declared, expected)
+    return result
 
 
 def _inner(shape: Shape | None, kind: str) -> Any:  # noqa: ANN401  a shape or an object's name
@@ -91,13 +91,13 @@ def complete(schema: ResourceSchema, values: Mapping[str, Plain]) -> dict[str, A
 def _complete(
     schema: ResourceSchema, fields: Fields, values: Mapping[str, Plain]
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, field in fields.items():
         if values.get(name) is not None:
-            found[name] = _whole(schema, field.shape, values[name])
+            result[name] = _whole(schema, field.shape, values[name])
         elif field.required:
-            found[name] = _zero(schema, field.shape)
-    return found
+            result[name] = _zero(schema, field.shape)
+    return result
 
 
 def _whole(schema: ResourceSchema, shape: Shape, value: Plain) -> Plain:
@@ -107,7 +107,7 @@ def _whole(schema: ResourceSchema, shape: Shape, value: Plain) -> Plain:
     if kind == "object" and isinstance(value, Mapping):
         return _complete(schema, schema.objects[inner], value)
     if kind == "map" and isinstance(value, list):
-        return {str(each): _zero(schema, inner) for each in value}
+        return {str(name): _zero(schema, inner) for name in value}
     if kind == "map" and isinstance(value, Mapping):
         return {key: _whole(schema, inner, item) for key, item in value.items() if item is not None}
     if kind == "list" and isinstance(value, list):

@@ -37,14 +37,14 @@ def write(state: Path, cloud: str, registries: Mapping[str, PrivateRegistry]) ->
         return
     rules = {
         host: {
-            "id": each.id,
-            "push": {each.user: _password(stored.get(host, {}).get("push", {}))},
-            "pull": {f"{each.user}-nodes": _password(stored.get(host, {}).get("pull", {}))}
-            if each.nodes_pull
+            "id": registry.id,
+            "push": {registry.user: _password(stored.get(host, {}).get("push", {}))},
+            "pull": {f"{registry.user}-nodes": _password(stored.get(host, {}).get("pull", {}))}
+            if registry.nodes_pull
             else {},
-            "repositories": each.repositories,
+            "repositories": registry.repositories,
         }
-        for host, each in registries.items()
+        for host, registry in registries.items()
     }
     if rules == stored:
         return
@@ -58,8 +58,8 @@ def _write_credentials(state: Path) -> None:
     logins = {
         host: {"username": user, "password": password}
         for path in sorted((state / "registry" / "rules").glob("*.json"))
-        for host, each in (files.read_json(path) or {}).get("registries", {}).items()
-        for user, password in each["pull"].items()
+        for host, registry in (files.read_json(path) or {}).get("registries", {}).items()
+        for user, password in registry["pull"].items()
     }
     response = {
         "apiVersion": "credentialprovider.kubelet.k8s.io/v1",

@@ -62,8 +62,8 @@ class Provider(server.ProviderServer):
         created = isinstance(request, pb.CreateRequest)
         inputs = from_struct(getattr(request, "properties" if created else "news"))
         token = server.key_of(request).token
-        found = self._operations.account.read().find((token,), error.identity)
-        outputs = dict(found.outputs) if found else plain(inputs)
+        resource = self._operations.account.read().find((token,), error.identity)
+        outputs = dict(resource.outputs) if resource else plain(inputs)
         state = ResourceState(error.identity, _marked(outputs, inputs), inputs)
         return PartialState(state, error.reasons)
 
@@ -89,7 +89,9 @@ class Provider(server.ProviderServer):
     ) -> tuple[Object, Sequence[InputFailure]]:
         """Return the completed inputs and the mistakes in them."""
         inputs, mistakes = self._operations.check(key, old, new, seed)
-        return inputs, [InputFailure(path_text(each.path), each.reason) for each in mistakes]
+        return inputs, [
+            InputFailure(path_text(mistake.path), mistake.reason) for mistake in mistakes
+        ]
 
     def diff(self, key: ResourceKey, old: Object, new: Object, ignored: Sequence[str]) -> Diff:
         """Compare last and new inputs."""
@@ -113,10 +115,10 @@ class Provider(server.ProviderServer):
 
     def read(self, key: ResourceKey, old: ResourceState) -> ResourceState | None:
         """Read a resource for a refresh or an import."""
-        found = self._operations.read(key, old.identity)
-        if found is None:
+        live = self._operations.read(key, old.identity)
+        if live is None:
             return None
-        resource, inputs = found
+        resource, inputs = live
         outputs = _marked(dict(resource.outputs), old.inputs)
         return ResourceState(resource.id, outputs, _marked(dict(inputs), old.inputs))
 
@@ -129,7 +131,7 @@ class Provider(server.ProviderServer):
         return self._operations.invoke(token, arguments)
 
 
-def _arguments(given: Object) -> Object:
+def _arguments(arguments: Object) -> Object:
     """Return a provider's arguments: the SDK sends every value but text as JSON."""
 
     def read(value: object) -> object:
@@ -137,7 +139,7 @@ def _arguments(given: Object) -> Object:
             return json.loads(value)
         return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
-    return {key: read(plain(value)) for key, value in given.items() if value is not None}
+    return {key: read(plain(value)) for key, value in arguments.items() if value is not None}
 
 
 def _marked(outputs: Object, inputs: Object) -> Object:

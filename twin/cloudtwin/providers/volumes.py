@@ -22,7 +22,7 @@ def path(state: Path) -> Path:
 def write(state: Path, cloud: str, volumes: Mapping[str, Mapping[str, Any]]) -> None:
     """Write one cloud's volumes and keep those of the other cloud. The caller locks the account."""
     stored = files.read_json(path(state)) or {}
-    others = {handle: each for handle, each in stored.items() if each.get("cloud") != cloud}
-    wanted = {**others, **{handle: {**each, "cloud": cloud} for handle, each in volumes.items()}}
-    if wanted != stored:
-        files.write_json(path(state), wanted)
+    others = {handle: entry for handle, entry in stored.items() if entry.get("cloud") != cloud}
+    entries = {**others, **{handle: {**entry, "cloud": cloud} for handle, entry in volumes.items()}}
+    if entries != stored:
+        files.write_json(path(state), entries)

@@ -20,15 +20,19 @@ def describe() -> dict[str, Any]:
         {"version": str,
          "distributions": [[name, version, is required by another]]}
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     required: set[str] = set()
-    for one in distributions():
-        found[_plain(one.metadata["Name"])] = one.version
-        required |= {_name(each) for each in one.requires or () if "extra ==" not in each}
+    for distribution in distributions():
+        versions[_plain(distribution.metadata["Name"])] = distribution.version
+        required |= {
+            _name(requirement)
+            for requirement in distribution.requires or ()
+            if "extra ==" not in requirement
+        }
     return {
         "version": platform.python_version(),
         "distributions": [
-            [name, version, name in required] for name, version in sorted(found.items())
+            [name, version, name in required] for name, version in sorted(versions.items())
         ],
     }
 
@@ -42,7 +46,11 @@ def providers() -> list[list[str]]:
         {file for entry in sys.path for file in Path(entry).glob("*/pulumi-plugin.json")}
     )
     described = [json.loads(file.read_text()) for file in files]
-    return [[each["name"], each.get("version", "")] for each in described if each.get("resource")]
+    return [
+        [package["name"], package.get("version", "")]
+        for package in described
+        if package.get("resource")
+    ]
 
 
 def _name(requirement: str) -> str:

@@ -74,8 +74,8 @@ def distributions(python: str, *, only_top_level: bool) -> list[InstalledPackage
 def providers(python: str) -> list[InstalledPackage]:
     """Return the providers whose SDKs are installed, with the versions that the SDKs require."""
     own = python == sys.executable
-    found = describe_environment.providers() if own else _describe(python)["providers"]
-    return [InstalledPackage(name, number) for name, number in found]
+    described = describe_environment.providers() if own else _describe(python)["providers"]
+    return [InstalledPackage(name, number) for name, number in described]
 
 
 @cache

@@ -73,7 +73,7 @@ def _install_provider(plugins: Path) -> None:
 
 def _official_provider(plugins: Path) -> Path | None:
     """Return the folder of the newest official plugin that fits the SDK, or None."""
-    found = [
+    providers = [
         folder
         for parent in (Path.home() / ".pulumi" / "plugins", plugins)
         for folder in parent.glob("resource-kubernetes-v*")
@@ -81,7 +81,7 @@ def _official_provider(plugins: Path) -> Path | None:
         and not _is_stand_in(folder / PROVIDER)
         and _fits_sdk(_version(folder))
     ]
-    return max(found, key=_version, default=None)
+    return max(providers, key=_version, default=None)
 
 
 def _version(folder: Path) -> tuple[int, ...]:
@@ -103,10 +103,10 @@ def _is_stand_in(program: Path) -> bool:
         return b"cloudtwin.pulumi" in file.read(4096)
 
 
-def _require_stand_in_allowed(program: str, where: str) -> None:
+def _require_stand_in_allowed(program: str, location: str) -> None:
     if os.environ.get(OFFICIAL_ONLY) == "1":
         raise TwinError(
-            f"{OFFICIAL_ONLY}=1 requires the official {program}, which is not {where}.",
+            f"{OFFICIAL_ONLY}=1 requires the official {program}, which is not {location}.",
             f"Install it there, or unset {OFFICIAL_ONLY} to use the stand-in.",
         )
 

@@ -74,11 +74,14 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         self, request: pb.GetProgramDependenciesRequest, context: ServicerContext
     ) -> pb.GetProgramDependenciesResponse:
         """Return the Python distributions installed for the program."""
-        found = environment.distributions(
+        distributions = environment.distributions(
             _interpreter(request.info, context), only_top_level=not request.transitiveDependencies
         )
         return pb.GetProgramDependenciesResponse(
-            dependencies=[pb.DependencyInfo(name=each.name, version=each.version) for each in found]
+            dependencies=[
+                pb.DependencyInfo(name=distribution.name, version=distribution.version)
+                for distribution in distributions
+            ]
         )
 
     def InstallDependencies(

@@ -29,10 +29,10 @@ def import_only_protocol() -> None:
     The plain import runs the whole SDK, automation API included: 0.45 s of processor time in each
     plugin of each command.
     """
-    found = importlib.util.find_spec("pulumi")
-    if found is None or found.submodule_search_locations is None:
+    spec = importlib.util.find_spec("pulumi")
+    if spec is None or spec.submodule_search_locations is None:
         raise SystemExit(f"the Pulumi SDK is not installed in {sys.prefix}")
-    (root,) = found.submodule_search_locations
+    (root,) = spec.submodule_search_locations
     for name, folder in (("pulumi", root), ("pulumi.runtime", f"{root}/runtime")):
         package = types.ModuleType(name)
         package.__path__ = [folder]

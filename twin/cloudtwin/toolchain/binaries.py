@@ -125,17 +125,17 @@ PROGRAMS: Mapping[str, Module] = {name: module for module in MODULES for name in
 
 def required_version(go_mod: str, origin: str) -> str:
     """Return the version, without its `v`, that a go.mod requires of a module; or ""."""
-    found = re.search(rf"^\s*(?:require\s+)?{re.escape(origin)} v(\S+)", go_mod, re.MULTILINE)
-    return found[1] if origin and found else ""
+    match = re.search(rf"^\s*(?:require\s+)?{re.escape(origin)} v(\S+)", go_mod, re.MULTILINE)
+    return match[1] if origin and match else ""
 
 
 def reported_version(output: str) -> str:
     """Return the first version of three numbers in the output of a program, or ""."""
-    found = re.search(r"\d+\.\d+\.\d+", output)
-    return found[0] if found else ""
+    match = re.search(r"\d+\.\d+\.\d+", output)
+    return match[0] if match else ""
 
 
-def is_accepted(found: str, wanted: str, precision: VersionPrecision) -> bool:
+def is_accepted(reported: str, required: str, precision: VersionPrecision) -> bool:
     """Return True if a version found on PATH can replace the wanted one."""
-    ours = wanted.split(".")[:precision]
-    return bool(wanted) and found.split(".")[:precision] == ours
+    ours = required.split(".")[:precision]
+    return bool(required) and reported.split(".")[:precision] == ours

@@ -35,13 +35,13 @@ def digest(parts: Iterable[bytes | str]) -> str:
 
 
 @contextmanager
-def locked(path: Path, progress: Progress, what: str, *, shared: bool = False) -> Iterator[None]:
+def locked(path: Path, progress: Progress, purpose: str, *, shared: bool = False) -> Iterator[None]:
     """Lock the file `path` for the block; report the wait if another process has the lock.
 
     Args:
         path: the lock file; created with its folder, never removed.
         progress: the display that shows the wait.
-        what: the activity of the other holder, shown after "Waiting for another run: ".
+        purpose: activity of the other holder, shown after "Waiting for another run: ".
         shared: allow other shared holders.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def locked(path: Path, progress: Progress, what: str, *, shared: bool = False) -
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            with progress.step(f"Waiting for another run: {what}"):
+            with progress.step(f"Waiting for another run: {purpose}"):
                 fcntl.flock(lock, kind)
         yield
 
@@ -69,8 +69,8 @@ def ensure(
     with suppress(FileNotFoundError):
         os.utime(finished)  # the time of the last use, by which versions are pruned
         return finished
-    what = f"building {name}"
-    with full_disk_explained(folder, what), locked(folder / f"{name}.lock", progress, what):
+    purpose = f"building {name}"
+    with full_disk_explained(folder, purpose), locked(folder / f"{name}.lock", progress, purpose):
         if finished.is_dir():  # the run that had the lock built it
             return finished
         abandoned = list(folder.glob(f".staging-{name}-*"))
@@ -95,8 +95,8 @@ def ensure(
 def versions(folder: Path, name: str) -> list[Path]:
     """Return the finished folders of a name with any key, the last used one first."""
     pattern = re.compile(rf"{re.escape(name)}-[0-9a-f]{{{KEY_LENGTH}}}")
-    found = [path for path in folder.iterdir() if pattern.fullmatch(path.name)]
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+    folders = [path for path in folder.iterdir() if pattern.fullmatch(path.name)]
+    return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 @contextmanager

@@ -52,16 +52,16 @@ def find_go() -> Go:
             "Go is needed to build the programs of the twin and is not on PATH.", INSTALL_GO
         )
     result = subprocess.run([program, "version"], capture_output=True, text=True, check=False)
-    found = re.search(r"go(\d+(?:\.\d+)+\S*)", result.stdout)
-    if result.returncode or not found:
+    match = re.search(r"go(\d+(?:\.\d+)+\S*)", result.stdout)
+    if result.returncode or not match:
         raise TwinError(f"`{program} version` fails: {result.stderr.strip()}", INSTALL_GO)
-    return Go(program, found[1])
+    return Go(program, match[1])
 
 
 def needed_go(go_mod: str) -> str:
     """Return the Go version that the text of a go.mod requires, such as `1.26.0`."""
-    found = re.search(r"^go (\S+)$", go_mod, re.MULTILINE)
-    return found[1] if found else "1"
+    match = re.search(r"^go (\S+)$", go_mod, re.MULTILINE)
+    return match[1] if match else "1"
 
 
 def is_older(version: str, than: str) -> bool:
@@ -85,10 +85,10 @@ def build(module: Module, go: Go, into: Path, progress: Progress) -> None:
         raise TwinError(
             f"{module.name} needs Go {needed} or newer; {go.program} is {go.version}.", INSTALL_GO
         )
-    what = f"Building {module.name} {module.version} from source".replace("  ", " ")
+    action = f"Building {module.name} {module.version} from source".replace("  ", " ")
     work = into / "work"  # Go's default in /tmp would remain after a kill
     work.mkdir()
-    with progress.step(what) as step:
+    with progress.step(action) as step:
         code, lines = _run(command(module, go, into), module.folder, work, step)
     shutil.rmtree(work, ignore_errors=True)
     if code:

@@ -73,12 +73,12 @@ def ensure_packages(progress: Progress) -> None:
     if not missing():
         return
     with cache.locked(cache_directory() / "packages.lock", progress, "installing Debian packages"):
-        lacking = missing()
-        if not lacking:  # the run that had the lock installed them
+        missing_packages = missing()
+        if not missing_packages:  # the run that had the lock installed them
             return
         if os.geteuid() != 0 or not shutil.which("apt-get"):
-            raise cannot_install(lacking)
-        names = [package.name for package in lacking]
+            raise cannot_install(missing_packages)
+        names = [package.name for package in missing_packages]
         with progress.step(f"Installing Debian packages: {' '.join(names)}"):
             _install(names)
     if still := missing():
@@ -93,9 +93,9 @@ def missing(exists: Callable[[str], bool] | None = None) -> list[Package]:
 
 def cannot_install(packages: Iterable[Package]) -> TwinError:
     """Return the error that names the packages, their purposes and the install command."""
-    lacking = list(packages)
-    reasons = "\n".join(f"  {package.name}: {package.purpose}" for package in lacking)
-    names = " ".join(package.name for package in lacking)
+    missing = list(packages)
+    reasons = "\n".join(f"  {package.name}: {package.purpose}" for package in missing)
+    names = " ".join(package.name for package in missing)
     return TwinError(
         f"These Debian packages are required and not installed:\n{reasons}",
         f"Install them as root: apt-get install --no-install-recommends {names}",

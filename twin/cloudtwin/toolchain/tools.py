@@ -38,16 +38,16 @@ def ensure_tools(
         TwinError: Go is missing or too old, or network, disk or memory fail.
         ValueError: a name is not a program of the toolchain.
     """
-    wanted = list(dict.fromkeys(names))
-    if unknown := [name for name in wanted if name not in PROGRAMS]:
+    programs = list(dict.fromkeys(names))
+    if unknown := [name for name in programs if name not in PROGRAMS]:
         raise ValueError(f"not a program of the toolchain: {', '.join(unknown)}")
-    found = {} if static else {name: path for name in wanted if (path := on_path(name))}
-    lacking = {name: PROGRAMS[name].name for name in wanted if name not in found}
+    paths = {} if static else {name: path for name in programs if (path := on_path(name))}
+    missing = {name: PROGRAMS[name].name for name in programs if name not in paths}
     folders = _ensure_modules(
-        [module for module in MODULES if module.name in lacking.values()], progress
+        [module for module in MODULES if module.name in missing.values()], progress
     )
-    built = {name: folders[module] / name for name, module in lacking.items()}
-    return {name: found.get(name) or built[name] for name in wanted}
+    built = {name: folders[module] / name for name, module in missing.items()}
+    return {name: paths.get(name) or built[name] for name in programs}
 
 
 def on_path(name: str) -> Path | None:

@@ -63,7 +63,7 @@ def test_the_reason_is_that_of_ec2(tmp_path: Path) -> None:
     PoolStore(tmp_path).put(pool("spot", **GPU, desired_size=1))
     QuotaStore(tmp_path).set(G_SPOT, 0)
     capacity = Daemon(Twin(Layout(tmp_path)), Scaler(KubernetesClient(tmp_path, "admin")))
-    pools = {each.name: each for each in capacity.store.all()}
+    pools = {pool.name: pool for pool in capacity.store.all()}
 
     assert capacity.limits(pools, MarketConfig()) == {"spot": 0}
     plan = FleetPlan(start={}, stop=(), forget=(), reclaim=(), shortages={"spot": 1})

@@ -24,7 +24,7 @@ class Provider(Operations):
 
     def checked(self, token: str, name: str, /, **inputs: object) -> tuple[Object, list[str]]:
         checked, mistakes = self.check(request(token, name), {}, dict(inputs), b"seed")
-        return checked, [f"{each.path}: {each.reason}" for each in mistakes]
+        return checked, [f"{mistake.path}: {mistake.reason}" for mistake in mistakes]
 
     def drop(self, token: str, identity: str) -> None:
         self.delete(request(token, "gone"), identity, 5)

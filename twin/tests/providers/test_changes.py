@@ -126,8 +126,8 @@ def test_nodes_never_go_back_to_an_older_version() -> None:
         aks_rules.POOL, {}, outputs, {"orchestratorVersion": "1.35"}, f"{AKS}/agentPools/a"
     )
 
-    assert any("cannot go back from Kubernetes 1.36 to 1.35" in each for each in group), group
-    assert any("cannot go back from Kubernetes 1.36.2 to 1.35" in each for each in pool), pool
+    assert any("cannot go back from Kubernetes 1.36 to 1.35" in text for text in group), group
+    assert any("cannot go back from Kubernetes 1.36.2 to 1.35" in text for text in pool), pool
     assert not changed(NODES, {}, {"version": "1.35"}, {"version": "1.36"})
 
 
@@ -168,7 +168,7 @@ def test_inline_pools_keep_their_version_or_get_that_of_the_control_plane(
     before, outputs = cluster("1.36", "1.36", "1.36"), {"currentKubernetesVersion": "1.36.2"}
     found = changed(identity.CLUSTER, before, outputs, cluster("1.37", *versions), AKS)
 
-    assert sum("must be all specified or all unspecified" in each for each in found) == refusals
+    assert sum("must be all specified or all unspecified" in text for text in found) == refusals
 
 
 @pytest.mark.parametrize(("size", "refusals"), [(4800, 0), (1200, 1)])

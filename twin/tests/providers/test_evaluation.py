@@ -28,7 +28,11 @@ def rules(cloud: Cloud) -> dict[str, InputRule]:
 
 
 def preconditions(cloud: Cloud) -> dict[str, Precondition]:
-    return {each.name: each for kind in cloud.types.values() for each in kind.preconditions}
+    return {
+        precondition.name: precondition
+        for kind in cloud.types.values()
+        for precondition in kind.preconditions
+    }
 
 
 RULES = [
@@ -49,7 +53,7 @@ def test_a_rule_accepts_valid_inputs_and_explains_invalid_ones(
 ) -> None:
     assert list(rule.violations(good)) == []
     reasons = [mistake.reason for mistake in rule.violations(bad)]
-    assert any(reason in each for each in reasons), reasons
+    assert any(reason in text for text in reasons), reasons
 
 
 @pytest.mark.parametrize(("word", "name"), PRECONDITIONS)
@@ -62,7 +66,7 @@ def test_a_precondition_holds_in_one_account_and_not_in_the_other(word: str, nam
     if name not in cases.ONLY_FAILS:
         assert list(precondition.violations(request_for(word, token, inputs, good))) == []
     reasons = list(precondition.violations(request_for(word, token, inputs, bad)))
-    assert any(reason in each for each in reasons), reasons
+    assert any(reason in text for text in reasons), reasons
 
 
 def request_for(word: str, token: str, inputs: Object, account: Inventory) -> ResourceRequest:
@@ -84,7 +88,7 @@ def test_every_rule_has_a_case_and_a_source(word: str) -> None:
     assert set(rules(cloud)) == set(cases.RULES), "each rule has its pair of cases"
     assert set(preconditions(cloud)) == set(cases.PRECONDITIONS) | cases.ON_CHANGE
     every: list[InputRule | Precondition] = [*rules(cloud).values(), *preconditions(cloud).values()]
-    assert all(each.source for each in every), "each rule needs a source to check it against"
+    assert all(rule.source for rule in every), "each rule needs a source to check it against"
 
 
 @pytest.mark.parametrize("word", CLOUDS)

@@ -17,7 +17,7 @@ def test_a_provider_is_installed_under_the_version_of_the_sdk(tmp_path: Path, cl
     program = folder / f"pulumi-resource-{cloud}"
     assert f"-P -m cloudtwin.providers {cloud} " in program.read_text()
     assert program.stat().st_mode & 0o111
-    assert [each.name for each in folder.iterdir()] == [program.name]
+    assert [path.name for path in folder.iterdir()] == [program.name]
 
 
 def test_an_official_plugin_in_the_twins_home_is_replaced(tmp_path: Path) -> None:

@@ -33,16 +33,16 @@ def test_a_node_group_starts_a_machine_with_the_labels_and_taints_of_eks(
 
     endpoint = project.pulumi("stack", "output", "endpoint").strip()
     assert endpoint in twin.kubeconfig.read_text(), "the cluster has the address of the twin"
-    (machine,) = [each for each in twin.status().machines if each.spec.group == "gpu"]
+    (machine,) = [running for running in twin.status().machines if running.spec.group == "gpu"]
     assert machine.ready
     assert machine.spec.labels["eks.amazonaws.com/capacityType"] == "SPOT"
     assert machine.spec.labels["everstep.dev/pool"] == "gpu-spot"
-    assert [each.key for each in machine.spec.taints] == ["everstep.dev/spot"]
+    assert [taint.key for taint in machine.spec.taints] == ["everstep.dev/spot"]
     assert (machine.spec.instance_type, machine.spec.zone) == ("g5.xlarge", "us-east-1a")
 
     project.program(EKS.replace('"desired_size": 1', '"desired_size": 0'))
     project.up()
-    assert [each for each in twin.status().machines if each.spec.group == "gpu"] == []
+    assert [running for running in twin.status().machines if running.spec.group == "gpu"] == []
 
     project.destroy()
     pools = json.loads((twin.state / "cloud" / "pools.json").read_text())

@@ -18,7 +18,7 @@ def test_paths_in_records_and_limits_exist_in_the_sdk(cloud: Cloud) -> None:
         schema = store.load(token)
         names = (kind.naming.property,) if kind.naming else ()
         paths = [*kind.immutable, *kind.enums, *kind.unique, *cloud.limits(token), *names]
-        for path in [*paths, *(each.path for each in kind.references)]:
+        for path in [*paths, *(reference.path for reference in kind.references)]:
             assert _leads(schema, path.split(".")), f"{token} has no {path}"
         for name in kind.defaults:
             assert name in schema.outputs, f"{token} has no output {name}"

@@ -148,7 +148,7 @@ def test_concurrent_creations_are_all_kept(provider: Provider) -> None:
                 range(16),
             )
         )
-    assert {each.id for each in provider.account.read().all(SUBNET)} == set(made)
+    assert {resource.id for resource in provider.account.read().all(SUBNET)} == set(made)
 
 
 def test_a_creation_with_a_lost_response_is_adopted_and_not_repeated(provider: Provider) -> None:

@@ -41,7 +41,7 @@ def users_plugins(tmp_path: Path) -> Path:
 
 
 def installed(home: Path) -> list[str]:
-    return sorted(str(each.relative_to(home)) for each in home.glob("plugins/*/pulumi-*"))
+    return sorted(str(path.relative_to(home)) for path in home.glob("plugins/*/pulumi-*"))
 
 
 def test_the_engine_finds_and_starts_the_installed_stand_ins(tmp_path: Path, pulumi: Path) -> None:
@@ -91,10 +91,10 @@ def test_an_official_provider_in_the_users_home_replaces_the_stand_in(
 
     folder = home / "plugins" / theirs.name
     assert not folder.is_symlink(), "the engine skips plugin folders that are symbolic links"
-    assert {each.name: each.resolve() for each in folder.iterdir()} == {
-        each.name: each for each in theirs.iterdir()
+    assert {path.name: path.resolve() for path in folder.iterdir()} == {
+        path.name: path for path in theirs.iterdir()
     }
-    assert [each for each in installed(home) if PROVIDER in each] == [
+    assert [name for name in installed(home) if PROVIDER in name] == [
         f"plugins/{theirs.name}/{PROVIDER}"
     ], "a stand-in left behind might be the one that the engine starts"
 

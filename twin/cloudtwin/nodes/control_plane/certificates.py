@@ -44,8 +44,8 @@ def write(layout: Layout) -> None:
 
 def load(layout: Layout, name: str) -> pki.KeyPair:
     """Return a key pair of the control plane."""
-    read = [(layout.pki / f"{name}.{ending}").read_bytes() for ending in ("crt", "key")]
-    return pki.KeyPair(*read)
+    contents = [(layout.pki / f"{name}.{ending}").read_bytes() for ending in ("crt", "key")]
+    return pki.KeyPair(*contents)
 
 
 def write_kubeconfig(

@@ -1,6 +1,6 @@
 """Deletion of the Node of a machine that no longer exists, as by a cloud's controller manager.
 
-Otherwise the pods of a machine that vanished stay Terminating forever: Kubernetes deletes them only after their
+Otherwise the pods of a machine that vanished stay Terminating endlessly: Kubernetes deletes them only after their
 Node. A machine that is frozen or disconnected still exists, so its Node stays.
 """
 
@@ -34,7 +34,7 @@ class CloudController:
         self._gone_since: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Delete the Nodes of gone machines, forever."""
+        """Delete the Nodes of gone machines until cancelled."""
         while True:
             for name in self.overdue(gone_machines(self._layout.machines)):
                 await asyncio.to_thread(self._delete_node, name)

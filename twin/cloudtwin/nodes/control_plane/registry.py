@@ -85,11 +85,11 @@ def publish(layout: Layout, source: Path, host: str, repository: str, tag: str, 
         RegistryError: the registry refuses.
     """
     registry = client(layout, host)
-    wanted = oci_layout.read(source)[0].descriptor["digest"]
-    if registry.digest(repository, tag) != wanted:
+    digest = oci_layout.read(source)[0].descriptor["digest"]
+    if registry.digest(repository, tag) != digest:
         _share_blobs(layout, source, f"{host.replace(':', '_')}/{repository}")
         registry.upload(source, repository, tag, step)
-    return str(wanted)
+    return str(digest)
 
 
 def _share_blobs(layout: Layout, source: Path, repository: str) -> None:

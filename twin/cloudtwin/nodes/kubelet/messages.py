@@ -47,5 +47,5 @@ def _define(package: str, table: Mapping[str, tuple[Field, ...]]) -> dict[str, t
                 added.type = descriptor_pb2.FieldDescriptorProto.Type.ValueType(kind)
     pool: Any = descriptor_pool.DescriptorPool()  # untyped in its stubs
     pool.AddSerializedFile(file.SerializeToString())
-    found = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in table}
-    return {name: message_factory.GetMessageClass(found[name]) for name in table}
+    descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in table}
+    return {name: message_factory.GetMessageClass(descriptors[name]) for name in table}

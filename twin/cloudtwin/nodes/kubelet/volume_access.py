@@ -62,9 +62,9 @@ def decide(
         return Refusal("NOT_FOUND", f"the account has no volume {handle!r}")
     attributes = {key.lower(): value for key, value in context.items()}
     for name, expected in dict(entry.get("attributes", {})).items():
-        if (found := attributes.get(name.lower())) != expected:
+        if (actual := attributes.get(name.lower())) != expected:
             reason = (
-                f"{handle!r}: attribute {name!r} is {found!r}, in the account it is {expected!r}"
+                f"{handle!r}: attribute {name!r} is {actual!r}, in the account it is {expected!r}"
             )
             return Refusal("INVALID_ARGUMENT", reason)
     if refusal := _refuse_identity(entry, handle, attributes, audience):

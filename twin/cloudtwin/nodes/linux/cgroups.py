@@ -48,8 +48,8 @@ class Tree:
         """Return the cgroups of this host; a hybrid of both versions counts as version 1."""
         if (root / "cgroup.controllers").exists():
             return cls(root, 2)
-        found = (name for name in V1_CONTROLLERS if (root / name / "cgroup.procs").exists())
-        return cls(root, 1, tuple(found))
+        mounted = (name for name in V1_CONTROLLERS if (root / name / "cgroup.procs").exists())
+        return cls(root, 1, tuple(mounted))
 
     def folders(self, path: str) -> list[Path]:
         """Return the folders of one cgroup, one for each controller."""
@@ -83,20 +83,20 @@ class Tree:
 
     def processes(self, path: str) -> set[int]:
         """Return every process in a cgroup or below it."""
-        found: set[int] = set()
+        pids: set[int] = set()
         for folder in self.folders(path):
             for listing in folder.rglob("cgroup.procs"):
                 with contextlib.suppress(OSError):
-                    found.update(int(line) for line in listing.read_text().split())
-        return found - {0}  # 0 is a process of a PID namespace that is not visible here
+                    pids.update(int(line) for line in listing.read_text().split())
+        return pids - {0}  # 0 is a process of a PID namespace that is not visible here
 
     def freeze(self, path: str, *, frozen: bool) -> bool:
         """Stop or continue all processes; return True if the kernel finished in time."""
         if self.version == 1:
             state = self.root / "freezer" / path / "freezer.state"
-            wanted = "FROZEN" if frozen else "THAWED"
-            state.write_text(wanted)
-            return wait_until(lambda: state.read_text().strip() == wanted, EMPTY_SECONDS)
+            target_state = "FROZEN" if frozen else "THAWED"
+            state.write_text(target_state)
+            return wait_until(lambda: state.read_text().strip() == target_state, EMPTY_SECONDS)
         folder = self.root / path
         (folder / "cgroup.freeze").write_text(str(int(frozen)))
         line = f"frozen {int(frozen)}"
@@ -136,9 +136,9 @@ class Tree:
         """
         for folder in self.folders(path):
             deepest_first = sorted(_folders(folder), key=lambda f: len(f.parts), reverse=True)
-            for one in deepest_first:
+            for cgroup in deepest_first:
                 with contextlib.suppress(FileNotFoundError):
-                    _remove_folder(one)
+                    _remove_folder(cgroup)
 
     def named(self, prefix: str = PREFIX) -> set[str]:
         """Return the names of all twins' cgroups."""

@@ -17,9 +17,9 @@ def require_abilities() -> None:
     Raises:
         TwinError: a requirement is missing; the message names all of them.
     """
-    if lacking := missing_abilities():
+    if missing := missing_abilities():
         raise TwinError(
-            f"A twin cannot run on this host; missing: {', '.join(lacking)}.",
+            f"A twin cannot run on this host; missing: {', '.join(missing)}.",
             "Run as root on Linux with namespaces and cgroups, or use a Kubernetes cluster of your own through its"
             " kubeconfig.",
         )
@@ -27,13 +27,13 @@ def require_abilities() -> None:
 
 def missing_abilities(process: Path = Path("/proc/self")) -> list[str]:
     """Return the names of the requirements that this process lacks."""
-    lacking = [] if os.geteuid() == 0 else ["root"]
-    lacking += [f"{n} namespaces" for n in NAMESPACES if not (process / "ns" / n).exists()]
+    missing = [] if os.geteuid() == 0 else ["root"]
+    missing += [f"{n} namespaces" for n in NAMESPACES if not (process / "ns" / n).exists()]
     held = _effective_capabilities(process / "status")
-    lacking += [name for name, number in CAPABILITIES.items() if not held >> number & 1]
-    if not lacking and not _may_unshare():
-        lacking.append("permission to create namespaces")
-    return lacking
+    missing += [name for name, number in CAPABILITIES.items() if not held >> number & 1]
+    if not missing and not _may_unshare():
+        missing.append("permission to create namespaces")
+    return missing
 
 
 def _effective_capabilities(status: Path) -> int:

@@ -106,8 +106,8 @@ def main() -> NoReturn:
     client = KubernetesClient(INSIDE, "agent", str(CONTROL_PLANE), API_PORT)
     running = RunningDrivers(facts["name"], client, Path(facts["shared_mount"]))
     while True:
-        wanted = (files.read_json(configuration.ACCOUNT / "drivers.json") or {}).get("drivers", [])
-        running.update(wanted)
+        enabled = (files.read_json(configuration.ACCOUNT / "drivers.json") or {}).get("drivers", [])
+        running.update(enabled)
         time.sleep(DRIVER_POLL_SECONDS)
 
 

@@ -122,8 +122,8 @@ class Machine:
             TwinError: the kernel did not finish in time.
         """
         if not self.tree.freeze(self._cgroup, frozen=frozen):
-            wanted = "stop" if frozen else "continue"
-            raise TwinError(f"The machine {self.name!r} did not {wanted}.", "Try again.")
+            verb = "stop" if frozen else "continue"
+            raise TwinError(f"The machine {self.name!r} did not {verb}.", "Try again.")
 
     def connect(self, *, connected: bool) -> None:
         """Set its network link up or down; create a missing link."""

@@ -78,11 +78,11 @@ def _token(request: MetadataRequest, tokens: Tokens, now: float) -> MetadataResp
         )
     if "x-forwarded-for" in request.headers:
         return MetadataResponse(HTTPStatus.FORBIDDEN, "403 - Forbidden", "text/html")
-    wanted = request.headers.get(TTL_HEADER, "")
-    if not wanted.isdigit() or not 1 <= int(wanted) <= MAX_TTL_SECONDS:
+    ttl = request.headers.get(TTL_HEADER, "")
+    if not ttl.isdigit() or not 1 <= int(ttl) <= MAX_TTL_SECONDS:
         return MetadataResponse(HTTPStatus.BAD_REQUEST, "400 - Bad Request", "text/html")
     return MetadataResponse(
-        HTTPStatus.OK, tokens.new(int(wanted), now), "text/plain", {TTL_HEADER: wanted}
+        HTTPStatus.OK, tokens.new(int(ttl), now), "text/plain", {TTL_HEADER: ttl}
     )
 
 

@@ -57,10 +57,10 @@ def respond(
 
 def _start(request: MetadataRequest, notice: Notice | None) -> MetadataResponse:
     try:
-        wanted = [str(entry["EventId"]) for entry in json.loads(request.body)["StartRequests"]]
+        event_ids = [str(entry["EventId"]) for entry in json.loads(request.body)["StartRequests"]]
     except (KeyError, TypeError, ValueError):
         return _bad_request("Bad request. StartRequests is missing or malformed")
-    if notice is None or notice.event not in wanted:
+    if notice is None or notice.event not in event_ids:
         return _bad_request("Bad request. EventId is unknown")
     return MetadataResponse(HTTPStatus.OK, "", JSON, acknowledged=notice.event)
 

@@ -51,12 +51,12 @@ class Meter:
         return 0
 
     def _processor_seconds(self) -> float:
-        one = self.root / "cpuacct" / PODS / "cpuacct.usage"
-        if one.exists():
-            return int(one.read_text()) / 1e9
-        two = self.root / PODS / "cpu.stat"
-        if two.exists():
-            return int(two.read_text().split()[1]) / 1e6  # usage_usec comes first
+        version_1 = self.root / "cpuacct" / PODS / "cpuacct.usage"
+        if version_1.exists():
+            return int(version_1.read_text()) / 1e9
+        version_2 = self.root / PODS / "cpu.stat"
+        if version_2.exists():
+            return int(version_2.read_text().split()[1]) / 1e6  # usage_usec comes first
         return 0.0
 
 

@@ -164,11 +164,11 @@ class AwsApi:
 
     def offerings(self, request: AwsRequest) -> AwsResponse:
         """Return the zones that offer the instance types of the filter."""
-        wanted = [name for name in request.filtered("instance-type") if name in INSTANCE_TYPES]
+        names = [name for name in request.filtered("instance-type") if name in INSTANCE_TYPES]
         return {
             "instanceTypeOfferingSet": [
                 {"instanceType": name, "location": zone, "locationType": "availability-zone"}
-                for name in wanted
+                for name in names
                 for zone in zones(request.region)
                 if (name, zone) not in self.facts.not_offered
             ]
@@ -191,26 +191,28 @@ class AwsApi:
     def cluster(self, request: AwsRequest) -> AwsResponse:
         """Return a cluster with its tags."""
         name = str(request.arguments["name"])
-        found = self.inventory.find((CLUSTER,), name)
-        if found is None:
+        resource = self.inventory.find((CLUSTER,), name)
+        if resource is None:
             reason = f"No cluster found for name: {name}."
             raise AwsError("ResourceNotFoundException", reason, HTTPStatus.NOT_FOUND)
-        return {"cluster": {"name": name, "tags": found.outputs.get("tagsAll") or {}}}
+        return {"cluster": {"name": name, "tags": resource.outputs.get("tagsAll") or {}}}
 
     def log_groups(self, request: AwsRequest) -> AwsResponse:
         """Return the log groups with a prefix."""
         prefix = str(request.arguments.get("logGroupNamePrefix") or "")
-        names = [each.id for each in self.inventory.all(LOGS) if each.id.startswith(prefix)]
+        names = [
+            resource.id for resource in self.inventory.all(LOGS) if resource.id.startswith(prefix)
+        ]
         return {"logGroups": [{"logGroupName": name} for name in names]}
 
     def role(self, request: AwsRequest) -> AwsResponse:
         """Return a role with its tags; the role of the caller always exists."""
         name = str(request.arguments["RoleName"])
-        found = self.inventory.find((ROLE,), name)
-        if found is None and f":assumed-role/{name}/" not in self.facts.caller:
+        resource = self.inventory.find((ROLE,), name)
+        if resource is None and f":assumed-role/{name}/" not in self.facts.caller:
             reason = f"The role with name {name} cannot be found."
             raise AwsError("NoSuchEntity", reason, HTTPStatus.NOT_FOUND)
-        tags = (found.outputs.get("tagsAll") if found else None) or {}
+        tags = (resource.outputs.get("tagsAll") if resource else None) or {}
         return {
             "Role": {
                 "RoleName": name,

@@ -54,10 +54,10 @@ def _deleted_with(deleted: Resource, account: Inventory) -> Iterable[Resource]:
     """Yield a resource, its companions and its parts."""
     path, tokens = PARTS.get(deleted.token, ("", frozenset()))
     yield deleted
-    for each in account.all():
-        owned = each.owner and each.owner == deleted.id
-        if owned or (each.token in tokens and each.inputs.get(path) == deleted.id):
-            yield each
+    for resource in account.all():
+        owned = resource.owner and resource.owner == deleted.id
+        if owned or (resource.token in tokens and resource.inputs.get(path) == deleted.id):
+            yield resource
 
 
 def _fault_message(kind: FaultKind, resource: Resource) -> str:

@@ -49,8 +49,8 @@ def authorize(folder: Path, verb: str, token: str) -> None:
     for action in actions_to(verb, token):
         if not allows(document, action):
             reason = "because no identity-based policy allows the action"
-            what = f"User: {CALLER} is not authorized to perform: {action}, {reason}"
-            raise CloudError("AccessDeniedException", what)
+            message = f"User: {CALLER} is not authorized to perform: {action}, {reason}"
+            raise CloudError("AccessDeniedException", message)
 
 
 def allows(document: Mapping[str, Any], action: str) -> bool:

@@ -86,8 +86,8 @@ def ec2(kind: str) -> Callable[[ResourceRequest], dict[str, Any]]:
 
 @lru_cache(maxsize=1)
 def _input_limits() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    found: dict[str, Any] = json.loads(Path(__file__).with_name("shapes.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads(Path(__file__).with_name("shapes.json").read_text())
+    return content
 
 
 def limits(token: str) -> Mapping[str, Mapping[str, Any]]:
@@ -151,21 +151,21 @@ def common_rules(
         yield at("tags", f"{reason} ({TAG_SOURCE})")
 
 
-def format_errors(value: Any, here: tuple[str | int, ...]) -> Iterator[Mistake]:  # noqa: ANN401
+def format_errors(value: Any, path: tuple[str | int, ...]) -> Iterator[Mistake]:  # noqa: ANN401
     """Yield an error for each input that should be an ARN or an address block and is not."""
     if isinstance(value, Mapping):
-        for key, each in value.items():
+        for key, item in value.items():
             if key not in USER_KEYED:
-                yield from format_errors(each, (*here, key))
+                yield from format_errors(item, (*path, key))
     elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from format_errors(each, (*here, index))
+        for index, item in enumerate(value):
+            yield from format_errors(item, (*path, index))
     elif isinstance(value, str):
-        name = str(next(step for step in reversed(here) if isinstance(step, str))).removesuffix("s")
+        name = str(next(step for step in reversed(path) if isinstance(step, str))).removesuffix("s")
         if name.endswith("Arn") and not ARN_PATTERN.fullmatch(value):
-            yield Mistake(here, f"{value!r} is not an ARN such as {EXAMPLE_ARN} ({ARN_SOURCE})")
+            yield Mistake(path, f"{value!r} is not an ARN such as {EXAMPLE_ARN} ({ARN_SOURCE})")
         if name.lower().endswith(BLOCK_SUFFIXES) and (reason := cidr()(value)):
-            yield Mistake(here, reason)
+            yield Mistake(path, reason)
 
 
 def tag_errors(token: str, tags: Mapping[str, Any]) -> Iterator[str]:

@@ -50,7 +50,7 @@ def to_role(path: str) -> Reference:
 
 def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
     vpc = dict(request.inputs["vpcConfig"])
-    subnets = (request.account.find((SUBNET,), each) for each in vpc["subnetIds"])
+    subnets = (request.account.find((SUBNET,), subnet_id) for subnet_id in vpc["subnetIds"])
     issuer = (
         f"https://oidc.eks.{request.region}.amazonaws.com/id/{request.digits('oidc', 32).upper()}"
     )
@@ -65,7 +65,7 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
             "endpointPublicAccess": True,
             "endpointPrivateAccess": False,
             **vpc,
-            "vpcId": next((str(each.inputs["vpcId"]) for each in subnets if each), ""),
+            "vpcId": next((str(subnet.inputs["vpcId"]) for subnet in subnets if subnet), ""),
             "clusterSecurityGroupId": f"sg-0{request.digits('group', 16)}",
         },
     }

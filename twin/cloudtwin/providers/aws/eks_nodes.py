@@ -38,8 +38,8 @@ SURGE = 1  # EKS: twice the number of zones
 
 def _describe_nodes(request: ResourceRequest) -> dict[str, Any]:
     cluster, name = request.inputs["clusterName"], request.inputs["nodeGroupName"]
-    found = rules.cluster_of(request)
-    version = request.inputs.get("version") or (found and found.outputs["version"]) or ""
+    owner = rules.cluster_of(request)
+    version = request.inputs.get("version") or (owner and owner.outputs["version"]) or ""
     token = request.digits("id", 32)
     uuid = f"{token[:8]}-{token[8:12]}-{token[12:16]}-{token[16:20]}-{token[20:]}"
     group = {
@@ -65,7 +65,7 @@ def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
     sizes = inputs["scalingConfig"]
     subnet = account.find((SUBNET,), inputs["subnetIds"][0])
     zone = str(subnet.outputs["availabilityZone"]) if subnet else ""
-    taints = [_taint(each) for each in inputs.get("taints") or ()]
+    taints = [_taint(taint) for taint in inputs.get("taints") or ()]
     return [
         Pool(
             name=str(inputs["nodeGroupName"]),
@@ -76,8 +76,8 @@ def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
             zone=zone,
             region=zone[:-1],
             labels={str(key): str(value) for key, value in (inputs.get("labels") or {}).items()},
-            taints=tuple(each for each in taints if not each.key.endswith(STARTUP)),
-            startup_taints=tuple(each for each in taints if each.key.endswith(STARTUP)),
+            taints=tuple(taint for taint in taints if not taint.key.endswith(STARTUP)),
+            startup_taints=tuple(taint for taint in taints if taint.key.endswith(STARTUP)),
             gpus=gpus(types) if "NVIDIA" in str(inputs.get("amiType")) else 0,
             min_size=int(sizes["minSize"]),
             desired_size=int(sizes["desiredSize"]),
@@ -95,11 +95,11 @@ def _release(group: Resource) -> str:
     return f"{group.outputs.get('version', '')} template {template.get('version', '')}"
 
 
-def _taint(given: Mapping[str, Any]) -> "Taint":
+def _taint(declared: Mapping[str, Any]) -> "Taint":
     from cloudtwin.nodes.model import Taint
 
-    effect = EFFECTS[given["effect"]]
-    return Taint.parse({"key": given["key"], "value": given.get("value"), "effect": effect})
+    effect = EFFECTS[declared["effect"]]
+    return Taint.parse({"key": declared["key"], "value": declared.get("value"), "effect": effect})
 
 
 def _current_inputs(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:

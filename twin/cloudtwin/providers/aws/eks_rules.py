@@ -66,7 +66,7 @@ def service_block(value: object) -> str | None:
         return f"{value!r} is not a valid IPv4 CIDR block"
     if not 12 <= block.prefixlen <= 24:
         return f"{value} is not a block between /12 and /24"
-    if not any(block.subnet_of(each) for each in SERVICE_RANGES):
+    if not any(block.subnet_of(service_range) for service_range in SERVICE_RANGES):
         return f"{value} is not in {', '.join(map(str, SERVICE_RANGES))}"
     return None
 
@@ -75,7 +75,7 @@ def auto_mode(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error if the three switches of Auto Mode disagree."""
     network = section(inputs, "kubernetesNetworkConfig", "elasticLoadBalancing")
     switches = (section(inputs, "computeConfig"), section(inputs, "storageConfig", "blockStorage"))
-    if len({bool(each.get("enabled")) for each in (*switches, network)}) > 1:
+    if len({bool(setting.get("enabled")) for setting in (*switches, network)}) > 1:
         reason = "compute, block storage and load balancing must be all on or all off"
         yield at("computeConfig", reason)
 
@@ -83,9 +83,9 @@ def auto_mode(inputs: Inputs) -> Iterable[Mistake]:
 def scaling(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error for each contradiction in the sizes of a node group."""
     sizes = section(inputs, "scalingConfig")
-    given = [sizes.get(each) for each in ("minSize", "desiredSize", "maxSize")]
-    numbers = [each for each in given if isinstance(each, int)]
-    if len(numbers) < len(given):
+    bounds = [sizes.get(key) for key in ("minSize", "desiredSize", "maxSize")]
+    numbers = [bound for bound in bounds if isinstance(bound, int)]
+    if len(numbers) < len(bounds):
         return
     low, desired, high = numbers
     if not 0 <= low <= desired <= high:
@@ -130,9 +130,9 @@ def node_subnets(inputs: Inputs) -> Iterable[Mistake]:
 
 def update_config(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error if unavailable nodes are limited by both a number and a percentage."""
-    given = section(inputs, "updateConfig")
+    config = section(inputs, "updateConfig")
     names = ("maxUnavailable", "maxUnavailablePercentage")
-    if all(given.get(name) is not None for name in names):
+    if all(config.get(name) is not None for name in names):
         yield at("updateConfig", f"set either {names[0]} or {names[1]}")
 
 
@@ -193,8 +193,8 @@ def pull_permission(request: ResourceRequest) -> Iterable[str]:
 def two_zones(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if all subnets of a cluster are in one zone."""
     subnets = section(request.inputs, "vpcConfig").get("subnetIds") or ()
-    found = (request.account.find((SUBNET,), each) for each in subnets)
-    zones = {str(each.outputs["availabilityZone"]) for each in found if each}
+    resources = (request.account.find((SUBNET,), subnet) for subnet in subnets)
+    zones = {str(subnet.outputs["availabilityZone"]) for subnet in resources if subnet}
     if len(zones) == 1:
         yield f"Subnets specified must be in at least two different AZs, not only {zones.pop()}"
 
@@ -217,7 +217,9 @@ def nodes_updated(request: ResourceRequest) -> Iterable[str]:
     current = previous.outputs["version"]
     groups = request.account.where(NODES, clusterName=previous.outputs.get("name"))
     behind = sorted(
-        str(each.inputs["nodeGroupName"]) for each in groups if each.outputs["version"] != current
+        str(group.inputs["nodeGroupName"])
+        for group in groups
+        if group.outputs["version"] != current
     )
     if behind:
         yield (
@@ -257,7 +259,7 @@ def egress_route(request: ResourceRequest) -> Iterable[str]:
 
 def _has_route(subnet: Resource, account: Inventory) -> bool:
     associations = account.where(ASSOCIATION, subnetId=subnet.id)
-    tables = {str(each.inputs["routeTableId"]) for each in associations}
+    tables = {str(association.inputs["routeTableId"]) for association in associations}
     separate = (r.inputs for r in account.all(ROUTE) if r.inputs.get("routeTableId") in tables)
     inline = (
         {**route, "destinationCidrBlock": route.get("cidrBlock")}
@@ -273,8 +275,8 @@ def _has_route(subnet: Resource, account: Inventory) -> bool:
 
 
 def _template(request: ResourceRequest) -> Resource | None:
-    wanted = section(request.inputs, "launchTemplate").get("id")
-    return request.account.find((TEMPLATE,), wanted or "")
+    template_id = section(request.inputs, "launchTemplate").get("id")
+    return request.account.find((TEMPLATE,), template_id or "")
 
 
 def template_version(request: ResourceRequest) -> Iterable[str]:

@@ -78,8 +78,8 @@ def _efa(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def _lustre_open(request: ResourceRequest) -> Iterable[str]:
-    """Yield security groups that close Lustre's ports among the servers, which FSx tests."""
-    groups = [str(each) for each in request.inputs.get("securityGroupIds") or ()]
+    """Yield an error for security groups that close Lustre's ports among the servers, which FSx tests."""
+    groups = [str(group_id) for group_id in request.inputs.get("securityGroupIds") or ()]
     subnet = request.find(SUBNET, "subnetIds")
     block = str(subnet.inputs.get("cidrBlock")) if subnet else ""
     for low, high in LUSTRE_PORTS:
@@ -95,12 +95,14 @@ def opens(
     account: Inventory, group: str, sources: Iterable[str], block: str, low: int, high: int
 ) -> bool:
     """Return True if a group admits a range of TCP ports from groups or from a block."""
-    wanted = set(sources)
-    separate = (each.inputs for each in account.where(INGRESS, securityGroupId=group))
+    allowed = set(sources)
+    separate = (
+        rule_resource.inputs for rule_resource in account.where(INGRESS, securityGroupId=group)
+    )
     return any(
         _covers(rule, low, high)
         and (
-            rule.get("referencedSecurityGroupId") in wanted or lies_in(block, rule.get("cidrIpv4"))
+            rule.get("referencedSecurityGroupId") in allowed or lies_in(block, rule.get("cidrIpv4"))
         )
         for rule in (*separate, *_inline_rules(account, group))
     )
@@ -108,8 +110,8 @@ def opens(
 
 def _inline_rules(account: Inventory, group: str) -> Iterator[Mapping[str, Any]]:
     """Yield the inline rules of a group in the form of separate ones."""
-    found = account.find((GROUP,), group)
-    for rule in (found.inputs.get("ingress") or ()) if found else ():
+    resource = account.find((GROUP,), group)
+    for rule in (resource.inputs.get("ingress") or ()) if resource else ():
         same = {**rule, "ipProtocol": rule.get("protocol")}
         own = (group,) if rule.get("self") else ()
         for source in (*(rule.get("securityGroups") or ()), *own):
@@ -122,8 +124,8 @@ def _covers(rule: Mapping[str, Any], low: int, high: int) -> bool:
     if rule.get("ipProtocol") == "-1":
         return True
     first, last = rule.get("fromPort"), rule.get("toPort")
-    whole = isinstance(first, int) and isinstance(last, int) and first <= low and high <= last
-    return rule.get("ipProtocol") == "tcp" and whole
+    covers = isinstance(first, int) and isinstance(last, int) and first <= low and high <= last
+    return rule.get("ipProtocol") == "tcp" and covers
 
 
 def _describe_file_system(request: ResourceRequest) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def _only_grows(request: ResourceRequest) -> Iterable[str]:
 
 
 def _backups(inputs: Inputs) -> Iterator[str]:
-    """Yield the inputs that request backups."""
+    """Yield an error for the inputs that request backups."""
     if inputs.get("automaticBackupRetentionDays"):
         yield f"automaticBackupRetentionDays {inputs['automaticBackupRetentionDays']}"
     if inputs.get("copyTagsToBackups"):
@@ -159,14 +161,14 @@ def _backups(inputs: Inputs) -> Iterator[str]:
 
 
 def _not_backed_up(request: ResourceRequest) -> Iterable[str]:
-    """Yield backups of a file system that is linked to a bucket."""
+    """Yield an error for backups of a file system that is linked to a bucket."""
     linked = request.account.where(ASSOCIATION, fileSystemId=request.id)
     file_system = request.find(FILE_SYSTEM, "fileSystemId")
     inputs = file_system.inputs if file_system else request.inputs if linked else {}
-    if found := list(_backups(inputs)):
+    if backups := list(_backups(inputs)):
         name = file_system.id if file_system else request.id
         yield (
-            f"Backups cannot be created on S3-linked file systems: {name} has {', '.join(found)}; "
+            f"Backups cannot be created on S3-linked file systems: {name} has {', '.join(backups)}; "
             "remove these inputs, or the data repository association"
         )
 
@@ -188,16 +190,16 @@ def _bucket_exists(request: ResourceRequest) -> Iterable[str]:
 def _others_apart(request: ResourceRequest) -> Iterable[str]:
     system, path = request.inputs["fileSystemId"], str(request.inputs.get("fileSystemPath"))
     every = request.account.where(ASSOCIATION, fileSystemId=system)
-    others = [each for each in every if each.id != request.id]
+    others = [other for other in every if other.id != request.id]
     if len(others) >= MAX_ASSOCIATIONS:
         yield f"{system} has {MAX_ASSOCIATIONS} associations already"
-    for each in others:
-        if _nested(str(each.inputs.get("fileSystemPath")), path):
-            yield f"{path} overlaps with {each.inputs.get('fileSystemPath')}"
+    for other in others:
+        if _nested(str(other.inputs.get("fileSystemPath")), path):
+            yield f"{path} overlaps with {other.inputs.get('fileSystemPath')}"
 
 
-def _nested(one: str, other: str) -> bool:
-    first, second = f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"
+def _nested(path: str, other: str) -> bool:
+    first, second = f"{path.rstrip('/')}/", f"{other.rstrip('/')}/"
     return first.startswith(second) or second.startswith(first)
 
 

@@ -54,32 +54,34 @@ def availability_zones(arguments: Inputs, config: ProviderConfig, _account: Inve
 
 def policy_document(arguments: Inputs, _config: ProviderConfig, _account: Inventory) -> Object:
     """Return an IAM policy document of statements, as the official provider writes it."""
-    statements = [_statement(each) for each in arguments.get("statements") or ()]
+    statements = [_statement(statement) for statement in arguments.get("statements") or ()]
     document = {"Version": arguments.get("version") or "2012-10-17", "Statement": statements}
     text = json.dumps(document, indent=2)
     return {"id": "document", "json": text, "minifiedJson": json.dumps(document)}
 
 
-def _statement(given: Mapping[str, Any]) -> Object:
-    written: Object = {"Effect": given.get("effect") or "Allow"}
-    if given.get("sid"):
-        written["Sid"] = given["sid"]
+def _statement(block: Mapping[str, Any]) -> Object:
+    written: Object = {"Effect": block.get("effect") or "Allow"}
+    if block.get("sid"):
+        written["Sid"] = block["sid"]
     for name, key in ELEMENTS:
-        if given.get(name):
-            written[key] = _one_or_many(given[name])
+        if block.get(name):
+            written[key] = _one_or_many(block[name])
     for name, key in (("principals", "Principal"), ("notPrincipals", "NotPrincipal")):
-        if given.get(name):
-            written[key] = _principals(given[name])
+        if block.get(name):
+            written[key] = _principals(block[name])
     conditions: dict[str, dict[str, Any]] = {}
-    for each in given.get("conditions") or ():
-        conditions.setdefault(each["test"], {})[each["variable"]] = _one_or_many(each["values"])
+    for condition in block.get("conditions") or ():
+        conditions.setdefault(condition["test"], {})[condition["variable"]] = _one_or_many(
+            condition["values"]
+        )
     return {**written, "Condition": conditions} if conditions else written
 
 
-def _principals(given: list[Mapping[str, Any]]) -> Any:  # noqa: ANN401  text or an object
-    if [each["type"] for each in given] == ["*"]:
+def _principals(blocks: list[Mapping[str, Any]]) -> Any:  # noqa: ANN401  text or an object
+    if [principal["type"] for principal in blocks] == ["*"]:
         return "*"
-    return {each["type"]: _one_or_many(each["identifiers"]) for each in given}
+    return {principal["type"]: _one_or_many(principal["identifiers"]) for principal in blocks}
 
 
 def _one_or_many(values: list[Any]) -> Any:  # noqa: ANN401  IAM writes a single value without a list
@@ -90,11 +92,13 @@ def _lookup(token: str, argument: str, output: str = "id") -> Function:
     """Return a function that looks a resource up."""
 
     def look_up(arguments: Inputs, _config: ProviderConfig, account: Inventory) -> Object:
-        wanted = str(arguments.get(argument) or "")
-        found = account.find((token,), wanted, output)
-        if found is None:
-            raise CloudError("NotFound", f"no {token.rpartition(':')[2]} {wanted!r} in the account")
-        return {**found.outputs, "id": found.id}
+        identity = str(arguments.get(argument) or "")
+        resource = account.find((token,), identity, output)
+        if resource is None:
+            raise CloudError(
+                "NotFound", f"no {token.rpartition(':')[2]} {identity!r} in the account"
+            )
+        return {**resource.outputs, "id": resource.id}
 
     return look_up
 

@@ -47,16 +47,18 @@ def instance_type(name: object) -> str | None:
     if not isinstance(name, str) or name in INSTANCE_TYPES:
         return None
     retired = family(name) in RETIRED_GPU_FAMILIES
-    why = "AWS has retired it" if retired else "the twin has no such type"
-    others = sorted(each for each in INSTANCE_TYPES if family(each) == family(name))
+    reason = "AWS has retired it" if retired else "the twin has no such type"
+    others = sorted(
+        instance_type for instance_type in INSTANCE_TYPES if family(instance_type) == family(name)
+    )
     more = f"; of {family(name)} it has {', '.join(others)}" if others else ""
-    return f"{name!r}: {why}{more}"
+    return f"{name!r}: {reason}{more}"
 
 
 def efa_interfaces(inputs: Inputs) -> int:
     """Return the number of EFA interfaces of a launch template."""
     every = objects_at("networkInterfaces", inputs)
-    return sum(each.get("interfaceType") in EFA for _, each in every)
+    return sum(interface.get("interfaceType") in EFA for _, interface in every)
 
 
 def _groups_once(inputs: Inputs) -> Iterable[Mistake]:
@@ -66,15 +68,15 @@ def _groups_once(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def _efa_positions(inputs: Inputs) -> Iterable[Mistake]:
-    for here, each in objects_at("networkInterfaces", inputs):
-        card, device = each.get("networkCardIndex") or 0, each.get("deviceIndex") or 0
+    for path, interface in objects_at("networkInterfaces", inputs):
+        card, device = interface.get("networkCardIndex") or 0, interface.get("deviceIndex") or 0
         if not (isinstance(card, int) and isinstance(device, int)):
             continue
-        if card == 0 and device == 0 and each.get("interfaceType") == "efa-only":
+        if card == 0 and device == 0 and interface.get("interfaceType") == "efa-only":
             reason = "card 0 device 0 carries IP: efa or interface, not efa-only"
-            yield at(f"{here}.interfaceType", reason)
+            yield at(f"{path}.interfaceType", reason)
         if card > 0 and device == 0:
-            yield at(f"{here}.deviceIndex", f"only card 0 has device 0; card {card} has device 1")
+            yield at(f"{path}.deviceIndex", f"only card 0 has device 0; card {card} has device 1")
 
 
 def _efa_count(inputs: Inputs) -> Iterable[Mistake]:

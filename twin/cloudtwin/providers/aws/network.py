@@ -76,12 +76,12 @@ def to_gateways(prefix: str = "") -> tuple[Reference, Reference]:
 # -- input rules
 
 
-def _exactly_one(names: tuple[str, ...], what: str) -> Any:  # noqa: ANN401  an input check
+def _exactly_one(names: tuple[str, ...], subject: str) -> Any:  # noqa: ANN401  an input check
     def violations(inputs: Inputs) -> Iterator[Mistake]:
-        given = [name for name in names if inputs.get(name) is not None]
-        if len(given) != 1:
+        present = [name for name in names if inputs.get(name) is not None]
+        if len(present) != 1:
             listed = ", ".join(names)
-            yield at(names[0], f"exactly one {what} is required, not {len(given)}: {listed}")
+            yield at(names[0], f"exactly one {subject} is required, not {len(present)}: {listed}")
 
     return violations
 
@@ -133,7 +133,7 @@ def _subnet_free(request: ResourceRequest) -> Iterable[str]:
 
 
 def _has_gateway(request: ResourceRequest) -> Iterable[str]:
-    """Yield a public NAT gateway in a VPC without an Internet gateway."""
+    """Yield an error for a public NAT gateway in a VPC without an Internet gateway."""
     subnet = request.find(SUBNET, "subnetId")
     vpc = subnet and subnet.inputs["vpcId"]
     if request.inputs.get("connectivityType") == "private" or not vpc:

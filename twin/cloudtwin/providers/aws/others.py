@@ -28,7 +28,7 @@ def _subscribers(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def _limit(inputs: Inputs) -> Iterable[Mistake]:
-    """Yield a limit of a budget without its amount or unit."""
+    """Yield an error for a limit of a budget without its amount or unit."""
     names = ("limitAmount", "limitUnit")
     if inputs.get("plannedLimits") or inputs.get("autoAdjustData"):
         return

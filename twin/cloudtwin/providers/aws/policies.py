@@ -64,21 +64,21 @@ def document_rule(name: str, path: str, kind: str) -> InputRule:
     """Return the rule for a policy document of a kind at a top-level path: text, or an object."""
 
     def violations(inputs: Inputs) -> Iterator[Mistake]:
-        given = inputs.get(path)
-        if given is None:
+        value = inputs.get(path)
+        if value is None:
             return
-        text = given if isinstance(given, str) else json.dumps(_copied(given))
+        text = value if isinstance(value, str) else json.dumps(_copied(value))
         for reason in document_errors(text, kind):
             yield at(path, f"{MALFORMED}: {reason}")
 
     return InputRule(name, GRAMMAR, violations)
 
 
-def _copied(given: Any) -> Any:  # noqa: ANN401  inputs are of any type
+def _copied(document: Any) -> Any:  # noqa: ANN401  inputs are of any type
     """Return inputs, read value by value, as JSON can write them."""
-    if isinstance(given, Mapping):
-        return {key: _copied(value) for key, value in given.items()}
-    return [_copied(each) for each in given] if isinstance(given, list) else given
+    if isinstance(document, Mapping):
+        return {key: _copied(value) for key, value in document.items()}
+    return [_copied(item) for item in document] if isinstance(document, list) else document
 
 
 def document_errors(text: str, kind: str) -> Iterator[str]:
@@ -96,7 +96,7 @@ def document_errors(text: str, kind: str) -> Iterator[str]:
     if not isinstance(document, Mapping) or not statements(document):
         yield "the document has no Statement"
         return
-    if not all(isinstance(each, Mapping) for each in many(document["Statement"])):
+    if not all(isinstance(item, Mapping) for item in many(document["Statement"])):
         yield "every Statement must be an object"
     if not isinstance(document.get("Id", ""), str):
         yield "Id must be text"
@@ -106,18 +106,18 @@ def document_errors(text: str, kind: str) -> Iterator[str]:
     yield from _unknown(document, TOP, "the document")
     if document.get("Version", VERSIONS[0]) not in VERSIONS:
         yield f"Version {document['Version']!r} is not one of {', '.join(VERSIONS)}"
-    sids = [each["Sid"] for each in statements(document) if "Sid" in each]
-    for sid in sorted({str(each) for each in sids if sids.count(each) > 1}):
+    sids = [item["Sid"] for item in statements(document) if "Sid" in item]
+    for sid in sorted({str(sid) for sid in sids if sids.count(sid) > 1}):
         yield f"two statements have the Sid {sid!r}"
     for index, statement in enumerate(statements(document)):
         for reason in _statement_errors(statement, kind):
             yield f"Statement[{index}]: {reason}"
 
 
-def _unknown(given: Mapping[str, Any], known: Iterable[str], where: str) -> Iterator[str]:
-    for key in given:
+def _unknown(element: Mapping[str, Any], known: Iterable[str], location: str) -> Iterator[str]:
+    for key in element:
         if key not in known:
-            yield f"{where} has no element {key!r}{nearest(key, known)}"
+            yield f"{location} has no element {key!r}{nearest(key, known)}"
 
 
 def _statement_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:
@@ -126,10 +126,10 @@ def _statement_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:
     if statement.get("Effect") not in ("Allow", "Deny"):
         yield "Effect must be Allow or Deny"
     for name in required:
-        given = [each for each in _forms(name) if each in statement]
-        if len(given) != 1:
-            yield f"exactly one of {name} and Not{name} is required, not {len(given)}"
-    for name in (form for each in forbidden for form in _forms(each) if form in statement):
+        present = [base for base in _forms(name) if base in statement]
+        if len(present) != 1:
+            yield f"exactly one of {name} and Not{name} is required, not {len(present)}"
+    for name in (form for base in forbidden for form in _forms(base) if form in statement):
         yield f"a policy of this kind has no {name}"
     yield from _value_errors(statement)
     yield from _principal_errors(statement)
@@ -146,7 +146,7 @@ def _forms(element: str) -> tuple[str, str]:
 
 
 def _value_errors(statement: Mapping[str, Any]) -> Iterator[str]:
-    for name in (form for each in ("Action", "Resource") for form in _forms(each)):
+    for name in (form for base in ("Action", "Resource") for form in _forms(base)):
         if statement.get(name) == []:
             yield f"{name} must have at least one value"
     for action in (value for form in _forms("Action") for value in many(statement.get(form))):
@@ -165,30 +165,30 @@ def _resource_error(resource: object) -> str | None:
         return f"the resource {resource!r} is neither an ARN nor *"
     if not PARTITION.match(text):
         return f"the partition in the resource {resource!r} is not valid, such as aws"
-    whole = len(text.split(":")) >= ARN_PARTS or "*" in text
-    return None if whole else f"the resource {resource!r} is not a whole ARN"
+    is_complete = len(text.split(":")) >= ARN_PARTS or "*" in text
+    return None if is_complete else f"the resource {resource!r} is not a whole ARN"
 
 
 def _principal_errors(statement: Mapping[str, Any]) -> Iterator[str]:
     for form in _forms("Principal"):
-        given = statement.get(form, "*")
-        if given == "*":
+        principal = statement.get(form, "*")
+        if principal == "*":
             continue
-        if not isinstance(given, Mapping) or not given:
+        if not isinstance(principal, Mapping) or not principal:
             yield f"Invalid principal in policy: {form} must be * or an object with {', '.join(PRINCIPALS)}"
             continue
-        yield from _unknown(given, PRINCIPALS, form)
-        for kind in given.keys() & PRINCIPALS.keys():
-            yield from _invalid_principals(kind, given[kind])
+        yield from _unknown(principal, PRINCIPALS, form)
+        for kind in principal.keys() & PRINCIPALS.keys():
+            yield from _invalid_principals(kind, principal[kind])
 
 
-def _invalid_principals(kind: str, given: object) -> Iterator[str]:
+def _invalid_principals(kind: str, principals: object) -> Iterator[str]:
     pattern, example = PRINCIPALS[kind]
-    if not many(given):
+    if not many(principals):
         yield f"Invalid principal in policy: {kind} must have at least one value"
-    for each in many(given):
-        if not isinstance(each, str) or not pattern.fullmatch(each):
-            yield f"Invalid principal in policy: {kind} {each!r} is not of the form {example}"
+    for principal in many(principals):
+        if not isinstance(principal, str) or not pattern.fullmatch(principal):
+            yield f"Invalid principal in policy: {kind} {principal!r} is not of the form {example}"
 
 
 def _service_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:
@@ -211,18 +211,18 @@ def _condition_errors(condition: object) -> Iterator[str]:
             yield f"the operator {name} must have condition keys and values"
             continue
         for key, values in keys.items():
-            if any(isinstance(each, Mapping | list) for each in many(values)):
+            if any(isinstance(value, Mapping | list) for value in many(values)):
                 yield f"the values of {key} must be texts, numbers or booleans"
 
 
 def statements(document: object) -> list[Mapping[str, Any]]:
     """Return the statements of a document; none if it is not a policy document."""
     try:
-        read = json.loads(document) if isinstance(document, str) else document
+        content = json.loads(document) if isinstance(document, str) else document
     except ValueError:
         return []
-    found = read.get("Statement", []) if isinstance(read, Mapping) else []
-    return [each for each in many(found) if isinstance(each, Mapping)]
+    listed = content.get("Statement", []) if isinstance(content, Mapping) else []
+    return [statement for statement in many(listed) if isinstance(statement, Mapping)]
 
 
 def many(value: object) -> list[Any]:
@@ -265,10 +265,10 @@ def assumable(
 
 def attached(role: Resource, account: Inventory) -> set[str]:
     """Return the names of the policies attached to a role."""
-    own = (str(each) for each in role.inputs.get("managedPolicyArns") or ())
+    own = (str(arn) for arn in role.inputs.get("managedPolicyArns") or ())
     others = (
-        str(each.inputs["policyArn"])
-        for each in account.all(ATTACHMENT)
-        if each.inputs.get("role") in (role.id, role.outputs.get("name"))
+        str(attachment.inputs["policyArn"])
+        for attachment in account.all(ATTACHMENT)
+        if attachment.inputs.get("role") in (role.id, role.outputs.get("name"))
     )
     return {arn.rpartition("/")[2] for arn in (*own, *others)}

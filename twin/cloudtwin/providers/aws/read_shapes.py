@@ -151,12 +151,12 @@ def text() -> str:
     """Return the contents of shapes.json for the installed models."""
     store = SchemaStore("aws", CALLS)
     types = {token: _LimitReader(token, store.load(token)).limits() for token in sorted(CALLS)}
-    found = {token: limits for token, limits in types.items() if limits}
+    limited = {token: limits for token, limits in types.items() if limits}
     lines = (
         f' "{token}": {{\n'
         + ",\n".join(f"  {json.dumps(path)}: {json.dumps(limit)}" for path, limit in limits.items())
         + "\n }"
-        for token, limits in found.items()
+        for token, limits in limited.items()
     )
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -195,12 +195,15 @@ class _LimitReader:
                 return None
         return shape
 
-    def _fields(self, fields: Fields, shape: Any, here: str, operation: str) -> None:  # noqa: ANN401
-        members = {_normal(name): each for name, each in getattr(shape, "members", {}).items()}
+    def _fields(self, fields: Fields, shape: Any, prefix: str, operation: str) -> None:  # noqa: ANN401
+        members = {
+            _normal(name): member_shape
+            for name, member_shape in getattr(shape, "members", {}).items()
+        }
         renamed = RENAMED.get(self._token, {})
         for name, field in fields.items():
-            path = f"{here}.{name}" if here else name
-            if name in OMITTED and not here:
+            path = f"{prefix}.{name}" if prefix else name
+            if name in OMITTED and not prefix:
                 continue
             member = self._member(operation, renamed[path]) if path in renamed else None
             inner = self._member(operation, renamed.get(f"{path}.*", "-"))
@@ -211,11 +214,11 @@ class _LimitReader:
             elif _normal(name) in members and path not in self._found:
                 self._value(field.shape, members[_normal(name)], path, operation)
 
-    def _value(self, given: Shape, shape: Any, path: str, operation: str) -> None:  # noqa: ANN401
-        if isinstance(given, str):  # the provider may have one value where AWS has a list
+    def _value(self, declared: Shape, shape: Any, path: str, operation: str) -> None:  # noqa: ANN401
+        if isinstance(declared, str):  # the provider may have one value where AWS has a list
             self._note(path, shape.member if shape.type_name == "list" else shape, operation)
             return
-        ((kind, inner),) = given.items()
+        ((kind, inner),) = declared.items()
         if (kind, shape.type_name) != ("object", "list"):
             self._note(path, shape, operation)
         below = getattr(shape, "member", shape)  # the provider has one object where AWS has a list
@@ -229,11 +232,11 @@ class _LimitReader:
                 self._found.setdefault(path, {"api": self._api(operation)})["keys"] = keys
 
     def _note(self, path: str, shape: Any, operation: str) -> None:  # noqa: ANN401
-        found = _limits(shape)
-        if "enum" in found:
-            found["enum"] += [*ALSO.get((self._token, path), ())]
-        if found:
-            self._found[path] = {"api": self._api(operation), **found}
+        limits = _limits(shape)
+        if "enum" in limits:
+            limits["enum"] += [*ALSO.get((self._token, path), ())]
+        if limits:
+            self._found[path] = {"api": self._api(operation), **limits}
 
     def _api(self, operation: str) -> str:
         return f"{self._model.service_id} API, {operation}"
@@ -241,17 +244,17 @@ class _LimitReader:
 
 def _limits(shape: Any) -> dict[str, Any]:  # noqa: ANN401
     """Return the limits of a shape that refuse a value."""
-    given = shape.metadata
-    found: dict[str, Any] = {}
-    if given.get("enum"):
-        found["enum"] = list(given["enum"])
-    if given.get("min", 0) > 0 or ("min" in given and shape.type_name in NUMBERS):
-        found["min"] = given["min"]
-    if given.get("max", UNLIMITED) < UNLIMITED:
-        found["max"] = given["max"]
-    if (pattern := _pattern(given.get("pattern", ""))) and "enum" not in found:
-        found["pattern"] = pattern
-    return found
+    metadata = shape.metadata
+    limits: dict[str, Any] = {}
+    if metadata.get("enum"):
+        limits["enum"] = list(metadata["enum"])
+    if metadata.get("min", 0) > 0 or ("min" in metadata and shape.type_name in NUMBERS):
+        limits["min"] = metadata["min"]
+    if metadata.get("max", UNLIMITED) < UNLIMITED:
+        limits["max"] = metadata["max"]
+    if (pattern := _pattern(metadata.get("pattern", ""))) and "enum" not in limits:
+        limits["pattern"] = pattern
+    return limits
 
 
 def _pattern(java: str) -> str:

@@ -16,15 +16,15 @@ USER = "AWS"
 
 def registries(account: Inventory) -> dict[str, PrivateRegistry]:
     """Return the registry of each region that has repositories, by its host."""
-    found: dict[str, dict[str, bool]] = {}
+    result: dict[str, dict[str, bool]] = {}
     for repository in account.all(REPOSITORY):
         host, _, name = str(repository.outputs["repositoryUrl"]).partition("/")
         immutable = str(repository.inputs.get("imageTagMutability", "")).startswith("IMMUTABLE")
-        found.setdefault(host, {})[name] = immutable
+        result.setdefault(host, {})[name] = immutable
     may_pull = nodes_may_pull(account)
     return {
         host: PrivateRegistry(id=ACCOUNT, user=USER, nodes_pull=may_pull, repositories=repositories)
-        for host, repositories in found.items()
+        for host, repositories in result.items()
     }
 
 

@@ -47,10 +47,10 @@ def _lifecycle(inputs: Inputs) -> Iterable[Mistake]:
     rules = objects_at("rules", inputs)
     if isinstance(inputs.get("rules"), list) and not rules:
         yield at("rules", "a lifecycle configuration needs at least one rule")
-    ids = [each.get("id") for _, each in rules]
-    for here, each in rules:
-        if ids.count(each.get("id")) > 1:
-            yield at(f"{here}.id", f"two rules have the id {each.get('id')!r}")
+    ids = [rule.get("id") for _, rule in rules]
+    for path, rule in rules:
+        if ids.count(rule.get("id")) > 1:
+            yield at(f"{path}.id", f"two rules have the id {rule.get('id')!r}")
 
 
 def _not_empty(deleted: Resource, account: Inventory) -> Iterable[str]:
@@ -73,21 +73,21 @@ def _describe_bucket(request: ResourceRequest) -> dict[str, Any]:
 def _json(text: object) -> str | None:
     """Return the reason why text is not an ECR lifecycle policy; None if it is one."""
     try:
-        found = json.loads(text) if isinstance(text, str) else {"rules": []}
+        content = json.loads(text) if isinstance(text, str) else {"rules": []}
     except ValueError as error:
         return f"this is not valid JSON: {error}"
-    fits = isinstance(found, Mapping) and isinstance(found.get("rules"), list)
+    fits = isinstance(content, Mapping) and isinstance(content.get("rules"), list)
     return None if fits else "the policy has no list of rules"
 
 
 def _moment(text: object) -> str | None:
     """Return why text is not a date and time of RFC 3339."""
     try:
-        found = datetime.fromisoformat(str(text))
+        moment = datetime.fromisoformat(str(text))
     except ValueError:
-        found = None
-    whole = found is not None and found.tzinfo is not None
-    return None if whole else f"{text!r} is not a date and time such as 2026-01-31T00:00:00Z"
+        moment = None
+    is_complete = moment is not None and moment.tzinfo is not None
+    return None if is_complete else f"{text!r} is not a date and time such as 2026-01-31T00:00:00Z"
 
 
 def _of_bucket(

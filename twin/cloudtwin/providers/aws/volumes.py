@@ -17,10 +17,10 @@ from cloudtwin.providers.inventory import Inventory, Resource, values_at
 
 def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
     """Return an entry for every file system, by its id."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for system in account.all(FILE_SYSTEM):
         reason = _unreachable(account, system)
-        found[system.id] = {
+        result[system.id] = {
             "folder": system.id,
             "attributes": {
                 "dnsname": str(system.outputs["dnsName"]),
@@ -29,12 +29,12 @@ def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
             "allowed": not reason,
             "reason": reason,
         }
-    return found
+    return result
 
 
 def _unreachable(account: Inventory, system: Resource) -> str:
     """Return the reason why the nodes cannot reach a file system; empty if they can."""
-    servers = [str(each) for each in system.inputs.get("securityGroupIds") or ()]
+    servers = [str(group_id) for group_id in system.inputs.get("securityGroupIds") or ()]
     nodes = sorted(set(_node_groups(account)))
     if not servers or not nodes:
         return "" if not servers else "connection timed out: there are no nodes that could mount it"

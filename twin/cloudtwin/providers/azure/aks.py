@@ -63,16 +63,18 @@ def _issuer(request: ResourceRequest) -> dict[str, Any]:
 
 def _identity(request: ResourceRequest) -> dict[str, Any]:
     """Return the identities as a map; in the inputs they are a list."""
-    given = section(request.inputs, "identity")
+    identity = section(request.inputs, "identity")
     own = {"principalId": "", "tenantId": TENANT}
-    if given.get("type") == "SystemAssigned":
+    if identity.get("type") == "SystemAssigned":
         own["principalId"] = guid(request.id, "principal")
     assigned: dict[str, Any] = {}
-    for each in given.get("userAssignedIdentities") or ():
-        found = request.account.find((IDENTITY,), each)
+    for resource_id in identity.get("userAssignedIdentities") or ():
+        resource = request.account.find((IDENTITY,), resource_id)
         keys = ("clientId", "principalId")
-        assigned[str(each)] = {key: found.outputs[key] for key in keys} if found else {}
-    return {**given, **own, **({"userAssignedIdentities": assigned} if assigned else {})}
+        assigned[str(resource_id)] = (
+            {key: resource.outputs[key] for key in keys} if resource else {}
+        )
+    return {**identity, **own, **({"userAssignedIdentities": assigned} if assigned else {})}
 
 
 def _kubelet(request: ResourceRequest) -> dict[str, Any]:

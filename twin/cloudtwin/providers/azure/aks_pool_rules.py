@@ -64,18 +64,18 @@ class _Inline(Mapping[str, Any]):
 
 
 def _counts(inputs: Inputs) -> Iterable[Mistake]:
-    count, low, high = (inputs.get(each) for each in ("count", "minCount", "maxCount"))
+    count, low, high = (inputs.get(key) for key in ("count", "minCount", "maxCount"))
     scales = inputs.get("enableAutoScaling")
     if not scales and (low is not None or high is not None):
         yield at("minCount", "minCount and maxCount need enableAutoScaling")
     if scales and (low is None or high is None):
         yield at("minCount", "enableAutoScaling needs minCount and maxCount")
-    numbers = [each for each in (low, count, high) if isinstance(each, int)]
+    numbers = [number for number in (low, count, high) if isinstance(number, int)]
     if numbers != sorted(numbers):
         yield at("count", f"minCount <= count <= maxCount must hold: {numbers}")
-    if any(not 0 <= each <= MAX_NODES for each in numbers):
+    if any(not 0 <= number <= MAX_NODES for number in numbers):
         yield at("count", f"a pool has 0 to {MAX_NODES} nodes")
-    if inputs.get("mode") == "System" and any(each == 0 for each in numbers):
+    if inputs.get("mode") == "System" and any(number == 0 for number in numbers):
         yield at("count", "a System pool has at least one node")
 
 

@@ -54,12 +54,12 @@ def _added_by_service(inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _pool(given: Mapping[str, Any], name: str, cluster: Resource) -> "Pool":
+def _pool(declared: Mapping[str, Any], name: str, cluster: Resource) -> "Pool":
     """Return the machines of a pool, inline or separate."""
     from cloudtwin.capacity import Pool
     from cloudtwin.nodes.model import Role
 
-    inputs = {**given, **_added_by_service(given)}
+    inputs = {**declared, **_added_by_service(declared)}
     size = str(inputs.get("vmSize") or "Standard_D4s_v5")
     location = location_of(cluster.inputs.get("location") or "")
     zones, count = inputs.get("availabilityZones") or (), inputs.get("count")
@@ -106,9 +106,11 @@ def _surge(pool: Inputs, size: int) -> int:
 def _taints(texts: Iterable[str]) -> Any:  # noqa: ANN401  a tuple of taints, whose type is imported late
     from cloudtwin.nodes.model import Taint
 
-    found = (TAINT.fullmatch(str(each)) for each in texts)
+    matches = (TAINT.fullmatch(str(text)) for text in texts)
     keys = ("key", "value", "effect")
-    return tuple(Taint.parse(dict(zip(keys, each.groups(), strict=True))) for each in found if each)
+    return tuple(
+        Taint.parse(dict(zip(keys, match.groups(), strict=True))) for match in matches if match
+    )
 
 
 def _idle(cluster: Inputs) -> float:
@@ -120,7 +122,7 @@ def _idle(cluster: Inputs) -> float:
 def inline_pools(cluster: Resource, _account: Inventory) -> Sequence["Pool"]:
     """Return the machines of a cluster's inline pools."""
     pools = cluster.inputs.get("agentPoolProfiles") or ()
-    return [_pool(each, str(each["name"]), cluster) for each in pools]
+    return [_pool(pool, str(pool["name"]), cluster) for pool in pools]
 
 
 def separate_pool(pool: Resource, account: Inventory) -> Sequence["Pool"]:
@@ -139,8 +141,8 @@ def _current_pool(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
 def current_cluster(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
     """Return the current inputs of a cluster: its inline pools resized."""
     pools = [
-        {**each, "count": sizes.get(str(each["name"]), each["count"])} if "count" in each else each
-        for each in inputs.get("agentPoolProfiles") or ()
+        {**pool, "count": sizes.get(str(pool["name"]), pool["count"])} if "count" in pool else pool
+        for pool in inputs.get("agentPoolProfiles") or ()
     ]
     return {**inputs, "agentPoolProfiles": pools}
 

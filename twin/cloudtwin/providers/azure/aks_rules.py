@@ -56,7 +56,7 @@ def offered(version: object) -> str | None:
 
 
 def system_pool(inputs: Inputs) -> Iterable[Mistake]:
-    """Yield a cluster without a System pool, or with two pools of the same name."""
+    """Yield an error for a cluster without a System pool, or with two pools of the same name."""
     pools = inputs.get("agentPoolProfiles")
     if not isinstance(pools, list):
         yield at("agentPoolProfiles", "a cluster needs a System pool: it is missing")
@@ -69,7 +69,7 @@ def system_pool(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def network(inputs: Inputs) -> Iterable[Mistake]:
-    """Yield inconsistent addresses of a cluster's network."""
+    """Yield an error for inconsistent addresses of a cluster's network."""
     profile, here = section(inputs, "networkProfile"), "networkProfile"
     for name in ("podCidr", "serviceCidr"):
         if isinstance(profile.get(name), str) and (reason := block_error(profile[name])):
@@ -85,14 +85,14 @@ def network(inputs: Inputs) -> Iterable[Mistake]:
 
 def _inside(address: str, block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
-    return found in block and found != block[1]
+    return parsed in block and parsed != block[1]
 
 
 def data_plane(inputs: Inputs) -> Iterable[Mistake]:
-    """Yield an inconsistent network policy, data plane and plug-in."""
+    """Yield an error for an inconsistent network policy, data plane and plug-in."""
     profile, here = section(inputs, "networkProfile"), "networkProfile"
     if profile.get("networkPolicy") == "cilium" and profile.get("networkDataplane") != "cilium":
         yield at(f"{here}.networkDataplane", "the policy cilium needs the data plane cilium")
@@ -101,18 +101,18 @@ def data_plane(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def api_access(inputs: Inputs) -> Iterable[Mistake]:
-    """Yield authorized ranges that are invalid, or of a private cluster."""
+    """Yield an error for authorized ranges that are invalid, or of a private cluster."""
     access = section(inputs, "apiServerAccessProfile")
     path, ranges = "apiServerAccessProfile.authorizedIPRanges", access.get("authorizedIPRanges")
     if access.get("enablePrivateCluster") and ranges:
         yield at(path, "a private cluster has no authorized ranges")
-    for position, each in enumerate(ranges if isinstance(ranges, list) else []):
-        if isinstance(each, str) and (reason := block_error(each)):
+    for position, address_range in enumerate(ranges if isinstance(ranges, list) else []):
+        if isinstance(address_range, str) and (reason := block_error(address_range)):
             yield at(f"{path}[{position}]", reason)
 
 
 def identities(inputs: Inputs) -> Iterable[Mistake]:
-    """Yield inconsistent identities of a cluster."""
+    """Yield an error for inconsistent identities of a cluster."""
     workload = section(inputs, "securityProfile", "workloadIdentity").get("enabled")
     if workload and not section(inputs, "oidcIssuerProfile").get("enabled"):
         yield at("oidcIssuerProfile.enabled", "workload identity needs the OIDC issuer")
@@ -127,7 +127,7 @@ def identities(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def tier(inputs: Inputs) -> Iterable[Mistake]:
-    """Yield features that the tier of a cluster does not have."""
+    """Yield an error for features that the tier of a cluster does not have."""
     level = section(inputs, "sku").get("tier", "Free")
     if inputs.get("supportPlan") == "AKSLongTermSupport" and level != "Premium":
         yield at("supportPlan", f"AKSLongTermSupport needs the tier Premium, not {level}")
@@ -136,7 +136,7 @@ def tier(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def autoscaler(inputs: Inputs) -> Iterable[Mistake]:
-    """Yield durations that the autoscaler cannot parse."""
+    """Yield an error for durations that the autoscaler cannot parse."""
     for name, value in section(inputs, "autoScalerProfile").items():
         timed = any(mark in name for mark in ("Time", "Delay", "Interval"))
         if timed and (reason := DURATION(value)):
@@ -149,32 +149,32 @@ def autoscaler(inputs: Inputs) -> Iterable[Mistake]:
 def subnets(inputs: Inputs) -> list[str]:
     """Return the subnets of a cluster's inline pools or of a pool."""
     paths = ("agentPoolProfiles.*.vnetSubnetID", "vnetSubnetID")
-    return [str(each) for path in paths for each in values_at(path, inputs)]
+    return [str(subnet) for path in paths for subnet in values_at(path, inputs)]
 
 
 def nat_gateway(request: ResourceRequest) -> Iterable[str]:
-    """Yield subnets without the NAT gateway that the outbound type requires."""
+    """Yield an error for subnets without the NAT gateway that the outbound type requires."""
     kind = section(request.inputs, "networkProfile").get("outboundType")
-    for each in subnets(request.inputs) if kind == "userAssignedNATGateway" else ():
-        subnet = request.account.find((SUBNET,), each)
+    for subnet_id in subnets(request.inputs) if kind == "userAssignedNATGateway" else ():
+        subnet = request.account.find((SUBNET,), subnet_id)
         if subnet and not section(subnet.inputs, "natGateway").get("id"):
             yield f"outbound type userAssignedNATGateway, but the subnet {subnet.name} has no NAT gateway"
 
 
 def _control_plane(request: ResourceRequest) -> str | None:
     names = section(request.inputs, "identity").get("userAssignedIdentities") or ()
-    found = request.account.find((IDENTITY,), next(iter(names), ""))
-    return str(found.outputs["principalId"]) if found else None
+    resource = request.account.find((IDENTITY,), next(iter(names), ""))
+    return str(resource.outputs["principalId"]) if resource else None
 
 
 def joins_subnet(request: ResourceRequest) -> Iterable[str]:
-    """Yield subnets that the control plane may not join."""
+    """Yield an error for subnets that the control plane may not join."""
     principal = _control_plane(request)
     able = {NETWORK_CONTRIBUTOR, CONTRIBUTOR, OWNER}
-    for each in subnets(request.inputs) if principal else ():
-        if not able & set(granted(request.account, str(principal), each)):
+    for subnet in subnets(request.inputs) if principal else ():
+        if not able & set(granted(request.account, str(principal), subnet)):
             yield (
-                f"the control plane's identity may not join {each}: it lacks the role Network "
+                f"the control plane's identity may not join {subnet}: it lacks the role Network "
                 "Contributor; let the cluster depend on the role assignment"
             )
 
@@ -184,7 +184,7 @@ def _kubelet(inputs: Inputs) -> Mapping[str, object]:
 
 
 def assigns_identity(request: ResourceRequest) -> Iterable[str]:
-    """Yield a kubelet identity that the control plane may not assign."""
+    """Yield an error for a kubelet identity that the control plane may not assign."""
     principal, kubelet = _control_plane(request), _kubelet(request.inputs).get("resourceId")
     if principal and kubelet:
         roles = set(granted(request.account, principal, str(kubelet)))
@@ -196,16 +196,16 @@ def assigns_identity(request: ResourceRequest) -> Iterable[str]:
 
 
 def kubelet_consistent(request: ResourceRequest) -> Iterable[str]:
-    """Yield ids of the kubelet identity that belong to another identity."""
+    """Yield an error for ids of the kubelet identity that belong to another identity."""
     kubelet = _kubelet(request.inputs)
-    found = request.account.find((IDENTITY,), kubelet.get("resourceId") or "")
+    resource = request.account.find((IDENTITY,), kubelet.get("resourceId") or "")
     for name, output in (("clientId", "clientId"), ("objectId", "principalId")):
-        if found and kubelet.get(name) and kubelet[name] != found.outputs[output]:
-            yield f"kubeletidentity.{name} is not that of {found.name}"
+        if resource and kubelet.get(name) and kubelet[name] != resource.outputs[output]:
+            yield f"kubeletidentity.{name} is not that of {resource.name}"
 
 
 def next_minor_version(request: ResourceRequest) -> Iterable[str]:
-    """Yield an update by more than one minor version, or down."""
+    """Yield an error for an update by more than one minor version, or down."""
     previous, wanted = request.previous, request.inputs.get("kubernetesVersion")
     if previous is None or wanted is None:
         return
@@ -215,28 +215,32 @@ def next_minor_version(request: ResourceRequest) -> Iterable[str]:
 
 
 def inline_versions(request: ResourceRequest) -> Iterable[str]:
-    """Yield versions of inline pools that an update of the cluster cannot set."""
+    """Yield an error for versions of inline pools that an update of the cluster cannot set."""
     pools = request.inputs.get("agentPoolProfiles") or ()
-    wanted = {each["name"]: each.get("orchestratorVersion") for each in pools}
+    versions = {pool["name"]: pool.get("orchestratorVersion") for pool in pools}
     old = (request.previous.inputs.get("agentPoolProfiles") or ()) if request.previous else ()
-    before = {each["name"]: each.get("orchestratorVersion") for each in old}
+    previous_versions = {pool["name"]: pool.get("orchestratorVersion") for pool in old}
     control = request.inputs.get("kubernetesVersion")
-    given = {name: version for name, version in wanted.items() if version is not None}
-    free = {n for n, v in given.items() if v == before.get(n) or minor(v) == minor(control)}
-    if control and given and (len(given) < len(wanted) or free != set(given)):
+    declared = {name: version for name, version in versions.items() if version is not None}
+    free = {
+        n
+        for n, v in declared.items()
+        if v == previous_versions.get(n) or minor(v) == minor(control)
+    }
+    if control and declared and (len(declared) < len(versions) or free != set(declared)):
         yield (
             "Using managed cluster api, all Agent pools' OrchestratorVersion must be all specified or all "
             "unspecified. If all specified, they must be stay unchanged or the same with control plane: "
-            + ", ".join(f"{name} {version}" for name, version in wanted.items())
+            + ", ".join(f"{name} {version}" for name, version in versions.items())
         )
 
 
 def inline_unchanged(request: ResourceRequest) -> Iterable[str]:
-    """Yield changes of inline pools that AKS refuses."""
+    """Yield an error for changes of inline pools that AKS refuses."""
     if request.previous is None:
         return
     pools = (request.previous.inputs, request.inputs)
-    old, new = ({each["name"]: each for each in p.get("agentPoolProfiles") or ()} for p in pools)
+    old, new = ({pool["name"]: pool for pool in p.get("agentPoolProfiles") or ()} for p in pools)
     for name in set(new) - set(old):
         yield f"A new agent pool was introduced: {name}; declare it as an AgentPool"
     for name in set(new) & set(old):
@@ -251,7 +255,7 @@ def cluster_of(request: ResourceRequest) -> Resource | None:
 
 
 def pool_version(request: ResourceRequest) -> Iterable[str]:
-    """Yield a pool newer than its control plane, or too old for it."""
+    """Yield an error for a pool newer than its control plane, or too old for it."""
     cluster, wanted = cluster_of(request), request.inputs.get("orchestratorVersion")
     if cluster is None or wanted is None:
         return
@@ -261,17 +265,17 @@ def pool_version(request: ResourceRequest) -> Iterable[str]:
 
 
 def pool_downgrade(request: ResourceRequest) -> Iterable[str]:
-    """Yield an update of a pool to an older version."""
-    wanted = request.inputs.get("orchestratorVersion")
+    """Yield an error for an update of a pool to an older version."""
+    desired = request.inputs.get("orchestratorVersion")
     current = (
         request.previous.outputs.get("currentOrchestratorVersion") if request.previous else None
     )
-    if wanted and current and _number(wanted) < _number(current):
-        yield f"a node pool cannot go back from Kubernetes {current} to {wanted}"
+    if desired and current and _number(desired) < _number(current):
+        yield f"a node pool cannot go back from Kubernetes {current} to {desired}"
 
 
 def pools_in_skew(request: ResourceRequest) -> Iterable[str]:
-    """Yield an update of a control plane that leaves a pool too far behind."""
+    """Yield an error for an update of a control plane that leaves a pool too far behind."""
     previous, wanted = request.previous, request.inputs.get("kubernetesVersion")
     if previous is None or wanted is None:
         return
@@ -285,39 +289,41 @@ def pools_in_skew(request: ResourceRequest) -> Iterable[str]:
 
 
 def pool_name_free(request: ResourceRequest) -> Iterable[str]:
-    """Yield a pool with the name of an inline one."""
+    """Yield an error for a pool with the name of an inline one."""
     cluster, name = cluster_of(request), request.inputs.get("agentPoolName")
-    for each in (cluster.inputs.get("agentPoolProfiles") or ()) if cluster else ():
-        if each.get("name") == name:
+    for pool in (cluster.inputs.get("agentPoolProfiles") or ()) if cluster else ():
+        if pool.get("name") == name:
             yield f"the cluster has an inline pool {name!r} already"
 
 
 def pool_in_network(request: ResourceRequest) -> Iterable[str]:
-    """Yield subnets outside the virtual network of the cluster."""
+    """Yield an error for subnets outside the virtual network of the cluster."""
     cluster = cluster_of(request)
-    networks = {parent_of(each).lower() for each in subnets(cluster.inputs)} if cluster else set()
-    for each in subnets(request.inputs):
-        if networks and parent_of(each).lower() not in networks:
-            yield f"{each} is not in the virtual network of the cluster"
+    networks = (
+        {parent_of(subnet).lower() for subnet in subnets(cluster.inputs)} if cluster else set()
+    )
+    for subnet in subnets(request.inputs):
+        if networks and parent_of(subnet).lower() not in networks:
+            yield f"{subnet} is not in the virtual network of the cluster"
 
 
 def zonal_location(request: ResourceRequest) -> Iterable[str]:
-    """Yield zones in a location without zones."""
+    """Yield an error for zones in a location without zones."""
     cluster = cluster_of(request)
     location = request.inputs.get("location") or (cluster.inputs.get("location") if cluster else "")
     paths = ("availabilityZones.*", "agentPoolProfiles.*.availabilityZones.*")
-    zones = [each for path in paths for each in values_at(path, request.inputs)]
+    zones = [zone for path in paths for zone in values_at(path, request.inputs)]
     if zones and location_of(location) not in ZONAL:
         yield f"the location {location} has no availability zones"
 
 
 def last_system_pool(deleted: Resource, account: Inventory) -> Iterable[str]:
-    """Yield the last System pool (pulumi-azure-native #1575)."""
+    """Yield an error for the last System pool (pulumi-azure-native #1575)."""
     cluster = account.find((CLUSTER,), parent_of(deleted.id))
     if deleted.inputs.get("mode") != "System" or cluster is None:
         return
     separate = filter(below(cluster.id), account.all(POOL))
-    others = [each.inputs for each in separate if each.id != deleted.id]
+    others = [other.inputs for other in separate if other.id != deleted.id]
     inline_pools = cluster.inputs.get("agentPoolProfiles") or ()
-    if not any(each.get("mode") == "System" for each in (*inline_pools, *others)):
+    if not any(other.get("mode") == "System" for other in (*inline_pools, *others)):
         yield "There has to be at least one system agent pool"

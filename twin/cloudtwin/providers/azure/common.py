@@ -60,15 +60,17 @@ def arm_id(path: str, inputs: Inputs) -> str:
         inputs: values of the inputs.
     """
     group = f"{ROOT}/resourceGroups/{{resourceGroupName}}/providers/"
-    whole = path if path.startswith("{") else group + path
-    return whole.format(**{name: inputs.get(name, "") for name in _inputs(whole)})
+    full_path = path if path.startswith("{") else group + path
+    return full_path.format(**{name: inputs.get(name, "") for name in _inputs(full_path)})
 
 
 def parent_of(identity: str) -> str:
     """Return the id of a resource's parent; empty if it always exists."""
     parts = identity.strip("/").split("/")
-    whole = parts[-4:-3] == ["providers"]  # providers/Microsoft.X/kind/name, not a nested kind/name
-    parts = parts[:-4] if whole else parts[:-2]
+    is_top_level = parts[-4:-3] == [
+        "providers"
+    ]  # providers/Microsoft.X/kind/name, not a nested kind/name
+    parts = parts[:-4] if is_top_level else parts[:-2]
     if parts[-2:] == ["blobServices", "default"]:  # each account has exactly this one
         parts = parts[:-2]
     return "/" + "/".join(parts) if len(parts) > 2 else ""
@@ -132,8 +134,8 @@ def arm_type(
 
 @lru_cache(maxsize=1)
 def _shapes() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    found: dict[str, Any] = json.loads(Path(__file__).with_name("shapes.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads(Path(__file__).with_name("shapes.json").read_text())
+    return content
 
 
 def limits(token: str) -> Mapping[str, Mapping[str, Any]]:
@@ -149,12 +151,12 @@ def configure(arguments: Mapping[str, Any]) -> ProviderConfig:
     """
     for name in arguments:
         if name not in ARGUMENTS and not name.startswith("__"):
-            near = nearest(name, ARGUMENTS)
-            raise ProviderError(f"azure_native.Provider has no argument {name!r}{near}")
+            closest = nearest(name, ARGUMENTS)
+            raise ProviderError(f"azure_native.Provider has no argument {name!r}{closest}")
     location = location_of(arguments.get("location") or "")
     if location and location not in LOCATIONS:
-        near = nearest(location, LOCATIONS)
-        raise ProviderError(f"{location!r} is not an Azure location{near}")
+        closest = nearest(location, LOCATIONS)
+        raise ProviderError(f"{location!r} is not an Azure location{closest}")
     return ProviderConfig(cloud="azure-native", region=location)
 
 
@@ -168,11 +170,11 @@ def with_defaults(inputs: Object, schema: ResourceSchema, config: ProviderConfig
 def common_rules(
     schema: ResourceSchema, inputs: Inputs, _config: ProviderConfig
 ) -> Iterable[Mistake]:
-    """Yield an invalid location and invalid tags."""
+    """Yield an error for an invalid location and invalid tags."""
     location = inputs.get("location")
     if isinstance(location, str) and location_of(location) not in LOCATIONS:
-        near = nearest(location_of(location), LOCATIONS)
-        yield at("location", f"{location!r} is not an Azure location{near}")
+        closest = nearest(location_of(location), LOCATIONS)
+        yield at("location", f"{location!r} is not an Azure location{closest}")
     tags = inputs.get("tags")
     if not isinstance(tags, Mapping):
         return
@@ -201,7 +203,10 @@ def common_outputs(request: ResourceRequest) -> dict[str, Any]:
 def deleted_with(deleted: Resource, account: Inventory) -> Iterable[Resource]:
     """Return a resource and everything below it: Resource Manager deletes whole trees."""
     start = f"{deleted.id}/".lower()
-    return [deleted, *(each for each in account.all() if each.id.lower().startswith(start))]
+    return [
+        deleted,
+        *(resource for resource in account.all() if resource.id.lower().startswith(start)),
+    ]
 
 
 def lookup(kind: ResourceType) -> Function:
@@ -210,10 +215,10 @@ def lookup(kind: ResourceType) -> Function:
     def look_up(arguments: Inputs, config: ProviderConfig, account: Inventory) -> Object:
         request = ResourceRequest(inputs=arguments, config=config, account=account, entropy="")
         identity = kind.identify(request)
-        found = account.find((kind.token,), identity)
-        if found is None:
+        resource = account.find((kind.token,), identity)
+        if resource is None:
             raise ProviderError(f"ResourceNotFound: the account has no {identity}")
-        return {**found.outputs, "id": found.id}
+        return {**resource.outputs, "id": resource.id}
 
     return look_up
 

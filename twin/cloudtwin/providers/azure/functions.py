@@ -32,12 +32,12 @@ def client_config(_arguments: Inputs, _config: ProviderConfig, _account: Invento
 def user_credentials(arguments: Inputs, _config: ProviderConfig, account: Inventory) -> Object:
     """Return the kubeconfig of a cluster; it has no credential, only the command that fetches one."""
     identity = arm_id(CLUSTER_PATH, arguments)
-    found = account.find((CLUSTER,), identity)
-    if found is None:
+    resource = account.find((CLUSTER,), identity)
+    if resource is None:
         raise CloudError("ResourceNotFound", f"the account has no {identity}")
     name = str(arguments["resourceName"])
     user = f"clusterUser_{arguments['resourceGroupName']}_{name}"
-    text = base64.b64encode(json.dumps(_kubeconfig(found, name, user)).encode()).decode()
+    text = base64.b64encode(json.dumps(_kubeconfig(resource, name, user)).encode()).decode()
     return {"kubeconfigs": [{"name": "clusterUser", "value": Secret(text)}]}
 
 
@@ -66,8 +66,8 @@ def _kubeconfig(cluster: Resource, name: str, user: str) -> dict[str, Any]:
 
 def admin_credentials(arguments: Inputs, _config: ProviderConfig, account: Inventory) -> Object:
     """Refuse: the twin issues no administrator credentials."""
-    found = account.find((CLUSTER,), arm_id(CLUSTER_PATH, arguments))
-    if found and found.inputs.get("disableLocalAccounts"):
+    resource = account.find((CLUSTER,), arm_id(CLUSTER_PATH, arguments))
+    if resource and resource.inputs.get("disableLocalAccounts"):
         reason = "Getting static credential is not allowed because this cluster is set to disable local accounts."
         raise CloudError(BAD_REQUEST, reason)
     raise CloudError(BAD_REQUEST, "the twin issues user credentials only")
@@ -81,13 +81,13 @@ def account_keys(arguments: Inputs, _config: ProviderConfig, _account: Inventory
 
 def functions(types: Mapping[str, ResourceType]) -> dict[str, Function]:
     """Return all functions: a lookup for each type, and a few more."""
-    found: dict[str, Function] = {}
+    result: dict[str, Function] = {}
     for token, kind in types.items():
         start, _, name = token.rpartition(":")
-        found[f"{start}:get{name}"] = lookup(kind)
+        result[f"{start}:get{name}"] = lookup(kind)
     credentials = "azure-native:containerservice:listManagedCluster"
     return {
-        **found,
+        **result,
         "azure-native:authorization:getClientConfig": client_config,
         f"{credentials}UserCredentials": user_credentials,
         f"{credentials}AdminCredentials": admin_credentials,

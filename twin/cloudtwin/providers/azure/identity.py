@@ -65,10 +65,10 @@ ROLES = frozenset({
 def granted(account: Inventory, principal: str, scope: str) -> Iterator[str]:
     """Yield the roles of a principal on a scope or on a scope above it."""
     inside = f"{scope}/".lower()
-    for each in account.where(ASSIGNMENT, principalId=principal):
-        where = f"{str(each.inputs['scope']).rstrip('/')}/".lower()
-        if inside.startswith(where):
-            yield str(each.inputs["roleDefinitionId"]).rpartition("/")[2].lower()
+    for assignment in account.where(ASSIGNMENT, principalId=principal):
+        assigned_scope = f"{str(assignment.inputs['scope']).rstrip('/')}/".lower()
+        if inside.startswith(assigned_scope):
+            yield str(assignment.inputs["roleDefinitionId"]).rpartition("/")[2].lower()
 
 
 # -- rules
@@ -100,43 +100,47 @@ def _role(value: object) -> str | None:
 
 def _credentials(request: ResourceRequest) -> Iterable[str]:
     others = [
-        each
-        for each in filter(below(parent_of(request.id)), request.account.all(CREDENTIAL))
-        if each.id != request.id
+        other
+        for other in filter(below(parent_of(request.id)), request.account.all(CREDENTIAL))
+        if other.id != request.id
     ]
     if len(others) >= MAX_CREDENTIALS:
         yield f"an identity has at most {MAX_CREDENTIALS} federated credentials"
-    for each in others:
-        if all(each.inputs[key] == request.inputs[key] for key in ("issuer", "subject")):
-            yield f"{each.name} already has this issuer and subject"
+    for other in others:
+        if all(other.inputs[key] == request.inputs[key] for key in ("issuer", "subject")):
+            yield f"{other.name} already has this issuer and subject"
 
 
 def _principal_exists(request: ResourceRequest) -> Iterable[str]:
-    """Yield a missing service principal; users and groups are in a directory that the twin lacks."""
-    wanted = request.inputs["principalId"]
+    """Yield an error for a missing service principal; users and groups are in a directory that the twin lacks."""
+    principal_id = request.inputs["principalId"]
     if request.inputs.get("principalType", "ServicePrincipal") != "ServicePrincipal":
         return
-    identities = {str(each.outputs.get("principalId")) for each in request.account.all(IDENTITY)}
-    clusters = {
-        str(section(each.outputs, "identity").get("principalId"))
-        for each in request.account.all(CLUSTER)
+    identities = {
+        str(identity.outputs.get("principalId")) for identity in request.account.all(IDENTITY)
     }
-    if wanted not in identities | clusters:
-        yield f"Principal {wanted} does not exist in the directory {TENANT}"
+    clusters = {
+        str(section(cluster.outputs, "identity").get("principalId"))
+        for cluster in request.account.all(CLUSTER)
+    }
+    if principal_id not in identities | clusters:
+        yield f"Principal {principal_id} does not exist in the directory {TENANT}"
 
 
 def _assigned_once(request: ResourceRequest) -> Iterable[str]:
     keys = ("scope", "principalId", "roleDefinitionId")
-    wanted = [str(request.inputs[key]).lower() for key in keys]
-    for each in request.account.all(ASSIGNMENT):
-        if each.id != request.id and wanted == [str(each.inputs[key]).lower() for key in keys]:
-            yield f"The role assignment already exists: {each.id}"
+    declared = [str(request.inputs[key]).lower() for key in keys]
+    for assignment in request.account.all(ASSIGNMENT):
+        if assignment.id != request.id and declared == [
+            str(assignment.inputs[key]).lower() for key in keys
+        ]:
+            yield f"The role assignment already exists: {assignment.id}"
 
 
 def _scope_exists(request: ResourceRequest) -> Iterable[str]:
     scope = str(request.inputs["scope"]).rstrip("/")
-    whole = f"/subscriptions/{SUBSCRIPTION}"
-    if scope.lower() != whole.lower() and request.account.find((), scope) is None:
+    subscription = f"/subscriptions/{SUBSCRIPTION}"
+    if scope.lower() != subscription.lower() and request.account.find((), scope) is None:
         yield f"the scope {request.inputs['scope']} does not exist"
 
 

@@ -38,17 +38,17 @@ def _retention(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def _flows(inputs: Inputs) -> Iterable[Mistake]:
-    """Yield flows to destinations that are not declared."""
+    """Yield an error for flows to destinations that are not declared."""
     targets = {
-        str(each.get("name"))
+        str(member.get("name"))
         for group in section(inputs, "destinations").values()
-        for each in (group if isinstance(group, list) else [group])
-        if isinstance(each, Mapping)
+        for member in (group if isinstance(group, list) else [group])
+        if isinstance(member, Mapping)
     }
-    for here, flow in objects_at("dataFlows", inputs):
+    for path, flow in objects_at("dataFlows", inputs):
         for name in flow.get("destinations") or ():
             if isinstance(name, str) and name not in targets:
-                yield at(f"{here}.destinations", f"{name!r} is not a destination of this rule")
+                yield at(f"{path}.destinations", f"{name!r} is not a destination of this rule")
 
 
 def _needs_endpoint(inputs: Inputs) -> Iterable[Mistake]:

@@ -59,7 +59,7 @@ def _in_network(request: ResourceRequest) -> Iterable[str]:
     vnet = request.account.find((NETWORK,), parent_of(request.id))
     block = request.inputs.get("addressPrefix")
     space = section(vnet.inputs, "addressSpace").get("addressPrefixes") or () if vnet else ()
-    if block and space and not any(lies_in(block, each) for each in space):
+    if block and space and not any(lies_in(block, prefix) for prefix in space):
         name = vnet.name if vnet else ""
         yield f"{block} is not in the address space of {name}: {', '.join(space)}"
     for other in filter(below(parent_of(request.id)), request.account.all(SUBNET)):
@@ -80,10 +80,10 @@ def _gateway_sku(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def _gateway_address(request: ResourceRequest) -> Iterable[str]:
-    for each in request.inputs.get("publicIpAddresses") or ():
-        found = request.account.find((ADDRESS,), each.get("id"))
-        if found and section(found.inputs, "sku").get("name") != "Standard":
-            yield f"a NAT gateway takes Standard addresses only; {found.name} is not one"
+    for reference in request.inputs.get("publicIpAddresses") or ():
+        resource = request.account.find((ADDRESS,), reference.get("id"))
+        if resource and section(resource.inputs, "sku").get("name") != "Standard":
+            yield f"a NAT gateway takes Standard addresses only; {resource.name} is not one"
 
 
 def to_resource(path: str, token: str, in_use_code: str) -> Reference:

@@ -36,7 +36,7 @@ LIMIT = re.compile(r'(\w+)=(\d+|r?"[^"]*")')
 
 def main(folder: Path) -> None:
     """Write the file from the packages in a folder."""
-    found = {
+    validations = {
         module: {
             "source": package,
             "names": dict(_names(folder / "azure/mgmt" / version / "operations")),
@@ -44,46 +44,46 @@ def main(folder: Path) -> None:
         }
         for module, (package, version) in PACKAGES.items()
     }
-    TARGET.write_text(_text(found))
+    TARGET.write_text(_text(validations))
 
 
-def _text(found: dict[str, dict[str, Any]]) -> str:
+def _text(validations: dict[str, dict[str, Any]]) -> str:
     """Return JSON with one line for each model."""
     modules = (
-        f' "{module}": {{\n  "source": {json.dumps(read["source"])},\n'
-        + ",\n".join(_section(name, read[name]) for name in ("names", "models"))
+        f' "{module}": {{\n  "source": {json.dumps(models["source"])},\n'
+        + ",\n".join(_section(name, models[name]) for name in ("names", "models"))
         + "\n }"
-        for module, read in found.items()
+        for module, models in validations.items()
     )
     return "{\n" + ",\n".join(modules) + "\n}\n"
 
 
 def _section(name: str, entries: dict[str, Any]) -> str:
-    lines = (f"   {json.dumps(key)}: {json.dumps(each)}" for key, each in sorted(entries.items()))
+    lines = (f"   {json.dumps(key)}: {json.dumps(entry)}" for key, entry in sorted(entries.items()))
     return f'  "{name}": {{\n' + ",\n".join(lines) + "\n  }"
 
 
 def _models(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the classes of a file with the limits of their attributes."""
-    for each in ast.parse(file.read_text()).body:
-        if isinstance(each, ast.ClassDef):
-            limits = {name: limit for name, limit in _validation(each).items() if limit}
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            limits = {name: limit for name, limit in _validation(node).items() if limit}
             if limits:
-                yield each.name, limits
+                yield node.name, limits
 
 
 def _validation(model: ast.ClassDef) -> dict[str, dict[str, Any]]:
-    for each in model.body:
-        target = each.targets[0] if isinstance(each, ast.Assign) else None
+    for node in model.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
         if (
-            isinstance(each, ast.Assign)
+            isinstance(node, ast.Assign)
             and isinstance(target, ast.Name)
             and target.id == "_validation"
         ):
-            read: dict[str, dict[str, Any]] = ast.literal_eval(each.value)
+            validation: dict[str, dict[str, Any]] = ast.literal_eval(node.value)
             return {
                 name: {key: value for key, value in limit.items() if key not in IGNORED}
-                for name, limit in read.items()
+                for name, limit in validation.items()
                 if "readonly" not in limit
             }
     return {}

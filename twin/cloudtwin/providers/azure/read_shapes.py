@@ -68,12 +68,12 @@ class _Walk:
         fields: Fields,
         attributes: Mapping[str, Any],
         model: str,
-        here: str,
+        prefix: str,
         above: tuple[str, ...],
     ) -> None:
         limits = {_normal(name): limit for name, limit in attributes.items()}
         for name, field in fields.items():
-            path = f"{here}.{name}" if here else name
+            path = f"{prefix}.{name}" if prefix else name
             self._note(path, limits.get(_normal(name), {}), model)
             self._value(field.shape, path, above)
 
@@ -94,13 +94,13 @@ class _Walk:
             )
 
     def _note(self, path: str, limit: Mapping[str, Any], model: str) -> None:
-        found = {KEYS[key]: value for key, value in limit.items() if key in KEYS}
-        if found.get("pattern") in EVERYTHING:
-            del found["pattern"]
-        if found:
+        limits = {KEYS[key]: value for key, value in limit.items() if key in KEYS}
+        if limits.get("pattern") in EVERYTHING:
+            del limits["pattern"]
+        if limits:
             self._found[path] = {
                 "api": f"{self._source}, {model}",
-                **found,
+                **limits,
                 **self._found.get(path, {}),
             }
 

@@ -31,4 +31,4 @@ def _may_pull(account: Inventory, registry: Resource) -> bool:
         str(section(cluster.outputs, "identityProfile", "kubeletidentity").get("objectId"))
         for cluster in account.all(CLUSTER)
     }
-    return any(ACR_PULL in granted(account, each, registry.id) for each in kubelets)
+    return any(ACR_PULL in granted(account, kubelet, registry.id) for kubelet in kubelets)

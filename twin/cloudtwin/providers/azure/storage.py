@@ -74,8 +74,8 @@ def _subnets(request: ResourceRequest) -> Iterable[str]:
     for rule in rules:
         subnet = request.account.find((SUBNET,), rule.get("virtualNetworkResourceId"))
         endpoints = (subnet.inputs.get("serviceEndpoints") or ()) if subnet else ()
-        services = [str(each.get("service")) for each in endpoints]
-        if subnet and not any(each.startswith(STORAGE_SERVICE) for each in services):
+        services = [str(endpoint.get("service")) for endpoint in endpoints]
+        if subnet and not any(service.startswith(STORAGE_SERVICE) for service in services):
             yield f"Subnet {subnet.name} has no service endpoint for {STORAGE_SERVICE}"
 
 
@@ -115,7 +115,7 @@ def _registry_sku(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def _task_step(inputs: Inputs) -> Iterable[Mistake]:
-    """Yield a step that is none of the three kinds; the SDK has a union there."""
+    """Yield an error for a step that is none of the three kinds; the SDK has a union there."""
     step = inputs.get("step")
     if step is None or inputs.get("isSystemTask"):
         return

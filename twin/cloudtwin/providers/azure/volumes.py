@@ -25,19 +25,19 @@ from cloudtwin.providers.inventory import Inventory, Resource
 
 def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
     """Return an entry for every container, by the handle that the driver's examples use."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for container in account.all(CONTAINER):
         inputs = container.inputs
         name, storage = str(inputs["containerName"]), str(inputs["accountName"])
         accounts = account.where(ACCOUNT, accountName=storage)
         allowed, reason = _allowed(account, next(iter(accounts), None), container)
-        found[f"{inputs['resourceGroupName']}#{storage}#{name}"] = {
+        result[f"{inputs['resourceGroupName']}#{storage}#{name}"] = {
             "folder": f"{storage}/{name}",
             "attributes": {"storageaccount": storage, "containerName": name},
             "allowed": allowed,
             "reason": reason,
         }
-    return found
+    return result
 
 
 def _allowed(
@@ -59,27 +59,30 @@ def _reachable(account: Inventory, storage: Resource) -> bool:
     if rules.get("defaultAction", "Allow") == "Allow":
         return True
     allowed = {
-        str(each.get("virtualNetworkResourceId")).lower()
-        for each in rules.get("virtualNetworkRules") or ()
+        str(rule.get("virtualNetworkResourceId")).lower()
+        for rule in rules.get("virtualNetworkRules") or ()
     }
-    nodes = {each.lower() for pool in account.all(CLUSTER, POOL) for each in subnets(pool.inputs)}
+    nodes = {
+        subnet.lower() for pool in account.all(CLUSTER, POOL) for subnet in subnets(pool.inputs)
+    }
     return bool(nodes) and nodes <= allowed
 
 
 def _federated(account: Inventory, container: Resource) -> dict[str, list[str]]:
     """Return, by client id, the ServiceAccounts that may act as an identity with the role."""
     issuers = {
-        str(section(each.outputs, "oidcIssuerProfile").get("issuerURL"))
-        for each in account.all(CLUSTER)
-        if section(each.inputs, "securityProfile", "workloadIdentity").get("enabled")
+        str(section(cluster.outputs, "oidcIssuerProfile").get("issuerURL"))
+        for cluster in account.all(CLUSTER)
+        if section(cluster.inputs, "securityProfile", "workloadIdentity").get("enabled")
     }
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for identity in account.all(IDENTITY):
         roles = set(granted(account, str(identity.outputs["principalId"]), container.id))
         if roles & {BLOB_CONTRIBUTOR, BLOB_OWNER}:
-            found[str(identity.outputs["clientId"])] = [
-                str(each.inputs["subject"])
-                for each in filter(below(identity.id), account.all(CREDENTIAL))
-                if each.inputs["issuer"] in issuers and AUDIENCE in each.inputs["audiences"]
+            result[str(identity.outputs["clientId"])] = [
+                str(credential.inputs["subject"])
+                for credential in filter(below(identity.id), account.all(CREDENTIAL))
+                if credential.inputs["issuer"] in issuers
+                and AUDIENCE in credential.inputs["audiences"]
             ]
-    return found
+    return result

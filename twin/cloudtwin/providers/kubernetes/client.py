@@ -122,15 +122,15 @@ class ClusterClient:
     def _discover(self, api_version: str) -> None:
         path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         try:
-            found = self._request("GET", path)
+            response = self._request("GET", path)
         except RefusedError as error:
             if error.code == NOT_FOUND:
                 return
             raise
-        for each in found.get("resources", ()):
-            if "/" not in each["name"]:
-                self._kinds[api_version, each["kind"]] = ApiKind(
-                    path, each["name"], each["namespaced"]
+        for resource in response.get("resources", ()):
+            if "/" not in resource["name"]:
+                self._kinds[api_version, resource["kind"]] = ApiKind(
+                    path, resource["name"], resource["namespaced"]
                 )
 
     def get(self, reference: ObjectReference) -> Object | None:
@@ -152,17 +152,17 @@ class ClusterClient:
         fields: str = "",
     ) -> Sequence[Object]:
         """Return the objects of a kind that have the labels; namespace None means all namespaces."""
-        where = self.kind(api_version, kind)
+        resource = self.kind(api_version, kind)
         query = {
             "labelSelector": ",".join(f"{key}={value}" for key, value in (labels or {}).items()),
             "fieldSelector": fields,
         }
-        found = self._request(
-            "GET", where.url(namespace), {key: value for key, value in query.items() if value}
+        response = self._request(
+            "GET", resource.url(namespace), {key: value for key, value in query.items() if value}
         )
         # Items of a list have no apiVersion and kind.
         return [
-            {"apiVersion": api_version, "kind": kind, **item} for item in found.get("items", ())
+            {"apiVersion": api_version, "kind": kind, **item} for item in response.get("items", ())
         ]
 
     def apply(
@@ -248,10 +248,10 @@ class ClusterClient:
 
 def _decoded(data: bytes) -> Object:
     try:
-        found = json.loads(data)
+        content = json.loads(data)
     except ValueError:
         return {"message": data.decode(errors="replace").strip()}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _unreachable(server: str, error: Exception) -> str:
@@ -266,12 +266,12 @@ def _unreachable(server: str, error: Exception) -> str:
 def _refusal(code: int, status: Object) -> RefusedError:
     reason, message = str(status.get("reason", "")), str(status.get("message", f"HTTP {code}"))
     causes = [
-        each
-        for each in status.get("details", {}).get("causes", ())
-        if each.get("reason") == "FieldManagerConflict"
+        cause
+        for cause in status.get("details", {}).get("causes", ())
+        if cause.get("reason") == "FieldManagerConflict"
     ]
     if code == CONFLICT and causes:
-        lines = [f"{each.get('field', '?')}: {each.get('message', '')}" for each in causes]
+        lines = [f"{cause.get('field', '?')}: {cause.get('message', '')}" for cause in causes]
         return ConflictError(code, reason, "\n".join(lines))
     return RefusedError(code, reason, message)
 

@@ -55,25 +55,25 @@ def parse(arguments: Mapping[str, Plain]) -> KubernetesConfig:
     Raises:
         ProviderError: an argument is invalid, or one that only the official provider supports.
     """
-    given = {key: plain(value) for key, value in arguments.items() if value is not None}
-    for name, value in given.items():
+    settings = {key: plain(value) for key, value in arguments.items() if value is not None}
+    for name, value in settings.items():
         if name not in SUPPORTED | WITHOUT_EFFECT and value not in ("", "false", False):
             raise ProviderError(
                 f"{name} is not supported by the stand-in kubernetes provider; "
                 "install the official plugin"
             )
-    if not _boolean(given, "enableServerSideApply", default=True):
+    if not _boolean(settings, "enableServerSideApply", default=True):
         raise ProviderError(
             "the stand-in kubernetes provider always uses server-side apply; "
             "leave enableServerSideApply out, or install the official plugin"
         )
     return KubernetesConfig(
-        kubeconfig=_kubeconfig(given.get("kubeconfig")),
-        context=given.get("context") or None,
-        namespace=given.get("namespace") or None,
-        cluster_identifier=given.get("clusterIdentifier") or None,
-        force=_boolean(given, "enablePatchForce", default=_is_set(FORCE_VARIABLE)),
-        upsert=_boolean(given, "upsertExistingObjects", default=_is_set(UPSERT_VARIABLE)),
+        kubeconfig=_kubeconfig(settings.get("kubeconfig")),
+        context=settings.get("context") or None,
+        namespace=settings.get("namespace") or None,
+        cluster_identifier=settings.get("clusterIdentifier") or None,
+        force=_boolean(settings, "enablePatchForce", default=_is_set(FORCE_VARIABLE)),
+        upsert=_boolean(settings, "upsertExistingObjects", default=_is_set(UPSERT_VARIABLE)),
     )
 
 
@@ -87,8 +87,8 @@ def _is_set(variable: str) -> bool:
     return os.environ.get(variable, "").lower() in ("1", "true")
 
 
-def _boolean(given: Mapping[str, Plain], name: str, *, default: bool = False) -> bool:
-    value = given.get(name)
+def _boolean(settings: Mapping[str, Plain], name: str, *, default: bool = False) -> bool:
+    value = settings.get(name)
     if value in (None, ""):
         return default
     if isinstance(value, bool):
@@ -101,10 +101,10 @@ def _boolean(given: Mapping[str, Plain], name: str, *, default: bool = False) ->
 def content(kubeconfig: str) -> dict[str, Any] | None:
     """Return a kubeconfig's content, or None if the text is a path."""
     try:
-        found = yaml.safe_load(kubeconfig)
+        parsed = yaml.safe_load(kubeconfig)
     except yaml.YAMLError:
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def replacing_arguments(old: KubernetesConfig, new: KubernetesConfig) -> list[str]:
@@ -124,9 +124,9 @@ def _server(config: KubernetesConfig) -> str | None:
     kubeconfig = content(config.kubeconfig) if config.kubeconfig else None
     if kubeconfig is None:
         return None
-    contexts = {each["name"]: each["context"] for each in kubeconfig.get("contexts") or ()}
+    contexts = {entry["name"]: entry["context"] for entry in kubeconfig.get("contexts") or ()}
     context = contexts.get(config.context or kubeconfig.get("current-context"), {})
     clusters = kubeconfig.get("clusters") or ()
-    servers = {each["name"]: each["cluster"].get("server") for each in clusters}
+    servers = {entry["name"]: entry["cluster"].get("server") for entry in clusters}
     server = servers.get(context.get("cluster"))
     return str(server) if server else None

@@ -49,15 +49,15 @@ def connect(config: KubernetesConfig) -> Connection:
 def _connect(provider: KubernetesConfig) -> Connection:
     from kubernetes import config
 
-    given, context = provider.kubeconfig, provider.context
-    found = content(given) if given else None
-    if found is not None:
+    text, context = provider.kubeconfig, provider.context
+    kubeconfig = content(text) if text else None
+    if kubeconfig is not None:
         client = config.new_client_from_config_dict(  # type: ignore[no-untyped-call]
-            found, context=context, persist_config=False
+            kubeconfig, context=context, persist_config=False
         )
-        contexts, name = found["contexts"], context or found["current-context"]
+        contexts, name = kubeconfig["contexts"], context or kubeconfig["current-context"]
     else:
-        path = str(Path(given).expanduser()) if given else None
+        path = str(Path(text).expanduser()) if text else None
         client = config.new_client_from_config(path, context, persist_config=False)  # type: ignore[no-untyped-call]
         contexts, active = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
         name = context or active["name"]
@@ -65,7 +65,10 @@ def _connect(provider: KubernetesConfig) -> Connection:
 
 
 def _namespace(contexts: list[Any], name: str) -> str | None:
-    return next((one["context"].get("namespace") for one in contexts if one["name"] == name), None)
+    return next(
+        (context["context"].get("namespace") for context in contexts if context["name"] == name),
+        None,
+    )
 
 
 def _source(config: KubernetesConfig) -> str:

@@ -80,10 +80,10 @@ class _Parser:
             raise self.error(repr(token))
 
     def _match(self, pattern: re.Pattern[str]) -> str | None:
-        found = pattern.match(self._text, self._position)
-        if found:
-            self._position = found.end()
-        return found[0] if found else None
+        match = pattern.match(self._text, self._position)
+        if match:
+            self._position = match.end()
+        return match[0] if match else None
 
     def _skip_space(self) -> None:
         while not self.at_end and self._text[self._position] in " \t\n\r":

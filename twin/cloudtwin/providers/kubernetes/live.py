@@ -130,9 +130,9 @@ def _without_managed_fields(live: Mapping[str, Plain], inputs: Mapping[str, Plai
 def preview_of_unknown(inputs: Mapping[str, Plain]) -> Object:
     """Return a preview's outputs without the cluster: the inputs, the rest unknown."""
     result = deepcopy(dict(inputs))
-    given = result.get("metadata")
-    if isinstance(given, dict):
-        result["metadata"] = {**dict.fromkeys(KNOWN_AFTER_CREATION, UNKNOWN), **given}
+    declared = result.get("metadata")
+    if isinstance(declared, dict):
+        result["metadata"] = {**dict.fromkeys(KNOWN_AFTER_CREATION, UNKNOWN), **declared}
     result.setdefault("status", UNKNOWN)
     spec = result.get("spec")
     for path in ALLOCATED.get(str(inputs.get("kind")), ()):
@@ -155,10 +155,10 @@ def preview_of_dry_run(
     for field in ("resourceVersion", "generation") if old else KNOWN_AFTER_CREATION:
         result["metadata"][field] = UNKNOWN
     result["status"] = UNKNOWN
-    given = plain(inputs)
+    declared = plain(inputs)
     if not old and isinstance(result.get("spec"), dict):
         for first, second in ALLOCATED.get(str(inputs.get("kind")), ()):
-            if second not in given.get(first, {}) and second in result["spec"]:
+            if second not in declared.get(first, {}) and second in result["spec"]:
                 result["spec"][second] = UNKNOWN
     return result
 
@@ -203,22 +203,22 @@ def _drifted_list(inputs: list[Plain], then: list[Plain], now: list[Plain]) -> l
         return inputs
     if _named(inputs) and _named(now):
         befores, nows = (
-            {each["name"]: each for each in items if "name" in each} for items in (then, now)
+            {item["name"]: item for item in items if "name" in item} for items in (then, now)
         )
         kept = [
-            drifted(each, befores.get(each["name"]), nows[each["name"]])
-            for each in inputs
-            if each["name"] in nows
+            drifted(item, befores.get(item["name"]), nows[item["name"]])
+            for item in inputs
+            if item["name"] in nows
         ]
-        known = {each["name"] for each in inputs} | befores.keys()
-        return kept + [deepcopy(each) for each in now if each["name"] not in known]
+        known = {item["name"] for item in inputs} | befores.keys()
+        return kept + [deepcopy(item) for item in now if item["name"] not in known]
     if len(inputs) == len(then) == len(now):
         return [drifted(*three) for three in zip(inputs, then, now, strict=True)]
     return deepcopy(now)
 
 
 def _named(items: list[Plain]) -> bool:
-    return all(isinstance(each, Mapping) and "name" in each for each in items)
+    return all(isinstance(item, Mapping) and "name" in item for item in items)
 
 
 def refreshed_inputs(
@@ -255,11 +255,15 @@ def imported_inputs(live: Mapping[str, Plain]) -> Object:
     content is returned.
     """
     owners = [
-        each
-        for each in live.get("metadata", {}).get("managedFields") or ()
-        if not each.get("subresource")
+        managed_field
+        for managed_field in live.get("metadata", {}).get("managedFields") or ()
+        if not managed_field.get("subresource")
     ]
-    applied = [each.get("fieldsV1", {}) for each in owners if each.get("operation") == "Apply"]
+    applied = [
+        managed_field.get("fieldsV1", {})
+        for managed_field in owners
+        if managed_field.get("operation") == "Apply"
+    ]
     source = deepcopy(dict(live))
     source.pop("status", None)
     for field in SERVER_METADATA:
@@ -290,12 +294,12 @@ def _owned(value: Plain, fields: Mapping[str, Plain]) -> Plain:
     }
 
 
-def _merged(one: Plain, other: Plain) -> Plain:
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
+def _merged(base: Plain, other: Plain) -> Plain:
+    if isinstance(base, Mapping) and isinstance(other, Mapping):
         return {
-            **one,
+            **base,
             **{
-                key: _merged(one[key], value) if key in one else value
+                key: _merged(base[key], value) if key in base else value
                 for key, value in other.items()
             },
         }

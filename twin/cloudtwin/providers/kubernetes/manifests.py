@@ -23,7 +23,11 @@ def _objects(document: Plain) -> list[Object]:
     if not isinstance(document, dict) or not document.get("apiVersion") or not document.get("kind"):
         raise ProviderError(f"a document has no apiVersion or no kind: {str(document)[:80]!r}")
     if document["kind"] == "List":
-        return [item for each in document.get("items") or () for item in _objects(each)]
+        return [
+            item
+            for document_item in document.get("items") or ()
+            for item in _objects(document_item)
+        ]
     return [document]
 
 

@@ -72,15 +72,15 @@ def kind_of_type(token: str) -> tuple[str, str]:
 
 def metadata(value: Mapping[str, Plain]) -> Object:
     """Return an object's metadata without secret marks; empty if it is absent or unknown."""
-    found = plain(value.get("metadata"))
-    return found if isinstance(found, dict) else {}
+    result = plain(value.get("metadata"))
+    return result if isinstance(result, dict) else {}
 
 
 def annotation(value: Mapping[str, Plain], name: str) -> str:
     """Return an annotation; empty if it is absent or unknown."""
     annotations = metadata(value).get("annotations")
-    found = annotations.get(name) if isinstance(annotations, dict) else None
-    return found if isinstance(found, str) else ""
+    text = annotations.get(name) if isinstance(annotations, dict) else None
+    return text if isinstance(text, str) else ""
 
 
 def flag(value: Mapping[str, Plain], name: str) -> bool:
@@ -105,15 +105,15 @@ def with_name(inputs: Object, resource: str, seed: bytes, old: Mapping[str, Plai
         seed: the engine's random bytes: the same in a preview and the update that follows its plan.
         old: the last inputs, empty for a new object.
     """
-    found = metadata(inputs)
-    if found.get("name") or (
+    declared = metadata(inputs)
+    if declared.get("name") or (
         "metadata" in inputs and isinstance(plain(inputs["metadata"]), Unknown)
     ):
         return inputs
     if flag(old, AUTO_NAMED):
         name = metadata(old)["name"]
     else:
-        stem = found.get("generateName") or f"{resource.lower()}-"
+        stem = declared.get("generateName") or f"{resource.lower()}-"
         suffix = hashlib.sha256(seed + resource.encode()).hexdigest()[:SUFFIX_LENGTH]
         name = stem[: NAME_LIMIT - SUFFIX_LENGTH] + suffix
     return _with_metadata(inputs, name=name, annotations={AUTO_NAMED: "true"})
@@ -128,8 +128,8 @@ def _with_metadata(
     inputs: Object, annotations: Mapping[str, str] | None = None, **fields: str
 ) -> Object:
     result = deepcopy(inputs)
-    given = result.get("metadata")
-    result["metadata"] = {**(given if isinstance(given, dict) else {}), **fields}
+    declared = result.get("metadata")
+    result["metadata"] = {**(declared if isinstance(declared, dict) else {}), **fields}
     if annotations:
         present = result["metadata"].get("annotations")
         result["metadata"]["annotations"] = {

@@ -21,11 +21,12 @@ from cloudtwin.providers.kubernetes.errors import (
 from cloudtwin.providers.kubernetes.live import Origin
 from cloudtwin.providers.kubernetes.objects import ObjectReference
 from cloudtwin.providers.kubernetes.readiness import Failed, assess
-from cloudtwin.providers.kubernetes.wait import Wait, events, related_to, until_gone, until_ready
+from cloudtwin.providers.kubernetes.wait import events, related_to, until_gone, until_ready
 from cloudtwin.providers.protocol.engine_client import EngineClient
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.resource import ResourceKey, ResourceState
 from cloudtwin.providers.protocol.values import Object, Plain, has_unknown, plain
+from cloudtwin.providers.timeouts import Timeouts
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
 # A kind is served a moment after its definition is established.
@@ -66,16 +67,16 @@ class KubernetesOperations:
             ProviderError: the annotation `pulumi.com/waitFor` is invalid.
         """
         wait_for.parse(objects.annotation(new, objects.WAIT_FOR))
-        named = objects.with_name(new, name, seed, old)
-        metadata = objects.metadata(named)
+        completed = objects.with_name(new, name, seed, old)
+        metadata = objects.metadata(completed)
         if not metadata or metadata.get("namespace") is not None:  # or it is unknown as a whole
-            return named
-        namespaced = self._namespaced(named)
+            return completed
+        namespaced = self._namespaced(completed)
         if namespaced is None and (kept := objects.metadata(old).get("namespace")):
-            return objects.with_namespace(named, kept)
+            return objects.with_namespace(completed, kept)
         if not namespaced:
-            return named
-        return objects.with_namespace(named, self.cluster.default_namespace)
+            return completed
+        return objects.with_namespace(completed, self.cluster.default_namespace)
 
     def _namespaced(self, inputs: Object) -> bool | None:
         """Return whether a kind is namespaced; None if that is not known yet."""
@@ -149,8 +150,8 @@ class KubernetesOperations:
         self._claim(reference, urn)
         with suppress(UnknownKindError):  # its definition may be new: applying waits for it
             self._require_absent(reference, self.cluster.get(reference))
-        wait = self._wait(urn, inputs, timeout)
-        return reference.id, self._applied(reference, conversion.body(inputs), inputs, {}, wait)
+        timeouts = self._timeouts(urn, inputs, timeout)
+        return reference.id, self._applied(reference, conversion.body(inputs), inputs, {}, timeouts)
 
     def _require_absent(self, reference: ObjectReference, existing: Object | None) -> None:
         """Refuse to create an object that exists, as the official provider does.
@@ -160,7 +161,9 @@ class KubernetesOperations:
         """
         if existing is None or self._config.upsert:
             return
-        managers = sorted({str(each.get("manager")) for each in _managed_fields(existing)})
+        managers = sorted(
+            {str(managed_field.get("manager")) for managed_field in _managed_fields(existing)}
+        )
         raise RefusedError(CONFLICT, "AlreadyExists", _already_exists(reference, managers))
 
     def update(
@@ -173,7 +176,7 @@ class KubernetesOperations:
         body = conversion.body(inputs)
         if ignored:
             body = conversion.with_live_values(body, self.cluster.get(reference), ignored)
-        return self._applied(reference, body, inputs, old, self._wait(urn, inputs, timeout))
+        return self._applied(reference, body, inputs, old, self._timeouts(urn, inputs, timeout))
 
     def _apply(
         self, reference: ObjectReference, body: Object, inputs: Object, old: Object, *,
@@ -189,7 +192,12 @@ class KubernetesOperations:
         )
 
     def _applied(
-        self, reference: ObjectReference, body: Object, inputs: Object, old: Object, wait: Wait
+        self,
+        reference: ObjectReference,
+        body: Object,
+        inputs: Object,
+        old: Object,
+        timeouts: Timeouts,
     ) -> Object:
         """Apply an object, wait until it is ready, and return its outputs."""
         origin = _origin(inputs, old)
@@ -198,7 +206,7 @@ class KubernetesOperations:
         if objects.flag(inputs, objects.SKIP_AWAIT):
             return conversion.outputs(live, inputs, origin)
         try:
-            live = until_ready(self.cluster, reference, live, wait)
+            live = until_ready(self.cluster, reference, live, timeouts)
         except ProviderError as error:  # the object exists, so the state must keep it
             observed = error.live if isinstance(error, NotReadyError) else live
             reasons = error.reasons if isinstance(error, NotReadyError) else [str(error)]
@@ -277,14 +285,15 @@ class KubernetesOperations:
             return
         policy = objects.annotation(live, objects.DELETION_PROPAGATION)
         self.cluster.delete(reference, policy.capitalize() or "Foreground")
-        wait = self._wait(key.urn, old.outputs, timeout)
-        until_gone(self.cluster, reference, live["metadata"]["uid"], wait)
+        timeouts = self._timeouts(key.urn, old.outputs, timeout)
+        until_gone(self.cluster, reference, live["metadata"]["uid"], timeouts)
         with self._lock:
             self._owners.pop(reference, None)  # a replacement may have the name now
 
-    def _wait(self, urn: str, inputs: Mapping[str, Plain], option: float) -> Wait:
+    def _timeouts(self, urn: str, inputs: Mapping[str, Plain], option: float) -> Timeouts:
         seconds = objects.timeout_seconds(inputs, option, DEFAULT_TIMEOUT_SECONDS)
-        return Wait(seconds, partial(self._engine.status, urn), self._cancelled)
+        report = partial(self._engine.status, urn)
+        return Timeouts(report=report, cancelled=self._cancelled, seconds=seconds)
 
 
 def _already_exists(reference: ObjectReference, managers: Sequence[str]) -> str:
@@ -331,5 +340,5 @@ def _managed_fields(live: Object) -> Sequence[Object]:
 
 def _applied_by_pulumi(live: Object) -> bool:
     """Return True if a Pulumi provider applied an object: a preview may be of its replacement."""
-    managers = [str(each.get("manager", "")) for each in _managed_fields(live)]
+    managers = [str(managed_field.get("manager", "")) for managed_field in _managed_fields(live)]
     return any(manager.startswith(MANAGER_PREFIX) for manager in managers)

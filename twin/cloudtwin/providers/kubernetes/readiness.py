@@ -82,7 +82,9 @@ def assess(live: Live, related: Related = Related()) -> Verdict:
         ProviderError: its annotation `pulumi.com/waitFor` is invalid.
     """
     if expectations := wait_for.parse(annotation(live, WAIT_FOR)):
-        unmet = next((text for each in expectations if (text := each.unmet(live))), "")
+        unmet = next(
+            (text for expectation in expectations if (text := expectation.unmet(live))), ""
+        )
         return _wait_for_pods(unmet, related) if unmet else READY
     group = str(live.get("apiVersion", "")).rpartition("/")[0]
     rule = RULES.get((group, str(live.get("kind"))))
@@ -91,19 +93,21 @@ def assess(live: Live, related: Related = Related()) -> Verdict:
 
 def condition(live: Live, kind: str) -> Live | None:
     """Return a status condition by its type."""
-    found = live.get("status", {}).get("conditions") or ()
-    return next((each for each in found if each.get("type") == kind), None)
+    conditions = live.get("status", {}).get("conditions") or ()
+    return next((item for item in conditions if item.get("type") == kind), None)
 
 
 def holds(live: Live, kind: str) -> bool:
     """Return True if a status condition is "True"."""
-    found = condition(live, kind)
-    return found is not None and found.get("status") == "True"
+    current = condition(live, kind)
+    return current is not None and current.get("status") == "True"
 
 
-def reason_and_message(found: Live | None) -> str:
+def reason_and_message(condition: Live | None) -> str:
     """Return a condition's reason and message."""
-    parts = [str(found[key]) for key in ("reason", "message") if found and found.get(key)]
+    parts = [
+        str(condition[key]) for key in ("reason", "message") if condition and condition.get(key)
+    ]
     return ": ".join(parts) or "no reason given"
 
 
@@ -119,7 +123,7 @@ def _wait_for_pods(reason: str, related: Related) -> Waiting:
     problems = [problem for pod in related.pods if (problem := pod_problem(pod))]
     if not problems:
         return Waiting(reason)
-    worst = max(problems, key=lambda each: each.stuck)
+    worst = max(problems, key=lambda item: item.stuck)
     return Waiting(f"{reason}; {worst.reason}", worst.stuck)
 
 
@@ -256,8 +260,8 @@ def _service(live: Live, related: Related) -> Verdict:
         return READY
     ready = [
         endpoint
-        for one in related.endpoint_slices
-        for endpoint in one.get("endpoints") or ()
+        for endpoint_slice in related.endpoint_slices
+        for endpoint in endpoint_slice.get("endpoints") or ()
         if endpoint.get("conditions", {}).get("ready", True)
     ]
     return (

@@ -1,10 +1,9 @@
 """Waits for an object to become ready or to be deleted, with the reason if it does not."""
 
 import os
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cloudtwin.providers.kubernetes.client import ClusterClient
@@ -18,6 +17,7 @@ from cloudtwin.providers.kubernetes.objects import WAIT_FOR, ObjectReference, an
 from cloudtwin.providers.kubernetes.readiness import Failed, Ready, Related, Waiting, assess
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.values import Object
+from cloudtwin.providers.timeouts import Timeouts
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 2.0, 1.5
 # A missing image may still appear, and a crashed container may recover.
@@ -29,40 +29,24 @@ WORKLOADS = {"DaemonSet", "Deployment", "Job", "Pod", "StatefulSet"}
 
 
 @dataclass
-class Wait:
-    """The time limits of one operation.
+class Backoff:
+    """Pauses between polls that grow up to a maximum.
 
     Attributes:
-        seconds: the timeout.
-        show: shows the current state to the user.
-        cancelled: set when the user interrupts.
-        began: the start, of the monotonic clock.
+        timeouts: time limit of the operation.
     """
 
-    seconds: float
-    show: Callable[[str], None]
-    cancelled: threading.Event
-    began: float = field(default_factory=time.monotonic)
-    _pause: float = FIRST_PAUSE_SECONDS
-
-    @property
-    def elapsed(self) -> float:
-        """The seconds since the operation began."""
-        return time.monotonic() - self.began
-
-    @property
-    def expired(self) -> bool:
-        """True after the timeout."""
-        return self.elapsed >= self.seconds
+    timeouts: Timeouts
+    _seconds: float = FIRST_PAUSE_SECONDS
 
     def pause(self) -> None:
-        """Sleep, a little longer each time. A cancellation ends the pause."""
-        self.cancelled.wait(min(self._pause, max(self.seconds - self.elapsed, 0.01)))
-        self._pause = min(self._pause * PAUSE_GROWTH, MAX_PAUSE_SECONDS)
+        """Wait a little longer than the last time, but not beyond the time limit."""
+        self.timeouts.pause(min(self._seconds, max(self.timeouts.remaining, 0.01)))
+        self._seconds = min(self._seconds * PAUSE_GROWTH, MAX_PAUSE_SECONDS)
 
 
 def until_ready(
-    cluster: ClusterClient, reference: ObjectReference, first: Object, wait: Wait
+    cluster: ClusterClient, reference: ObjectReference, first: Object, timeouts: Timeouts
 ) -> Object:
     """Wait until an object is ready and return it.
 
@@ -70,7 +54,7 @@ def until_ready(
         cluster: the cluster.
         reference: the object.
         first: the object as it was applied.
-        wait: the time limits.
+        timeouts: time limit of the operation.
 
     Raises:
         NotReadyError: the object failed, is stuck or not ready in time, or the user interrupted.
@@ -79,6 +63,7 @@ def until_ready(
     """
     stuck_since: float | None = None
     live, related = first, Related()
+    backoff = Backoff(timeouts)
     while True:
         try:
             live = _present(cluster, reference)
@@ -87,14 +72,14 @@ def until_ready(
         except UnreachableError as error:  # the API server may be restarting
             verdict = Waiting(str(error), stuck=True)
         if isinstance(verdict, Ready):
-            _await_served(cluster, live, wait)
+            _await_served(cluster, live, timeouts)
             return live
         stuck_since = _since(stuck_since, verdict)
-        if end := _end(verdict, stuck_since, wait):
+        if end := _end(verdict, stuck_since, timeouts):
             reason = f"{reference} {end}: {verdict.reason}"
             raise NotReadyError(live, [reason, *events(cluster, live, related.pods)])
-        wait.show(f"{verdict.reason} ({wait.elapsed:.0f} s)")
-        wait.pause()
+        timeouts.report(f"{verdict.reason} ({timeouts.elapsed:.0f} s)")
+        backoff.pause()
 
 
 def _since(stuck_since: float | None, verdict: Waiting | Failed) -> float | None:
@@ -111,16 +96,16 @@ def _present(cluster: ClusterClient, reference: ObjectReference) -> Object:
     return live
 
 
-def _end(verdict: Waiting | Failed, stuck_since: float | None, wait: Wait) -> str:
+def _end(verdict: Waiting | Failed, stuck_since: float | None, timeouts: Timeouts) -> str:
     """Return the reason why the wait ends now; empty if it continues."""
     if isinstance(verdict, Failed):
         return "failed"
-    if wait.cancelled.is_set():
+    if timeouts.cancelled.is_set():
         return "was not ready yet when the update was interrupted"
     limit = stuck_seconds()
     if stuck_since is not None and time.monotonic() - stuck_since >= limit:
         return f"is stuck ({limit:.0f} s without change)"
-    return f"was not ready after {wait.seconds:.0f} s" if wait.expired else ""
+    return f"was not ready after {timeouts.seconds:.0f} s" if timeouts.expired else ""
 
 
 def stuck_seconds() -> float:
@@ -131,7 +116,7 @@ def stuck_seconds() -> float:
         return STUCK_SECONDS
 
 
-def _await_served(cluster: ClusterClient, live: Mapping[str, Any], wait: Wait) -> None:
+def _await_served(cluster: ClusterClient, live: Mapping[str, Any], timeouts: Timeouts) -> None:
     """Wait until the kind of an established definition is served, a moment later."""
     if live.get("kind") != "CustomResourceDefinition":
         return
@@ -141,7 +126,7 @@ def _await_served(cluster: ClusterClient, live: Mapping[str, Any], wait: Wait) -
             cluster.kind(
                 f"{spec['group']}/{version['name']}",
                 spec["names"]["kind"],
-                wait_seconds=max(wait.seconds - wait.elapsed, 1),
+                wait_seconds=max(timeouts.remaining, 1),
             )
 
 
@@ -188,16 +173,16 @@ def events(
     cluster: ClusterClient, live: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Return the latest warnings about an object and its pods as lines, oldest first."""
-    subjects = {each["metadata"]["uid"]: each for each in (live, *pods)}
+    subjects = {subject["metadata"]["uid"]: subject for subject in (live, *pods)}
     try:
         listed = cluster.list(
             "v1", "Event", live["metadata"].get("namespace"), fields="type=Warning"
         )
     except ProviderError:
         return []  # without events the reason is still shown
-    ours = [each for each in listed if each.get("involvedObject", {}).get("uid") in subjects]
-    ours.sort(key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or ""))
-    return [_event_line(each) for each in ours[-EVENTS_SHOWN:]]
+    related = [event for event in listed if event.get("involvedObject", {}).get("uid") in subjects]
+    related.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+    return [_event_line(event) for event in related[-EVENTS_SHOWN:]]
 
 
 def _event_line(event: Mapping[str, Any]) -> str:
@@ -207,12 +192,15 @@ def _event_line(event: Mapping[str, Any]) -> str:
     return f"event: {subject['kind']} {subject['name']}: {event.get('reason')}: {message}{times}"
 
 
-def until_gone(cluster: ClusterClient, reference: ObjectReference, uid: str, wait: Wait) -> None:
+def until_gone(
+    cluster: ClusterClient, reference: ObjectReference, uid: str, timeouts: Timeouts
+) -> None:
     """Wait until an object is deleted. A new object with its name does not count.
 
     Raises:
         ProviderError: the timeout passed or the user interrupted; names what blocks the deletion.
     """
+    backoff = Backoff(timeouts)
     while True:
         try:
             live = cluster.get(reference)
@@ -224,29 +212,29 @@ def until_gone(cluster: ClusterClient, reference: ObjectReference, uid: str, wai
             raise
         if live is None or live["metadata"]["uid"] != uid:
             return
-        if wait.expired or wait.cancelled.is_set():
-            how = (
+        if timeouts.expired or timeouts.cancelled.is_set():
+            outcome = (
                 "was interrupted"
-                if wait.cancelled.is_set()
-                else f"took more than {wait.seconds:.0f} s"
+                if timeouts.cancelled.is_set()
+                else f"took more than {timeouts.seconds:.0f} s"
             )
-            raise ProviderError(f"the deletion of {reference} {how}; {deletion_blocker(live)}")
-        wait.show(f"{deletion_blocker(live)} ({wait.elapsed:.0f} s)")
-        wait.pause()
+            raise ProviderError(f"the deletion of {reference} {outcome}; {deletion_blocker(live)}")
+        timeouts.report(f"{deletion_blocker(live)} ({timeouts.elapsed:.0f} s)")
+        backoff.pause()
 
 
 def deletion_blocker(live: Mapping[str, Any]) -> str:
     """Return the obstacle to the deletion of an object."""
     if live["kind"] == "Namespace":
         remaining = [
-            str(each.get("message"))
-            for each in live.get("status", {}).get("conditions") or ()
-            if each.get("status") == "True" and each.get("message")
+            str(condition.get("message"))
+            for condition in live.get("status", {}).get("conditions") or ()
+            if condition.get("status") == "True" and condition.get("message")
         ]
         if remaining:
             return "; ".join(remaining)
     finalizers = live["metadata"].get("finalizers") or []
-    others = [each for each in finalizers if each != "foregroundDeletion"]
+    others = [finalizer for finalizer in finalizers if finalizer != "foregroundDeletion"]
     if others:
         return (
             f"it is held by the finalizer {', '.join(others)} until its controller has cleaned up. "

@@ -35,16 +35,16 @@ class ExpectedCondition:
     def unmet(self, live: Mapping[str, Any]) -> str:
         """Return the reason why an object does not meet it yet; empty if it does."""
         status = live.get("status") or {}
-        for each in status.get("conditions") or ():
-            if str(each.get("type")).lower() != self.type.lower():
+        for condition in status.get("conditions") or ():
+            if str(condition.get("type")).lower() != self.type.lower():
                 continue
-            observed = each.get("observedGeneration", status.get("observedGeneration"))
+            observed = condition.get("observedGeneration", status.get("observedGeneration"))
             generation = live.get("metadata", {}).get("generation")
             if observed is not None and generation is not None and observed < generation:
                 return f"generation {generation} is not observed yet, only {observed}"
-            if str(each.get("status")).lower() == self.status.lower():
+            if str(condition.get("status")).lower() == self.status.lower():
                 return ""
-            return f"condition {self.type} is {each.get('status')}, not {self.status}"
+            return f"condition {self.type} is {condition.get('status')}, not {self.status}"
         return f"there is no condition {self.type} yet"
 
 
@@ -68,14 +68,14 @@ class ExpectedPath:
         Raises:
             ProviderError: a value is expected, and the path selects an object or a list.
         """
-        found = self.path.select(live)
-        if not found:
+        values = self.path.select(live)
+        if not values:
             return f"{self.text} selects nothing yet"
         if not self.value:
             return ""
-        if isinstance(found[0], dict | list):
-            raise ProviderError(f"{self.text} selects {found[0]!r}, which is not a single value")
-        text = found[0] if isinstance(found[0], str) else json.dumps(found[0])
+        if isinstance(values[0], dict | list):
+            raise ProviderError(f"{self.text} selects {values[0]!r}, which is not a single value")
+        text = values[0] if isinstance(values[0], str) else json.dumps(values[0])
         return "" if text == self.value else f"{self.text} is {text}, not {self.value}"
 
 
@@ -91,10 +91,10 @@ def parse(annotation: str) -> Sequence[Expectation]:
         listed = json.loads(annotation)
     except ValueError:
         listed = None
-    is_list = isinstance(listed, list) and all(isinstance(each, str) for each in listed)
+    is_list = isinstance(listed, list) and all(isinstance(entry, str) for entry in listed)
     if is_list and not listed:
         raise ProviderError("pulumi.com/waitFor: at least one condition is required")
-    return [_expectation(each) for each in (listed if is_list else [annotation])]
+    return [_expectation(entry) for entry in (listed if is_list else [annotation])]
 
 
 def _expectation(text: str) -> Expectation:

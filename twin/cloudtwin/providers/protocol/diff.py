@@ -80,16 +80,16 @@ def differing_paths(
             yield path, kind
 
 
-def _compare(old: Plain, new: Plain, here: Path) -> Iterator[tuple[Path, DiffKind]]:
+def _compare(old: Plain, new: Plain, path: Path) -> Iterator[tuple[Path, DiffKind]]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted({*old, *new}):
-            yield from _compare_member(old, new, key, (*here, key))
+            yield from _compare_member(old, new, key, (*path, key))
     elif isinstance(old, list) and isinstance(new, list):
         olds, news = dict(enumerate(old)), dict(enumerate(new))
         for index in sorted({*olds, *news}):
-            yield from _compare_member(olds, news, index, (*here, index))
+            yield from _compare_member(olds, news, index, (*path, index))
     elif has_unknown(new) or old != new or isinstance(old, bool) != isinstance(new, bool):
-        yield here, DiffKind.UPDATE
+        yield path, DiffKind.UPDATE
 
 
 def _compare_member(
@@ -104,7 +104,9 @@ def _compare_member(
 
 
 def _is_ignored(path: str, ignored: Sequence[str]) -> bool:
-    return any(path == each or path.startswith((f"{each}.", f"{each}[")) for each in ignored)
+    return any(
+        path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")) for prefix in ignored
+    )
 
 
 def _property_diff(field: FieldDiff) -> pb.PropertyDiff:

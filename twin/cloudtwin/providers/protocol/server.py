@@ -244,13 +244,13 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
     @_with_engine_errors
     def Read(self, request: pb.ReadRequest, context: ServicerContext) -> pb.ReadResponse:
         """Read a resource for a refresh or an import."""
-        found = self.read(key_of(request), _old_state(request))
-        if found is None:
+        state = self.read(key_of(request), _old_state(request))
+        if state is None:
             return pb.ReadResponse()
         return pb.ReadResponse(
-            id=found.identity,
-            properties=to_struct(found.outputs),
-            inputs=to_struct(found.inputs),
+            id=state.identity,
+            properties=to_struct(state.outputs),
+            inputs=to_struct(state.inputs),
         )
 
     @_with_engine_errors

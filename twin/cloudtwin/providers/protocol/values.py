@@ -148,27 +148,27 @@ def has_unknown(value: Plain) -> bool:
     return isinstance(value, list) and any(has_unknown(item) for item in value)
 
 
-def secret_paths(value: Plain, here: Path = ()) -> frozenset[Path]:
+def secret_paths(value: Plain, path: Path = ()) -> frozenset[Path]:
     """Return the paths of secrets, without those inside another secret."""
     if isinstance(value, Secret):
-        return frozenset({here})
+        return frozenset({path})
     if isinstance(value, Mapping):
-        return frozenset().union(*(secret_paths(item, (*here, key)) for key, item in value.items()))
+        return frozenset().union(*(secret_paths(item, (*path, key)) for key, item in value.items()))
     if isinstance(value, list):
         return frozenset().union(
-            *(secret_paths(item, (*here, at)) for at, item in enumerate(value))
+            *(secret_paths(item, (*path, at)) for at, item in enumerate(value))
         )
     return frozenset()
 
 
-def with_secrets(value: Plain, paths: frozenset[Path], here: Path = ()) -> Plain:
+def with_secrets(value: Plain, paths: frozenset[Path], path: Path = ()) -> Plain:
     """Return a value with the values at `paths` marked as secret. Absent paths are ignored."""
-    if here in paths:
+    if path in paths:
         return Secret(plain(value))
     if isinstance(value, Mapping):
-        return {key: with_secrets(item, paths, (*here, key)) for key, item in value.items()}
+        return {key: with_secrets(item, paths, (*path, key)) for key, item in value.items()}
     if isinstance(value, list):
-        return [with_secrets(item, paths, (*here, at)) for at, item in enumerate(value)]
+        return [with_secrets(item, paths, (*path, at)) for at, item in enumerate(value)]
     return value
 
 

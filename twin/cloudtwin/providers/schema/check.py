@@ -38,69 +38,69 @@ class _Checker:
     def __init__(self, objects: Mapping[str, Fields]) -> None:
         self._objects = objects
 
-    def fields(self, known: Fields, given: Mapping[str, Plain], here: Path) -> Iterator[Mistake]:
-        for name, value in given.items():
+    def fields(self, known: Fields, values: Mapping[str, Plain], path: Path) -> Iterator[Mistake]:
+        for name, value in values.items():
             if name not in known:
-                yield Mistake((*here, name), f"there is no such property{nearest(name, known)}")
+                yield Mistake((*path, name), f"there is no such property{nearest(name, known)}")
             elif value is not None:
-                yield from self.value(known[name].shape, value, (*here, name))
+                yield from self.value(known[name].shape, value, (*path, name))
         for name, field in known.items():
-            if field.required and given.get(name) is None:
-                yield Mistake((*here, name), "it is required and missing")
+            if field.required and values.get(name) is None:
+                yield Mistake((*path, name), "it is required and missing")
 
-    def value(self, shape: Shape, value: Plain, here: Path) -> Iterator[Mistake]:
+    def value(self, shape: Shape, value: Plain, path: Path) -> Iterator[Mistake]:
         if isinstance(value, Secret):
-            yield from self.value(shape, value.value, here)
+            yield from self.value(shape, value.value, path)
         elif isinstance(value, Unknown) or shape in ("any", "asset"):
             return
         elif isinstance(shape, str):
-            yield from _primitive(shape, value, here)
+            yield from _primitive(shape, value, path)
         else:
-            yield from self._composed(shape, value, here)
+            yield from self._composed(shape, value, path)
 
-    def _composed(self, shape: Mapping[str, Plain], value: Plain, here: Path) -> Iterator[Mistake]:
+    def _composed(self, shape: Mapping[str, Plain], value: Plain, path: Path) -> Iterator[Mistake]:
         ((kind, inner),) = shape.items()
         if kind == "enum":
-            yield from one_of(inner, value, here)
+            yield from one_of(inner, value, path)
         elif kind == "list":
             if not isinstance(value, list):
-                yield Mistake(here, f"a list is expected, not {_kind(value)}")
+                yield Mistake(path, f"a list is expected, not {_kind(value)}")
                 return
             for at, item in enumerate(value):
-                yield from self.value(inner, item, (*here, at))
+                yield from self.value(inner, item, (*path, at))
         elif not isinstance(value, Mapping):
-            yield Mistake(here, f"an object is expected, not {_kind(value)}")
+            yield Mistake(path, f"an object is expected, not {_kind(value)}")
         elif kind == "map":
             for key, item in value.items():
                 if item is not None:
-                    yield from self.value(inner, item, (*here, key))
+                    yield from self.value(inner, item, (*path, key))
         else:
-            yield from self.fields(self._objects[inner], value, here)
+            yield from self.fields(self._objects[inner], value, path)
 
 
-def _primitive(shape: str, value: Plain, here: Path) -> Iterator[Mistake]:
+def _primitive(shape: str, value: Plain, path: Path) -> Iterator[Mistake]:
     fits = isinstance(value, TYPES[shape]) and (
         shape == "boolean" or not isinstance(value, bool)  # to Python a bool is an int
     )
     if not fits:
         article = "an" if shape == "integer" else "a"
-        yield Mistake(here, f"{article} {shape} is expected, not {_kind(value)}")
+        yield Mistake(path, f"{article} {shape} is expected, not {_kind(value)}")
 
 
-def one_of(choices: list[Plain], value: Plain, here: Path) -> Iterator[Mistake]:
+def one_of(choices: list[Plain], value: Plain, path: Path) -> Iterator[Mistake]:
     """Yield a mistake for a value that is not one of the choices, with the nearest choice."""
     if value not in choices:
         some = ", ".join(map(str, choices[:SHOWN_CHOICES]))
         more = ", ..." if len(choices) > SHOWN_CHOICES else ""
-        near = nearest(str(value), [str(each) for each in choices])
-        yield Mistake(here, f"{value!r} is not one of {some}{more}{near}")
+        closest = nearest(str(value), [str(choice) for choice in choices])
+        yield Mistake(path, f"{value!r} is not one of {some}{more}{closest}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean ...?`, or an empty string if no name is similar."""
-    lower = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
-    return f"; did you mean {lower[found[0]]}?" if found else ""
+    lower = {candidate.lower(): candidate for candidate in known}
+    matches = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    return f"; did you mean {lower[matches[0]]}?" if matches else ""
 
 
 def _kind(value: Plain) -> str:

@@ -29,7 +29,7 @@ ENGINE_PROPERTIES = {"urn", "pulumi_resource_name", "pulumi_resource_type"}
 
 def _known_only(enums: list[type]) -> bool:
     """Return True if the API accepts other values too: Azure names such enumerations `Known...`."""
-    return all(each.__name__.startswith("Known") for each in enums)
+    return all(enum.__name__.startswith("Known") for enum in enums)
 
 
 class Extractor:
@@ -77,7 +77,7 @@ class Extractor:
         from pulumi._types import resource_py_to_pulumi_names
 
         hints = _getters(cls)
-        found = {}
+        result = {}
         for python, name in resource_py_to_pulumi_names(cls).items():
             if python in ENGINE_PROPERTIES or python not in hints:
                 continue
@@ -85,16 +85,20 @@ class Extractor:
             if typing.get_origin(hint) is self._output:
                 (hint,) = typing.get_args(hint)
             optional = NoneType in typing.get_args(hint)
-            found[name] = Field(shape=self._shape(hint), required=not optional)
-        return found
+            result[name] = Field(shape=self._shape(hint), required=not optional)
+        return result
 
     def _shape(self, hint: Any) -> Shape:  # noqa: ANN401  type hints have no common class
         members = _members(hint)
-        enums = [each for each in members if inspect.isclass(each) and issubclass(each, enum.Enum)]
+        enums = [
+            candidate
+            for candidate in members
+            if inspect.isclass(candidate) and issubclass(candidate, enum.Enum)
+        ]
         if enums and str in members and (self._open_enums or _known_only(enums)):
             return "string"
         if enums:
-            return {"enum": [member.value for each in enums for member in each]}
+            return {"enum": [member.value for candidate in enums for member in candidate]}
         if len(members) != 1:
             return "any"
         (member,) = members
@@ -113,24 +117,24 @@ class Extractor:
         if member.__module__.startswith("pulumi.asset"):
             return "asset"
         if hasattr(member, "_pulumi_input_type"):
-            read = self._inputs
+            reader = self._inputs
         elif hasattr(member, "_pulumi_output_type"):
-            read = self._outputs
+            reader = self._outputs
         else:
             return "any"
         name = f"{member.__module__}.{member.__name__}"
         if name not in self._objects:
             self._objects[name] = {}  # first, so that a type may contain itself
-            self._objects[name] = read(member)
+            self._objects[name] = reader(member)
         return {"object": name}
 
 
 def _register(package: str) -> dict[str, tuple[str, str]]:
     """Return module and class of each token, without importing the modules."""
-    found = importlib.util.find_spec(package)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
         raise SystemExit(f"{package} is not installed in {sys.prefix}")
-    text = Path(found.origin).read_text()
+    text = Path(spec.origin).read_text()
     table = re.search(r'resource_modules="""(.*?)"""', text, re.DOTALL)
     if table is None:
         raise SystemExit(f"{package} has no readable table of resource_modules")
@@ -173,11 +177,15 @@ def _members(hint: Any) -> list[Any]:  # noqa: ANN401  type hints have no common
     if typing.get_origin(hint) not in (typing.Union, UnionType):
         return [hint]
     plain = [
-        each
-        for each in typing.get_args(hint)
-        if each is not NoneType and typing.get_origin(each) not in (Awaitable, pulumi.Output)
+        member
+        for member in typing.get_args(hint)
+        if member is not NoneType and typing.get_origin(member) not in (Awaitable, pulumi.Output)
     ]
-    return [inner for each in plain for inner in (_members(each) if each is not hint else [each])]
+    return [
+        inner
+        for member in plain
+        for inner in (_members(member) if member is not hint else [member])
+    ]
 
 
 def extract(cloud: str, folder: Path, tokens: Iterable[str]) -> None:

@@ -100,7 +100,7 @@ class SchemaStore:
     @cached_property
     def folder(self) -> Path:
         """Folder with the types of this SDK version."""
-        here = Path(__file__).parent
-        digest = hashlib.sha256(b"".join((here / name).read_bytes() for name in READERS))
+        package = Path(__file__).parent
+        digest = hashlib.sha256(b"".join((package / name).read_bytes() for name in READERS))
         name = f"{SDKS[self.cloud]}-{sdk_version(self.cloud)}-{digest.hexdigest()[:8]}"
         return cache_directory() / "schemas" / name

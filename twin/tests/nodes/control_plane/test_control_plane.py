@@ -48,7 +48,7 @@ def test_a_started_control_plane_is_ready_for_pods_and_reports_it(twin: Twin) ->
     assert status.machines == ()
     assert set(status.components.values()) == {True}
     assert left_of(twin) == [], "a running twin must not be reported as a leftover"
-    (listed,) = (one for one in twins() if one.state == str(twin.state))
+    (listed,) = (running for running in twins() if running.state == str(twin.state))
     assert 0 <= listed.age_seconds < 3600
     assert f"CLOUDTWIN_NAME={twin.state.name}" in listed.how_to_remove
 

@@ -69,7 +69,9 @@ def run(api: KubernetesClient, image: str, policy: str = "IfNotPresent") -> str:
 def waiting(api: KubernetesClient, name: str) -> dict[str, Any]:
     """Return the waiting state of the pod's container; empty if it does not wait."""
     statuses = api.get(f"/api/v1/namespaces/default/pods/{name}")["status"]
-    states = [each["state"] for each in statuses.get("containerStatuses", ())]
+    states = [
+        container_status["state"] for container_status in statuses.get("containerStatuses", ())
+    ]
     return next((state["waiting"] for state in states if "waiting" in state), {})
 
 

@@ -108,7 +108,9 @@ def test_a_lost_response_leaves_one_resource_after_the_second_update(project: Cl
     assert "RequestTimeout" in project.up(fails=True)
 
     project.up()
-    assert len([each for each in project.account() if each["token"].endswith(":Vpc")]) == 1
+    assert (
+        len([resource for resource in project.account() if resource["token"].endswith(":Vpc")]) == 1
+    )
     project.destroy()
     assert project.account() == []
 
@@ -140,7 +142,9 @@ def test_an_interrupt_loses_nothing(project: CloudProject) -> None:
     assert "vpc" in project.resources(), "created resources are in the state"
     project.faults()
     project.up()
-    assert len([each for each in project.account() if each["token"].endswith(":Vpc")]) == 1
+    assert (
+        len([resource for resource in project.account() if resource["token"].endswith(":Vpc")]) == 1
+    )
 
 
 def test_an_existing_network_can_be_imported(project: CloudProject) -> None:

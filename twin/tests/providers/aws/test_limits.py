@@ -94,7 +94,7 @@ def test_invalid_inputs_are_refused_with_the_limit(
     provider: Provider, token: str, inputs: Object, reason: str
 ) -> None:
     _, mistakes = provider.checked(token, "r", **inputs)
-    assert any(reason in each for each in mistakes), mistakes
+    assert any(reason in mistake for mistake in mistakes), mistakes
 
 
 @pytest.mark.parametrize(("token", "inputs"), VALID)
@@ -154,4 +154,4 @@ def test_the_grammar_of_policy_documents_is_checked(
 ) -> None:
     errors = list(document_errors(json.dumps(document), kind))
     assert bool(errors) is bool(reason), errors
-    assert any(reason in each for each in errors) or not reason, errors
+    assert any(reason in error for error in errors) or not reason, errors

@@ -38,9 +38,11 @@ CASES: list[tuple[str, Object, str]] = [
 
 @pytest.mark.parametrize(("token", "inputs", "reason"), CASES)
 def test_a_limit_of_the_models_is_checked(token: str, inputs: Object, reason: str) -> None:
-    found = [each.reason for each in mistakes(azure.CLOUD.types[token], limits(token), inputs)]
-    stated = [each for each in found if "azure-mgmt-" in each]
-    assert any(reason in each for each in stated) if reason else not stated, found
+    found = [
+        mistake.reason for mistake in mistakes(azure.CLOUD.types[token], limits(token), inputs)
+    ]
+    stated = [reason_text for reason_text in found if "azure-mgmt-" in reason_text]
+    assert any(reason in reason_text for reason_text in stated) if reason else not stated, found
 
 
 def test_the_checked_in_limits_are_those_of_the_checked_in_models() -> None:

@@ -43,7 +43,7 @@ def touched(change: Callable[[Object], object]) -> Object:
 
 def test_defaults_and_equal_quantities_are_not_drift() -> None:
     now = touched(
-        lambda each: each["metadata"].update(resourceVersion="9", annotations={"theirs": "1"})
+        lambda live: live["metadata"].update(resourceVersion="9", annotations={"theirs": "1"})
     )
     now["status"] = {"readyReplicas": 1}
 
@@ -167,7 +167,7 @@ def test_an_address_that_a_dry_run_allocates_is_unknown() -> None:
 def test_an_import_takes_applied_fields_and_leaves_those_of_the_server() -> None:
     applied = {"f:metadata": {"f:labels": {"f:a": {}}}, "f:spec": {"f:replicas": {}}}
     existing = touched(
-        lambda each: each["metadata"].update(
+        lambda live: live["metadata"].update(
             managedFields=[
                 {"manager": "kubectl", "operation": "Apply", "fieldsV1": applied},
                 {
@@ -197,7 +197,7 @@ def test_nulls_and_status_are_not_sent() -> None:
 
 
 def test_an_ignored_field_is_sent_with_its_live_value() -> None:
-    now = touched(lambda each: each["spec"].update(replicas=7))
+    now = touched(lambda live: live["spec"].update(replicas=7))
     sent = live.body(INPUTS)
 
     assert live.with_live_values(sent, now, ["spec.replicas"])["spec"]["replicas"] == 7

@@ -19,7 +19,7 @@ RUNNING = resource({"type": "Running", "status": "True"}, phase="Up", replicas=3
 
 
 def unmet(annotation: str, live: dict[str, Any]) -> list[str]:
-    return [text for each in parse(annotation) if (text := each.unmet(live))]
+    return [text for expectation in parse(annotation) if (text := expectation.unmet(live))]
 
 
 @pytest.mark.parametrize(

@@ -1,42 +1,14 @@
-"""Time limits of operations, and writes that a service accepts only one at a time."""
+"""Writes that a service accepts only one at a time."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from cloudtwin.providers.errors import CloudError
 from cloudtwin.providers.model import Inputs, ResourceType
+from cloudtwin.providers.timeouts import Timeouts
 
-DEFAULT_SECONDS = 600.0
 EXCLUSIVE_SECONDS = 0.3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timeouts:
-    """Time limit and interruption of one operation.
-
-    Attributes:
-        report: shows the current step to the user; replaces the previous text.
-        cancelled: set when the user interrupts.
-        seconds: time limit.
-        started: start on the monotonic clock.
-    """
-
-    report: Callable[[str], None]
-    cancelled: threading.Event
-    seconds: float = DEFAULT_SECONDS
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def expired(self) -> bool:
-        """True once the time limit has passed."""
-        return time.monotonic() - self.started >= self.seconds
-
-    def pause(self, seconds: float) -> None:
-        """Wait for a time; an interrupt ends the wait."""
-        self.cancelled.wait(seconds)
 
 
 class ExclusiveWrites:

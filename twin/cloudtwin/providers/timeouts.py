@@ -1,0 +1,44 @@
+"""Time limit and interruption of one operation."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+DEFAULT_SECONDS = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeouts:
+    """Time limit and interruption of one operation.
+
+    Attributes:
+        report: shows the current step to the user; replaces the previous text.
+        cancelled: set when the user interrupts.
+        seconds: time limit.
+        started: start on the monotonic clock.
+    """
+
+    report: Callable[[str], None]
+    cancelled: threading.Event
+    seconds: float = DEFAULT_SECONDS
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the operation started."""
+        return time.monotonic() - self.started
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the time limit; negative after it."""
+        return self.seconds - self.elapsed
+
+    @property
+    def expired(self) -> bool:
+        """True once the time limit has passed."""
+        return self.remaining <= 0
+
+    def pause(self, seconds: float) -> None:
+        """Wait for a time; an interrupt ends the wait."""
+        self.cancelled.wait(seconds)
