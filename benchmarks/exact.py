@@ -57,7 +57,7 @@ def main() -> None:
         right = report_outcomes(
             run_schedules(Path(scratch), options),
             sentence,
-            lambda one: one.equal,
+            lambda outcome: outcome.equal,
             "with other bits than an undisturbed run",
             count=len(options.models) * options.schedules,
             as_json=options.json,

@@ -129,7 +129,9 @@ def simulate(
     ]
     found = []
     for design in designs(workload, options.gigabits):
-        outcomes = [replay(machines, one, options.hours * 3600, design) for one in histories]
+        outcomes = [
+            replay(machines, history, options.hours * 3600, design) for history in histories
+        ]
         found.append(summary(workload, machines, design, outcomes))
     return found
 

@@ -128,11 +128,16 @@ def reap() -> None:
 
 def summarise(previews: Sequence[Measurement], imports: Sequence[Measurement]) -> dict[str, object]:
     """Return the figures of one stack."""
-    share = [one.processor / whole.processor for one, whole in zip(imports, previews, strict=True)]
+    share = [
+        measurement.processor / whole.processor
+        for measurement, whole in zip(imports, previews, strict=True)
+    ]
     return {
-        "wall_seconds": spread(each.wall for each in previews),
-        "processor_seconds": spread(each.processor for each in previews),
-        "program_imports_processor_seconds": spread(each.processor for each in imports),
+        "wall_seconds": spread(preview.wall for preview in previews),
+        "processor_seconds": spread(preview.processor for preview in previews),
+        "program_imports_processor_seconds": spread(
+            measurement.processor for measurement in imports
+        ),
         "program_imports_share": round(statistics.median(share), 2),
     }
 
@@ -150,15 +155,15 @@ def spread(values: Iterable[float]) -> dict[str, float]:
 def show(figures: Mapping[str, Mapping[str, object]], load: float) -> None:
     """Print a table."""
     print(f"load before: {load:.2f}; seconds, median (range)")
-    for stack, each in figures.items():
+    for stack, stack_figures in figures.items():
         shown = {
             key.removesuffix("_seconds"): f"{value['median']} ({value['min']} to {value['max']})"
-            for key, value in each.items()
+            for key, value in stack_figures.items()
             if isinstance(value, dict)
         }
         line = ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in shown.items())
         print(
-            f"{stack}: {line}; imports are {each['program_imports_share']:.0%} of the processor time"
+            f"{stack}: {line}; imports are {stack_figures['program_imports_share']:.0%} of the processor time"
         )
 
 

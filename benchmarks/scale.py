@@ -137,13 +137,13 @@ class Fleet:
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            begun: list[Begun] = [one for host in self._all("begun") for one in host]
-            agreed = {(one.number, one.size) for one in begun}
+            begun: list[Begun] = [node for host in self._all("begun") for node in host]
+            agreed = {(node.number, node.size) for node in begun}
             whole = len(begun) == size and len(agreed) == 1 and begun[0].size == size
             if whole and begun[0].number > after:
-                return max(begun, key=lambda one: one.at)
+                return max(begun, key=lambda node: node.at)
             time.sleep(POLL_SECONDS)
-        sizes = sorted({(one.number, one.size) for one in begun})
+        sizes = sorted({(node.number, node.size) for node in begun})
         raise TimeoutError(f"no group of {size} formed in {seconds:.0f} s, but {sizes[-5:]}")
 
     def _all(self, *command: object) -> list[Any]:

@@ -69,8 +69,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         right = report_outcomes(
             run_schedules(Path(scratch), options),
-            lambda one: f"{one.kind} {one.seed}: {one.events} events, {one.verdict}",
-            lambda one: one.right,
+            lambda outcome: (
+                f"{outcome.kind} {outcome.seed}: {outcome.events} events, {outcome.verdict}"
+            ),
+            lambda outcome: outcome.right,
             "with a sample missing or trained twice",
             count=options.simulated + options.partial + options.suspicion + options.real,
             as_json=options.json,

@@ -95,9 +95,9 @@ class History:
             self._nodes.start(name)
         self._nodes.next_step(0, len(NAMES), START_SECONDS)
         began = time.time()
-        for one in track(planned, "events", len(planned)):
-            time.sleep(max(0.0, began + one.at - time.time()))
-            self._apply(one)
+        for event in track(planned, "events", len(planned)):
+            time.sleep(max(0.0, began + event.at - time.time()))
+            self._apply(event)
         time.sleep(max(0.0, began + seconds - time.time()))
         return began, time.time()
 

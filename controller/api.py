@@ -177,18 +177,18 @@ def _read_run_policy(source: Mapping[str, Any]) -> RunPolicy:
 
 
 def _faults_of_workers(worker: Mapping[str, Any]) -> list[str]:
-    where, faults = "spec.replicaSpecs.Worker", []
+    path, faults = "spec.replicaSpecs.Worker", []
     if not _is_whole(worker.get("replicas"), minimum=0):
         faults.append(
-            f"{where}.replicas is {worker.get('replicas')!r}; set it to a whole number, 0 or more"
+            f"{path}.replicas is {worker.get('replicas')!r}; set it to a whole number, 0 or more"
         )
     policy = worker.get("restartPolicy")
     if policy and policy not in list(RestartPolicy):
-        faults.append(f"{where}.restartPolicy is {policy!r}; use one of {', '.join(RestartPolicy)}")
+        faults.append(f"{path}.restartPolicy is {policy!r}; use one of {', '.join(RestartPolicy)}")
     containers = _mapping(_mapping(worker.get("template")).get("spec")).get("containers") or []
     if not any(_mapping(container).get("name") == WORKER_CONTAINER for container in containers):
         faults.append(
-            f"{where}.template has no container named {WORKER_CONTAINER}; use this name for the one that trains, "
+            f"{path}.template has no container named {WORKER_CONTAINER}; use this name for the one that trains, "
             "since its exit code determines what happens to the worker"
         )
     return faults

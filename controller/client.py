@@ -102,8 +102,8 @@ class KubernetesClient:
 
     def jobs(self, namespace: str | None) -> list[Any]:
         """Return all ElasticJobs of a namespace, or of all."""
-        where = f"/namespaces/{namespace}" if namespace else ""
-        items: list[Any] = self.request("GET", f"{JOBS}{where}/{ELASTICJOB_PLURAL}")["items"]
+        scope = f"/namespaces/{namespace}" if namespace else ""
+        items: list[Any] = self.request("GET", f"{JOBS}{scope}/{ELASTICJOB_PLURAL}")["items"]
         return items
 
     def job(self, namespace: str, name: str) -> Json:

@@ -32,8 +32,8 @@ def condition_events(state: ObservedState, status: Status) -> tuple[Event, ...]:
 def _scaling_events(old: ScalingState | None, new: ScalingState | None) -> list[Event]:
     if new is None or new == old:
         return []
-    before = old.desired if old else new.replicas
-    if new.desired == before:
+    previous = old.desired if old else new.replicas
+    if new.desired == previous:
         return []
-    message = f"{count(new.desired, 'worker')} desired instead of {before}: {new.reason}"
+    message = f"{count(new.desired, 'worker')} desired instead of {previous}: {new.reason}"
     return [Event(reason="Scaled", message=message)]

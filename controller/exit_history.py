@@ -7,7 +7,7 @@ counted twice, whenever the controller stops in between.
 A *failure* is caused by the trainer: an exit code from 1 to 127, a crash, or no memory left. It
 counts against the back-off limit. A *disruption* is caused by the node: a signal, an eviction, a
 deletion, a lost node. It does not count, since on spot nodes it is unrelated to the training. A
-pod that is disrupted again and again right after its start is still replaced ever more slowly.
+pod that is repeatedly disrupted right after its start is still replaced ever more slowly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,9 @@ SIGNAL_EXIT_CODES = frozenset({130, 137, 138, 143})  # SIGINT, SIGKILL, the trai
 STEADY_SECONDS = 300  # a run of this length resets the counts of earlier exits
 FIRST_DELAY_SECONDS = 2.0
 MAX_DELAY_SECONDS = 300.0
-MAX_FAILURE_DELAY_SECONDS = 3600.0  # for a worker that fails by itself: its node or program is bad
+MAX_FAILURE_DELAY_SECONDS = (
+    3600.0  # for a worker that fails by itself: its node or program is faulty
+)
 
 
 class Cause(StrEnum):

@@ -27,8 +27,8 @@ class Pod:
             exited with 0 by itself; `Failed` is every other end.
         exit_code: exit code of the training container; None if it is unknown.
         disrupted: True if the node caused the end.
-        waiting_reason: reason for which it does not run yet; empty if Kubernetes gives no reason.
-        crash_looping: True if the kubelet restarts it again and again.
+        waiting_reason: reason why it does not run yet; empty if Kubernetes gives none.
+        crash_looping: True if the kubelet restarts it repeatedly.
         bounds: value of its bounds annotation, `min:max`; empty without one.
     """
 

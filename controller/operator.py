@@ -167,9 +167,8 @@ class Operator:
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # the reconciler records events itself
-    settings.scanning.disabled = (
-        True  # no permission to watch resource definitions and namespaces is needed
-    )
+    # Scanning would need permission to watch resource definitions and namespaces.
+    settings.scanning.disabled = True
     settings.process.ultimate_exiting_timeout = 10
     settings.watching.server_timeout = 300
     settings.watching.connect_timeout = 10

@@ -33,5 +33,5 @@ RULES: tuple[Callable[[ObservedState], Plan | None], ...] = (
 
 def plan(state: ObservedState) -> Plan:
     """Return the changes of one reconcile pass."""
-    decided = next(made for rule in RULES if (made := rule(state)) is not None)
-    return replace(decided, events=(*condition_events(state, decided.status), *decided.events))
+    chosen = next(candidate for rule in RULES if (candidate := rule(state)) is not None)
+    return replace(chosen, events=(*condition_events(state, chosen.status), *chosen.events))

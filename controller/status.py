@@ -138,12 +138,12 @@ class Status:
 
     def condition(self, kind: ConditionType) -> Condition | None:
         """Return a condition; None if it was never set."""
-        return next((known for known in self.conditions if known.type == kind), None)
+        return next((item for item in self.conditions if item.type == kind), None)
 
     def is_true(self, kind: ConditionType) -> bool:
         """Return True if a condition is True."""
-        known = self.condition(kind)
-        return known is not None and known.is_true
+        condition = self.condition(kind)
+        return condition is not None and condition.is_true
 
     def with_condition(
         self, kind: ConditionType, *, is_true: bool, reason: str, message: str, now: datetime
@@ -153,21 +153,25 @@ class Status:
         The transition time changes only with the condition's value, the update time also with its
         reason or message.
         """
-        known = self.condition(kind)
-        if known and (known.is_true, known.reason, known.message) == (is_true, reason, message):
+        current = self.condition(kind)
+        if current and (current.is_true, current.reason, current.message) == (
+            is_true,
+            reason,
+            message,
+        ):
             return self
-        changed = known is None or known.is_true != is_true
+        changed = current is None or current.is_true != is_true
         new = Condition(
             type=kind,
             is_true=is_true,
             reason=reason,
             message=message,
             last_update=now,
-            last_transition=now if changed or known is None else known.last_transition,
+            last_transition=now if changed or current is None else current.last_transition,
         )
         others = (
             (*self.conditions, new)
-            if known is None
+            if current is None
             else tuple(
                 new if condition.type == kind else condition for condition in self.conditions
             )

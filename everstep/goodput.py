@@ -149,9 +149,9 @@ def replay(
     """
     group = _SimulatedGroup(design, machines)
     applied = 0
-    for at, together in groupby((c for c in changes if c.at <= until), key=lambda c: c.at):
+    for at, simultaneous in groupby((c for c in changes if c.at <= until), key=lambda c: c.at):
         group.advance(at)
-        for change in together:
+        for change in simultaneous:
             group.apply_change(change)
             applied += 1
     group.advance(until)
@@ -176,41 +176,41 @@ class _SimulatedGroup:
         self.seconds = self.machine_seconds = self.good_seconds = self.good_work = 0.0
         self.redone_seconds = 0.0
 
-    def advance(self, to: float) -> None:
+    def advance(self, until: float) -> None:
         """Advance to a time; add the machines that become ready meanwhile."""
-        while self._starting and self._starting[0] <= to:
+        while self._starting and self._starting[0] <= until:
             ready = self._starting[0]
-            self._pass(ready)
+            self._advance_to(ready)
             count = sum(at <= ready for at in self._starting)
             del self._starting[:count]
             self._add_ready(count)
-        self._pass(to)
+        self._advance_to(until)
 
     def apply_change(self, change: MachineChange) -> None:
         """Remove or add machines, now."""
         if change.cause is Cause.JOIN:
             self._starting += [self._now + self._design.start_up.seconds] * change.machines
             return
-        gone = min(change.machines, self._group)
+        lost = min(change.machines, self._group)
         trained = self._group > 0
-        self._group -= gone
-        del self._starting[: change.machines - gone]
+        self._group -= lost
+        del self._starting[: change.machines - lost]
         if not self._group:
             self._undo(self._since_seconds, self._since_work)
-        elif trained and (gone or not change.machines):
+        elif trained and (lost or not change.machines):
             self._interrupt(change.cause)
 
-    def _pass(self, to: float) -> None:
-        lasted, there = to - self._now, self._group + len(self._starting)
-        if there:
-            self.seconds += lasted
-            self.machine_seconds += lasted * there
+    def _advance_to(self, to: float) -> None:
+        elapsed, machines = to - self._now, self._group + len(self._starting)
+        if machines:
+            self.seconds += elapsed
+            self.machine_seconds += elapsed * machines
         if self._group:
             self._train(max(0.0, to - max(self._now, self._resumes)))
         self._now = to
 
     def _train(self, seconds: float) -> None:
-        """Work without a change; checkpoints save the work, and take their time."""
+        """Train without a change; checkpoints save the work and cost time."""
         design, group = self._design, self._group
         every = design.checkpoint_work / group or design.checkpoint_seconds
         worked = seconds * every / (every + design.stall.seconds)
@@ -225,9 +225,9 @@ class _SimulatedGroup:
             self._since_work = self._since_seconds * group
 
     def _add_ready(self, count: int) -> None:
-        alone = not self._group
+        was_empty = not self._group
         self._group += count
-        if alone:
+        if was_empty:
             self._pause(self._design.begin.seconds)
         else:
             self._interrupt(Cause.JOIN)
@@ -269,7 +269,7 @@ TORCHRUN_NOTICE = Cost(
 )
 TORCHRUN_BEGIN = Cost(
     32.5,
-    "30 s last call, waited out whenever a node is missing, and 2.5 s of process start on a CPU",
+    "the whole last call of 30 s whenever a node is missing, and 2.5 s of process start on a CPU",
 )
 START_UP = Cost(11.9, f"a vanished node's return until it trains, on the twin: {MEASURED}")
 NOTHING = Cost(0.0, "none")
@@ -310,14 +310,14 @@ def live(
         checkpoint_seconds: time between checkpoints, written in the background.
     """
     copy = state_bytes / bytes_per_second
-    how = f"{state_bytes / 1e6:.0f} MB at {bytes_per_second * 8 / 1e9:g} Gbit/s"
+    transfer = f"{state_bytes / 1e6:.0f} MB at {bytes_per_second * 8 / 1e9:g} Gbit/s"
     return Design(
         name="live",
         loss=Cost(2.81, f"every process of a node killed at once, the worst of 3: {MEASURED}"),
         notice=Cost(0.092, f"a drain's extra time, the worst of 3: {MEASURED}"),
-        join=Cost(0.243 + copy, f"0.243 s, the worst of 12 joins ({MEASURED}), and {how}"),
+        join=Cost(0.243 + copy, f"0.243 s, the worst of 12 joins ({MEASURED}), and {transfer}"),
         start_up=START_UP,
-        begin=Cost(0.243 + copy, f"forming, the worst of 12 joins, and a checkpoint of {how}"),
+        begin=Cost(0.243 + copy, f"forming, the worst of 12 joins, and a checkpoint of {transfer}"),
         repeated=Cost(step_seconds, "one step"),
         stall=Cost(
             0.016 * state_bytes / 204.7e6, "0.016 s a snapshot of 204.7 MB, measured on a CPU"

@@ -21,7 +21,7 @@ class Step(Protocol):
 class Progress(Protocol):
     """The display of actions."""
 
-    def step(self, what: str) -> AbstractContextManager[Step]:
+    def step(self, action: str) -> AbstractContextManager[Step]:
         """Announce an action, and at the end of the block its result and duration."""
 
 
@@ -29,9 +29,9 @@ class Silent:
     """Progress without a display."""
 
     @contextmanager
-    def step(self, what: str) -> Iterator[Step]:
+    def step(self, action: str) -> Iterator[Step]:
         """Announce nothing."""
-        del what
+        del action
         yield self
 
     def note(self, detail: str) -> None:
@@ -45,15 +45,15 @@ class Lines:
         self._stream = stream or sys.stderr
 
     @contextmanager
-    def step(self, what: str) -> Iterator[Step]:
+    def step(self, action: str) -> Iterator[Step]:
         """Print the step when it begins and again, with a mark and its time, when it ends."""
         began, mark = time.monotonic(), "failed"
-        self._print(f"  ... {what}")
+        self._print(f"  ... {action}")
         try:
             yield self
             mark = "done"
         finally:
-            self._print(f"  {mark}  {what} ({time.monotonic() - began:.1f} s)")
+            self._print(f"  {mark}  {action} ({time.monotonic() - began:.1f} s)")
 
     def note(self, detail: str) -> None:
         """Print the detail under its step."""

@@ -1,4 +1,4 @@
-"""Files of Everstep other than its modules: in a clone at its top, in a wheel inside the package.
+"""Paths of Everstep's files that are not modules: at the root of a clone, or inside the package of a wheel.
 
 `everstep._data` of a wheel contains the folders `manifests`, `stacks` and `requirements` and the program of
 the repository. In a clone, or installed from one with --editable, they are next to the package.
@@ -18,5 +18,5 @@ def in_clone() -> bool:
 
 
 def data_path(name: str) -> Path:
-    """Return the path of a file or folder of the repository's top, such as `manifests`."""
+    """Return the path of a file or folder of the repository's root, such as `manifests`."""
     return (PACKAGES if in_clone() else DATA) / name

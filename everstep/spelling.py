@@ -14,9 +14,9 @@ def similar_names(
     name: str, known: Iterable[str], min_similarity: float = MIN_SIMILARITY
 ) -> list[str]:
     """Return the known names that are most similar to a name, regardless of case, best first."""
-    lowered = {each.lower(): each for each in sorted(known)}
+    lowered = {known_name.lower(): known_name for known_name in sorted(known)}
     close = get_close_matches(name.lower(), list(lowered), MAX_SUGGESTIONS, min_similarity)
-    return [lowered[each] for each in close]
+    return [lowered[known_name] for known_name in close]
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> EverstepError:

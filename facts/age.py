@@ -1,7 +1,7 @@
-"""List every number from outside with its source and its age: `python facts/age.py`, or `make facts-age`.
+"""List every external fact with its source and its age: `python facts/age.py`, or `make facts-age`.
 
 Prices, limits, quota codes and versions change without notice. Those that are older than MAX_DAYS are
-marked; compare them with their source and write the new date. The exit code is always 0: an old number
+marked; compare them with their source and write the new date. The exit code is always 0: an old fact
 may still be right.
 """
 
@@ -21,7 +21,7 @@ MAX_DAYS = 90
 
 @dataclass(frozen=True)
 class Fact:
-    """A number from outside.
+    """A fact from an external source.
 
     Attributes:
         name: short description.

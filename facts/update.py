@@ -43,11 +43,13 @@ def botocore_data(name: str) -> dict[str, Any]:
 def regions() -> dict[str, Any]:
     """Return the regions of the standard partition, from botocore's endpoint data."""
     endpoints = botocore_data("endpoints.json")
-    partition = next(each for each in endpoints["partitions"] if each["partition"] == "aws")
-    found = {name: region["description"] for name, region in partition["regions"].items()}
+    partition = next(
+        candidate for candidate in endpoints["partitions"] if candidate["partition"] == "aws"
+    )
+    descriptions = {name: region["description"] for name, region in partition["regions"].items()}
     return {
         "source": f"botocore {version('botocore')}, endpoints.json, partition aws",
-        "regions": dict(sorted(found.items())),
+        "regions": dict(sorted(descriptions.items())),
     }
 
 

@@ -76,7 +76,7 @@ def _metadata_token(resource: Resource) -> Iterator[str]:
         yield "answers metadata requests without a token: set metadataOptions.httpTokens: required"
 
 
-def _all_blocked(resource: Resource) -> Iterator[str]:
+def _public_access_blocked(resource: Resource) -> Iterator[str]:
     settings = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
     for setting in settings:
         if resource.properties.get(setting) is not True:
@@ -142,6 +142,6 @@ RULES = (
         name="no-public-buckets",
         description="A bucket blocks all kinds of public access.",
         types=frozenset({PUBLIC_ACCESS_BLOCK}),
-        check=_all_blocked,
+        check=_public_access_blocked,
     ),
 )

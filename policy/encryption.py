@@ -38,9 +38,9 @@ def _transport(resource: Resource) -> Iterator[str]:
 
 
 def _logs(resource: Resource) -> Iterator[str]:
-    lacking = LOG_TYPES - set(resource.properties.get("enabledClusterLogTypes") or ())
-    if lacking:
-        yield f"does not log {', '.join(sorted(lacking))}: add to enabledClusterLogTypes"
+    missing = LOG_TYPES - set(resource.properties.get("enabledClusterLogTypes") or ())
+    if missing:
+        yield f"does not log {', '.join(sorted(missing))}: add to enabledClusterLogTypes"
 
 
 RULES = (

@@ -17,8 +17,8 @@ def _statements(document: object) -> Iterator[Mapping[str, Any]]:
         document = json.loads(document)
     if not isinstance(document, Mapping):
         return
-    found = document.get("Statement") or ()
-    for statement in [found] if isinstance(found, Mapping) else found:
+    statements = document.get("Statement") or ()
+    for statement in [statements] if isinstance(statements, Mapping) else statements:
         if statement.get("Effect") == "Allow":
             yield statement
 
@@ -41,8 +41,8 @@ def _no_wildcards(resource: Resource) -> Iterator[str]:
                 yield f"allows {action}: list the required actions"
         everywhere = "*" in _listed(statement.get("Resource"))
         if everywhere and not statement.get("Condition") and not _only_reads(actions):
-            what = ", ".join(actions[:3])
-            yield f"allows {what} on every resource: list the ARNs, or add a Condition"
+            listed = ", ".join(actions[:3])
+            yield f"allows {listed} on every resource: list the ARNs, or add a Condition"
         if "NotAction" in statement or "NotResource" in statement:
             yield "allows everything except a list (NotAction, NotResource): list the required ones instead"
 
@@ -50,10 +50,10 @@ def _no_wildcards(resource: Resource) -> Iterator[str]:
 def _no_unknown_principal_assumes(resource: Resource) -> Iterator[str]:
     for statement in _statements(resource.properties.get("assumeRolePolicy")):
         principal = statement.get("Principal")
-        named = _listed(principal) if isinstance(principal, str) else []
+        principals = _listed(principal) if isinstance(principal, str) else []
         if isinstance(principal, Mapping):
-            named = _listed(principal.get("AWS"))
-        if "*" in named and not statement.get("Condition"):
+            principals = _listed(principal.get("AWS"))
+        if "*" in principals and not statement.get("Condition"):
             yield "can be assumed by any principal: specify the principal"
 
 

@@ -38,9 +38,9 @@ DATA = frozenset({BUCKET, FSX_LUSTRE, STORAGE_ACCOUNT, BLOB_CONTAINER})
 
 
 def _tagged(resource: Resource) -> Iterator[str]:
-    lacking = [tag for tag in REQUIRED_TAGS if not resource.tags.get(tag)]
-    if lacking:
-        yield f"lacks the tags {', '.join(lacking)}: set them under everstep:tags"
+    missing = [tag for tag in REQUIRED_TAGS if not resource.tags.get(tag)]
+    if missing:
+        yield f"lacks the tags {', '.join(missing)}: set them under everstep:tags"
 
 
 def _protected(resource: Resource) -> Iterator[str]:

@@ -89,14 +89,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=names, choices=names)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    contestants = [one for one in CONTESTANTS if one.name in options.only]
+    contestants = [contestant for contestant in CONTESTANTS if contestant.name in options.only]
     turns = list(itertools.product(range(options.rounds), EVENTS, contestants))
-    results: dict[str, list[Figures]] = {one.name: [] for one in contestants}
+    results: dict[str, list[Figures]] = {contestant.name: [] for contestant in contestants}
     for number, event, contestant in track(turns, "turns", len(turns)):
         results[contestant.name].append(measure(contestant, event, number))
     if options.json:
         json.dump(
-            {name: [asdict(one) for one in all_] for name, all_ in results.items()}, sys.stdout
+            {name: [asdict(run) for run in all_] for name, all_ in results.items()}, sys.stdout
         )
     else:
         print(table(results))
@@ -208,11 +208,17 @@ def table(results: Mapping[str, Sequence[Figures]]) -> str:
     """Return a line for each figure, with the median and the range over the rounds."""
     rows = [["", *results], ["---"] * (len(results) + 1)]
     for event in EVENTS:
-        rows.append(_row(f"{event}: next step, s", results, event, lambda one: one.next_step))
-        rows.append(_row(f"{event}: steps lost", results, event, lambda one: one.lost))
-    rows.append(_row("join: next step, s", results, "drain", lambda one: one.join))
+        rows.append(
+            _row(
+                f"{event}: next step, s", results, event, lambda disturbance: disturbance.next_step
+            )
+        )
+        rows.append(
+            _row(f"{event}: steps lost", results, event, lambda disturbance: disturbance.lost)
+        )
+    rows.append(_row("join: next step, s", results, "drain", lambda disturbance: disturbance.join))
     for name in ("step_seconds", "samples_twice", "samples_missing"):
-        all_ = [[getattr(one, name) for one in figures] for figures in results.values()]
+        all_ = [[getattr(run, name) for run in figures] for figures in results.values()]
         rows.append([name.replace("_", " "), *map(spread, all_)])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
@@ -224,7 +230,7 @@ def _row(
     value: Callable[[Disturbance], float],
 ) -> list[str]:
     cells = [
-        spread([value(one.disturbance) for one in figures if one.event == event])
+        spread([value(run.disturbance) for run in figures if run.event == event])
         for figures in results.values()
     ]
     return [title, *cells]

@@ -1,6 +1,6 @@
-"""Jobs with workers that fail again and again.
+"""Jobs with workers that fail repeatedly.
 
-A single bad node does not end a job: a worker that exceeds the limit is left out and tried again, on
+A single faulty node does not end a job: a worker that exceeds the limit is left out and tried again, on
 another node and ever more rarely, while others run. The job fails when no other worker can make progress.
 """
 

@@ -11,7 +11,7 @@ DEFAULT_DOMAIN = "docker.io"
 OFFICIAL_PREFIX = "library/"
 DEFAULT_TAG = "latest"
 LEGACY_DOMAIN = "index.docker.io"
-MAX_NAME = 255  # characters of the path, in distribution/reference
+MAX_PATH_LENGTH = 255  # characters, in distribution/reference
 
 _DOMAIN_PART = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
 _DOMAIN = rf"(?:{_DOMAIN_PART}(?:\.{_DOMAIN_PART})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
@@ -64,19 +64,19 @@ def parse(text: str) -> ImageReference:
     name = rest.partition("@")[0]
     if name.rpartition("/")[2].partition(":")[0] == "":
         raise ValueError("it has no name")
-    found = _REFERENCE.fullmatch(f"{domain}/{rest}")
-    if found is None:
+    match = _REFERENCE.fullmatch(f"{domain}/{rest}")
+    if match is None:
         raise ValueError(_reason(domain, rest))
-    if len(found["path"]) > MAX_NAME:
-        raise ValueError(f"its name has more than {MAX_NAME} characters")
-    if found["digest"]:  # containerd ignores the tag next to a digest
-        return ImageReference(found["domain"], found["path"], digest=found["digest"])
-    return ImageReference(found["domain"], found["path"], found["tag"] or DEFAULT_TAG)
+    if len(match["path"]) > MAX_PATH_LENGTH:
+        raise ValueError(f"its name has more than {MAX_PATH_LENGTH} characters")
+    if match["digest"]:  # containerd ignores the tag next to a digest
+        return ImageReference(match["domain"], match["path"], digest=match["digest"])
+    return ImageReference(match["domain"], match["path"], match["tag"] or DEFAULT_TAG)
 
 
-def is_same(one: str, other: str) -> bool:
+def is_same(text: str, other: str) -> bool:
     """Return True if two texts refer to one image in containerd; an invalid one equals only itself."""
-    return canonical(one) == canonical(other)
+    return canonical(text) == canonical(other)
 
 
 def canonical(text: str) -> str:

@@ -3,13 +3,9 @@
 DOMAIN = "everstep.dev"
 
 # --- Images
-IMAGES = (
-    "trainer",
-    "controller",
-    "spot",
-    "etcd-rejoin",
-)  # pulled by clusters; each has a Dockerfile
-RELEASED_IMAGE = "ghcr.io/everstep/{}:0.1.0"  # name of an image under which a release publishes it
+# Pulled by clusters; each has a Dockerfile.
+IMAGES = ("trainer", "controller", "spot", "etcd-rejoin")
+RELEASED_IMAGE = "ghcr.io/everstep/{}:0.1.0"  # reference of an image that a release publishes
 
 # --- Namespaces
 JOB_NAMESPACE = "elastic-job"  # of the job, etcd and the controller; upstream's name
@@ -54,9 +50,7 @@ EFA_RESOURCE = "vpc.amazonaws.com/efa"
 ETCD = "etcd"
 ETCD_CLIENT_SERVICE = "etcd-client"
 CONTROLLER = "elastic-job-controller"  # upstream's Deployment and service account
-MAINTAINED_CONTROLLER = (
-    "elasticjob-controller"  # service account and lease of Everstep's own controller
-)
+MAINTAINED_CONTROLLER = "elasticjob-controller"  # Everstep's own: its service account and lease
 SPOT_WATCHER = "spot"
 TRAINER_SERVICE_ACCOUNT = "trainer"  # cloud identities are bound to this name
 VOLUME_CLAIM = "everstep"

@@ -48,9 +48,9 @@ class Terminal:
         self._live: Live | None = None
 
     @contextmanager
-    def step(self, what: str) -> Iterator[Step]:
+    def step(self, action: str) -> Iterator[Step]:
         """Draw a step while its block runs, then print one line with how it ended."""
-        running = _Running(what, depth=len(self._running))
+        running = _Running(action, depth=len(self._running))
         self._running.append(running)
         self._open()
         mark, colour = "✗", "red"

@@ -115,14 +115,16 @@ def find_builder(name: str = "") -> ImageBuilder:
     Raises:
         EverstepError: there is none; with what to install.
     """
-    candidates = [one for one in BUILDERS if not name or one.program == name]
+    candidates = [builder for builder in BUILDERS if not name or builder.program == name]
     if not candidates:
-        known = ", ".join(one.program for one in BUILDERS)
+        known = ", ".join(builder.program for builder in BUILDERS)
         raise EverstepError(f"there is no builder named {name!r}", f"There are: {known}.")
-    found = next((one for one in candidates if one.works()), None)
+    found = next((candidate for candidate in candidates if candidate.works()), None)
     if found is not None:
         return found
-    tried = ", ".join(f"`{one.program} {' '.join(one.probe)}`" for one in candidates)
+    tried = ", ".join(
+        f"`{candidate.program} {' '.join(candidate.probe)}`" for candidate in candidates
+    )
     raise EverstepError(
         f"images cannot be built here: {tried} failed",
         "Install docker, podman or buildah, and start the daemon if it needs one "

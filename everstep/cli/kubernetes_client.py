@@ -74,7 +74,7 @@ class ClusterView:
 
     def condition(self, kind: str) -> Condition | None:
         """Return a condition of the job if it is true."""
-        return next((one for one in self.conditions if one.type == kind), None)
+        return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
 class KubernetesClient:
@@ -146,9 +146,13 @@ class KubernetesClient:
         found = self._get(path, missing={})
         conditions = (found.get("status") or {}).get("conditions") or []
         return tuple(
-            Condition(str(one["type"]), str(one.get("reason", "")), str(one.get("message", "")))
-            for one in conditions
-            if one.get("status") == "True"
+            Condition(
+                str(condition["type"]),
+                str(condition.get("reason", "")),
+                str(condition.get("message", "")),
+            )
+            for condition in conditions
+            if condition.get("status") == "True"
         )
 
     def running_worker(self, job: str) -> str | None:
@@ -232,9 +236,9 @@ def _why_unscheduled(status: Mapping[str, Any]) -> str:
     """Return the scheduler's reason why no node can run a pod; empty if there is none."""
     return next(
         (
-            str(one.get("message") or one.get("reason", ""))
-            for one in status.get("conditions") or ()
-            if one.get("type") == "PodScheduled" and one.get("status") == "False"
+            str(condition.get("message") or condition.get("reason", ""))
+            for condition in status.get("conditions") or ()
+            if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
         ),
         "",
     )
@@ -253,4 +257,7 @@ def node_view(node: Mapping[str, Any], pods: Sequence[PodView]) -> NodeView:
 
 
 def _is_true(conditions: Sequence[Mapping[str, Any]] | None, kind: str) -> bool:
-    return any(one["type"] == kind and one["status"] == "True" for one in conditions or ())
+    return any(
+        condition["type"] == kind and condition["status"] == "True"
+        for condition in conditions or ()
+    )

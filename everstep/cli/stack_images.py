@@ -70,7 +70,7 @@ def set_value(text: str, path: Sequence[str], value: str) -> str:
     if not isinstance(node, yaml.MappingNode):
         raise ValueError("the text is not a YAML mapping")
     for depth, key in enumerate(path):
-        found = next((each for name, each in node.value if name.value == key), None)
+        found = next((value for name, value in node.value if name.value == key), None)
         if found is None:
             return _inserted(text, node, path[depth:], value)
         if isinstance(found, yaml.MappingNode) and found.value and depth < len(path) - 1:

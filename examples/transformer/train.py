@@ -17,9 +17,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from everstep import elastic
 
-SIGNS = "0123456789+="
+VOCABULARY = "0123456789+="
 LENGTH = len("27+58=085")
-SUM = 3  # digits of a sum, the last of a line
+SUM_DIGITS = 3  # the last ones of a line
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     device = elastic.choose_device()
     model = GPT2LMHeadModel(
         GPT2Config(
-            vocab_size=len(SIGNS),
+            vocab_size=len(VOCABULARY),
             n_positions=LENGTH,
             n_embd=options.width,
             n_layer=options.layers,
@@ -63,8 +63,8 @@ def main() -> None:
 
     for batch in run:
         for (line,) in batch.microbatches():
-            predicted = model(line[:, :-1]).logits[:, -SUM:]
-            loss = cross_entropy(predicted.flatten(0, 1), line[:, -SUM:].flatten())
+            predicted = model(line[:, :-1]).logits[:, -SUM_DIGITS:]
+            loss = cross_entropy(predicted.flatten(0, 1), line[:, -SUM_DIGITS:].flatten())
             batch.backward(loss)
         batch.step()
 
@@ -75,13 +75,15 @@ def lines(pairs: torch.Tensor) -> TensorDataset:
         f"{left:02}+{right:02}={left + right:03}"
         for left, right in (divmod(pair, 100) for pair in pairs.tolist())
     ]
-    return TensorDataset(torch.tensor([[SIGNS.index(sign) for sign in text] for text in texts]))
+    return TensorDataset(
+        torch.tensor([[VOCABULARY.index(character) for character in text] for text in texts])
+    )
 
 
 def correct_digits(model: GPT2LMHeadModel, line: torch.Tensor) -> torch.Tensor:
     """Return the share of correct digits of each sum, each predicted from those before it."""
-    predicted = model(line[:, :-1]).logits[:, -SUM:].argmax(-1)
-    return (predicted == line[:, -SUM:]).float().mean(1)
+    predicted = model(line[:, :-1]).logits[:, -SUM_DIGITS:].argmax(-1)
+    return (predicted == line[:, -SUM_DIGITS:]).float().mean(1)
 
 
 def parse() -> argparse.Namespace:

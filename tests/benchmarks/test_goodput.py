@@ -10,7 +10,8 @@ from everstep.goodput import Cause
 def test_a_history_has_the_rate_of_the_market_and_a_valid_number_of_machines() -> None:
     changes = list(history(1, 16, per_hour=0.6, hours=350))
     sizes = accumulate(
-        (one.machines if one.cause is Cause.JOIN else -one.machines for one in changes), initial=16
+        (change.machines if change.cause is Cause.JOIN else -change.machines for change in changes),
+        initial=16,
     )
 
     assert all(0 <= size <= 16 for size in sizes)

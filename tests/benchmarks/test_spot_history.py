@@ -9,7 +9,7 @@ from tests.trainer.elastic.nodes import NAMES
 
 def test_ten_minutes_have_at_least_thirty_events_and_every_kind_of_loss() -> None:
     for seed in range(20):
-        kinds = [one.kind for one in plan(seed, 600, 34)]
+        kinds = [event.kind for event in plan(seed, 600, 34)]
 
         assert len(kinds) >= 30
         assert min(kinds.count(kind) for kind in ("kill", "vanish", "freeze", "drain")) >= 3
@@ -19,17 +19,17 @@ def test_ten_minutes_have_at_least_thirty_events_and_every_kind_of_loss() -> Non
 def test_one_machine_always_stays_and_only_lost_machines_return(seed: int, events: int) -> None:
     left: dict[str, tuple[float, str]] = {}
     before = 0.0
-    for one in plan(seed, 600, events):
-        assert before <= one.at <= 600
-        before = one.at
-        if one.kind in RETURN_KINDS.values():
-            since, kind = left.pop(one.node)
-            assert one.kind == RETURN_KINDS[kind]
-            assert one.at - since >= MIN_AWAY_SECONDS
+    for event in plan(seed, 600, events):
+        assert before <= event.at <= 600
+        before = event.at
+        if event.kind in RETURN_KINDS.values():
+            since, kind = left.pop(event.node)
+            assert event.kind == RETURN_KINDS[kind]
+            assert event.at - since >= MIN_AWAY_SECONDS
         else:
-            assert one.node not in left
-            if one.kind in RETURN_KINDS:
-                left[one.node] = (one.at, one.kind)
+            assert event.node not in left
+            if event.kind in RETURN_KINDS:
+                left[event.node] = (event.at, event.kind)
         assert len(left) < len(NAMES)
 
 

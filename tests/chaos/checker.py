@@ -263,42 +263,44 @@ def generations_begin_with_one_state(history: History) -> Iterator[str]:
 def steps_have_one_state(history: History) -> Iterator[str]:
     """Check that all workers that apply a step in a generation have equal states before and after it."""
     states: dict[Key, list[AppliedStep]] = defaultdict(list)
-    for one in history.applied:
-        states[one.generation, one.step].append(one)
+    for applied in history.applied:
+        states[applied.generation, applied.step].append(applied)
     for (generation, step), found in sorted(states.items()):
         for moment in ("before", "after"):
-            if len({getattr(one, moment) for one in found}) > 1:
-                workers = ", ".join(f"{one.worker} {getattr(one, moment)}" for one in found)
+            if len({getattr(applied, moment) for applied in found}) > 1:
+                workers = ", ".join(
+                    f"{applied.worker} {getattr(applied, moment)}" for applied in found
+                )
                 yield f"{moment} step {step} of generation {generation}: {workers}"
 
 
 def steps_are_consecutive(history: History) -> Iterator[str]:
     """Check that a process applies the steps of a generation one after the other, each once."""
     last: dict[tuple[str, int, int], int] = {}
-    for one in history.applied:
-        key = (one.worker, one.process, one.generation)
-        if key in last and one.step != last[key] + 1:
+    for applied in history.applied:
+        key = (applied.worker, applied.process, applied.generation)
+        if key in last and applied.step != last[key] + 1:
             yield (
-                f"{one.worker} applies step {one.step} after {last[key]} in generation {one.generation}"
+                f"{applied.worker} applies step {applied.step} after {last[key]} in generation {applied.generation}"
             )
-        last[key] = one.step
+        last[key] = applied.step
 
 
 def states_have_an_origin(history: History) -> Iterator[str]:
     """Check that each step begins with a state that the step before has made, or a complete checkpoint."""
-    made = {(one.step, one.after) for one in history.applied}
+    made = {(applied.step, applied.after) for applied in history.applied}
     made |= {(state.step, state.digest) for state in history.saved.values()}
-    for one in history.applied:
-        if one.step > 1 and (one.step - 1, one.before) not in made:
+    for applied in history.applied:
+        if applied.step > 1 and (applied.step - 1, applied.before) not in made:
             yield (
-                f"{one.worker} applies step {one.step} of generation {one.generation} to a state "
-                f"that no step made: {one.before}"
+                f"{applied.worker} applies step {applied.step} of generation {applied.generation} to a state "
+                f"that no step made: {applied.before}"
             )
 
 
 def restored_states_are_complete(history: History) -> Iterator[str]:
     """Check that a restored checkpoint is complete, and that training continues from its content."""
-    firsts = {(one.generation, one.step): one.before for one in history.applied}
+    firsts = {(applied.generation, applied.step): applied.before for applied in history.applied}
     for start in history.starts:
         if start.restored is None:
             continue
@@ -312,7 +314,7 @@ def restored_states_are_complete(history: History) -> Iterator[str]:
 
 def final_chain(history: History) -> dict[int, str]:
     """Return the digests of the final history by step, as far as journals have them."""
-    origin = {(one.step, one.after): one.before for one in history.applied}
+    origin = {(applied.step, applied.after): applied.before for applied in history.applied}
     chain: dict[int, str] = {}
     for committed in sorted((int(v["step"]) for _, v in history.of("committed")), reverse=True):
         if committed >= min(chain, default=committed + 1) or committed not in history.saved:
@@ -364,8 +366,10 @@ def no_fault_ends_the_run(history: History) -> Iterator[str]:
     if not any(entry["event"] == "drain_all" for entry in history.faults):
         return  # it was stopped because it made no progress
     commits = history.of("committed")
-    last = max((one.generation for one in history.applied), default=0)
-    step = max((one.step for one in history.applied if one.generation == last), default=0)
+    last = max((applied.generation for applied in history.applied), default=0)
+    step = max(
+        (applied.step for applied in history.applied if applied.generation == last), default=0
+    )
     if not commits or int(commits[-1][1]["step"]) < step:
         yield f"step {step} was applied last, and is not committed"
 

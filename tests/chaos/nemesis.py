@@ -68,10 +68,10 @@ class Nemesis:
         Raises:
             NotCalmError: after a round not all nodes train together in time.
         """
-        for number, one in enumerate(rounds):
-            time.sleep(one.pause)
+        for number, faults_round in enumerate(rounds):
+            time.sleep(faults_round.pause)
             self._note("round", number=number)
-            self._play_round(number, one)
+            self._play_round(number, faults_round)
             self._note("faults_end", bound=CALM_SECONDS)
             self._wait_until_calm(CALM_SECONDS)
 

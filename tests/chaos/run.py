@@ -67,7 +67,7 @@ def play(
     """Run a schedule and check its history; copy it to `keep` if an invariant is broken."""
     began, error = time.monotonic(), ""
     cluster = Cluster(folder, nodes, etcd or members(seed), _options(seed))
-    total = sum(len(one.faults) for one in rounds)
+    total = sum(len(round_.faults) for round_ in rounds)
     nemesis = Nemesis(cluster, lambda fault: _show(seed, nemesis.counts, total, fault.kind))
     with contextlib.closing(cluster):
         try:
@@ -117,7 +117,7 @@ def main() -> None:
         print(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     else:
         _print_table(outcomes)
-    sys.exit(1 if any(one.violations or one.error for one in outcomes) else 0)
+    sys.exit(1 if any(outcome.violations or outcome.error for outcome in outcomes) else 0)
 
 
 def _missing() -> list[str]:
@@ -150,17 +150,17 @@ def _print_outcome(one: ChaosOutcome) -> None:
 def _print_table(outcomes: Sequence[ChaosOutcome]) -> None:
     counts: Counter[str] = Counter()
     seconds = defaultdict[str, list[float]](list)
-    for one in outcomes:
-        counts.update(one.faults)
-        for kinds, recovery in one.recoveries:
+    for outcome in outcomes:
+        counts.update(outcome.faults)
+        for kinds, recovery in outcome.recoveries:
             for kind in kinds:
                 seconds[kind].append(recovery)
     print(f"{'fault':18} {'count':>5} {'seconds until all nodes train: median':>38} {'maximum':>8}")
     for kind, count in sorted(counts.items()):
         times = seconds[kind] or [float("nan")]
         print(f"{kind:18} {count:5} {statistics.median(times):38.1f} {max(times):8.1f}")
-    violations = sum(len(one.violations) for one in outcomes)
-    stuck = sum(bool(one.error) for one in outcomes)
+    violations = sum(len(outcome.violations) for outcome in outcomes)
+    stuck = sum(bool(outcome.error) for outcome in outcomes)
     print(
         f"{counts.total()} faults in {len(outcomes)} runs, {violations} violations, {stuck} stuck"
     )

@@ -22,7 +22,7 @@ def test_a_seed_replays_the_same_faults(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_schedule_has_the_given_number_of_faults(seed: int) -> None:
-    faults = [fault for one in schedule(seed, 20) for fault in one.faults]
+    faults = [fault for round_ in schedule(seed, 20) for fault in round_.faults]
 
     assert len(faults) == 20
     assert {fault.kind for fault in faults} <= set(KINDS)
@@ -30,16 +30,16 @@ def test_a_schedule_has_the_given_number_of_faults(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_schedule_contains_every_kind_equally_often(seed: int) -> None:
-    counts = Counter(f.kind for one in schedule(seed, 2 * len(KINDS)) for f in one.faults)
+    counts = Counter(f.kind for round_ in schedule(seed, 2 * len(KINDS)) for f in round_.faults)
 
     assert counts == dict.fromkeys(KINDS, 2)
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_faults_that_overlap_have_nodes_of_their_own_and_one_shared_part(seed: int) -> None:
-    for one in schedule(seed, 20):
-        nodes = [f.targets[0] for f in one.faults if f.kind in MACHINE_FAULTS]
-        shared = [fault for fault in one.faults if fault.kind in SHARED_FAULTS]
+    for round_ in schedule(seed, 20):
+        nodes = [f.targets[0] for f in round_.faults if f.kind in MACHINE_FAULTS]
+        shared = [fault for fault in round_.faults if fault.kind in SHARED_FAULTS]
         assert len(nodes) == len(set(nodes)), "a node would be killed while it is drained"
         assert len(shared) <= 1, "two faults of etcd could take its majority"
 
@@ -48,4 +48,4 @@ def test_faults_that_overlap_have_nodes_of_their_own_and_one_shared_part(seed: i
 def test_targets_are_machines_of_the_cluster(seed: int) -> None:
     machines = {*NODES, *members(seed)}
 
-    assert all(set(f.targets) <= machines for one in schedule(seed, 40) for f in one.faults)
+    assert all(set(f.targets) <= machines for round_ in schedule(seed, 40) for f in round_.faults)

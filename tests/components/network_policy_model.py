@@ -52,11 +52,13 @@ class Network:
         self, direction: str, subject: Endpoint, other: Endpoint, port: int, protocol: str
     ) -> bool:
         """Return True if the policies of `subject` allow traffic in one direction."""
-        policies = [one for one in self.policies if self._applies_to(one, direction, subject)]
+        policies = [
+            policy for policy in self.policies if self._applies_to(policy, direction, subject)
+        ]
         if not policies:
             return True
         key = direction.lower()
-        rules = (rule for one in policies for rule in one["spec"].get(key) or ())
+        rules = (rule for policy in policies for rule in policy["spec"].get(key) or ())
         return any(self._matches(rule, key, subject, other, port, protocol) for rule in rules)
 
     def _applies_to(self, policy: Mapping[str, Any], direction: str, end: Endpoint) -> bool:
@@ -78,9 +80,11 @@ class Network:
     ) -> bool:
         peers = rule.get("from" if direction == "ingress" else "to") or ()
         ports = rule.get("ports") or ()
-        right_port = not ports or any(_is_port(one, port, protocol) for one in ports)
+        right_port = not ports or any(
+            _is_port(policy_port, port, protocol) for policy_port in ports
+        )
         return right_port and (
-            not peers or any(self._is_peer(one, subject, other) for one in peers)
+            not peers or any(self._is_peer(peer, subject, other) for peer in peers)
         )
 
     def _is_peer(self, peer: Mapping[str, Any], subject: Endpoint, other: Endpoint) -> bool:
@@ -103,7 +107,7 @@ def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     wanted = selector.get("matchLabels") or {}
     expressions = selector.get("matchExpressions") or ()
     return wanted.items() <= labels.items() and all(
-        _is_satisfied(one, labels) for one in expressions
+        _is_satisfied(expression, labels) for expression in expressions
     )
 
 
@@ -131,5 +135,5 @@ def _is_port(actual: Mapping[str, Any], port: int, protocol: str) -> bool:
 def _within(address: str, block: str, excluded: Iterable[str]) -> bool:
     found = ipaddress.ip_address(address)
     return found in ipaddress.ip_network(block) and not any(
-        found in ipaddress.ip_network(one) for one in excluded
+        found in ipaddress.ip_network(excluded_block) for excluded_block in excluded
     )

@@ -208,7 +208,11 @@ def _identity(name: str, _inputs: Inputs) -> Outputs:
 
 def _account(name: str, _inputs: Inputs) -> Outputs:
     kinds = ("blob", "dfs", "file", "queue", "table", "web")
-    return {"primaryEndpoints": {one: f"https://{name}.{one}.core.windows.net/" for one in kinds}}
+    return {
+        "primaryEndpoints": {
+            service: f"https://{name}.{service}.core.windows.net/" for service in kinds
+        }
+    }
 
 
 # Azure type -> the input with the resource's name, which is the last segment of its id.

@@ -84,7 +84,11 @@ class Graph:
 
     def of(self, kind: str) -> list[Recorded]:
         """Return the resources whose type ends in `kind`."""
-        return [one for one in self.resources.values() if one.type.rsplit(":", 1)[-1] == kind]
+        return [
+            resource
+            for resource in self.resources.values()
+            if resource.type.rsplit(":", 1)[-1] == kind
+        ]
 
     def calls_of(self, token: str) -> list[RecordedCall]:
         """Return the calls of a provider's function."""
@@ -92,21 +96,21 @@ class Graph:
 
     def one(self, kind: str) -> Recorded:
         """Return the only resource, except components, whose type ends in `kind`."""
-        found = [one for one in self.of(kind) if one.custom]
+        found = [resource for resource in self.of(kind) if resource.custom]
         assert len(found) == 1, f"{kind}: {sorted(one.name for one in found)}"
         return found[0]
 
     def custom(self, package: str) -> list[Recorded]:
         """Return all resources of providers of `package`."""
         return [
-            one
-            for one in self.resources.values()
-            if one.custom and one.type.startswith(f"{package}:")
+            resource
+            for resource in self.resources.values()
+            if resource.custom and resource.type.startswith(f"{package}:")
         ]
 
     def objects(self) -> list[dict[str, Any]]:
         """Return the Kubernetes objects, as they would be sent."""
-        return [dict(one.inputs) for one in self.custom("kubernetes")]
+        return [dict(resource.inputs) for resource in self.custom("kubernetes")]
 
     def ancestors(self, name: str) -> set[str]:
         """Return the names of all resources that must exist before `name` is created.
@@ -114,7 +118,7 @@ class Graph:
         The engine deletes in reverse order, so these all outlive it too: the dependencies of a
         resource, its provider, and its parent unless that is a component.
         """
-        by_urn = {one.urn: one for one in self.resources.values()}
+        by_urn = {resource.urn: resource for resource in self.resources.values()}
         found: set[str] = set()
         waiting = [self.resources[name]]
         while waiting:
@@ -167,7 +171,9 @@ class RecordingMonitor(mocks.MockMonitor):
         raw = json_format.MessageToDict(request.object)
         inputs = plain(raw)
         if request.custom:
-            self.faults += [f"{request.name}: {one}" for one in schema_errors(request.type, inputs)]
+            self.faults += [
+                f"{request.name}: {error}" for error in schema_errors(request.type, inputs)
+            ]
         times = request.customTimeouts
         self.graph.resources[request.name] = Recorded(
             urn=self.make_urn(request.parent, request.type, request.name),

@@ -34,7 +34,11 @@ def schema_errors(token: str, inputs: Mapping[str, Any]) -> list[str]:
         return list(_of_provider(token, inputs))
     arguments = arguments_class(token)
     strict = not token.startswith("kubernetes:")
-    found = [one for key in inputs for one in _empty(inputs[key], f"{token}.{key}", strict=strict)]
+    found = [
+        finding
+        for key in inputs
+        for finding in _empty(inputs[key], f"{token}.{key}", strict=strict)
+    ]
     if arguments is not None:
         found += _inside(arguments, inputs, token)
     return found
@@ -80,11 +84,11 @@ def type_errors(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
 def classes_at(annotation: Any) -> list[type]:
     """Return the classes of objects that an annotation allows, also in lists and maps."""
     found: list[type] = []
-    for one in alternatives(annotation):
-        if typing.get_origin(one) not in {None, typing.Literal}:
-            found += classes_at(typing.get_args(one)[-1])
-        elif isinstance(one, type) and _types.is_input_type(one):
-            found.append(one)
+    for alternative in alternatives(annotation):
+        if typing.get_origin(alternative) not in {None, typing.Literal}:
+            found += classes_at(typing.get_args(alternative)[-1])
+        elif isinstance(alternative, type) and _types.is_input_type(alternative):
+            found.append(alternative)
     return found
 
 
@@ -139,7 +143,9 @@ def required(arguments: type) -> frozenset[str]:
     """Return the names of the required properties."""
     names = _types.input_type_py_to_pulumi_names(arguments)
     parameters = list(inspect.signature(arguments.__init__).parameters.values())[1:]  # type: ignore[misc]  # a class of the SDK's
-    return frozenset(names[one.name] for one in parameters if one.default is one.empty)
+    return frozenset(
+        names[parameter.name] for parameter in parameters if parameter.default is parameter.empty
+    )
 
 
 def _inside(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -159,7 +165,11 @@ def _inside(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[st
 def alternatives(annotation: Any) -> list[Any]:
     """Return the plain types that an annotation allows: no Optional, Awaitable, Output, TypedDict."""
     if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
-        return [one for part in typing.get_args(annotation) for one in alternatives(part)]
+        return [
+            alternative
+            for part in typing.get_args(annotation)
+            for alternative in alternatives(part)
+        ]
     origin = typing.get_origin(annotation) or annotation
     if origin in {type(None), Awaitable, pulumi.Output} or typing.is_typeddict(origin):
         return []
@@ -171,9 +181,9 @@ def _of_type(annotation: Any, value: Any, path: str) -> Iterator[str]:
     if value is None:
         return
     allowed = alternatives(annotation)
-    if not allowed or any(one in {Any, typing.Any, object} for one in allowed):
+    if not allowed or any(shape in {Any, typing.Any, object} for shape in allowed):
         return
-    findings = [list(_of_one(one, value, path)) for one in _without_loose_text(allowed)]
+    findings = [list(_of_one(shape, value, path)) for shape in _without_loose_text(allowed)]
     if all(findings):
         yield from min(findings, key=len)
 
@@ -184,11 +194,11 @@ def _without_loose_text(allowed: list[Any]) -> list[Any]:
     Azure names an enumeration `Known...` if the service accepts other values too.
     """
     enumerations = [
-        one
-        for one in allowed
-        if isinstance(one, type)
-        and issubclass(one, enum.Enum)
-        and not one.__name__.startswith("Known")
+        shape
+        for shape in allowed
+        if isinstance(shape, type)
+        and issubclass(shape, enum.Enum)
+        and not shape.__name__.startswith("Known")
     ]
     return enumerations or allowed
 

@@ -33,7 +33,7 @@ def test_subnets_are_disjoint_and_within_the_network(cidr: str, names: list[str]
     blocks = [ipaddress.IPv4Network(b) for z in split.values() for b in (z.private, z.public)]
     assert len(blocks) == 2 * len(names)
     assert all(block.subnet_of(ipaddress.IPv4Network(cidr)) for block in blocks)
-    assert not any(one.overlaps(other) for one, other in combinations(blocks, 2))
+    assert not any(block.overlaps(other) for block, other in combinations(blocks, 2))
 
 
 @given(cidr=networks, names=zones, data=st.data())

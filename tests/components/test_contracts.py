@@ -64,7 +64,7 @@ def test_a_worker_serves_metrics_on_the_annotated_port() -> None:
         "template"
     ]
     (container,) = template["spec"]["containers"]
-    actual = {one["name"]: one.get("value") for one in container["env"]}
+    actual = {variable["name"]: variable.get("value") for variable in container["env"]}
 
     assert (
         actual[METRICS_PORT_VARIABLE] == template["metadata"]["annotations"]["prometheus.io/port"]

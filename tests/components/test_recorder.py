@@ -38,7 +38,7 @@ def test_valid_inputs_have_no_errors() -> None:
     ],
 )
 def test_an_invalid_input_is_reported(change: dict[str, Any], expected: str) -> None:
-    assert any(expected in one for one in schema_errors(GROUP, {**VALID, **change}))
+    assert any(expected in error for error in schema_errors(GROUP, {**VALID, **change}))
 
 
 def test_a_value_outside_an_enumeration_is_reported() -> None:

@@ -29,7 +29,7 @@ def graph(request: pytest.FixtureRequest) -> Graph:
 
 def pods(graph: Graph) -> dict[str, dict[str, Any]]:
     kinds = ("StatefulSet", "Deployment", "Job", "ElasticJob")
-    return {one.name: pod_of(one) for kind in kinds for one in graph.of(kind)}
+    return {resource.name: pod_of(resource) for kind in kinds for resource in graph.of(kind)}
 
 
 PARTS = [
@@ -65,9 +65,9 @@ def test_the_order_of_deletion_is_the_reverse_of_creation(graph: Graph) -> None:
 
 def test_permissions_outlive_the_controller(graph: Graph) -> None:
     permissions = {
-        one.name
+        resource.name
         for kind in ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-        for one in graph.of(kind)
+        for resource in graph.of(kind)
     }
 
     assert permissions
@@ -77,22 +77,24 @@ def test_permissions_outlive_the_controller(graph: Graph) -> None:
 
 
 def test_every_object_uses_the_provider_of_the_cluster(graph: Graph) -> None:
-    for one in graph.resources.values():
-        if one.custom and one.type.startswith("kubernetes:"):
-            assert "cluster-kubernetes" in one.provider, f"{one.name} would go to another cluster"
+    for resource in graph.resources.values():
+        if resource.custom and resource.type.startswith("kubernetes:"):
+            assert "cluster-kubernetes" in resource.provider, (
+                f"{resource.name} would go to another cluster"
+            )
 
 
 def test_every_child_has_the_name_of_its_component_as_prefix(graph: Graph) -> None:
-    by_urn = {one.urn: one for one in graph.resources.values()}
-    for one in graph.resources.values():
-        parent = by_urn.get(one.parent)
+    by_urn = {resource.urn: resource for resource in graph.resources.values()}
+    for resource in graph.resources.values():
+        parent = by_urn.get(resource.parent)
         if parent is not None:
-            assert one.name.startswith(f"{parent.name}-")
+            assert resource.name.startswith(f"{parent.name}-")
 
 
 def test_every_object_has_an_explicit_name(graph: Graph) -> None:
-    for one in graph.objects():
-        assert one["metadata"]["name"], "a generated name could not be found again"
+    for resource in graph.objects():
+        assert resource["metadata"]["name"], "a generated name could not be found again"
 
 
 def test_all_pods_are_confined(graph: Graph) -> None:
@@ -194,7 +196,10 @@ def test_a_job_is_annotated_with_its_scaling() -> None:
     follows = declared(job={"name": "fashion", "scaling": "capacity"})["training-job-fashion"]
 
     annotations = [job.inputs["metadata"]["annotations"] for job in (fixed, follows)]
-    assert [one["everstep.dev/scaling"] for one in annotations] == ["fixed", "capacity"]
+    assert [annotation["everstep.dev/scaling"] for annotation in annotations] == [
+        "fixed",
+        "capacity",
+    ]
     assert fixed.inputs["spec"] == follows.inputs["spec"], (
         "otherwise a change would replace the job"
     )

@@ -75,7 +75,7 @@ def test_the_volume_has_all_fields_of_its_source() -> None:
 
 
 def daemons(graph: Graph) -> dict[str, dict[str, Any]]:
-    return {one.name: pod_of(one) for one in graph.of("DaemonSet")}
+    return {resource.name: pod_of(resource) for resource in graph.of("DaemonSet")}
 
 
 def test_daemons_tolerate_all_taints_of_gpu_nodes() -> None:
@@ -98,8 +98,8 @@ def test_privileged_daemons_are_outside_of_the_namespace_of_the_job() -> None:
     graph = default_graph()
     namespace = graph["training-nodes-namespace"].inputs["metadata"]
 
-    for one in graph.of("DaemonSet"):
-        assert one.inputs["metadata"]["namespace"] == namespace["name"] == "everstep-system"
+    for resource in graph.of("DaemonSet"):
+        assert resource.inputs["metadata"]["namespace"] == namespace["name"] == "everstep-system"
     assert namespace["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
     assert (
         graph["training-namespace"].inputs["metadata"]["labels"][
@@ -152,16 +152,16 @@ def test_the_watcher_has_only_the_permissions_it_needs() -> None:
         (["pods/eviction"], ["create"]),
     ], "in the namespace of the job only"
     policies = [
-        one.inputs["metadata"]["name"]
-        for one in default_graph().of("ValidatingAdmissionPolicy")
-        if one.name.startswith("training-nodes-spot")
+        resource.inputs["metadata"]["name"]
+        for resource in default_graph().of("ValidatingAdmissionPolicy")
+        if resource.name.startswith("training-nodes-spot")
     ]
     assert sorted(policies) == ["everstep-spot", "everstep-spot-pods"], "for its own node only"
 
 
 def test_pulumi_waits_for_no_daemon() -> None:
-    for one in default_graph().of("DaemonSet"):
-        assert one.inputs["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}, (
+    for resource in default_graph().of("DaemonSet"):
+        assert resource.inputs["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}, (
             "a spot node that is lost during `up` would block it"
         )
 
@@ -193,7 +193,10 @@ def test_workers_with_fast_adapters_get_all_of_their_node() -> None:
 
 def test_workers_preempt_no_pods_but_their_services_do() -> None:
     graph = default_graph()
-    classes = {one.inputs["metadata"]["name"]: one.inputs for one in graph.of("PriorityClass")}
+    classes = {
+        resource.inputs["metadata"]["name"]: resource.inputs
+        for resource in graph.of("PriorityClass")
+    }
 
     assert classes["everstep-workers"]["preemptionPolicy"] == "Never"
     assert classes["everstep-platform"]["value"] > classes["everstep-workers"]["value"] == 0

@@ -35,7 +35,12 @@ def graph_of(name: str) -> Graph:
 
 def default_tags(graph: Graph, resource: Recorded) -> Mapping[str, str]:
     provider = next(
-        (one for one in graph.resources.values() if resource.provider.startswith(one.urn)), None
+        (
+            provider
+            for provider in graph.resources.values()
+            if resource.provider.startswith(provider.urn)
+        ),
+        None,
     )
     inputs = provider.inputs.get("defaultTags") if provider else None
     parsed = (
@@ -46,18 +51,18 @@ def default_tags(graph: Graph, resource: Recorded) -> Mapping[str, str]:
 
 def violations(name: str, level: Level) -> Iterator[tuple[str, str]]:
     graph = graph_of(name)
-    for one in graph.resources.values():
+    for resource in graph.resources.values():
         policy_resource = Resource(
-            type=one.type,
-            properties=one.inputs,
+            type=resource.type,
+            properties=resource.inputs,
             stack=name,
-            protect=one.protect,
-            default_tags=default_tags(graph, one),
+            protect=resource.protect,
+            default_tags=default_tags(graph, resource),
         )
         for rule in RULES:
             if rule.level is level:
                 yield from (
-                    (rule.name, f"{one.name} {message}")
+                    (rule.name, f"{resource.name} {message}")
                     for message in rule.violations(policy_resource)
                 )
 
@@ -65,7 +70,9 @@ def violations(name: str, level: Level) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("name", PRODUCTION)
 def test_a_stack_violates_no_mandatory_policy(name: str) -> None:
     assert any(
-        one.type in rule.types for one in graph_of(name).resources.values() for rule in RULES
+        resource.type in rule.types
+        for resource in graph_of(name).resources.values()
+        for rule in RULES
     )
     assert list(violations(name, Level.MANDATORY)) == []
 

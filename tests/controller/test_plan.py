@@ -305,7 +305,7 @@ def test_changed_bounds_reach_running_workers_without_replacing_them() -> None:
     elastic_job = job(spec(2, min_replicas=2, max_replicas=4))
     result = decide(elastic_job, pod(0), pod(1, "Pending", bounds="2:4"))
 
-    assert [each.index for each in result.update_bounds] == [0]
+    assert [pod.index for pod in result.update_bounds] == [0]
     assert (result.create_pods, result.delete_pods) == ((), ())
 
 

@@ -289,5 +289,9 @@ def test_down_leaves_the_cloud_and_the_machine_empty(cycle: LifeCycle) -> None:
     )
     assert not (cycle.folder / "state").exists()
     doctor = json.loads(cycle.run("doctor", "--json").stdout)
-    traces = [one["what"] for one in doctor["leftovers"] if str(cycle.folder) in one["what"]]
+    traces = [
+        leftover["what"]
+        for leftover in doctor["leftovers"]
+        if str(cycle.folder) in leftover["what"]
+    ]
     assert traces == []

@@ -124,7 +124,7 @@ class Walk:
 
     def observe(self, name: str) -> None:
         """Wait until all workers train, more steps than before, and record what there is."""
-        before = max((each.steps for each in self.observed.values()), default=0)
+        before = max((run.steps for run in self.observed.values()), default=0)
         self.observed[name] = self.until(
             "all workers train again",
             lambda now: now.world_size == WORKERS and now.steps > before + 1,
@@ -147,14 +147,18 @@ class Walk:
             if node["ready"] and node["schedulable"]:
                 nodes.setdefault(node["pool"], set()).add(node["name"])
         pods = self.cluster().get(PODS)["items"]
-        containers = [each for pod in pods for each in pod["spec"]["containers"]]
-        started = [each for pod in pods for each in pod["status"].get("containerStatuses", ())]
+        containers = [container for pod in pods for container in pod["spec"]["containers"]]
+        started = [
+            container_status
+            for pod in pods
+            for container_status in pod["status"].get("containerStatuses", ())
+        ]
         return Observation(
             nodes=nodes,
             steps=status["training"]["step"],
             world_size=status["training"]["world_size"],
-            images={each["image"] for each in containers},
-            pulled={each["imageID"] for each in started if each["imageID"]},
+            images={container["image"] for container in containers},
+            pulled={status["imageID"] for status in started if status["imageID"]},
         )
 
     def cluster(self) -> KubernetesClient:

@@ -104,14 +104,18 @@ def test_the_stack_runs_once_its_registry_and_images_exist(project: Project) -> 
 
     again = json.loads(project.run("images", "push", "--json").stdout)
     assert again["changed"] == [], "a second push changes nothing"
-    assert all(one["existed"] for one in again["images"].values())
+    assert all(image["existed"] for image in again["images"].values())
 
     up = project.run("up", "--yes", "--detach", seconds=UP_SECONDS)
     assert up.returncode == 0, up.stderr[-4000:]
     pods = admin_client(project.layout).get("/api/v1/namespaces/elastic-job/pods")["items"]
-    used = {each["image"] for pod in pods for each in pod["spec"]["containers"]}
+    used = {container["image"] for pod in pods for container in pod["spec"]["containers"]}
     assert image in used, "pods name the digest"
-    ids = {each["imageID"] for pod in pods for each in pod["status"].get("containerStatuses", ())}
+    ids = {
+        container_status["imageID"]
+        for pod in pods
+        for container_status in pod["status"].get("containerStatuses", ())
+    }
     assert image in ids, "a node pulled that digest from the registry"
 
 

@@ -107,7 +107,11 @@ def test_a_preview_after_up_finds_no_changes(results: CommandResults) -> None:
 
 def test_down_leaves_nothing(results: CommandResults) -> None:
     assert results.down.returncode == 0, results.down.stderr
-    left = [one for one in json.loads(results.doctor.stdout)["leftovers"] if TWIN in one["what"]]
+    left = [
+        leftover
+        for leftover in json.loads(results.doctor.stdout)["leftovers"]
+        if TWIN in leftover["what"]
+    ]
     assert left == []
 
 

@@ -128,7 +128,7 @@ def test_times_never_exceed_the_elapsed_time_and_all_designs_have_the_same_machi
     lives = live(
         state_bytes=5e8, step_seconds=0.4, bytes_per_second=1.25e9, checkpoint_seconds=every
     )
-    outcomes = [replay(machines, changes, 1000, one) for one in (FREE, lives, restart(every))]
+    outcomes = [replay(machines, changes, 1000, design) for design in (FREE, lives, restart(every))]
 
     for outcome in outcomes:
         assert outcome.productive_seconds > -1e-6

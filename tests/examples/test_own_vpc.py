@@ -41,7 +41,7 @@ def test_the_file_system_is_in_the_vpc_of_the_other_stack() -> None:
 
 
 def test_no_network_is_created() -> None:
-    created = {one.type for one in graph().custom("aws")}
+    created = {resource.type for resource in graph().custom("aws")}
 
     assert not created & {
         "aws:ec2/vpc:Vpc",

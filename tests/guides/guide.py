@@ -100,4 +100,7 @@ def walk_of(guide: str, stack: str) -> list[GuideCommand]:
     def named(text: str) -> str:
         return text.replace(f"{guide}-dev", stack).replace("everstep-dev", f"everstep-{kind}")
 
-    return [replace(each, text=named(each.text), instead=named(each.instead)) for each in written]
+    return [
+        replace(command, text=named(command.text), instead=named(command.instead))
+        for command in written
+    ]

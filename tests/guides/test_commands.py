@@ -79,7 +79,9 @@ def variants(guide: str) -> list[str]:
     """Return every command of a guide, those for the twin and those within tables and sentences included."""
     inline = re.findall(r"`((?:everstep|aws|az) [a-z][^`]*)`", GUIDES[guide].read_text())
     parts = [part for line in inline for part in re.split(r";|\|\s|&&", line)]
-    written = [text for each in every_command(guide) for text in (each.text, each.instead) if text]
+    written = [
+        text for command in every_command(guide) for text in (command.text, command.instead) if text
+    ]
     return [part.strip() for text in written for part in text.split("&&")] + [
         part.strip() for part in parts if part.strip()
     ]
@@ -128,8 +130,10 @@ def test_a_walk_leads_through_every_phase_in_order(guide: str, stack: str) -> No
     for phase in PHASES:
         wanted = phase.replace("STACK", stack)
         rest = walked[position:]
-        assert any(each.startswith(wanted) for each in rest), f"{stack}: no {wanted} where expected"
-        position += next(i for i, each in enumerate(rest) if each.startswith(wanted)) + 1
+        assert any(command.startswith(wanted) for command in rest), (
+            f"{stack}: no {wanted} where expected"
+        )
+        position += next(i for i, command in enumerate(rest) if command.startswith(wanted)) + 1
 
 
 @pytest.mark.parametrize("guide", GUIDES)
@@ -142,7 +146,9 @@ def test_every_option_of_everstep_exists(guide: str) -> None:
             assert words[0] in command.commands, f"{text}: there is no command {words[0]}"
             command = command.commands[words.pop(0)]
         if not hasattr(command, "commands"):
-            known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+            known = {
+                name for param in command.params for name in (*param.opts, *param.secondary_opts)
+            }
             assert options_of(words) <= known, f"{text}: {options_of(words) - known}"
             checked += 1
 

@@ -11,13 +11,15 @@ from tests.mutation.mutations import MUTATIONS, Mutation
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("mutation", [*MUTATIONS, *ELASTIC_MUTATIONS], ids=lambda each: each.what)
+@pytest.mark.parametrize(
+    "mutation", [*MUTATIONS, *ELASTIC_MUTATIONS], ids=lambda mutation: mutation.what
+)
 def test_a_mistake_changes_its_file_and_leaves_valid_python(mutation: Mutation) -> None:
     changed = mutation.applied_to((ROOT / mutation.file).read_text())
 
     ast.parse(changed)
 
 
-@pytest.mark.parametrize("mutation", ELASTIC_MUTATIONS, ids=lambda each: each.what)
+@pytest.mark.parametrize("mutation", ELASTIC_MUTATIONS, ids=lambda mutation: mutation.what)
 def test_the_tests_of_a_mistake_exist(mutation: Mutation) -> None:
     assert all((ROOT / path).exists() for path in mutation.tests)

@@ -58,7 +58,9 @@ class MetadataServer:
         if headers.get("Metadata") != "true":
             return 400, b""
         if method == "POST" and path == EVENTS:
-            self.started += [one["EventId"] for one in json.loads(body)["StartRequests"]]
+            self.started += [
+                start_request["EventId"] for start_request in json.loads(body)["StartRequests"]
+            ]
             return 200, b""
         return self._document(path)
 

@@ -45,11 +45,11 @@ def test_a_token_is_used_until_it_is_refused(aws: MetadataServer) -> None:
 
     assert client.poll() == ()
     aws.documents[ACTION] = TERMINATE
-    assert [one.reason for one in client.poll() or ()] == ["terminate"]
+    assert [notice.reason for notice in client.poll() or ()] == ["terminate"]
     assert aws.issued_tokens == 1
 
     aws.token = "token-2"
-    assert [one.effect for one in client.poll() or ()] == [Effect.STOP]
+    assert [notice.effect for notice in client.poll() or ()] == [Effect.STOP]
     assert aws.issued_tokens == 2, "a token expires after six hours, a node may live longer"
 
 

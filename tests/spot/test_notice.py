@@ -70,7 +70,7 @@ def test_an_invalid_response_does_not_count_as_no_notice(response: HttpResponse)
 
 def test_an_interruption_counts_even_if_the_other_response_is_invalid() -> None:
     for response in INVALID:
-        assert [one.effect for one in aws.read(TERMINATE, response) or ()] == [Effect.STOP]
+        assert [notice.effect for notice in aws.read(TERMINATE, response) or ()] == [Effect.STOP]
 
 
 def test_an_interruption_with_an_invalid_time_has_no_deadline() -> None:

@@ -54,6 +54,6 @@ def test_the_watcher_parses_the_notices_of_the_twin(
 
     notices = cloud.poll()
     assert notices is not None
-    assert {one.reason for one in notices} == reasons
+    assert {notice.reason for notice in notices} == reasons
     assert notices[0].deadline == 2000.0
     assert notices[0].effect is Effect.STOP

@@ -73,8 +73,8 @@ def as_value(
         "checks": [
             {"part": part, **asdict(check)} for part, group in checks.items() for check in group
         ],
-        "twins": [asdict(one) for one in running],
-        "leftovers": [asdict(one) for one in left],
+        "twins": [asdict(twin) for twin in running],
+        "leftovers": [asdict(leftover) for leftover in left],
     }
 
 
@@ -120,6 +120,6 @@ def _leftovers_table(left: "Sequence[Leftover]") -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
     for column in ("leftover", "what", "how to remove it"):
         table.add_column(column, overflow="fold")
-    for one in left:
-        table.add_row(Text(one.kind, style="red"), one.what, one.how_to_remove)
+    for leftover in left:
+        table.add_row(Text(leftover.kind, style="red"), leftover.what, leftover.how_to_remove)
     return table

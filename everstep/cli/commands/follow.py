@@ -51,7 +51,7 @@ def _show_end(context: StackContext, outcome: JobOutcome, monitor: JobMonitor) -
         run = reader.read()
     results.print(report_screen(build(run), run, time.time(), results.width))
     if outcome is JobOutcome.FAILED:
-        condition = next((one for one in monitor.conditions if one.type == outcome), None)
+        condition = next((item for item in monitor.conditions if item.type == outcome), None)
         people.print()
         reason = condition.reason if condition else "no reason given"
         message = condition.message if condition else ""

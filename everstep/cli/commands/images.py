@@ -160,14 +160,14 @@ def _report(
 ) -> None:
     file = context.workspace.stack_file
     if as_json:
-        images = {one.name: {"reference": one.reference, "tag": one.tag,
-                             "existed": one.existed} for one in pushed}  # fmt: skip
+        images = {image.name: {"reference": image.reference, "tag": image.tag,
+                             "existed": image.existed} for image in pushed}  # fmt: skip
         value = {"images": images, "stackFile": str(file), "changed": changed}
         results.print(json.dumps(value, indent=2), markup=False)
         return
-    for one in pushed:
-        say(f"   {one.tag}{' was there' if one.existed else ''}", style="bright_black")
-        results.print(f"{stack_images.KEYS[one.name]}: {one.reference}", markup=False)
+    for image in pushed:
+        say(f"   {image.tag}{' was there' if image.existed else ''}", style="bright_black")
+        results.print(f"{stack_images.KEYS[image.name]}: {image.reference}", markup=False)
     if changed:
         say(f"{file} has the new digests: {', '.join(changed)}.")
     else:

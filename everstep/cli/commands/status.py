@@ -56,8 +56,8 @@ def as_value(context: StackContext, view: ClusterView, report: Report) -> dict[s
         "job": {
             "name": context.job,
             "conditions": [
-                {"type": one.type, "reason": one.reason, "message": one.message}
-                for one in view.conditions
+                {"type": condition.type, "reason": condition.reason, "message": condition.message}
+                for condition in view.conditions
             ],
         },
         "etcd": {"ready": etcd_ready(view), "members": context.config.etcd.members},

@@ -129,7 +129,11 @@ class Engine:
         """Return the names of the resources that are protected in the state."""
         state = json.loads(self.run_on_state("stack", "export", "--stack", self.workspace.stack))
         resources = (state.get("deployment") or {}).get("resources") or ()
-        return [str(one["urn"]).rpartition("::")[2] for one in resources if one.get("protect")]
+        return [
+            str(resource["urn"]).rpartition("::")[2]
+            for resource in resources
+            if resource.get("protect")
+        ]
 
     def remove_stack(self) -> None:
         """Remove the stack and its state, even if it still lists resources; keep the stack file."""

@@ -76,9 +76,13 @@ def _waiting(pods: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str, str]
     for pod in pods:
         status, spec = pod.get("status") or {}, pod.get("spec") or {}
         containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-        images = {each["name"]: each["image"] for each in containers}
+        images = {container["name"]: container["image"] for container in containers}
         for kind in ("initContainerStatuses", "containerStatuses"):
-            for each in status.get(kind) or ():
-                reason = (each.get("state", {}).get("waiting") or {}).get("reason", "")
+            for container_status in status.get(kind) or ():
+                reason = (container_status.get("state", {}).get("waiting") or {}).get("reason", "")
                 if reason:
-                    yield pod["metadata"]["name"], images.get(each["name"], each["image"]), reason
+                    yield (
+                        pod["metadata"]["name"],
+                        images.get(container_status["name"], container_status["image"]),
+                        reason,
+                    )

@@ -99,7 +99,7 @@ def packages(*, may_install: bool) -> list[HostCheck]:
     )
     return [
         installed,
-        *(_package(one.name, one.purpose, may_install=may_install) for one in lacking),
+        *(_package(package.name, package.purpose, may_install=may_install) for package in lacking),
     ]
 
 

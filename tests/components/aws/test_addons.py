@@ -18,7 +18,7 @@ def control_plane(graph: Graph) -> dict[str, Any]:
 @pytest.mark.parametrize("kubernetes", ["1.35", "1.36"])
 def test_aws_resolves_the_versions_of_all_add_ons(kubernetes: str) -> None:
     graph = declared_eks(cluster={"kubernetesVersion": kubernetes})
-    found = {one.inputs["addonName"]: one.inputs for one in graph.of("Addon")}
+    found = {resource.inputs["addonName"]: resource.inputs for resource in graph.of("Addon")}
 
     assert control_plane(graph)["bootstrapSelfManagedAddons"] is False
     assert {name: actual["addonVersion"] for name, actual in found.items()} == {

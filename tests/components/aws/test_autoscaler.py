@@ -29,7 +29,7 @@ def test_spot_is_tried_first_and_on_demand_after_it() -> None:
     def rank(name: str) -> int:
         import re
 
-        return max(number for number, [one] in ranks.items() if re.fullmatch(one, name))
+        return max(number for number, [pattern] in ranks.items() if re.fullmatch(pattern, name))
 
     assert inputs["metadata"]["name"] == "cluster-autoscaler-priority-expander"
     assert inputs["metadata"]["namespace"] == "kube-system", (
@@ -41,7 +41,7 @@ def test_spot_is_tried_first_and_on_demand_after_it() -> None:
 
 
 def test_groups_are_discovered_by_the_tags_of_eks() -> None:
-    (found,) = (one for one in flags_of(name="vision") if "auto-discovery" in one)
+    (found,) = (flag for flag in flags_of(name="vision") if "auto-discovery" in flag)
 
     assert found.endswith(
         "=asg:tag=k8s.io/cluster-autoscaler/enabled,k8s.io/cluster-autoscaler/vision"
@@ -85,13 +85,13 @@ def test_the_autoscalers_role_is_bound_to_its_service_account() -> None:
 
 def test_the_autoscaler_may_resize_only_groups_of_its_cluster() -> None:
     changing = [
-        one
-        for one in document(full()[PERMISSIONS])
-        if any(action.startswith("autoscaling:Set") for action in one["Action"])
+        statement
+        for statement in document(full()[PERMISSIONS])
+        if any(action.startswith("autoscaling:Set") for action in statement["Action"])
     ]
     (statement,) = changing
 
-    (pattern,) = {one.rpartition("/")[2] for one in statement["Resource"]}
+    (pattern,) = {arn.rpartition("/")[2] for arn in statement["Resource"]}
     for group in full().of("NodeGroup"):
         name = group.inputs.get("nodeGroupName") or group.inputs["nodeGroupNamePrefix"]
         assert fnmatch(f"eks-{name}-0a1b2c3d", pattern)
@@ -102,11 +102,11 @@ def test_the_autoscaler_may_resize_only_groups_of_its_cluster() -> None:
 
 
 def test_the_autoscalers_permissions_on_all_resources_are_read_only() -> None:
-    for one in document(plain()[PERMISSIONS]):
-        if one["Resource"] == ["*"]:
-            verbs = {action.partition(":")[2] for action in one["Action"]}
+    for statement in document(plain()[PERMISSIONS]):
+        if statement["Resource"] == ["*"]:
+            verbs = {action.partition(":")[2] for action in statement["Action"]}
             assert all(verb.startswith(("Describe", "Get")) for verb in verbs)
-            assert one["Condition"] == {"StringEquals": {"aws:RequestedRegion": "us-east-1"}}
+            assert statement["Condition"] == {"StringEquals": {"aws:RequestedRegion": "us-east-1"}}
 
 
 def test_the_autoscaler_has_no_access_to_secrets_and_no_wildcards() -> None:

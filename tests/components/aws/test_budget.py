@@ -9,12 +9,15 @@ def test_the_budget_counts_this_stack_and_warns_twice() -> None:
     assert (inputs["budgetType"], inputs["timeUnit"]) == ("COST", "MONTHLY")
     assert (inputs["limitAmount"], inputs["limitUnit"]) == ("500.00", "USD")
     assert inputs["costFilters"] == [{"name": "TagKeyValue", "values": [f"user:stack${STACK}"]}]
-    assert {(one["threshold"], one["notificationType"]) for one in inputs["notifications"]} == {
+    assert {
+        (notification["threshold"], notification["notificationType"])
+        for notification in inputs["notifications"]
+    } == {
         (80, "ACTUAL"),
         (100, "FORECASTED"),
     }
-    for one in inputs["notifications"]:
-        assert one["subscriberEmailAddresses"] == ["owner@example.org"]
+    for notification in inputs["notifications"]:
+        assert notification["subscriberEmailAddresses"] == ["owner@example.org"]
 
 
 def test_without_an_address_there_is_no_budget() -> None:

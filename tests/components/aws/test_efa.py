@@ -15,11 +15,11 @@ def test_efa_has_an_interface_on_every_card() -> None:
     inputs = full()[f"{SPOT}-template"].inputs
     interfaces = inputs["networkInterfaces"]
 
-    assert [one["networkCardIndex"] for one in interfaces] == [0, 1, 2, 3]
-    assert [one["deviceIndex"] for one in interfaces] == [0, 1, 1, 1]
-    assert [one["interfaceType"] for one in interfaces] == ["efa", *["efa-only"] * 3]
-    for one in interfaces:
-        assert one["securityGroups"] == ["sg-everstep-cluster", "eks-nodes-efa-group-id"], (
+    assert [interface["networkCardIndex"] for interface in interfaces] == [0, 1, 2, 3]
+    assert [interface["deviceIndex"] for interface in interfaces] == [0, 1, 1, 1]
+    assert [interface["interfaceType"] for interface in interfaces] == ["efa", *["efa-only"] * 3]
+    for interface in interfaces:
+        assert interface["securityGroups"] == ["sg-everstep-cluster", "eks-nodes-efa-group-id"], (
             "an interface that names groups does not get the cluster's"
         )
     assert "vpcSecurityGroupIds" not in inputs

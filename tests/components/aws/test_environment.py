@@ -23,7 +23,7 @@ def graph(request: pytest.FixtureRequest) -> Graph:
 
 
 def names(graph: Graph, *kinds: str) -> set[str]:
-    return {one.name for kind in kinds for one in graph.of(kind)}
+    return {resource.name for kind in kinds for resource in graph.of(kind)}
 
 
 def nodes(graph: Graph) -> set[str]:
@@ -31,14 +31,14 @@ def nodes(graph: Graph) -> set[str]:
 
 
 def test_every_child_has_the_name_of_its_component_as_prefix(graph: Graph) -> None:
-    by_urn = {one.urn: one for one in graph.resources.values()}
-    for one in graph.resources.values():
-        parent = by_urn.get(one.parent)
-        if one.name == "eks":
+    by_urn = {resource.urn: resource for resource in graph.resources.values()}
+    for resource in graph.resources.values():
+        parent = by_urn.get(resource.parent)
+        if resource.name == "eks":
             assert parent is None
         else:
-            assert parent is not None, f"{one.name} has no parent"
-            assert one.name.startswith(f"{parent.name}-")
+            assert parent is not None, f"{resource.name} has no parent"
+            assert resource.name.startswith(f"{parent.name}-")
 
 
 def test_every_aws_resource_uses_the_provider_of_the_stack(graph: Graph) -> None:
@@ -46,9 +46,9 @@ def test_every_aws_resource_uses_the_provider_of_the_stack(graph: Graph) -> None
 
     assert provider.inputs["region"] == "us-east-1"
     assert len(graph.custom("aws")) > 20
-    for one in graph.custom("aws"):
-        assert one.provider.startswith(f"{provider.urn}::"), (
-            f"{one.name} may be created in another account or region"
+    for resource in graph.custom("aws"):
+        assert resource.provider.startswith(f"{provider.urn}::"), (
+            f"{resource.name} may be created in another account or region"
         )
 
 
@@ -56,8 +56,8 @@ def test_every_kubernetes_object_uses_the_provider_of_the_cluster() -> None:
     graph = whole()
 
     assert len(graph.custom("kubernetes")) > 10
-    for one in graph.custom("kubernetes"):
-        assert IN_THE_CLUSTER in one.provider, f"{one.name} would go to another cluster"
+    for resource in graph.custom("kubernetes"):
+        assert IN_THE_CLUSTER in resource.provider, f"{resource.name} would go to another cluster"
 
 
 def test_every_taggable_resource_has_owner_and_stack_tags(graph: Graph) -> None:
@@ -66,25 +66,29 @@ def test_every_taggable_resource_has_owner_and_stack_tags(graph: Graph) -> None:
 
     for key in actual:
         assert f'"{key}"' in keys
-    for one in graph.custom("aws"):
-        assert not set(one.inputs.get("tags", {})) & set(actual), f"{one.name} has duplicate tags"
+    for resource in graph.custom("aws"):
+        assert not set(resource.inputs.get("tags", {})) & set(actual), (
+            f"{resource.name} has duplicate tags"
+        )
 
 
 def test_machines_and_disks_have_owner_tags(graph: Graph) -> None:
     for template in graph.of("LaunchTemplate"):
         kinds = set()
-        for one in template.inputs["tagSpecifications"]:
-            kinds.add(one["resourceType"])
-            assert one["tags"]["stack"] == STACK, "default tags of a provider do not apply to these"
-            assert one["tags"]["owner"] == TAGS["owner"]
+        for tag_specification in template.inputs["tagSpecifications"]:
+            kinds.add(tag_specification["resourceType"])
+            assert tag_specification["tags"]["stack"] == STACK, (
+                "default tags of a provider do not apply to these"
+            )
+            assert tag_specification["tags"]["owner"] == TAGS["owner"]
         assert kinds == {"instance", "volume", "network-interface"}
 
 
 def test_names_are_within_the_limits_of_aws(graph: Graph) -> None:
     longest = {"Role": 64, "NodeGroup": 63, "LaunchTemplate": 128, "SecurityGroup": 255}
     for kind, limit in longest.items():
-        for one in graph.of(kind):
-            named = one.inputs.get("name") or one.inputs.get("nodeGroupName")
+        for resource in graph.of(kind):
+            named = resource.inputs.get("name") or resource.inputs.get("nodeGroupName")
             if named is not None:
                 assert len(named) + 30 - len("everstep") <= limit, "names may have 30 characters"
 
@@ -158,9 +162,9 @@ def test_no_object_in_the_cluster_waits_for_gpu_nodes() -> None:
     gpu = {name for name in graph.resources if "gpu" in name and name.startswith("eks-nodes")}
 
     assert GPU in gpu
-    for one in [*graph.custom("kubernetes"), *graph.of("Addon")]:
-        waits_for = gpu & graph.ancestors(one.name)
-        assert not waits_for, f"without GPU capacity there would be no {one.name}"
+    for resource in [*graph.custom("kubernetes"), *graph.of("Addon")]:
+        waits_for = gpu & graph.ancestors(resource.name)
+        assert not waits_for, f"without GPU capacity there would be no {resource.name}"
 
 
 def test_the_volume_outlives_all_pods_that_mount_it() -> None:
@@ -227,7 +231,7 @@ def test_fast_interconnects_are_ready_before_the_nodes_that_use_them() -> None:
 
 
 def test_protection_follows_the_stack() -> None:
-    protected = {one.name for one in full().resources.values() if one.protect}
+    protected = {resource.name for resource in full().resources.values() if resource.protect}
 
     assert protected >= {
         CONTROL_PLANE,
@@ -237,11 +241,13 @@ def test_protection_follows_the_stack() -> None:
         "eks-storage-bucket-bucket",
         "eks-registry-trainer",
     }
-    assert not any(one.protect for one in plain().resources.values()), "dev can be destroyed"
+    assert not any(resource.protect for resource in plain().resources.values()), (
+        "dev can be destroyed"
+    )
 
 
 def test_only_production_keeps_its_bucket_with_all_its_settings() -> None:
-    kept = {one.name for one in full().resources.values() if one.retain_on_delete}
+    kept = {resource.name for resource in full().resources.values() if resource.retain_on_delete}
 
     assert kept == {
         f"eks-storage-bucket-{part}"
@@ -250,11 +256,11 @@ def test_only_production_keeps_its_bucket_with_all_its_settings() -> None:
             *("data", "runs"),
         )
     }
-    assert not any(one.retain_on_delete for one in plain().resources.values())
+    assert not any(resource.retain_on_delete for resource in plain().resources.values())
 
 
 def test_existing_resources_of_the_user_are_not_changed() -> None:
-    kinds = {one.type.rsplit(":", 1)[-1] for one in own().custom("aws")}
+    kinds = {resource.type.rsplit(":", 1)[-1] for resource in own().custom("aws")}
 
     assert not kinds & {"Vpc", "Subnet", "NatGateway", "Route", "InternetGateway", "VpcEndpoint"}
     assert not kinds & {"LustreFileSystem", "Bucket", "DataRepositoryAssociation"}

@@ -17,7 +17,7 @@ def system(graph: Graph) -> dict[str, object]:
 
 def rules(graph: Graph) -> list[Recorded]:
     kinds = ("SecurityGroupIngressRule", "SecurityGroupEgressRule")
-    return [one for kind in kinds for one in graph.of(kind) if "storage" in one.name]
+    return [resource for kind in kinds for resource in graph.of(kind) if "storage" in resource.name]
 
 
 def test_a_scratch_file_system_sets_no_option_of_a_persistent_one() -> None:
@@ -46,8 +46,8 @@ def test_a_persistent_file_system_has_a_key_a_throughput_and_a_final_backup() ->
 
 
 def test_only_the_ports_of_lustre_are_open_in_both_directions() -> None:
-    for one in rules(plain()):
-        inputs = one.inputs
+    for rule in rules(plain()):
+        inputs = rule.inputs
         assert inputs["ipProtocol"] == "tcp"
         assert (inputs["fromPort"], inputs["toPort"]) in {(988, 988), (1018, 1023)}
         assert inputs["referencedSecurityGroupId"], "an address range would admit other machines"
@@ -57,10 +57,10 @@ def test_only_the_ports_of_lustre_are_open_in_both_directions() -> None:
 def test_nodes_and_servers_can_connect_to_each_other(port: int) -> None:
     ours, nodes = "eks-storage-group-id", "sg-everstep-cluster"
     pairs = {
-        (one.type.rsplit(":", 1)[-1][13:-4], one.inputs["securityGroupId"],
-         one.inputs["referencedSecurityGroupId"])
-        for one in rules(plain())
-        if one.inputs["fromPort"] == port
+        (rule.type.rsplit(":", 1)[-1][13:-4], rule.inputs["securityGroupId"],
+         rule.inputs["referencedSecurityGroupId"])
+        for rule in rules(plain())
+        if rule.inputs["fromPort"] == port
     }  # fmt: skip
 
     assert pairs == {
@@ -113,7 +113,7 @@ def test_the_bucket_refuses_requests_without_tls() -> None:
 
     assert statement["Effect"] == "Deny"
     assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
-    assert [one.rpartition(":::")[2] for one in statement["Resource"]] == [
+    assert [arn.rpartition(":::")[2] for arn in statement["Resource"]] == [
         "everstep-eks-test-0a1b2c3",
         "everstep-eks-test-0a1b2c3/*",
     ]
@@ -137,7 +137,11 @@ def test_workers_own_the_folders_that_they_write_to(folder: str) -> None:
 
 def test_an_existing_bucket_is_not_changed() -> None:
     graph = declared_eks(storage={"kind": "fsx", "bucket": "the-teams-data"})
-    kinds = {one.type.rsplit(":", 1)[-1] for one in graph.custom("aws") if "s3/" in one.type}
+    kinds = {
+        resource.type.rsplit(":", 1)[-1]
+        for resource in graph.custom("aws")
+        if "s3/" in resource.type
+    }
 
     assert kinds == {"BucketObjectv2"}
     inputs = graph.one("DataRepositoryAssociation").inputs

@@ -13,19 +13,19 @@ from tests.components.recorder import Graph, Recorded
 
 def by_zone(graph: Graph, side: str) -> Mapping[str, Recorded]:
     return {
-        one.inputs["availabilityZone"]: one
-        for one in graph.of("Subnet")
-        if one.name.startswith(f"eks-network-{side}-")
+        resource.inputs["availabilityZone"]: resource
+        for resource in graph.of("Subnet")
+        if resource.name.startswith(f"eks-network-{side}-")
     }
 
 
 def test_every_zone_has_a_private_subnet_with_a_disjoint_block() -> None:
     found = by_zone(plain(), "private")
-    blocks = [IPv4Network(one.inputs["cidrBlock"]) for one in plain().of("Subnet")]
+    blocks = [IPv4Network(resource.inputs["cidrBlock"]) for resource in plain().of("Subnet")]
 
     assert set(found) == {"us-east-1a", "us-east-1b"}
     assert all(block.subnet_of(IPv4Network("10.0.0.0/16")) for block in blocks)
-    assert not any(one.overlaps(other) for one, other in combinations(blocks, 2))
+    assert not any(block.overlaps(other) for block, other in combinations(blocks, 2))
 
 
 def test_a_zone_keeps_its_block_when_another_zone_is_inserted_before_it() -> None:
@@ -40,24 +40,28 @@ def test_a_zone_keeps_its_block_when_another_zone_is_inserted_before_it() -> Non
 
 
 def test_no_subnet_gives_machines_a_public_address() -> None:
-    for one in plain().of("Subnet"):
-        assert not one.inputs.get("mapPublicIpOnLaunch")
+    for resource in plain().of("Subnet"):
+        assert not resource.inputs.get("mapPublicIpOnLaunch")
 
 
 def test_one_gateway_in_the_zone_of_the_gpus_serves_all_zones() -> None:
     (gateway,) = plain().of("NatGateway")
-    routes = [one for one in plain().of("Route") if "natGatewayId" in one.inputs]
+    routes = [resource for resource in plain().of("Route") if "natGatewayId" in resource.inputs]
 
     assert gateway.inputs["subnetId"] == "eks-network-public-us-east-1a-id"
-    assert {one.inputs["natGatewayId"] for one in routes} == {f"{gateway.name}-id"}
-    assert {one.inputs["routeTableId"] for one in routes} == {
+    assert {route.inputs["natGatewayId"] for route in routes} == {f"{gateway.name}-id"}
+    assert {route.inputs["routeTableId"] for route in routes} == {
         "eks-network-private-us-east-1a-table-id",
         "eks-network-private-us-east-1b-table-id",
     }
 
 
 def test_with_a_gateway_per_zone_each_serves_its_own_zone() -> None:
-    routes = {one.name: one.inputs for one in full().of("Route") if "natGatewayId" in one.inputs}
+    routes = {
+        resource.name: resource.inputs
+        for resource in full().of("Route")
+        if "natGatewayId" in resource.inputs
+    }
 
     assert len(full().of("NatGateway")) == 3
     for zone in ("us-east-1a", "us-east-1b", "us-east-1c"):
@@ -67,9 +71,9 @@ def test_with_a_gateway_per_zone_each_serves_its_own_zone() -> None:
 
 @pytest.mark.parametrize("side", ["private", "public"])
 def test_every_subnet_has_a_route_table(side: str) -> None:
-    tied = {one.inputs["subnetId"] for one in plain().of("RouteTableAssociation")}
+    tied = {resource.inputs["subnetId"] for resource in plain().of("RouteTableAssociation")}
 
-    assert {f"{one.name}-id" for one in by_zone(plain(), side).values()} <= tied
+    assert {f"{subnet.name}-id" for subnet in by_zone(plain(), side).values()} <= tied
 
 
 def test_every_private_subnet_reaches_s3_without_the_nat_gateway() -> None:

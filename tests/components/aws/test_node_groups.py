@@ -16,16 +16,16 @@ SPOT, SYSTEM, FALLBACK = "eks-nodes-gpu-spot", "eks-nodes-system", "eks-nodes-gp
 
 def taints(graph: Graph, group: str) -> set[tuple[str, str | None, str]]:
     return {
-        (one["key"], one.get("value"), one["effect"])
-        for one in graph[group].inputs.get("taints", [])
+        (taint["key"], taint.get("value"), taint["effect"])
+        for taint in graph[group].inputs.get("taints", [])
     }
 
 
 def test_nodes_may_only_join_the_cluster_and_pull_images() -> None:
     attached = {
-        one.inputs["policyArn"].rpartition("/")[2]
-        for one in plain().of("RolePolicyAttachment")
-        if one.inputs["role"] == "everstep-nodes"
+        resource.inputs["policyArn"].rpartition("/")[2]
+        for resource in plain().of("RolePolicyAttachment")
+        if resource.inputs["role"] == "everstep-nodes"
     }
 
     assert attached == {"AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly"}
@@ -69,7 +69,10 @@ def test_gpu_nodes_repel_other_pods_and_wait_for_the_driver(group: str) -> None:
 def test_workers_tolerate_all_permanent_taints() -> None:
     from components.aws.node_groups import CSI_STARTUP_TAINT, GPU_PLACEMENT
 
-    tolerated = {(one.key, one.value, one.effect) for one in GPU_PLACEMENT.tolerations}
+    tolerated = {
+        (toleration.key, toleration.value, toleration.effect)
+        for toleration in GPU_PLACEMENT.tolerations
+    }
     kept = {
         (taint.key, taint.value, str(taint.effect).title().replace("_", ""))
         for pool in gpu_pools(cluster_of(gpuPool={"fallbackNodes": 1}))
@@ -92,7 +95,7 @@ def test_a_fallback_group_differs_only_in_being_on_demand_and_empty() -> None:
 
 
 def test_there_is_no_fallback_by_default() -> None:
-    assert {one.name for one in plain().of("NodeGroup")} == {SYSTEM, SPOT}
+    assert {resource.name for resource in plain().of("NodeGroup")} == {SYSTEM, SPOT}
 
 
 def test_on_demand_gpu_nodes_have_a_label() -> None:
@@ -148,7 +151,7 @@ def test_the_metadata_service_requires_a_token_and_only_the_node_reaches_it(grou
 
 
 def test_the_autoscaler_gets_the_adapters_of_an_empty_group_from_its_tags() -> None:
-    tags = {one.name: one.inputs["tag"] for one in full().of("Tag")}
+    tags = {resource.name: resource.inputs["tag"] for resource in full().of("Tag")}
 
     prefix = "k8s.io/cluster-autoscaler/node-template/resources/"
     for group in ("eks-nodes-gpu-spot", "eks-nodes-gpu-on-demand"):

@@ -6,7 +6,9 @@ from tests.components.aws.eks_stack import document, full, plain
 
 
 def test_each_image_has_a_repository_with_immutable_tags() -> None:
-    repositories = {one.inputs["name"]: one.inputs for one in full().of("Repository")}
+    repositories = {
+        resource.inputs["name"]: resource.inputs for resource in full().of("Repository")
+    }
 
     assert set(repositories) == {
         "vision/trainer",
@@ -23,8 +25,8 @@ def test_each_image_has_a_repository_with_immutable_tags() -> None:
 
 
 def test_old_images_expire() -> None:
-    for one in full().of("LifecyclePolicy"):
-        (rule,) = json.loads(one.inputs["policy"])["rules"]
+    for resource in full().of("LifecyclePolicy"):
+        (rule,) = json.loads(resource.inputs["policy"])["rules"]
         assert rule["selection"]["countNumber"] == 5
         assert rule["action"] == {"type": "expire"}
 
@@ -33,8 +35,8 @@ def test_nodes_may_pull_and_no_role_may_push() -> None:
     policies = full().of("RepositoryPolicy")
 
     assert len(policies) == 4
-    for one in policies:
-        (statement,) = document(one)
+    for policy in policies:
+        (statement,) = document(policy)
         assert statement["Principal"] == {"AWS": "arn:aws:iam::123456789012:role/everstep-nodes"}
         assert set(statement["Action"]) == {
             "ecr:BatchCheckLayerAvailability",

@@ -90,8 +90,11 @@ def test_only_nodes_and_listed_networks_reach_the_data() -> None:
     inputs = fuse().one("StorageAccount").inputs["networkRuleSet"]
 
     assert inputs["defaultAction"] == "Deny"
-    assert [one["virtualNetworkResourceId"] for one in inputs["virtualNetworkRules"]] == [SUBNET]
-    assert [one["iPAddressOrRange"] for one in inputs["ipRules"]] == [
+    assert [
+        virtual_network_rule["virtualNetworkResourceId"]
+        for virtual_network_rule in inputs["virtualNetworkRules"]
+    ] == [SUBNET]
+    assert [ip_rule["iPAddressOrRange"] for ip_rule in inputs["ipRules"]] == [
         "203.0.113.0/24",
         "198.51.100.9",
     ]
@@ -110,7 +113,7 @@ def test_over_nfs_only_the_subnet_restricts_access() -> None:
 
 
 def test_ssds_need_an_account_of_another_kind() -> None:
-    standard, premium = (one().one("StorageAccount").inputs for one in (fuse, nfs))
+    standard, premium = (declared().one("StorageAccount").inputs for declared in (fuse, nfs))
 
     assert (standard["kind"], standard["accessTier"]) == ("StorageV2", "Hot")
     assert premium["kind"] == "BlockBlobStorage"
@@ -187,7 +190,8 @@ def test_over_nfs_the_volume_is_mounted_without_a_token() -> None:
 
 def test_workers_see_what_others_wrote_within_seconds() -> None:
     options = dict(
-        one.removeprefix("-o ").lstrip("-").partition("=")[::2] for one in blob.BLOBFUSE_OPTIONS
+        blobfuse_option.removeprefix("-o ").lstrip("-").partition("=")[::2]
+        for blobfuse_option in blob.BLOBFUSE_OPTIONS
     )
 
     assert options["negative_timeout"] == "0", "negative caching would hide a new checkpoint"
@@ -205,7 +209,7 @@ def test_files_belong_to_the_user_that_workers_run_as() -> None:
 
 
 def test_two_pods_of_a_node_do_not_share_a_cache_folder() -> None:
-    assert not any("tmp-path" in one for one in blob.BLOBFUSE_OPTIONS), (
+    assert not any("tmp-path" in blobfuse_option for blobfuse_option in blob.BLOBFUSE_OPTIONS), (
         "the driver creates a folder for each mount; a fixed path would be shared"
     )
 

@@ -58,10 +58,15 @@ def test_the_budget_keeps_the_month_of_its_creation() -> None:
 
 def test_the_budget_warns_before_it_is_exceeded() -> None:
     inputs = budget().inputs["notifications"]
-    thresholds = {(one["thresholdType"], one["threshold"]) for one in inputs.values()}
+    thresholds = {
+        (notification["thresholdType"], notification["threshold"])
+        for notification in inputs.values()
+    }
 
     assert thresholds == {("Actual", 80), ("Actual", 100), ("Forecasted", 100)}
-    assert all(one["contactEmails"] == ["owner@example.org"] for one in inputs.values())
+    assert all(
+        notification["contactEmails"] == ["owner@example.org"] for notification in inputs.values()
+    )
 
 
 def test_the_budget_names_the_groups_that_the_stack_has() -> None:

@@ -27,9 +27,11 @@ def config_of(**cluster: Any) -> AksConfig:
 def roles_of(principal: str) -> dict[str, str]:
     """Return a principal's roles by name, with their scopes."""
     return {
-        BuiltInRole(one.inputs["roleDefinitionId"].rpartition("/")[2]).name: one.inputs["scope"]
-        for one in full().of("RoleAssignment")
-        if one.inputs["principalId"] == principal
+        BuiltInRole(resource.inputs["roleDefinitionId"].rpartition("/")[2]).name: resource.inputs[
+            "scope"
+        ]
+        for resource in full().of("RoleAssignment")
+        if resource.inputs["principalId"] == principal
     }
 
 
@@ -98,9 +100,9 @@ def test_administrators_may_fetch_a_kubeconfig_and_use_it() -> None:
 
 
 def test_only_administrators_are_groups() -> None:
-    for one in full().of("RoleAssignment"):
-        group = one.inputs["principalId"] == ADMINISTRATORS
-        assert one.inputs["principalType"] == ("Group" if group else "ServicePrincipal"), (
+    for resource in full().of("RoleAssignment"):
+        group = resource.inputs["principalId"] == ADMINISTRATORS
+        assert resource.inputs["principalType"] == ("Group" if group else "ServicePrincipal"), (
             "without a type, Azure looks up an identity that may not be replicated yet"
         )
 
@@ -155,8 +157,8 @@ def test_blobs_and_disks_can_be_mounted() -> None:
 def test_upgrades_happen_in_the_maintenance_window() -> None:
     inputs = cluster().inputs["autoUpgradeProfile"]
     calendars = {
-        one.inputs["configName"]: one.inputs["maintenanceWindow"]
-        for one in plain().of("MaintenanceConfiguration")
+        resource.inputs["configName"]: resource.inputs["maintenanceWindow"]
+        for resource in plain().of("MaintenanceConfiguration")
     }
 
     assert inputs == {"upgradeChannel": "patch", "nodeOSUpgradeChannel": "NodeImage"}
@@ -170,7 +172,7 @@ def test_control_plane_and_all_pools_have_one_version() -> None:
     inputs = cluster().inputs
     (system,) = inputs["agentPoolProfiles"]
     versions = [system["orchestratorVersion"]]
-    versions += [one.inputs["orchestratorVersion"] for one in plain().of("AgentPool")]
+    versions += [resource.inputs["orchestratorVersion"] for resource in plain().of("AgentPool")]
 
     assert {inputs["kubernetesVersion"], *versions} == {"1.36"}
 
@@ -178,7 +180,7 @@ def test_control_plane_and_all_pools_have_one_version() -> None:
 def test_system_nodes_are_in_the_same_subnet_as_gpu_nodes() -> None:
     (system,) = cluster().inputs["agentPoolProfiles"]
 
-    assert {one.inputs["vnetSubnetID"] for one in plain().of("AgentPool")} == {
+    assert {resource.inputs["vnetSubnetID"] for resource in plain().of("AgentPool")} == {
         system["vnetSubnetID"]
     }, "the storage account allows only one subnet"
 
@@ -231,11 +233,12 @@ def test_logs_and_metrics_have_an_addon_a_workspace_a_rule_and_an_association() 
     inputs = full().one("ManagedCluster").inputs
     agent = inputs["addonProfiles"]["omsagent"]
     rules = {
-        one.inputs["dataCollectionRuleName"]: one.inputs for one in full().of("DataCollectionRule")
+        resource.inputs["dataCollectionRuleName"]: resource.inputs
+        for resource in full().of("DataCollectionRule")
     }
     associations = {
-        one.inputs["dataCollectionRuleId"].rpartition("/")[2]: one.inputs["resourceUri"]
-        for one in full().of("DataCollectionRuleAssociation")
+        resource.inputs["dataCollectionRuleId"].rpartition("/")[2]: resource.inputs["resourceUri"]
+        for resource in full().of("DataCollectionRuleAssociation")
     }
 
     assert agent["config"]["useAADAuth"] == "true", "otherwise the agent uses an access key"

@@ -27,50 +27,56 @@ def accepts(token: str, key: str) -> bool:
 
 
 def test_every_child_has_the_name_of_its_component_as_prefix(graph: Graph) -> None:
-    by_urn = {one.urn: one for one in graph.resources.values()}
-    for one in graph.resources.values():
-        parent = by_urn.get(one.parent)
-        if one.name == "aks":
+    by_urn = {resource.urn: resource for resource in graph.resources.values()}
+    for resource in graph.resources.values():
+        parent = by_urn.get(resource.parent)
+        if resource.name == "aks":
             assert parent is None
         else:
-            assert parent is not None, f"{one.name} has no parent"
-            assert one.name.startswith(f"{parent.name}-")
+            assert parent is not None, f"{resource.name} has no parent"
+            assert resource.name.startswith(f"{parent.name}-")
 
 
 def test_every_azure_resource_uses_the_provider_of_the_stack(graph: Graph) -> None:
     (provider,) = graph.of("azure-native")
 
     assert provider.inputs["location"] == "eastus"
-    for one in graph.custom("azure-native"):
-        assert one.provider.startswith(f"{provider.urn}::"), (
-            f"{one.name} may be created in another subscription or location"
+    for resource in graph.custom("azure-native"):
+        assert resource.provider.startswith(f"{provider.urn}::"), (
+            f"{resource.name} may be created in another subscription or location"
         )
 
 
 def test_every_taggable_resource_has_owner_and_stack_tags(graph: Graph) -> None:
     expected = {"owner": TAGS["owner"], "managed-by": "everstep", "stack": STACK}
-    tagged = [one for one in graph.custom("azure-native") if accepts(one.type, "tags")]
+    tagged = [
+        resource for resource in graph.custom("azure-native") if accepts(resource.type, "tags")
+    ]
 
     assert len(tagged) >= 10
-    for one in tagged:
-        assert expected.items() <= one.inputs["tags"].items(), one.name
+    for resource in tagged:
+        assert expected.items() <= resource.inputs["tags"].items(), resource.name
     (pool,) = graph.one("ManagedCluster").inputs["agentPoolProfiles"]
     assert expected.items() <= pool["tags"].items(), "its machines would have no owner tag"
 
 
 def test_every_resource_with_a_location_uses_that_of_the_stack(graph: Graph) -> None:
-    for one in graph.custom("azure-native"):
-        if accepts(one.type, "location"):
-            assert one.inputs["location"] == "eastus", one.name
+    for resource in graph.custom("azure-native"):
+        if accepts(resource.type, "location"):
+            assert resource.inputs["location"] == "eastus", resource.name
 
 
 def test_every_resource_has_an_explicit_name_and_is_deleted_before_replacement(
     graph: Graph,
 ) -> None:
-    for one in graph.custom("azure-native"):
-        names = AZURE_NAMES[one.type.rsplit(":", 1)[-1]]
-        assert any(key in one.inputs for key in names), f"{one.name} would get a random name"
-        assert one.delete_before_replace, f"two {one.name} with one name cannot exist at once"
+    for resource in graph.custom("azure-native"):
+        names = AZURE_NAMES[resource.type.rsplit(":", 1)[-1]]
+        assert any(key in resource.inputs for key in names), (
+            f"{resource.name} would get a random name"
+        )
+        assert resource.delete_before_replace, (
+            f"two {resource.name} with one name cannot exist at once"
+        )
 
 
 # Order of creation; deletion is in reverse order.
@@ -132,8 +138,8 @@ def test_the_storage_account_is_created_in_parallel_with_the_cluster() -> None:
 
 
 def test_production_keeps_group_cluster_and_data() -> None:
-    kept = {one.name for one in full().resources.values() if one.protect}
-    left = {one.name for one in full().resources.values() if one.retain_on_delete}
+    kept = {resource.name for resource in full().resources.values() if resource.protect}
+    left = {resource.name for resource in full().resources.values() if resource.retain_on_delete}
     data = {"aks-blob-account", "aks-blob-container"}
 
     assert kept == {"aks-network-group", "aks-cluster-cluster", *data}
@@ -141,15 +147,23 @@ def test_production_keeps_group_cluster_and_data() -> None:
 
 
 def test_a_development_stack_can_be_deleted_completely() -> None:
-    for one in plain().resources.values():
-        assert not one.protect, one.name
-        assert not one.retain_on_delete, one.name
+    for resource in plain().resources.values():
+        assert not resource.protect, resource.name
+        assert not resource.retain_on_delete, resource.name
 
 
 def test_the_stack_violates_no_policy(graph: Graph) -> None:
     resources = [
-        (one.name, Resource(type=one.type, properties=one.inputs, stack=STACK, protect=one.protect))
-        for one in graph.resources.values()
+        (
+            resource.name,
+            Resource(
+                type=resource.type,
+                properties=resource.inputs,
+                stack=STACK,
+                protect=resource.protect,
+            ),
+        )
+        for resource in graph.resources.values()
     ]
     applicable = [
         rule for rule in RULES for _, resource in resources if resource.type in rule.types

@@ -29,7 +29,11 @@ def config_of(gpu: dict[str, Any] | None = None, **cluster: Any) -> AksConfig:
 
 
 def spot_pools() -> list[Recorded]:
-    found = [one for one in full().of("AgentPool") if one.inputs["scaleSetPriority"] == "Spot"]
+    found = [
+        resource
+        for resource in full().of("AgentPool")
+        if resource.inputs["scaleSetPriority"] == "Spot"
+    ]
     assert len(found) == 2
     return found
 
@@ -90,7 +94,10 @@ def test_the_fallback_is_on_demand_and_has_the_labels_that_workers_select() -> N
 
 
 def test_workers_tolerate_the_taints_of_every_pool() -> None:
-    tolerated = {(one.key, one.value, one.effect) for one in GPU_PLACEMENT.tolerations}
+    tolerated = {
+        (toleration.key, toleration.value, toleration.effect)
+        for toleration in GPU_PLACEMENT.tolerations
+    }
 
     for pool in full().of("AgentPool"):
         for taint in pool.inputs["nodeTaints"]:
@@ -102,7 +109,10 @@ def test_workers_tolerate_the_taints_of_every_pool() -> None:
 def test_a_fallback_does_not_change_the_placement_of_workers() -> None:
     # The placement is a constant: a running job is replaced when its template changes.
     assert GPU_PLACEMENT.selector == {"everstep.dev/pool": "gpu-spot"}
-    assert [one.key for one in GPU_PLACEMENT.tolerations] == [SPOT, "everstep.dev/spot"]
+    assert [toleration.key for toleration in GPU_PLACEMENT.tolerations] == [
+        SPOT,
+        "everstep.dev/spot",
+    ]
 
 
 def test_the_autoscaler_changes_only_the_count() -> None:
@@ -112,10 +122,13 @@ def test_the_autoscaler_changes_only_the_count() -> None:
 
 
 def test_the_first_pool_starts_with_nodes_and_the_others_from_zero() -> None:
-    pools = {one.name: one for one in gpu_pools(config_of({"nodes": 4, "maxNodes": 8}))}
+    pools = {
+        gpu_pool.name: gpu_pool for gpu_pool in gpu_pools(config_of({"nodes": 4, "maxNodes": 8}))
+    }
 
     assert {
-        name: (one.desired_size, one.min_size, one.max_size) for name, one in pools.items()
+        name: (node_pool.desired_size, node_pool.min_size, node_pool.max_size)
+        for name, node_pool in pools.items()
     } == {
         "t4": (4, 0, 8),
         "a100": (0, 0, 8),
@@ -130,7 +143,7 @@ def test_a_pool_starts_between_its_minimum_and_maximum() -> None:
 def test_on_demand_capacity_has_no_spot_pool_and_no_fallback() -> None:
     pools = gpu_pools(config_of({"capacity": "onDemand"}))
 
-    assert [one.name for one in pools] == ["t4", "a100"]
+    assert [node_pool.name for node_pool in pools] == ["t4", "a100"]
     for pool in pools:
         assert not pool.spot
         assert pool.taint == TolerationConfig(key="everstep.dev/spot", value="true")

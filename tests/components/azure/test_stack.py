@@ -31,20 +31,20 @@ def whole() -> Graph:
 
 def workloads() -> Iterator[tuple[Recorded, dict[str, Any]]]:
     for kind in WORKLOADS:
-        for one in whole().of(kind):
-            yield one, pod_of(one)
+        for resource in whole().of(kind):
+            yield resource, pod_of(resource)
 
 
 def pools() -> dict[str, tuple[dict[str, str], set[tuple[str, ...]]]]:
     """Return the labels and taints of each pool's nodes."""
     (system,) = whole().one("ManagedCluster").inputs["agentPoolProfiles"]
-    inputs = [system, *(one.inputs for one in whole().of("AgentPool"))]
+    inputs = [system, *(resource.inputs for resource in whole().of("AgentPool"))]
     return {
-        one.get("name", one.get("agentPoolName")): (
-            one["nodeLabels"],
-            {tuple(taint.replace("=", ":").split(":")) for taint in one["nodeTaints"]},
+        pool_inputs.get("name", pool_inputs.get("agentPoolName")): (
+            pool_inputs["nodeLabels"],
+            {tuple(taint.replace("=", ":").split(":")) for taint in pool_inputs["nodeTaints"]},
         )
-        for one in inputs
+        for pool_inputs in inputs
     }
 
 
@@ -53,7 +53,8 @@ def fits(pod: Mapping[str, Any], labels: Mapping[str, str], taints: set[tuple[st
     if not (pod.get("nodeSelector") or {}).items() <= labels.items():
         return False
     return all(
-        any(_tolerates(one, taint) for one in pod.get("tolerations") or []) for taint in taints
+        any(_tolerates(toleration, taint) for toleration in pod.get("tolerations") or [])
+        for taint in taints
     )
 
 
@@ -67,7 +68,7 @@ def _tolerates(toleration: Mapping[str, Any], taint: tuple[str, ...]) -> bool:
 
 
 def test_workers_fit_every_gpu_pool_and_no_other() -> None:
-    (job,) = [pod for one, pod in workloads() if one.type.endswith(":ElasticJob")]
+    (job,) = [pod for resource, pod in workloads() if resource.type.endswith(":ElasticJob")]
 
     fitting = {name for name, (labels, taints) in pools().items() if fits(job, labels, taints)}
 
@@ -75,45 +76,53 @@ def test_workers_fit_every_gpu_pool_and_no_other() -> None:
 
 
 def test_all_other_pods_except_daemons_run_on_the_system_pool() -> None:
-    for one, pod in workloads():
-        if one.type.rsplit(":", 1)[-1] in {"ElasticJob", "DaemonSet"}:
+    for resource, pod in workloads():
+        if resource.type.rsplit(":", 1)[-1] in {"ElasticJob", "DaemonSet"}:
             continue
         fitting = {name for name, (labels, taints) in pools().items() if fits(pod, labels, taints)}
-        assert fitting == {"system"}, one.name
+        assert fitting == {"system"}, resource.name
 
 
 def test_daemons_reach_every_gpu_node() -> None:
-    daemons = [(one, pod) for one, pod in workloads() if one.type.endswith(":DaemonSet")]
+    daemons = [
+        (resource, pod) for resource, pod in workloads() if resource.type.endswith(":DaemonSet")
+    ]
 
     assert daemons
-    for one, pod in daemons:
+    for resource, pod in daemons:
         for name in ("t4", "a100", "ondemand"):
             labels, taints = pools()[name]
-            assert fits(pod, labels, taints), f"{one.name} is missing on {name}: no GPU, no notice"
+            assert fits(pod, labels, taints), (
+                f"{resource.name} is missing on {name}: no GPU, no notice"
+            )
 
 
 def test_nodes_and_roles_outlive_all_objects_in_the_cluster() -> None:
     outlive = {
-        one.name for kind in ("ManagedCluster", "Subnet", "NatGateway") for one in whole().of(kind)
+        resource.name
+        for kind in ("ManagedCluster", "Subnet", "NatGateway")
+        for resource in whole().of(kind)
     }
-    for one in whole().custom("kubernetes"):
-        missing = outlive - whole().ancestors(one.name)
-        assert not missing, f"{one.name} would lose {missing} while it is being removed"
+    for resource in whole().custom("kubernetes"):
+        missing = outlive - whole().ancestors(resource.name)
+        assert not missing, f"{resource.name} would lose {missing} while it is being removed"
 
 
 def test_no_object_in_the_cluster_waits_for_gpu_pools() -> None:
-    pools = {one.name for one in whole().of("AgentPool")}
+    pools = {resource.name for resource in whole().of("AgentPool")}
 
     assert pools
-    for one in whole().custom("kubernetes"):
-        waits_for = pools & whole().ancestors(one.name)
-        assert not waits_for, f"without GPU capacity there would be no {one.name}"
+    for resource in whole().custom("kubernetes"):
+        waits_for = pools & whole().ancestors(resource.name)
+        assert not waits_for, f"without GPU capacity there would be no {resource.name}"
 
 
 def test_no_azure_resource_depends_on_an_object_in_the_cluster() -> None:
-    inside = {one.name for one in whole().custom("kubernetes")}
-    for one in whole().custom("azure-native"):
-        assert not inside & whole().ancestors(one.name), f"{one.name} could never be created"
+    inside = {resource.name for resource in whole().custom("kubernetes")}
+    for resource in whole().custom("azure-native"):
+        assert not inside & whole().ancestors(resource.name), (
+            f"{resource.name} could never be created"
+        )
 
 
 def test_the_job_starts_once_its_volume_can_be_mounted() -> None:
@@ -129,12 +138,12 @@ def test_the_job_starts_once_its_volume_can_be_mounted() -> None:
 
 
 def test_pods_that_mount_the_volume_use_the_authorised_service_account() -> None:
-    for one, pod in workloads():
+    for resource, pod in workloads():
         if any("persistentVolumeClaim" in volume for volume in pod.get("volumes") or []):
-            assert pod["serviceAccountName"] == "trainer", f"{one.name} could not mount it"
+            assert pod["serviceAccountName"] == "trainer", f"{resource.name} could not mount it"
 
 
 def test_workers_stop_within_the_notice_of_azure() -> None:
-    (job,) = [pod for one, pod in workloads() if one.type.endswith(":ElasticJob")]
+    (job,) = [pod for resource, pod in workloads() if resource.type.endswith(":ElasticJob")]
 
     assert job["terminationGracePeriodSeconds"] <= 30, "Azure stops the machine after 30 s"

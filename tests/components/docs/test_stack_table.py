@@ -96,7 +96,14 @@ def test_comments_name_only_existing_keys(name: str) -> None:
 def all_keys(model: type) -> list[str]:
     found = []
     for key, field in fields(model):
-        found += [key, *(inner for each in models_in(field.annotation) for inner in all_keys(each))]
+        found += [
+            key,
+            *(
+                inner
+                for inner_model in models_in(field.annotation)
+                for inner in all_keys(inner_model)
+            ),
+        ]
     return found
 
 

@@ -30,7 +30,7 @@ def graph(request: pytest.FixtureRequest) -> Graph:
 
 def pods(graph: Graph) -> dict[str, dict[str, Any]]:
     kinds = ("StatefulSet", "Deployment", "Job", "ElasticJob")
-    return {one.name: pod_of(one) for kind in kinds for one in graph.of(kind)}
+    return {resource.name: pod_of(resource) for kind in kinds for resource in graph.of(kind)}
 
 
 def test_the_maintained_controller_has_only_the_permissions_it_needs() -> None:
@@ -59,16 +59,16 @@ def test_the_maintained_controller_has_only_the_permissions_it_needs() -> None:
 def test_the_upstream_controller_reads_all_namespaces_and_writes_in_that_of_the_job() -> None:
     graph = upstream()
     bindings = [
-        one
-        for one in graph.of("RoleBinding")
-        if one.inputs["subjects"][0]["name"] == "elastic-job-controller"
+        resource
+        for resource in graph.of("RoleBinding")
+        if resource.inputs["subjects"][0]["name"] == "elastic-job-controller"
     ]
 
     (of_cluster,) = graph.of("ClusterRole")
     assert {verb for rule in of_cluster.inputs["rules"] for verb in rule["verbs"]} == {
         "get", "list", "watch",
     }, "a controller that creates pods anywhere can take any service account"  # fmt: skip
-    assert sorted(one.inputs["metadata"]["namespace"] for one in bindings) == [
+    assert sorted(binding.inputs["metadata"]["namespace"] for binding in bindings) == [
         "elastic-job",
         "everstep-system",
     ]

@@ -62,7 +62,7 @@ def endpoints(graph: Graph) -> list[Endpoint]:
 
 
 def network(graph: Graph) -> Network:
-    return Network(policies=[one.inputs for one in graph.of("NetworkPolicy")])
+    return Network(policies=[resource.inputs for resource in graph.of("NetworkPolicy")])
 
 
 def role(end: Endpoint) -> str:
@@ -130,7 +130,7 @@ def test_workloads_reach_only_the_endpoints_that_they_need() -> None:
         "exporter": set(),
     }
     for source, targets in allowed.items():
-        found = {(target, port) for one, target, port in connections() if one == source}
+        found = {(target, port) for origin, target, port in connections() if origin == source}
         assert found == targets, source
 
 

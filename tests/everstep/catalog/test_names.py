@@ -15,7 +15,9 @@ KNOWN = {value for name, value in vars(names).items() if name.isupper() and isin
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
-    return [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each]
+    return [
+        document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document
+    ]
 
 
 def values_of(key: str, node: object) -> Iterator[Any]:
@@ -30,7 +32,11 @@ def values_of(key: str, node: object) -> Iterator[Any]:
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 def test_namespaces_in_manifests_are_those_of_the_catalog(path: Path) -> None:
-    namespaces = {each for each in values_of("namespace", documents(path)) if isinstance(each, str)}
+    namespaces = {
+        namespace
+        for namespace in values_of("namespace", documents(path))
+        if isinstance(namespace, str)
+    }
 
     assert namespaces <= {names.JOB_NAMESPACE, names.SYSTEM_NAMESPACE}
 
@@ -44,10 +50,10 @@ def test_labels_and_annotations_in_manifests_are_those_of_the_catalog(path: Path
 
 def test_service_accounts_in_manifests_are_those_of_the_catalog() -> None:
     accounts = {
-        each["metadata"]["name"]
+        document["metadata"]["name"]
         for path in MANIFESTS
-        for each in documents(path)
-        if each["kind"] == "ServiceAccount"
+        for document in documents(path)
+        if document["kind"] == "ServiceAccount"
     }
 
     assert accounts == {names.CONTROLLER, names.MAINTAINED_CONTROLLER, names.SPOT_WATCHER}
@@ -71,8 +77,8 @@ def test_the_example_uses_the_names_of_the_catalog() -> None:
     assert job["apiVersion"] == names.ELASTICJOB_API_VERSION
     assert pod["nodeSelector"] == {names.POOL_LABEL: names.GPU_POOL}
     assert pod["containers"][0]["name"] == names.WORKER_CONTAINER
-    assert names.SPOT_TAINT in {each["key"] for each in pod["tolerations"]}
+    assert names.SPOT_TAINT in {toleration["key"] for toleration in pod["tolerations"]}
     address = f"{names.ETCD_CLIENT_SERVICE}.{names.JOB_NAMESPACE}.svc.cluster.local"
     assert job["spec"]["rdzvEndpoint"] == f"{address}:{names.ETCD_CLIENT_PORT}"
-    variables = {each["name"] for each in pod["containers"][0]["env"]}
+    variables = {variable["name"] for variable in pod["containers"][0]["env"]}
     assert variables <= KNOWN

@@ -52,9 +52,9 @@ def _measure(cloud: str, *, show: bool) -> int:
 
 def _show(tallies: dict[str, Tally]) -> None:
     whole = total(tallies)
-    for each in whole.accepted:
-        reason = " ".join(each.reason.split())
-        print(f"accepted {name_of(each.variant)}: {reason[:MAX_REASON]}")
+    for judgement in whole.accepted:
+        reason = " ".join(judgement.reason.split())
+        print(f"accepted {name_of(judgement.variant)}: {reason[:MAX_REASON]}")
     for variant, trace in whole.failed:
         print(f"failed {name_of(variant)}\n{trace}")
 

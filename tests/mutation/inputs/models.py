@@ -50,9 +50,9 @@ def violations(request: Mapping[str, Any], shape: Any) -> Iterator[str]:
 def _beyond(value: Any, shape: Any, where: str) -> Iterator[str]:
     """Yield the violations that ParamValidator does not look for."""
     if isinstance(value, Mapping) and shape.type_name == "structure":
-        for name, each in value.items():
+        for name, item in value.items():
             if name in shape.members:
-                yield from _beyond(each, shape.members[name], f"{where}.{name}")
+                yield from _beyond(item, shape.members[name], f"{where}.{name}")
     elif isinstance(value, Mapping) and shape.type_name == "map":
         for key, each in value.items():
             yield from _beyond(key, shape.key, f"{where}.{key} (key)")

@@ -100,17 +100,17 @@ def _shaped(value: Any, shape: Any) -> Any:
         value = value[0]  # the provider has a list of at most one where AWS has a structure
     if kind == "structure" and isinstance(value, Mapping):
         names = {_normal(name): name for name in shape.members}
-        pairs = ((names.get(_normal(name), name), each) for name, each in value.items())
+        pairs = ((names.get(_normal(name), name), item) for name, item in value.items())
         return {
-            name: _shaped(each, shape.members[name]) if name in shape.members else each
-            for name, each in pairs
+            name: _shaped(pair, shape.members[name]) if name in shape.members else pair
+            for name, pair in pairs
         }
     if kind == "list" and isinstance(value, list | Mapping):
         return [
-            _shaped(each, shape.member) for each in (value if isinstance(value, list) else [value])
+            _shaped(item, shape.member) for item in (value if isinstance(value, list) else [value])
         ]
     if kind == "map" and isinstance(value, Mapping):
-        return {name: _shaped(each, shape.value) for name, each in value.items()}
+        return {name: _shaped(item, shape.value) for name, item in value.items()}
     if kind == "boolean" and value in ("true", "false"):
         return value == "true"
     if kind == "blob" and isinstance(value, str):
@@ -161,30 +161,30 @@ def _encryption(given: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _cost_filters(filters: list[Mapping[str, Any]]) -> dict[str, Any]:
     known = {"name", "values"}
-    unknown = {key: each[key] for each in filters for key in each if key not in known}
-    return {**{each["name"]: each["values"] for each in filters}, **unknown}
+    unknown = {key: filter_[key] for filter_ in filters for key in filter_ if key not in known}
+    return {**{filter_["name"]: filter_["values"] for filter_ in filters}, **unknown}
 
 
 def _notifications(notes: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
     inputs = {"subscriberEmailAddresses": "EMAIL", "subscriberSnsTopicArns": "SNS"}
     return [
         {
-            "Notification": {key: value for key, value in each.items() if key not in inputs},
+            "Notification": {key: value for key, value in note.items() if key not in inputs},
             "Subscribers": [
                 {"SubscriptionType": kind, "Address": address}
                 for key, kind in inputs.items()
-                for address in each.get(key) or ()
+                for address in note.get(key) or ()
             ],
         }
-        for each in notes
+        for note in notes
     ]
 
 
 def _sse_rules(rules: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
     name = "blockedEncryptionTypes"
     return [
-        {**each, **({name: {"EncryptionType": each[name]}} if name in each else {})}
-        for each in rules
+        {**rule, **({name: {"EncryptionType": rule[name]}} if name in rule else {})}
+        for rule in rules
     ]
 
 

@@ -69,9 +69,9 @@ def variants(resources: Iterable[Declared]) -> list[Variant]:
     found: list[Variant] = []
     for resource in resources:
         every = _mutations(resource, chooser)
-        new = [each for each in every if (resource.token, each.what) not in done]
-        found += (Variant(resource, each) for each in new)
-        done |= {(resource.token, each.what) for each in new}
+        new = [change for change in every if (resource.token, change.what) not in done]
+        found += (Variant(resource, change) for change in new)
+        done |= {(resource.token, change.what) for change in new}
     return found
 
 
@@ -95,7 +95,7 @@ def reason_of(variant: Variant) -> str:
         return next(sdk.reasons(resource.token, mutation.inputs), "")
     by_model = requests.reasons(resource.token, mutation.inputs)
     # A known input of the SDK that is not a member of the request is for the provider only.
-    models = (each for each in by_model if not each.startswith("Unknown parameter"))
+    models = (error for error in by_model if not error.startswith("Unknown parameter"))
     return next(chain(models, formats.reasons(mutation.inputs)), "")
 
 

@@ -46,21 +46,21 @@ def _of_object(
     """Yield the violations in an object of a class."""
     limits = {name.replace("_", ""): limit for name, limit in attributes.items()}
     types = input_types(arguments)
-    for name, each in value.items():
-        yield from (f"{name}: {reason}" for reason in _exceeded(limits.get(name.lower(), {}), each))
+    for name, item in value.items():
+        yield from (f"{name}: {reason}" for reason in _exceeded(limits.get(name.lower(), {}), item))
         for inner in classes_at(types[name]) if name in types else ():
             attributes = models.get(inner.__name__.removesuffix("Args"), {})
-            for one in _objects(each):
+            for one in _objects(item):
                 yield from _of_object(inner, one, attributes, models)
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
     """Yield an object, or the objects of a list or a map."""
     if isinstance(value, list):
-        yield from (each for each in value if isinstance(each, Mapping))
+        yield from (item for item in value if isinstance(item, Mapping))
     elif isinstance(value, Mapping):
         yield value
-        yield from (each for each in value.values() if isinstance(each, Mapping))
+        yield from (item for item in value.values() if isinstance(item, Mapping))
 
 
 def _exceeded(limits: Mapping[str, Any], value: Any) -> Iterator[str]:

@@ -24,7 +24,9 @@ def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_the_twin_accepts_at_most_two_percent_of_what_the_service_refuses(sample: Tally) -> None:
-    accepted = [f"{name_of(each.variant)}: {each.reason}" for each in sample.accepted]
+    accepted = [
+        f"{name_of(judgement.variant)}: {judgement.reason}" for judgement in sample.accepted
+    ]
 
     assert sample.count > SAMPLE / 3, "an oracle that refuses little proves little"
     assert len(accepted) <= MAX_ACCEPTED * sample.count, accepted

@@ -55,7 +55,7 @@ class Judge:
             return Verdict(AT_PREVIEW, str(error))
         if mistakes:
             return Verdict(
-                AT_PREVIEW, "; ".join(f"{each.path}: {each.reason}" for each in mistakes)
+                AT_PREVIEW, "; ".join(f"{mistake.path}: {mistake.reason}" for mistake in mistakes)
             )
         self._restore(resource)
         try:
@@ -76,7 +76,7 @@ class Judge:
         account = self._operations(resource).account
         shutil.rmtree(account.folder, ignore_errors=True)
         account.folder.mkdir(parents=True)
-        stored = [asdict(each) for each in resource.before.resources]
+        stored = [asdict(stored_resource) for stored_resource in resource.before.resources]
         files.write_json(account.path, {"resources": stored}, 0o600)
 
 

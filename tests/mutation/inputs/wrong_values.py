@@ -112,11 +112,11 @@ def _absent(
     here: Path,
 ) -> Iterator[tuple[Path, Shape]]:
     """Yield the paths and shapes of all properties of an object that it does not have, and below it."""
-    for name, each in fields.items():
+    for name, field in fields.items():
         if name not in value:
-            yield (*here, name), each.shape
+            yield (*here, name), field.shape
             continue
-        inner, shape, path = value[name], each.shape, (*here, name)
+        inner, shape, path = value[name], field.shape, (*here, name)
         if isinstance(shape, Mapping) and "list" in shape and isinstance(inner, list) and inner:
             inner, shape, path = inner[0], shape["list"], (*path, 0)
         if isinstance(shape, Mapping) and "object" in shape and isinstance(inner, Mapping):
@@ -127,14 +127,14 @@ def _wrong_of(shape: Shape) -> Iterator[tuple[str, Any]]:
     """Yield wrong values of a shape of the SDK."""
     if shape == "string":
         yield from (("wrong type", ["a"]), ("empty", ""), ("too long", "a" * MANY))
-        yield from (("pattern", each) for each in (*TEXTS[:4], BLOCKS[0], ARNS[0], IDS[0]))
+        yield from (("pattern", text) for text in (*TEXTS[:4], BLOCKS[0], ARNS[0], IDS[0]))
     elif shape in ("integer", "number"):
-        yield from (("range", each) for each in NUMBERS)
+        yield from (("range", number) for number in NUMBERS)
         yield "wrong type", "many"
     elif shape == "boolean":
         yield "wrong type", "maybe"
     elif isinstance(shape, Mapping) and "enum" in shape:
-        yield from (("enumeration", each) for each in ("nonsuch", "", 7))
+        yield from (("enumeration", wrong) for wrong in ("nonsuch", "", 7))
     elif isinstance(shape, Mapping) and "list" in shape:
         yield from (("wrong type", "text"), ("empty", []))
         yield from ((what, [wrong]) for what, wrong in _wrong_of(shape["list"]))
@@ -146,8 +146,8 @@ def leaves_and_branches(value: Any, here: Path = ()) -> Iterator[tuple[Path, Any
     """Yield all values below and including one, with their paths; of a list, the first entry only."""
     yield here, value
     if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from leaves_and_branches(each, (*here, key))
+        for key, item in value.items():
+            yield from leaves_and_branches(item, (*here, key))
     elif isinstance(value, list) and value:
         yield from leaves_and_branches(value[0], (*here, 0))
 

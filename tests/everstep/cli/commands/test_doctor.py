@@ -68,7 +68,12 @@ def test_running_twins_are_listed_with_their_age_and_the_command_that_takes_them
 
 
 def test_only_a_fatal_check_that_up_cannot_fix_stops_up() -> None:
-    assert [stops_up(one) for one in (ROOT, DISK, TO_BUILD, NO_RUNC)] == [False, False, False, True]
+    assert [stops_up(check) for check in (ROOT, DISK, TO_BUILD, NO_RUNC)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_a_missing_package_stops_up_only_if_up_may_not_install_it(
@@ -101,8 +106,8 @@ def test_on_a_new_host_all_programs_and_images_are_pending(
 ) -> None:
     found = [*prerequisites.programs(), *prerequisites.images()]
 
-    assert {one.name for one in found if one.pending} == {*prerequisites.TOOLS, "images"}
-    assert not any(stops_up(one) for one in found if one.name != "go")
+    assert {check.name for check in found if check.pending} == {*prerequisites.TOOLS, "images"}
+    assert not any(stops_up(check) for check in found if check.name != "go")
 
 
 def test_a_missing_go_stops_up_if_programs_are_pending(
@@ -110,7 +115,7 @@ def test_a_missing_go_stops_up_if_programs_are_pending(
 ) -> None:
     monkeypatch.setenv("PATH", str(empty_machine))
 
-    (go,) = [one for one in prerequisites.programs() if one.name == "go"]
+    (go,) = [check for check in prerequisites.programs() if check.name == "go"]
     assert stops_up(go)
     assert go.fix
 

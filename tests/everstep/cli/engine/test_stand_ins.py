@@ -66,7 +66,7 @@ def test_an_image_from_an_archive_is_not_replaced(eks: StackConfig) -> None:
 def test_every_stand_in_is_an_image_that_the_twin_builds(eks: StackConfig) -> None:
     references = {recipe.reference for recipe in all_recipes(RECIPES).values()}
 
-    assert {one.stand_in for one in stand_ins.images_used(eks)} <= references
+    assert {image.stand_in for image in stand_ins.images_used(eks)} <= references
 
 
 def test_without_an_archive_the_published_controller_is_replaced_by_the_maintained_one(
@@ -83,7 +83,9 @@ def test_without_archives_no_image_is_provided(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_image_without_a_replacement_is_reported_with_its_key(eks: StackConfig) -> None:
-    unreplaced = {one.key for one in stand_ins.missing_images(stand_ins.images_used(eks), PRESENT)}
+    unreplaced = {
+        image.key for image in stand_ins.missing_images(stand_ins.images_used(eks), PRESENT)
+    }
 
     assert unreplaced == {"platform.metrics.image", "cluster.autoscaling.image"}
 
@@ -93,7 +95,7 @@ def test_the_local_stack_uses_only_local_images() -> None:
         from_mapping({"etcd": {"image": stand_ins.local_reference("etcd")}})
     )
 
-    assert all(one.is_local for one in named)
+    assert all(image.is_local for image in named)
     stand_ins.require_images(named, PRESENT)
 
 
