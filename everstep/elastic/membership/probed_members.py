@@ -8,7 +8,7 @@ MAX_PROBED_TRAINING = 8  # training members that a joiner probes
 MAX_PROBED = 64  # members that wait, or that are probed after a generation that failed
 
 
-def members_to_meet(view: RunView, limits: GroupLimits) -> list[str]:
+def members_to_probe(view: RunView, limits: GroupLimits) -> list[str]:
     """Return the members that a joiner probes: few of those that train, or all that wait."""
     if is_large(limits):
         return view.ranked_coordinators(limits)

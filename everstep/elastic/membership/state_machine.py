@@ -71,7 +71,7 @@ from everstep.elastic.membership.generations import (
 )
 from everstep.elastic.membership.group_changes import GroupChanges, enumerated
 from everstep.elastic.membership.lease_suspects import suspects_between_groups, suspects_of_stall
-from everstep.elastic.membership.probed_members import MAX_PROBED, members_to_meet
+from everstep.elastic.membership.probed_members import MAX_PROBED, members_to_probe
 from everstep.elastic.membership.proposer import Proposer
 from everstep.elastic.membership.run_view import RunView
 from everstep.elastic.membership.shortage import Shortage, find_shortage
@@ -487,7 +487,7 @@ class Membership:
         if self._registering or self._probing or now < self._admission.retry_at:
             return []
         if not self._admission.probed and (
-            probe := self._probe(members_to_meet(self.view, self.limits))
+            probe := self._probe(members_to_probe(self.view, self.limits))
         ):
             return probe
         self._registering, self._admission.probed = True, False
