@@ -91,8 +91,13 @@ class AksEnvironment(Component):
         self.register_outputs({})
 
     def _declare_provider(self) -> azure_native.Provider:
-        location = self._cluster_config.location
-        return azure_native.Provider(f"{self.name}-azure", location=location, opts=self.child())
+        config = self._cluster_config
+        return azure_native.Provider(
+            f"{self.name}-azure",
+            location=config.location,
+            subscription_id=config.subscription,
+            opts=self.child(),
+        )
 
     def _on_azure(self) -> pulumi.ResourceOptions:
         """Return the options of a component that uses the Azure provider."""

@@ -63,6 +63,14 @@ ObjectId = Annotated[
         "11111111-2222-3333-4444-555555555555",
     ),
 ]
+SubscriptionId = Annotated[
+    str,
+    shaped(
+        r"[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}",
+        "an id of a subscription",
+        "22222222-3333-4444-5555-666666666666",
+    ),
+]
 SubnetId = Annotated[
     str,
     shaped(
@@ -214,6 +222,9 @@ class AksConfig(Section):
 
     kind: Literal["aks"] = Field(default="aks", description="`aks`: a new cluster on Azure.")
     name: ClusterName = Field(default="everstep", description="Name of the cluster.")
+    subscription: SubscriptionId | None = Field(
+        default=None, description="Subscription that may be changed; absent: that of the login."
+    )
     location: Location = Field(default="eastus", description="Azure location.")
     resource_group: GroupName | None = Field(
         default=None, description="Existing resource group; absent: a new one is created."

@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudfacts.azure import VM_SIZES
 from cloudtwin.capacity import QuotaStore
 from cloudtwin.providers import install
+from cloudtwin.providers.api import azure_https
 from cloudtwin.providers.api.aws import AccountFacts, AwsApi, serve
+from cloudtwin.providers.api.azure import AzureApi, SubscriptionFacts, family_of
 from cloudtwin.pulumi import install_plugins
 from cloudtwin.toolchain import ensure_tools
 
@@ -25,6 +28,12 @@ AWS_ACCOUNT = "111122223333"
 PROVIDERS = {"eks": "aws", "aks": "azure-native"}
 QUOTAS = {"L-3819A6DF": 192, "L-DB2E81BA": 64}
 """vCPUs of spot and on-demand machines with GPUs: what the largest stack may use."""
+
+AZURE_GROUPS = frozenset({"11111111-2222-3333-4444-555555555555"})
+"""The groups of the user: the administrators in the guide."""
+
+AZURE_VCPUS = 1000
+"""Every quota of the subscription: more than the largest stack may use."""
 
 ZONE_IDS = {"us-east-1c": "use1-az4", "us-east-1d": "use1-az3"}
 """Of this account, in which EKS has a control plane in each zone of the stacks."""
@@ -92,6 +101,15 @@ def user_machine(folder: Path, stack: str, *, offline: bool) -> Iterator[UserMac
     )
     for code, vcpus in QUOTAS.items():
         QuotaStore(twin).set(code, vcpus)
-    with serve(AwsApi(twin, facts)) as url:
-        shell = Shell(clone, {**environment, "AWS_ENDPOINT_URL": url}, folder / "walk.log")
+    with serve(AwsApi(twin, facts)) as url, azure_https.serve(_subscription(twin)) as azure:
+        settings = " ".join(f"{name}={value}" for name, value in azure.items())
+        clouds = {"AWS_ENDPOINT_URL": url, "AZURE": settings}
+        shell = Shell(clone, {**environment, **clouds}, folder / "walk.log")
         yield UserMachine(shell, clone / "training", twin)
+
+
+def _subscription(twin: Path) -> AzureApi:
+    """Return the subscription of the user."""
+    quotas = ["cores", "lowPriorityCores", *map(family_of, VM_SIZES)]
+    limits = dict.fromkeys(quotas, AZURE_VCPUS)
+    return AzureApi(twin, SubscriptionFacts(groups=AZURE_GROUPS, limits=limits))

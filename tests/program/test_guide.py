@@ -32,14 +32,14 @@ def test_the_commands_of_the_guide_lead_from_an_empty_backend_to_a_preview_and_a
                 executed.append(command.on_twin.split()[:2])
 
     edits = [["pulumi", "config"]] * sum(command == ["pulumi", "config"] for command in executed)
-    doctor = [["everstep", "doctor"]] if guide == "eks" else []
+    doctor = ["everstep", "doctor"] if guide == "eks" else ["env", "$AZURE"]
     assert executed == [
         ["everstep", "init"],
         ["cd", "training"],
         ["pulumi", "login"],
         ["pulumi", "stack"],
         *edits,
-        *doctor,
+        doctor,
         ["everstep", "cost"],
         ["pulumi", "preview"],
         ["EVERSTEP_PART=registry", "pulumi"],

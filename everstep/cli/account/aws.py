@@ -15,7 +15,7 @@ from cloudfacts.aws_actions import all_actions
 from cloudfacts.quotas import quota
 
 from everstep.cli.account.aws_account import AwsAccount
-from everstep.cli.account.checks import AccountCheck, RequestError, run
+from everstep.cli.account.checks import AccountCheck, RequestError, fault, run
 
 if TYPE_CHECKING:
     from components.config import EksConfig, StackConfig
@@ -50,11 +50,6 @@ class PoolNeed:
     zones: Sequence[str]
     spot: bool
     nodes: int
-
-
-def _fault(name: str, observed: str, field: str, fix: str, *, fatal: bool = True) -> AccountCheck:
-    """Return a check that failed."""
-    return AccountCheck(name, passed=False, observed=observed, field=field, fix=fix, fatal=fatal)
 
 
 def checks(config: "StackConfig", stack: str) -> Iterator[AccountCheck]:
@@ -95,7 +90,7 @@ def right_account(account: AwsAccount, cluster: "EksConfig") -> Iterator[Account
     found = account.caller.account
     if cluster.account is None:
         fix = "Set cluster.account, so that no other account is ever changed."
-        yield _fault("account", found, "cluster.account", fix, fatal=False)
+        yield fault("account", found, "cluster.account", fix, fatal=False)
         return
     fix = f"Use credentials of {cluster.account}, or correct the key."
     yield AccountCheck("account", found == cluster.account, found, "cluster.account", fix)
@@ -112,7 +107,7 @@ def administers(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCh
     for index, arn in enumerate(cluster.administrators):
         if arn.split(":")[4] != caller.account:
             key, found = f"cluster.administrators[{index}]", f"{arn} is of another account"
-            yield _fault(what, found, key, f"Name one of account {caller.account}.")
+            yield fault(what, found, key, f"Name one of account {caller.account}.")
     good = any(caller.is_principal(arn) for arn in cluster.administrators)
     found = caller.arn if good else f"{caller.arn} is not listed"
     fix = "Add the user or role that runs `pulumi up`: without it, no object in the cluster can be created."
@@ -140,15 +135,15 @@ def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[Acc
     faults = []
     if tags is not None:
         fix = "Choose another name, or delete that cluster."
-        faults.append(_fault(what, f"another cluster is named {name}", key, fix))
+        faults.append(fault(what, f"another cluster is named {name}", key, fix))
     group = f"/aws/eks/{name}/cluster"
     if tags is None and group in account.log_groups(group):
         fix = f"A deleted cluster left it: aws logs delete-log-group --log-group-name {group}"
-        faults.append(_fault(what, f"the log group {group} exists", key, fix))
+        faults.append(fault(what, f"the log group {group} exists", key, fix))
     owner = account.role_tags(f"{name}-cluster")
     if owner is not None and owner.get("stack") != stack:
         fix = "Roles have no region: choose a name that no cluster in another region has."
-        faults.append(_fault(what, f"the role {name}-cluster exists", key, fix))
+        faults.append(fault(what, f"the role {name}-cluster exists", key, fix))
     yield from faults or [AccountCheck(what, passed=True, observed=f"{name} is free", field=key)]
 
 
@@ -166,11 +161,11 @@ def addons(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
         if not versions:
             found = f"{addon} has no version for Kubernetes {kubernetes}"
             fix = "Use a version that EKS offers: aws eks describe-cluster-versions"
-            faults.append(_fault(what, found, "cluster.kubernetesVersion", fix))
+            faults.append(fault(what, found, "cluster.kubernetesVersion", fix))
         elif pinned and pinned not in versions:
             found = f"{addon} {pinned} does not exist for Kubernetes {kubernetes}"
             fix = f"Use {versions[0]}, or remove the key: AWS resolves the version."
-            faults.append(_fault(what, found, f"cluster.addonVersions.{addon}", fix))
+            faults.append(fault(what, found, f"cluster.addonVersions.{addon}", fix))
     found = f"all {len(EKS_ADDONS)} for Kubernetes {kubernetes}"
     yield from faults or [AccountCheck(what, passed=True, observed=found)]
 
@@ -182,10 +177,10 @@ def zones(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
         key, others = f"cluster.zones[{index}]", _other_zones(ids, cluster.zones)
         if zone not in ids:
             found = f"{zone} is not available to this account"
-            faults.append(_fault(what, found, key, f"Use {others}."))
+            faults.append(fault(what, found, key, f"Use {others}."))
         elif ids[zone] in NO_CONTROL_PLANE:
             found = f"{zone} is {ids[zone]} in this account, where EKS has no control plane"
-            faults.append(_fault(what, found, key, f"Use {others}."))
+            faults.append(fault(what, found, key, f"Use {others}."))
     found = ", ".join(f"{zone} ({ids.get(zone)})" for zone in cluster.zones)
     yield from faults or [AccountCheck(what, passed=True, observed=found, field="cluster.zones")]
 
@@ -237,7 +232,7 @@ def offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountChec
             elsewhere = sorted(set().union(*(offered[name] for name in missing)))
             fix = f"Use another type, or a zone that has it: {', '.join(elsewhere) or 'none in this region'}."
             fatal = len(missing) == len(need.types)
-            yield _fault(need.name, found, need.field, fix, fatal=fatal)
+            yield fault(need.name, found, need.field, fix, fatal=fatal)
 
 
 def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:

@@ -5,25 +5,26 @@
 
 from cloudfacts.aws_actions import ACTIONS, ALWAYS, actions_of
 
+from everstep.cli.account import action_table
 from everstep.resources import PACKAGES
-
-BEGIN, END = "<!-- actions: begin -->", "<!-- actions: end -->"
-
-
-def as_table() -> str:
-    """Return the actions by type of resource as a Markdown table."""
-    rows = [f"| the provider | `{'`, `'.join(ALWAYS)}` |"]
-    for token in sorted(ACTIONS):
-        kind = token.removeprefix("aws:").partition("/")[0] + ":" + token.rpartition(":")[2]
-        rows.append(f"| `{kind}` | `{'`, `'.join(actions_of(token))}` |")
-    return "\n".join(["| to create | needs |", "| --- | --- |", *rows])
 
 
 def with_table(page: str) -> str:
     """Return a page with the current table between its two marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{as_table()}\n{END}{after}"
+    return action_table.with_table(
+        page,
+        action_table.as_table(
+            [
+                ("the provider", ALWAYS),
+                *((f"`{_kind(token)}`", actions_of(token)) for token in sorted(ACTIONS)),
+            ]
+        ),
+    )
+
+
+def _kind(token: str) -> str:
+    """Return the name of a type for the user, such as `ec2:Eip`."""
+    return token.removeprefix("aws:").partition("/")[0] + ":" + token.rpartition(":")[2]
 
 
 if __name__ == "__main__":

@@ -25,6 +25,16 @@ class AccountCheck:
     fatal: bool = True
 
 
+def fault(name: str, observed: str, field: str, fix: str, *, fatal: bool = True) -> AccountCheck:
+    """Return a check that did not pass."""
+    return AccountCheck(name, passed=False, observed=observed, field=field, fix=fix, fatal=fatal)
+
+
+def good(name: str, observed: str, field: str = "") -> AccountCheck:
+    """Return a check that passed."""
+    return AccountCheck(name, passed=True, observed=observed, field=field)
+
+
 @dataclass(eq=False)  # not frozen: raising sets __traceback__
 class RequestError(Exception):
     """A request that the account's API refused or did not respond.

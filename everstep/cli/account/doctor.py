@@ -31,8 +31,13 @@ def run(stack: str, *, as_json: bool) -> None:
         Exit: with 1 if a check would stop `pulumi up`.
     """
     from everstep.cli.engine.context import open_stack
+    from everstep.cli.engine.stack_file import read_stack_file
 
-    found = account_checks(open_stack(stack).config, stack)
+    opened = open_stack(stack)
+    secrets_provider = str(
+        read_stack_file(opened.workspace.stack_file).get("secretsprovider") or ""
+    )
+    found = account_checks(opened.config, stack, secrets_provider)
     if as_json:
         value = {"stack": stack, "checks": [asdict(check) for check in found]}
         results.print(json.dumps(value, indent=2), markup=False)
@@ -42,8 +47,15 @@ def run(stack: str, *, as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def account_checks(config: "StackConfig", stack: str) -> list[AccountCheck]:
+def account_checks(
+    config: "StackConfig", stack: str, secrets_provider: str = ""
+) -> list[AccountCheck]:
     """Return the results of all checks of the stack's account.
+
+    Args:
+        config: the configuration of the stack.
+        stack: name of the stack.
+        secrets_provider: URL of the stack's secrets provider; empty if it has none.
 
     Raises:
         EverstepError: the stack has no cloud account that can be checked.
@@ -52,6 +64,10 @@ def account_checks(config: "StackConfig", stack: str) -> list[AccountCheck]:
         from everstep.cli.account import aws
 
         return list(aws.checks(config, stack))
+    if config.cluster.kind == "aks":
+        from everstep.cli.account import azure
+
+        return list(azure.checks(config, stack, secrets_provider))
     raise EverstepError(
         f"the stack {stack} has no account that can be checked: cluster.kind is {config.cluster.kind}",
         "`everstep doctor` without --stack checks this machine.",

@@ -1,0 +1,18 @@
+"""The tables of actions in docs/eks.md and docs/aks.md, between two marks."""
+
+from collections.abc import Iterable, Sequence
+
+BEGIN, END = "<!-- actions: begin -->", "<!-- actions: end -->"
+
+
+def as_table(rows: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """Return actions by what needs them as a Markdown table."""
+    lines = [f"| {what} | `{'`, `'.join(actions)}` |" for what, actions in rows]
+    return "\n".join(["| to create | needs |", "| --- | --- |", *lines])
+
+
+def with_table(page: str, table: str) -> str:
+    """Return a page with a table between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"

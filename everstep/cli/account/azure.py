@@ -1,0 +1,219 @@
+"""Checks of an Azure subscription for a stack of kind aks.
+
+Each check reads the subscription and returns results that name the key of the stack file and the fix. The
+order is that in which `pulumi up` would fail: identity, registrations, permissions, names, versions, machines.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cloudfacts.azure_actions import ASSIGNMENT, actions_of, all_actions
+
+from everstep.cli.account.azure_account import AzureAccount, Permission
+from everstep.cli.account.azure_machines import kubernetes, offerings, quotas
+from everstep.cli.account.azure_names import names, secrets_vault
+from everstep.cli.account.checks import AccountCheck, RequestError, fault, good, run
+
+if TYPE_CHECKING:
+    from components.config import AksConfig, StackConfig
+
+WITHOUT_SPOT = re.compile(r"^(FreeTrial|AzureForStudents|AzurePass|Sponsored|BenefitsTrial)")
+"""Offers without spot machines. Source: "Use Azure Spot Virtual Machines", Limitations, 2026-11-23."""
+
+ALWAYS_USED = (
+    "Authorization",
+    "Compute",
+    "ContainerService",
+    "ManagedIdentity",
+    "Network",
+    "Storage",
+)
+ACR = re.compile(
+    r"(?P<host>[a-z0-9]+\.azurecr\.io)/(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>.+))?"
+)
+SHOWN_ACTIONS = 6
+
+
+def checks(config: "StackConfig", stack: str, secrets_provider: str = "") -> Iterator[AccountCheck]:
+    """Yield the results of all checks; only the first if there is no token or no subscription.
+
+    Args:
+        config: the configuration of the stack; its cluster is of kind aks.
+        stack: name of the stack.
+        secrets_provider: URL of the stack's secrets provider; empty if it has none.
+    """
+    from components.config import AksConfig, as_kind
+
+    cluster = as_kind(config.cluster, AksConfig)
+    account = AzureAccount(cluster.location, cluster.subscription)
+    try:
+        yield from _all_checks(account, config, cluster, stack, secrets_provider)
+    finally:
+        account.close()
+
+
+def _all_checks(
+    account: AzureAccount,
+    config: "StackConfig",
+    cluster: "AksConfig",
+    stack: str,
+    secrets_provider: str,
+) -> Iterator[AccountCheck]:
+    """Yield the results of all checks."""
+    try:
+        yield good("identity", f"{account.login.name} in tenant {account.login.tenant}")
+    except RequestError as error:
+        fix = "Log in: `az login`, or set the variables ARM_* of a service principal; then `az account show`."
+        yield fault("identity", str(error), "", fix)
+        return
+    try:
+        yield from right_subscription(account, cluster)
+    except RequestError as error:
+        fix = "Set cluster.subscription, or `az account set --subscription ID`; `az account list` lists yours."
+        yield fault("subscription", str(error), "cluster.subscription", fix)
+        return
+    parts: dict[str, Callable[[], Iterable[AccountCheck]]] = {
+        "administrators": partial(administers, account, cluster),
+        "registrations": partial(registrations, account, config, cluster),
+        "permissions": partial(permissions, account, cluster),
+        "names": partial(names, account, config, cluster, stack),
+        "secrets provider": partial(secrets_vault, account, secrets_provider),
+        "Kubernetes": partial(kubernetes, account, cluster),
+        "VM sizes": partial(offerings, account, cluster),
+        "quotas": partial(quotas, account, cluster, stack),
+        "images": partial(images, account, config),
+    }
+    for name, check in parts.items():
+        yield from run(name, check)
+
+
+def right_subscription(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
+    """Yield whether the subscription is the one that the stack names, and usable."""
+    what, key, found = "subscription", "cluster.subscription", account.subscription
+    if found.state not in {"Enabled", "Active"}:
+        fix = "Ask its owner to enable it: a subscription that is not Enabled is read-only."
+        yield fault(what, f"{found.id} is {found.state}", key, fix)
+        return
+    if cluster.subscription is None:
+        fix = f"Set it to {found.id}, so that no other subscription is ever changed."
+        yield fault(what, f"{found.name} ({found.id})", key, fix, fatal=False)
+    else:
+        yield good(what, f"{found.name} ({found.id})", key)
+    if WITHOUT_SPOT.match(found.offer) and cluster.gpu_pool.capacity == "spot":
+        fix = "Set it to onDemand, or use a subscription that pays by use."
+        yield fault(
+            what, f"the offer {found.offer} has no spot machines", "cluster.gpuPool.capacity", fix
+        )
+
+
+def administers(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
+    """Yield whether the groups exist and the caller is a member of one of them."""
+    what, key = "administrators", "cluster.administrators"
+    groups = cluster.administrators
+    if not groups:
+        fix = "Name an Entra group you are in: local accounts are disabled, so no user could administer the cluster."
+        yield fault(what, "none", key, fix)
+        return
+    kinds = account.kinds_in_directory(groups)
+    for index, group in enumerate(groups):
+        kind = kinds.get(group)
+        if kind != "group":
+            found = f"{group} is a {kind}" if kind else f"the tenant has no object {group}"
+            fix = "Name the object id of a group: az ad group list --query '[].[displayName,id]'"
+            yield fault(what, found, f"{key}[{index}]", fix)
+    member = account.groups_of_caller(groups)
+    if member:
+        yield good(what, f"{account.login.name} is in {', '.join(sorted(member))}", key)
+        return
+    found = f"{account.login.name} is in none of them"
+    fix = (
+        "Add the identity that runs `pulumi up` to a group: az ad group member add "
+        f"--group {groups[0]} --member-id {account.login.object_id}"
+    )
+    yield fault(what, found, key, fix)
+
+
+def namespaces(config: "StackConfig", cluster: "AksConfig") -> dict[str, str]:
+    """Return the resource providers that a stack uses, with the key that needs each."""
+    used = dict.fromkeys(ALWAYS_USED, "")
+    if config.registry.kind == "acr":
+        used["ContainerRegistry"] = "registry.kind"
+    if cluster.monitoring.container_insights:
+        used["OperationalInsights"] = used["Insights"] = "cluster.monitoring.containerInsights"
+    if cluster.monitoring.managed_prometheus:
+        used["Monitor"] = used["Insights"] = "cluster.monitoring.managedPrometheus"
+    if config.cost.budget is not None:
+        used["Consumption"] = "cost.budget"
+    return {f"Microsoft.{name}": key for name, key in used.items()}
+
+
+def registrations(
+    account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
+) -> Iterator[AccountCheck]:
+    """Yield resource providers that the subscription has not registered."""
+    what, used, states = "registrations", namespaces(config, cluster), account.registrations()
+    faults = [
+        fault(
+            what,
+            f"{name} is {states.get(name, 'unknown')}",
+            key,
+            f"az provider register --namespace {name} --wait",
+        )
+        for name, key in used.items()
+        if states.get(name) != "Registered"
+    ]
+    yield from faults or [good(what, f"all {len(used)} resource providers")]
+
+
+def allows(permissions: Iterable[Permission], action: str) -> bool:
+    """Return whether permissions allow an action. `*` stands for any text, and case does not matter."""
+    return any(
+        any(_matches(pattern, action) for pattern in each.actions)
+        and not any(_matches(pattern, action) for pattern in each.excluded)
+        for each in permissions
+    )
+
+
+def _matches(pattern: str, action: str) -> bool:
+    expression = ".*".join(re.escape(part) for part in pattern.split("*"))
+    return re.fullmatch(expression, action, re.IGNORECASE) is not None
+
+
+def permissions(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
+    """Yield whether the caller's roles allow all actions of a stack, role assignments apart."""
+    held = account.permissions(cluster.resource_group)
+    scope = f"resource group {cluster.resource_group}" if cluster.resource_group else "subscription"
+    actions, assigning = all_actions(), set(actions_of(ASSIGNMENT))
+    groups: Mapping[str, tuple[list[str], str]] = {
+        "permissions": ([each for each in actions if each not in assigning], "Contributor"),
+        "role assignments": (sorted(assigning), "Role Based Access Control Administrator"),
+    }
+    for what, (wanted, role) in groups.items():
+        denied = [action for action in wanted if not allows(held, action)]
+        if not denied:
+            yield good(what, f"{len(wanted)} actions allowed in the {scope}")
+            continue
+        more = f" and {len(denied) - SHOWN_ACTIONS} more" if len(denied) > SHOWN_ACTIONS else ""
+        fix = f"Assign {role} in the {scope}; docs/aks.md lists the actions for a role of your own."
+        yield fault(what, f"not allowed: {', '.join(denied[:SHOWN_ACTIONS])}{more}", "", fix)
+
+
+def images(account: AzureAccount, config: "StackConfig") -> Iterator[AccountCheck]:
+    """Yield images in registries of Azure that do not exist."""
+    named = {
+        "job.image": config.job.image,
+        "controller.image": config.controller.image,
+        "data.image": config.data.image,
+        "platform.spot.image": config.platform.spot.image if config.platform.spot.enabled else None,
+        "etcd.image": config.etcd.image,
+    }
+    for key, image in named.items():
+        found = ACR.fullmatch(image or "")
+        if not image or not found:
+            continue
+        reference = found["digest"] or found["tag"] or "latest"
+        there = account.has_image(found["host"], found["repository"], reference)
+        fix = "Build and push it first: `everstep images push`; docs/aks.md has the commands."
+        yield AccountCheck("images", there, image if there else f"{image} does not exist", key, fix)

@@ -1,0 +1,448 @@
+"""An Azure subscription as `everstep doctor` reads it, through Azure's SDK. No request changes anything.
+
+Requests go to the public cloud. Credentials and subscription are found as Pulumi's provider finds them:
+the variables ARM_*, else the login of `az`.
+"""
+
+import base64
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from everstep.cli.account.azure_login import TRANSPORT, credential, subscription_of_cli
+from everstep.cli.account.checks import RequestError
+from everstep.errors import EverstepError
+from everstep.resources import in_clone
+
+ARM, GRAPH = "https://management.azure.com", "https://graph.microsoft.com"
+PERMISSIONS_VERSION = "2022-04-01"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Login:
+    """The identity that sends the requests.
+
+    Attributes:
+        object_id: object id of the user, service principal or managed identity.
+        tenant: id of its tenant.
+        name: its name for the user.
+    """
+
+    object_id: str
+    tenant: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """A subscription.
+
+    Attributes:
+        id: its id, a GUID.
+        name: its display name.
+        state: such as `Enabled`.
+        offer: quota id of its offer, such as `PayAsYouGo_2014-09-01`.
+    """
+
+    id: str
+    name: str
+    state: str
+    offer: str
+
+
+@dataclass(frozen=True)
+class SizeOffer:
+    """A VM size in a location.
+
+    Attributes:
+        family: name of its quota.
+        vcpus: virtual CPUs.
+        zones: zones in which the subscription may use it.
+        restriction: why the subscription may not use it anywhere in the location; empty if it may.
+        spot: True if it can be a spot machine.
+    """
+
+    family: str
+    vcpus: int
+    zones: frozenset[str]
+    restriction: str
+    spot: bool
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A quota of a location.
+
+    Attributes:
+        label: name for the user.
+        limit: vCPUs.
+        used: vCPUs in use.
+    """
+
+    label: str
+    limit: int
+    used: int
+
+
+@dataclass(frozen=True)
+class Permission:
+    """What one role allows the caller: actions but not the excluded ones."""
+
+    actions: tuple[str, ...]
+    excluded: tuple[str, ...]
+
+
+class AzureAccount:
+    """A subscription in one location. Close it after use."""
+
+    def __init__(self, location: str, subscription: str | None) -> None:
+        """Prepare the clients; this sends no request.
+
+        Args:
+            location: Azure location.
+            subscription: id of the subscription; None: that of the environment or of `az`.
+
+        Raises:
+            EverstepError: Azure's SDK is not installed.
+        """
+        try:
+            import azure.identity
+            import azure.mgmt.core  # noqa: F401
+        except ModuleNotFoundError:
+            command = "make azure" if in_clone() else "pip install 'everstep[azure]'"
+            raise EverstepError(
+                "the checks of an Azure subscription need Azure's SDK", f"`{command}` installs it."
+            ) from None
+        self.location = location
+        self._wanted = subscription
+        self._open = ExitStack()
+        self._clients: dict[type[Any], Any] = {}
+        self._credential = credential()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._open.close()
+        close = getattr(self._credential, "close", None)
+        if close:
+            close()
+
+    # -- requests
+
+    def _call(self, action: str, request: Callable[[], T]) -> T:
+        """Return the result of a request.
+
+        Args:
+            action: the action that it needs, in Azure's words.
+            request: sends it.
+
+        Raises:
+            RequestError: it was refused, or there was no response.
+        """
+        from azure.core.exceptions import AzureError, HttpResponseError
+
+        try:
+            return request()
+        except HttpResponseError as error:
+            code = (error.error and error.error.code) or error.status_code or type(error).__name__
+            detail = (error.error and error.error.message) or str(error)
+            raise RequestError(action, str(code), _first_line(detail)) from None
+        except AzureError as error:
+            raise RequestError(action, type(error).__name__, _first_line(str(error))) from None
+
+    def _found(self, action: str, request: Callable[[], T]) -> T | None:
+        """Return the result of a request; None if the resource does not exist."""
+        from azure.core.exceptions import ResourceNotFoundError
+
+        def find() -> T | None:
+            try:
+                return request()
+            except ResourceNotFoundError:
+                return None
+
+        return self._call(action, find)
+
+    def _client(self, kind: type[Any], *arguments: object) -> Any:  # noqa: ANN401  a client of the SDK
+        """Return the client of a service, which is opened once."""
+        if kind not in self._clients:
+            client = kind(self._credential, *arguments, **TRANSPORT)
+            self._clients[kind] = self._open.enter_context(client)
+        return self._clients[kind]
+
+    def _send(self, base: str, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401  JSON
+        """Return the response to a request that no client of the SDK has."""
+        from azure.core.pipeline.policies import BearerTokenCredentialPolicy
+        from azure.core.rest import HttpRequest
+        from azure.mgmt.core import ARMPipelineClient
+        from azure.mgmt.core.policies import ARMHttpLoggingPolicy
+
+        login = BearerTokenCredentialPolicy(self._credential, f"{base}/.default")
+        policies = [login, ARMHttpLoggingPolicy()]
+        with ARMPipelineClient(base, policies=policies, **TRANSPORT) as client:
+            response = client.send_request(HttpRequest(method, path, json=body))
+            response.raise_for_status()
+            return response.json()
+
+    # -- who and where
+
+    @cached_property
+    def login(self) -> Login:
+        """The identity of the credentials, from the token that Resource Manager gets."""
+        action = "a token of Entra"
+        token = self._call(action, lambda: self._credential.get_token(f"{ARM}/.default").token)
+        claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+        names = (claims.get(key) for key in ("upn", "unique_name", "app_displayname", "appid"))
+        name = next((str(name) for name in names if name), str(claims["oid"]))
+        return Login(str(claims["oid"]), str(claims["tid"]), name)
+
+    @cached_property
+    def subscription_id(self) -> str:
+        """Id of the subscription.
+
+        Raises:
+            RequestError: none is configured.
+        """
+        found = self._wanted or os.environ.get("ARM_SUBSCRIPTION_ID") or subscription_of_cli()
+        if not found:
+            what = "no subscription is configured"
+            raise RequestError("Microsoft.Resources/subscriptions/read", "NoSubscription", what)
+        return found
+
+    @cached_property
+    def subscription(self) -> Subscription:
+        """The subscription."""
+        from azure.mgmt.resource.subscriptions import SubscriptionClient
+
+        client = self._client(SubscriptionClient)
+        found = self._call(
+            "Microsoft.Resources/subscriptions/read",
+            lambda: client.subscriptions.get(self.subscription_id),
+        )
+        policies = found.subscription_policies
+        offer = str(policies.quota_id or "") if policies else ""
+        return Subscription(
+            self.subscription_id, str(found.display_name), _text(found.state), offer
+        )
+
+    def kinds_in_directory(self, object_ids: Sequence[str]) -> dict[str, str]:
+        """Return the kind of each object that the tenant has: `group`, `user`, ..."""
+        body = {"ids": list(object_ids)}
+        path = f"{GRAPH}/v1.0/directoryObjects/getByIds"
+        found = self._call(
+            "Microsoft Graph: Directory.Read.All", lambda: self._send(GRAPH, "POST", path, body)
+        )
+        return {each["id"]: each["@odata.type"].rpartition(".")[2] for each in found["value"]}
+
+    def groups_of_caller(self, groups: Sequence[str]) -> set[str]:
+        """Return those of the groups that the caller is a member of, also through other groups."""
+        path = f"{GRAPH}/v1.0/directoryObjects/{self.login.object_id}/checkMemberGroups"
+        body = {"groupIds": list(groups)}
+        found = self._call(
+            "Microsoft Graph: GroupMember.Read.All", lambda: self._send(GRAPH, "POST", path, body)
+        )
+        return set(found["value"])
+
+    # -- permissions and registrations
+
+    def permissions(self, group: str | None) -> list[Permission]:
+        """Return the caller's permissions in a resource group, or in the whole subscription."""
+        scope = f"/subscriptions/{self.subscription_id}" + (
+            f"/resourceGroups/{group}" if group else ""
+        )
+        path = f"{ARM}{scope}/providers/Microsoft.Authorization/permissions"
+        action = "Microsoft.Authorization/permissions/read"
+        url: str | None = f"{path}?api-version={PERMISSIONS_VERSION}"
+        entries: list[Mapping[str, Any]] = []
+        while url:
+            page = self._call(action, lambda url=url: self._send(ARM, "GET", url))  # type: ignore[misc]
+            entries += page["value"]
+            url = page.get("nextLink")
+        return [
+            Permission(tuple(each.get("actions") or ()), tuple(each.get("notActions") or ()))
+            for each in entries
+        ]
+
+    def registrations(self) -> dict[str, str]:
+        """Return the state of each resource provider: `Registered`, ..."""
+        from azure.mgmt.resource.resources import ResourceManagementClient
+
+        client = self._client(ResourceManagementClient, self.subscription_id)
+        found = self._call(
+            "Microsoft.Resources/subscriptions/providers/read",
+            lambda: list(client.providers.list()),
+        )
+        return {str(each.namespace): str(each.registration_state) for each in found}
+
+    # -- what a location offers
+
+    @cached_property
+    def sizes(self) -> dict[str, SizeOffer]:
+        """VM sizes of the location, by name."""
+        from azure.mgmt.compute import ComputeManagementClient
+
+        client = self._client(ComputeManagementClient, self.subscription_id)
+        where = f"location eq '{self.location}'"
+        found = self._call(
+            "Microsoft.Compute/skus/read", lambda: list(client.resource_skus.list(filter=where))
+        )
+        return {
+            str(each.name): _offer(each)
+            for each in found
+            if each.resource_type == "virtualMachines"
+        }
+
+    def quotas(self) -> dict[str, Quota]:
+        """Return the quotas of vCPUs in the location, by lower-case name."""
+        from azure.mgmt.compute import ComputeManagementClient
+
+        client = self._client(ComputeManagementClient, self.subscription_id)
+        found = self._call(
+            "Microsoft.Compute/locations/usages/read",
+            lambda: list(client.usage.list(self.location)),
+        )
+        return {
+            str(each.name.value).lower(): Quota(
+                str(each.name.localized_value), int(each.limit), int(each.current_value)
+            )
+            for each in found
+        }
+
+    def kubernetes_versions(self) -> dict[str, tuple[bool, tuple[str, ...]]]:
+        """Return the versions of Kubernetes: whether each is a preview, and its support plans."""
+        from azure.mgmt.containerservice import ContainerServiceClient
+
+        client = self._client(ContainerServiceClient, self.subscription_id)
+        found = self._call(
+            "Microsoft.ContainerService/locations/kubernetesVersions/read",
+            lambda: client.managed_clusters.list_kubernetes_versions(self.location),
+        )
+        return {
+            str(each.version): (
+                bool(each.is_preview),
+                tuple(_text(plan) for plan in (each.capabilities.support_plan or ()))
+                if each.capabilities
+                else (),
+            )
+            for each in found.values_property or ()
+        }
+
+    # -- names
+
+    def group_tags(self, name: str) -> dict[str, str] | None:
+        """Return the tags of a resource group; None if there is none of that name."""
+        from azure.mgmt.resource.resources import ResourceManagementClient
+
+        client = self._client(ResourceManagementClient, self.subscription_id)
+        action = "Microsoft.Resources/subscriptions/resourceGroups/read"
+        found = self._found(action, lambda: client.resource_groups.get(name))
+        return None if found is None else dict(found.tags or {})
+
+    def cluster_tags(self, group: str, name: str) -> dict[str, str] | None:
+        """Return the tags of a cluster; None if there is none of that name."""
+        from azure.mgmt.containerservice import ContainerServiceClient
+
+        client = self._client(ContainerServiceClient, self.subscription_id)
+        action = "Microsoft.ContainerService/managedClusters/read"
+        found = self._found(action, lambda: client.managed_clusters.get(group, name))
+        return None if found is None else dict(found.tags or {})
+
+    def account_is_nested(self, group: str, name: str) -> bool | None:
+        """Return whether a storage account has a hierarchical namespace; None if it does not exist."""
+        from azure.mgmt.storage import StorageManagementClient
+
+        client = self._client(StorageManagementClient, self.subscription_id)
+        action = "Microsoft.Storage/storageAccounts/read"
+        found = self._found(action, lambda: client.storage_accounts.get_properties(group, name))
+        return None if found is None else bool(found.is_hns_enabled)
+
+    def account_name_is_free(self, name: str) -> bool:
+        """Return whether a storage account may have a name."""
+        from azure.mgmt.storage import StorageManagementClient
+
+        client = self._client(StorageManagementClient, self.subscription_id)
+        body = {"name": name, "type": "Microsoft.Storage/storageAccounts"}
+        found = self._call(
+            "Microsoft.Storage/checknameavailability/read",
+            lambda: client.storage_accounts.check_name_availability(body),
+        )
+        return bool(found.name_available)
+
+    def has_registry(self, group: str, name: str) -> bool:
+        """Return whether a resource group has a registry."""
+        from azure.mgmt.containerregistry import ContainerRegistryManagementClient
+
+        client = self._client(ContainerRegistryManagementClient, self.subscription_id)
+        action = "Microsoft.ContainerRegistry/registries/read"
+        return self._found(action, lambda: client.registries.get(group, name)) is not None
+
+    def registry_name_is_free(self, name: str) -> bool:
+        """Return whether a registry may have a name."""
+        from azure.mgmt.containerregistry import ContainerRegistryManagementClient
+
+        client = self._client(ContainerRegistryManagementClient, self.subscription_id)
+        body = {"name": name, "type": "Microsoft.ContainerRegistry/registries"}
+        found = self._call(
+            "Microsoft.ContainerRegistry/checkNameAvailability/read",
+            lambda: client.registries.check_name_availability(body),
+        )
+        return bool(found.name_available)
+
+    def deleted_vaults(self) -> list[str]:
+        """Return the names of the soft-deleted key vaults of the subscription."""
+        from azure.mgmt.keyvault import KeyVaultManagementClient
+
+        client = self._client(KeyVaultManagementClient, self.subscription_id)
+        action = "Microsoft.KeyVault/deletedVaults/read"
+        found = self._call(action, lambda: list(client.vaults.list_deleted()))
+        return [str(each.name) for each in found]
+
+    def has_image(self, host: str, repository: str, reference: str) -> bool:
+        """Return whether a registry has an image.
+
+        Args:
+            host: host of the registry.
+            repository: name of the repository.
+            reference: tag, or digest that begins with `sha256:`.
+        """
+        from azure.containerregistry import ContainerRegistryClient
+
+        with ContainerRegistryClient(f"https://{host}", self._credential, **TRANSPORT) as client:
+            action = f"{host}: metadata/read of {repository}"
+            look_up: Callable[..., object] = (
+                client.get_manifest_properties
+                if reference.startswith("sha256:")
+                else client.get_tag_properties
+            )
+            return self._found(action, lambda: look_up(repository, reference)) is not None
+
+
+def _offer(size: Any) -> SizeOffer:  # noqa: ANN401  a ResourceSku of the SDK
+    """Return what the subscription may use of a VM size."""
+    capabilities = {each.name: each.value for each in size.capabilities or ()}
+    zones = {zone for each in size.location_info or () for zone in each.zones or ()}
+    restriction = ""
+    for each in size.restrictions or ():
+        if _text(each.type) == "Location":
+            restriction = _text(each.reason_code)
+        elif each.restriction_info:
+            zones -= set(each.restriction_info.zones or ())
+    return SizeOffer(
+        family=str(size.family),
+        vcpus=int(capabilities.get("vCPUsAvailable") or capabilities.get("vCPUs") or 0),
+        zones=frozenset(zones),
+        restriction=restriction,
+        spot=capabilities.get("LowPriorityCapable") == "True",
+    )
+
+
+def _text(value: object) -> str:
+    """Return a value of the SDK as text: the value of an enumeration, not its name."""
+    return str(getattr(value, "value", value) or "")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]

@@ -1,0 +1,133 @@
+"""Checks of what a location offers a stack of kind aks: Kubernetes, VM sizes and quotas."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from everstep.cli.account.azure_account import AzureAccount
+from everstep.cli.account.azure_names import group_of
+from everstep.cli.account.checks import AccountCheck, fault, good
+
+if TYPE_CHECKING:
+    from components.config import AksConfig
+
+SPOT_QUOTA, REGIONAL_QUOTA = "lowprioritycores", "cores"
+SUPPORT_PLAN = "KubernetesOfficial"
+
+
+@dataclass(frozen=True)
+class PoolNeed:
+    """Machines of one pool.
+
+    Attributes:
+        name: name of the pool for the user.
+        field: key of its VM size.
+        size: its VM size.
+        zones: zones in which its machines start; none: the cloud chooses.
+        spot: whether they are spot machines.
+        nodes: maximum number of machines.
+        zones_field: key of its zones.
+    """
+
+    name: str
+    field: str
+    size: str
+    zones: Sequence[str]
+    spot: bool
+    nodes: int
+    zones_field: str = "cluster.gpuPool.zones"
+
+
+def kubernetes(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
+    """Yield whether AKS offers the version of Kubernetes in the location."""
+    what, key, wanted = "Kubernetes", "cluster.kubernetesVersion", cluster.kubernetes_version
+    offered = account.kubernetes_versions()
+    usable = [
+        name for name, (preview, plans) in offered.items() if SUPPORT_PLAN in plans and not preview
+    ]
+    fix = f"Use {' or '.join(sorted(usable)) or 'another location'}."
+    if wanted not in offered:
+        yield fault(what, f"{cluster.location} does not offer {wanted}", key, fix)
+        return
+    preview, plans = offered[wanted]
+    if SUPPORT_PLAN not in plans:
+        yield fault(what, f"{wanted} is offered with {', '.join(plans)} only", key, fix)
+    elif preview:
+        yield fault(what, f"{wanted} is a preview in {cluster.location}", key, fix, fatal=False)
+    else:
+        yield good(what, f"{wanted} in {cluster.location}", key)
+
+
+def pools(cluster: "AksConfig") -> list[PoolNeed]:
+    """Return the machines that a stack may start."""
+    gpu, system = cluster.gpu_pool, cluster.system_pool
+    key = "cluster.gpuPool.vmSizes"
+    spot = gpu.capacity == "spot"
+    first = next(iter(gpu.vm_sizes.items()))
+    needs = [
+        *(
+            PoolNeed(f"GPU pool {name}", f"{key}.{name}", size, gpu.zones, spot=spot, nodes=gpu.max_nodes)
+            for name, size in gpu.vm_sizes.items()
+        ),
+        PoolNeed("GPU fallback", f"{key}.{first[0]}", first[1], gpu.zones, spot=False,
+                 nodes=gpu.fallback_nodes),
+        PoolNeed("system pool", "cluster.systemPool.vmSize", system.vm_size, system.zones, spot=False,
+                 nodes=system.max_nodes, zones_field="cluster.systemPool.zones"),
+    ]  # fmt: skip
+    return [need for need in needs if need.nodes]
+
+
+def offerings(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
+    """Yield pools whose VM size the subscription cannot use, or not in each zone."""
+    for need in pools(cluster):
+        fix = f"Use another size or location: az vm list-skus --location {cluster.location} --size {need.size}"
+        found = account.sizes.get(need.size)
+        if found is None:
+            yield fault(
+                need.name, f"{need.size} is not offered in {cluster.location}", need.field, fix
+            )
+        elif found.restriction:
+            denied = f"{need.size} is restricted in {cluster.location}: {found.restriction}"
+            request = f'{fix}; or request access in a support request of the type "Quota"'
+            yield fault(need.name, denied, need.field, request)
+        elif need.spot and not found.spot:
+            yield fault(need.name, f"{need.size} has no spot machines", need.field, fix)
+        elif missing := [zone for zone in need.zones if zone not in found.zones]:
+            where = ", ".join(sorted(found.zones)) or "none"
+            denied = f"{need.size} is not available in zone {', '.join(missing)}"
+            yield fault(
+                need.name,
+                denied,
+                need.zones_field,
+                f"Use one of its zones: {where}; or another size.",
+            )
+        else:
+            yield good(need.name, f"{need.size} is available", need.field)
+
+
+def quotas(account: AzureAccount, cluster: "AksConfig", stack: str) -> Iterator[AccountCheck]:
+    """Yield quotas that do not allow the pools, wholly or in part.
+
+    The machines of a stack that is up use the quota themselves: then only its limit counts.
+    """
+    up = (account.cluster_tags(group_of(cluster, stack), cluster.name) or {}).get("stack") == stack
+    needs = [need for need in pools(cluster) if need.size in account.sizes]
+    held = account.quotas()
+    families: dict[str, list[PoolNeed]] = {}
+    for need in needs:
+        offer = account.sizes[need.size]
+        families.setdefault(SPOT_QUOTA if need.spot else offer.family.lower(), []).append(need)
+    regular = [need for need in needs if not need.spot]
+    for name, members in {**families, REGIONAL_QUOTA: regular}.items():
+        if name not in held or not members:
+            continue
+        quota = held[name]
+        vcpus = [account.sizes[need.size].vcpus for need in members]
+        wanted = sum(size * need.nodes for size, need in zip(vcpus, members, strict=True))
+        free = quota.limit - (0 if up else quota.used)
+        found = f"{free} of {quota.limit} vCPUs free, {wanted} for all nodes: {quota.label}"
+        fix = f"Request {wanted + quota.limit - free} for {cluster.location}: portal, Quotas, Compute, {quota.label}"
+        pool = ", ".join(need.name for need in members)
+        yield AccountCheck(
+            f"quota, {pool}", free >= wanted, found, members[0].field, fix, fatal=free < min(vcpus)
+        )

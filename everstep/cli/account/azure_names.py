@@ -1,0 +1,107 @@
+"""Checks of names for a stack of kind aks: free, or those of its own resources."""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from everstep.cli.account.azure_account import AzureAccount
+from everstep.cli.account.checks import AccountCheck, fault, good
+
+if TYPE_CHECKING:
+    from components.config import AksConfig, StackConfig
+
+VAULT = re.compile(r"azurekeyvault://(?P<name>[^./]+)\.")
+
+
+def names(
+    account: AzureAccount, config: "StackConfig", cluster: "AksConfig", stack: str
+) -> Iterator[AccountCheck]:
+    """Yield names that others have, and existing resources that are not there."""
+    faults = [
+        *_group_faults(account, cluster, stack),
+        *_storage_faults(account, config, cluster, stack),
+        *_registry_faults(account, config, cluster, stack),
+    ]
+    yield from faults or [good("names", f"{cluster.name} is free", "cluster.name")]
+
+
+def group_of(cluster: "AksConfig", stack: str) -> str:
+    """Return the resource group of a stack."""
+    from components.azure.names import group_name
+
+    return cluster.resource_group or group_name(cluster.name, stack)
+
+
+def _group_faults(
+    account: AzureAccount, cluster: "AksConfig", stack: str
+) -> Iterator[AccountCheck]:
+    """Yield resource groups and clusters in the way of the stack's, or absent."""
+    from components.azure.names import node_group_name
+
+    what, key, name = "names", "cluster.name", cluster.name
+    group = group_of(cluster, stack)
+    tags = account.group_tags(group)
+    if tags is None and cluster.resource_group:
+        yield fault(what, f"{group} does not exist", "cluster.resourceGroup",
+                     f"az group create --name {group} --location {cluster.location}")  # fmt: skip
+        return
+    if tags is not None and not cluster.resource_group and tags.get("stack") != stack:
+        fix = "Choose another name, or set cluster.resourceGroup to use this group."
+        yield fault(what, f"another resource group is named {group}", key, fix)
+    other = account.cluster_tags(group, name) if tags is not None else None
+    if other is not None and other.get("stack") != stack:
+        yield fault(what, f"{group} has another cluster {name}", key, "Choose another name.")
+    nodes = node_group_name(name, stack)
+    if other is None and account.group_tags(nodes) is not None:
+        fix = f"A deleted cluster left it: az group delete --name {nodes}"
+        yield fault(what, f"the resource group {nodes} exists", key, fix)
+
+
+def _storage_faults(
+    account: AzureAccount, config: "StackConfig", cluster: "AksConfig", stack: str
+) -> Iterator[AccountCheck]:
+    """Yield a storage account that is absent, unfit or has another owner."""
+    from components.azure.names import account_name
+    from components.config import BlobConfig, as_kind
+
+    storage, group = as_kind(config.storage, BlobConfig), group_of(cluster, stack)
+    if storage.account is not None:
+        where, key = storage.account_resource_group or group, "storage.account"
+        nested = account.account_is_nested(where, storage.account)
+        if nested is None:
+            fix = "Correct the key or storage.accountResourceGroup: az storage account list --output table"
+            yield fault("names", f"{where} has no storage account {storage.account}", key, fix)
+        elif not nested:
+            fix = "Use one that has it; `az storage account hns-migration start` adds it for good."
+            yield fault("names", f"{storage.account} has no hierarchical namespace", key, fix)
+        return
+    group_id = f"/subscriptions/{account.subscription_id}/resourceGroups/{group}"
+    name = account_name(cluster.name, group_id)
+    if not account.account_name_is_free(name) and account.account_is_nested(group, name) is None:
+        fix = "Choose another name for the cluster: the account's is derived from it, and unique in all of Azure."
+        yield fault("names", f"the storage account {name} belongs to others", "cluster.name", fix)
+
+
+def _registry_faults(
+    account: AzureAccount, config: "StackConfig", cluster: "AksConfig", stack: str
+) -> Iterator[AccountCheck]:
+    """Yield a registry whose name others have."""
+    name = config.registry.name
+    if config.registry.kind != "acr" or account.registry_name_is_free(name):
+        return
+    if not account.has_registry(group_of(cluster, stack), name):
+        fix = "Choose another name: it is unique in all of Azure."
+        yield fault("names", f"the registry {name} belongs to others", "registry.name", fix)
+
+
+def secrets_vault(account: AzureAccount, secrets_provider: str) -> Iterator[AccountCheck]:
+    """Yield whether the key vault of the stack's secrets is soft-deleted."""
+    found = VAULT.match(secrets_provider)
+    if not found:
+        return
+    name = found["name"]
+    if name.lower() in (each.lower() for each in account.deleted_vaults()):
+        fix = f"Recover it with its keys: az keyvault recover --name {name}"
+        yield fault("secrets provider", f"the key vault {name} is soft-deleted", "", fix)
+    else:
+        yield good("secrets provider", f"the key vault {name} is not deleted")

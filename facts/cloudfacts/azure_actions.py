@@ -1,0 +1,81 @@
+"""The Azure RBAC actions by which Pulumi creates, reads, changes and deletes each type of Azure resource.
+
+Only for the types that a stack declares. Source: Azure permissions reference (learn.microsoft.com,
+"Azure resource provider operations") and "Service principal and identity permissions" of AKS, 2026-11-23.
+"""
+
+from collections.abc import Mapping
+
+ALWAYS = ("Microsoft.Resources/subscriptions/resourceGroups/read",)
+"""Actions of the provider itself."""
+
+ASSIGNMENT = "azure-native:authorization:RoleAssignment"
+
+KINDS: Mapping[str, str] = {
+    ASSIGNMENT: "Microsoft.Authorization/roleAssignments",
+    "azure-native:consumption:Budget": "Microsoft.Consumption/budgets",
+    "azure-native:containerregistry:Registry": "Microsoft.ContainerRegistry/registries",
+    "azure-native:containerregistry:Task": "Microsoft.ContainerRegistry/registries/tasks",
+    "azure-native:containerservice:AgentPool": "Microsoft.ContainerService/managedClusters/agentPools",
+    "azure-native:containerservice:MaintenanceConfiguration": (
+        "Microsoft.ContainerService/managedClusters/maintenanceConfigurations"
+    ),
+    "azure-native:containerservice:ManagedCluster": "Microsoft.ContainerService/managedClusters",
+    "azure-native:managedidentity:FederatedIdentityCredential": (
+        "Microsoft.ManagedIdentity/userAssignedIdentities/federatedIdentityCredentials"
+    ),
+    "azure-native:managedidentity:UserAssignedIdentity": (
+        "Microsoft.ManagedIdentity/userAssignedIdentities"
+    ),
+    "azure-native:monitor:AzureMonitorWorkspace": "Microsoft.Monitor/accounts",
+    "azure-native:monitor:DataCollectionEndpoint": "Microsoft.Insights/dataCollectionEndpoints",
+    "azure-native:monitor:DataCollectionRule": "Microsoft.Insights/dataCollectionRules",
+    "azure-native:monitor:DataCollectionRuleAssociation": (
+        "Microsoft.Insights/dataCollectionRuleAssociations"
+    ),
+    "azure-native:network:NatGateway": "Microsoft.Network/natGateways",
+    "azure-native:network:PublicIPAddress": "Microsoft.Network/publicIPAddresses",
+    "azure-native:network:Subnet": "Microsoft.Network/virtualNetworks/subnets",
+    "azure-native:network:VirtualNetwork": "Microsoft.Network/virtualNetworks",
+    "azure-native:operationalinsights:Workspace": "Microsoft.OperationalInsights/workspaces",
+    "azure-native:resources:ResourceGroup": "Microsoft.Resources/subscriptions/resourceGroups",
+    "azure-native:storage:BlobContainer": "Microsoft.Storage/storageAccounts/blobServices/containers",
+    "azure-native:storage:BlobServiceProperties": "Microsoft.Storage/storageAccounts/blobServices",
+    "azure-native:storage:StorageAccount": "Microsoft.Storage/storageAccounts",
+}
+"""Type of resource -> its type in Resource Manager."""
+
+OTHERS: Mapping[str, tuple[str, ...]] = {
+    # AKS checks the caller's permission on what it links to the cluster.
+    "azure-native:containerservice:AgentPool": (
+        "Microsoft.Network/virtualNetworks/subnets/join/action",
+    ),
+    "azure-native:containerservice:ManagedCluster": (
+        "Microsoft.ContainerService/managedClusters/listClusterUserCredential/action",
+        "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
+        "Microsoft.Network/virtualNetworks/subnets/join/action",
+    ),
+    "azure-native:network:NatGateway": ("Microsoft.Network/publicIPAddresses/join/action",),
+    "azure-native:network:Subnet": ("Microsoft.Network/natGateways/join/action",),
+    "azure-native:storage:StorageAccount": (
+        "Microsoft.Network/virtualNetworks/subnets/joinViaServiceEndpoint/action",
+    ),
+}
+"""Type of resource -> actions besides reading, writing and deleting it."""
+
+NOT_DELETED = frozenset({"azure-native:storage:BlobServiceProperties"})
+"""Types that exist as long as their parent, which have no action to delete them."""
+
+
+def actions_of(token: str) -> tuple[str, ...]:
+    """Return the actions of a type of resource; none for an unknown type."""
+    kind = KINDS.get(token)
+    if kind is None:
+        return ()
+    verbs = ("read", "write") if token in NOT_DELETED else ("read", "write", "delete")
+    return tuple(sorted({*(f"{kind}/{verb}" for verb in verbs), *OTHERS.get(token, ())}))
+
+
+def all_actions() -> list[str]:
+    """Return every action that a stack may need, sorted."""
+    return sorted({*ALWAYS, *(action for token in KINDS for action in actions_of(token))})

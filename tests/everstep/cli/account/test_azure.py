@@ -1,0 +1,395 @@
+"""`everstep doctor --stack` for Azure: Azure's SDK over HTTPS against the twin's subscription."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloudtwin.providers.account import Account
+from cloudtwin.providers.api.azure import AzureApi, SubscriptionFacts
+from cloudtwin.providers.api.azure_https import serve
+from cloudtwin.providers.azure.common import GROUP, SUBSCRIPTION, TENANT
+from cloudtwin.providers.azure.identity import CLUSTER
+from cloudtwin.providers.azure.storage import ACCOUNT, REGISTRY
+from cloudtwin.providers.inventory import Resource
+
+from components.azure.names import account_name
+from components.config import from_mapping
+from everstep.cli.account.azure import allows
+from everstep.cli.account.azure_account import Permission
+from everstep.cli.account.checks import AccountCheck
+from everstep.cli.account.doctor import account_checks
+
+STACK = "aks-test"
+GROUP_NAME, NODE_GROUP = f"everstep-{STACK}", f"everstep-{STACK}-nodes"
+ROOT = f"/subscriptions/{SUBSCRIPTION}/resourceGroups"
+PROVIDERS = f"{ROOT}/{GROUP_NAME}/providers"
+ADMINS, OTHERS = "11111111-2222-3333-4444-555555555555", "66666666-7777-8888-9999-aaaaaaaaaaaa"
+TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
+STORAGE_NAME = account_name("everstep", f"{ROOT}/{GROUP_NAME}")
+T4, A100 = "Standard_NC4as_T4_v3", "Standard_NC24ads_A100_v4"
+CLUSTER_CONFIG: dict[str, Any] = {
+    "kind": "aks",
+    "subscription": SUBSCRIPTION,
+    "administrators": [ADMINS],
+    "authorizedRanges": ["203.0.113.0/24"],
+    "gpuPool": {"vmSizes": {"t4": T4, "a100": A100}, "maxNodes": 4},
+}
+ENOUGH = SubscriptionFacts(
+    groups=frozenset({ADMINS}),
+    limits={"lowPriorityCores": 200, "standardDSv5Family": 20},
+)
+SPOT = "cluster.gpuPool.vmSizes.t4"
+
+Doctor = Callable[..., list[AccountCheck]]
+
+
+@pytest.fixture
+def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """Return a function that checks a subscription with given facts for a stack with given keys."""
+
+    def check(
+        *,
+        cluster: Mapping[str, Any] | None = None,
+        sections: Mapping[str, Any] | None = None,
+        vault: str = "",
+        login: Mapping[str, str | None] | None = None,
+        **facts: Any,
+    ) -> list[AccountCheck]:
+        config = from_mapping(
+            {"tags": TAGS, "cluster": {**CLUSTER_CONFIG, **(cluster or {})}, **(sections or {})}
+        )
+        with serve(AzureApi(tmp_path, replace(ENOUGH, **facts))) as environment:
+            for name, value in {**environment, **(login or {})}.items():
+                if value is None:
+                    monkeypatch.delenv(name, raising=False)
+                else:
+                    monkeypatch.setenv(name, value)
+            return account_checks(config, STACK, vault)
+
+    return check
+
+
+def put(state: Path, token: str, path: str, **inputs: Any) -> None:
+    """Add a resource to the subscription."""
+    with Account(state, "azure-native").transaction() as transaction:
+        resource = Resource(token=token, id=path, urn="", inputs=inputs, outputs={}, ready=True)
+        transaction.put(resource)
+
+
+def put_stack(state: Path) -> None:
+    """Add the resources of a stack that is up."""
+    tags = {"stack": STACK}
+    put(state, GROUP, f"{ROOT}/{GROUP_NAME}", tags=tags)
+    put(state, GROUP, f"{ROOT}/{NODE_GROUP}")
+    cluster = f"{PROVIDERS}/Microsoft.ContainerService/managedClusters/everstep"
+    put(state, CLUSTER, cluster, tags=tags)
+    account = f"{PROVIDERS}/Microsoft.Storage/storageAccounts/{STORAGE_NAME}"
+    put(state, ACCOUNT, account, accountName=STORAGE_NAME, isHnsEnabled=True)
+    registry = f"{PROVIDERS}/Microsoft.ContainerRegistry/registries/visionimages"
+    put(state, REGISTRY, registry, registryName="visionimages")
+
+
+def test_a_subscription_that_has_everything_passes_all_checks(doctor: Doctor) -> None:
+    found = doctor()
+
+    assert [check for check in found if not check.passed] == []
+    assert {check.name for check in found} == {
+        *("identity", "subscription", "administrators", "registrations", "permissions"),
+        *("role assignments", "names", "Kubernetes", "GPU pool t4", "GPU pool a100", "system pool"),
+        *("quota, GPU pool t4, GPU pool a100", "quota, system pool"),
+    }
+
+
+def test_an_expired_secret_ends_the_checks(doctor: Doctor) -> None:
+    (check,) = doctor(secret="renewed")
+
+    assert "AADSTS7000222" in check.observed
+    assert "az login" in check.fix
+    assert check.fatal
+
+
+def test_no_login_is_a_result_and_no_traceback(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    (check,) = doctor(login={"ARM_CLIENT_SECRET": None})
+
+    assert "Azure CLI not found" in check.observed
+    assert "az login" in check.fix
+
+
+def test_a_pipeline_without_a_token_names_the_missing_variable(doctor: Doctor) -> None:
+    (check,) = doctor(login={"ARM_USE_OIDC": "true"})
+
+    assert "ACTIONS_ID_TOKEN_REQUEST_URL" in check.observed
+
+
+def test_no_subscription_ends_the_checks(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = doctor(cluster={"subscription": None}, login={"ARM_SUBSCRIPTION_ID": None})
+
+    assert [check.name for check in found] == ["identity", "subscription"]
+    assert "az account set" in found[1].fix
+
+
+def test_an_unknown_subscription_ends_the_checks(doctor: Doctor) -> None:
+    found = doctor(cluster={"subscription": OTHERS})
+
+    assert [check.name for check in found] == ["identity", "subscription"]
+    assert "SubscriptionNotFound" in found[1].observed
+
+
+CONTRIBUTOR = {"actions": ["*"], "notActions": ["Microsoft.Authorization/*/Delete",
+    "Microsoft.Authorization/*/Write", "Microsoft.Authorization/elevateAccess/Action"]}  # fmt: skip
+READER = {"actions": ["*/read"], "notActions": []}
+ACR = {"kind": "acr", "name": "visionimages"}
+IMAGE = "visionimages.azurecr.io/everstep/trainer"
+DIGEST = f"sha256:{'a' * 64}"
+
+# fault -> the stack's keys, the subscription's facts, the field, parts of the message, whether it is fatal
+Case = tuple[dict[str, Any], dict[str, Any], str, tuple[str, ...], bool]
+CASES: dict[str, Case] = {
+    "no subscription named": (
+        {"cluster": {"subscription": None}}, {}, "cluster.subscription",
+        (SUBSCRIPTION, "no other subscription"), False,
+    ),
+    "a disabled subscription": (
+        {}, {"state": "Disabled"}, "cluster.subscription", ("is Disabled", "read-only"), True,
+    ),
+    "an offer without spot machines": (
+        {}, {"offer": "FreeTrial_2014-09-01"}, "cluster.gpuPool.capacity",
+        ("FreeTrial_2014-09-01", "onDemand"), True,
+    ),
+    "no administrators": (
+        {"cluster": {"administrators": []}}, {}, "cluster.administrators",
+        ("local accounts are disabled",), True,
+    ),
+    "the caller is in no group": (
+        {"cluster": {"administrators": [OTHERS]}}, {"objects": {OTHERS: "group"}},
+        "cluster.administrators", ("is in none of them", f"--group {OTHERS} --member-id"), True,
+    ),
+    "a user in place of a group": (
+        {"cluster": {"administrators": [ADMINS, OTHERS]}}, {"objects": {OTHERS: "user"}},
+        "cluster.administrators[1]", (f"{OTHERS} is a user", "az ad group list"), True,
+    ),
+    "a group of another tenant": (
+        {"cluster": {"administrators": [ADMINS, OTHERS]}}, {}, "cluster.administrators[1]",
+        (f"the tenant has no object {OTHERS}",), True,
+    ),
+    "the directory cannot be read": (
+        {}, {"denied": frozenset({"graph"})}, "",
+        ("not checked: Microsoft Graph: Directory.Read.All: Authorization_RequestDenied",), False,
+    ),
+    "a resource provider that is not registered": (
+        {"cluster": {"monitoring": {"managedPrometheus": True}}},
+        {"unregistered": frozenset({"Microsoft.Monitor"})}, "cluster.monitoring.managedPrometheus",
+        ("Microsoft.Monitor is NotRegistered", "az provider register --namespace Microsoft.Monitor"),
+        True,
+    ),
+    "no role assignments": (
+        {}, {"permissions": [CONTRIBUTOR]}, "",
+        ("Microsoft.Authorization/roleAssignments/write", "Role Based Access Control Administrator"),
+        True,
+    ),
+    "permissions cannot be read": (
+        {}, {"denied": frozenset({"Microsoft.Authorization/permissions/read"})}, "",
+        ("not checked: Microsoft.Authorization/permissions/read: AuthorizationFailed",), False,
+    ),
+    "a resource group that does not exist": (
+        {"cluster": {"resourceGroup": "team"}}, {}, "cluster.resourceGroup",
+        ("team does not exist", "az group create --name team"), True,
+    ),
+    "a storage account of others": (
+        {}, {"taken": frozenset({STORAGE_NAME})}, "cluster.name",
+        (f"the storage account {STORAGE_NAME} belongs to others",), True,
+    ),
+    "an existing storage account that is not there": (
+        {"sections": {"storage": {"kind": "blob", "account": "visiondata"}}}, {}, "storage.account",
+        (f"{GROUP_NAME} has no storage account visiondata",), True,
+    ),
+    "a registry of others": (
+        {"sections": {"registry": ACR}}, {"taken": frozenset({"visionimages"})}, "registry.name",
+        ("the registry visionimages belongs to others", "unique in all of Azure"), True,
+    ),
+    "a deleted key vault": (
+        {"vault": "azurekeyvault://ORG-everstep.vault.azure.net/keys/state"},
+        {"deleted_vaults": frozenset({"ORG-everstep"})}, "",
+        ("ORG-everstep is soft-deleted", "az keyvault recover --name ORG-everstep"), True,
+    ),
+    "a version of Kubernetes that is not offered": (
+        {"cluster": {"kubernetesVersion": "1.37"}}, {"kubernetes": {"1.36": ("KubernetesOfficial",)}},
+        "cluster.kubernetesVersion", ("does not offer 1.37", "Use 1.36."), True,
+    ),
+    "a version with long-term support only": (
+        {"cluster": {"kubernetesVersion": "1.35"}},
+        {"kubernetes": {"1.35": ("AKSLongTermSupport",), "1.36": ("KubernetesOfficial",)}},
+        "cluster.kubernetesVersion", ("AKSLongTermSupport only", "Use 1.36."), True,
+    ),
+    "a size that the location lacks": (
+        {}, {"not_offered": frozenset({T4})}, SPOT,
+        (f"{T4} is not offered in eastus", "az vm list-skus"), True,
+    ),
+    "a size that the subscription may not use": (
+        {}, {"restricted": frozenset({(T4, "")})}, SPOT,
+        ("NotAvailableForSubscription", "support request"), True,
+    ),
+    "a size without spot machines": (
+        {}, {"not_on_spot": frozenset({T4})}, SPOT, (f"{T4} has no spot machines",), True,
+    ),
+    "a zone without the size": (
+        {}, {"restricted": frozenset({("Standard_D4s_v5", "1")})}, "cluster.systemPool.zones",
+        ("Standard_D4s_v5 is not available in zone 1", "Use one of its zones: 2, 3"), True,
+    ),
+    "the default spot quota": (
+        {}, {"limits": {"standardDSv5Family": 20}}, SPOT,
+        ("3 of 3 vCPUs free, 112 for all nodes: lowPriorityCores", "Request 112"), True,
+    ),
+    "a spot quota for a part of the nodes": (
+        {}, {"limits": {"standardDSv5Family": 20, "lowPriorityCores": 60}}, SPOT,
+        ("60 of 60 vCPUs free",), False,
+    ),
+    "a quota that others use": (
+        {}, {"used": {"standardDSv5Family": 18}}, "cluster.systemPool.vmSize",
+        ("2 of 20 vCPUs free, 12 for all nodes: standardDSv5Family", "Request 30"), True,
+    ),
+    "no quota for the fallback": (
+        {"cluster": {"gpuPool": {"vmSizes": {"t4": T4}, "maxNodes": 4, "fallbackNodes": 2}}}, {},
+        SPOT, ("0 of 0 vCPUs free, 8 for all nodes: standardNCAST4v3Family",), True,
+    ),
+    "quotas cannot be read": (
+        {}, {"denied": frozenset({"Microsoft.Compute/locations/usages/read"})}, "",
+        ("not checked: Microsoft.Compute/locations/usages/read", "check it by hand"), False,
+    ),
+    "a tag that was not pushed": (
+        {"sections": {"job": {"image": f"{IMAGE}:1.0"}}},
+        {"images": frozenset({"everstep/trainer:0.9"})}, "job.image",
+        (f"{IMAGE}:1.0 does not exist", "everstep images push"), True,
+    ),
+    "a digest that was not pushed": (
+        {"sections": {"job": {"image": f"{IMAGE}@{DIGEST}"}}}, {}, "job.image",
+        (f"{IMAGE}@{DIGEST} does not exist",), True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_of_the_subscription_names_its_field_and_fix(doctor: Doctor, name: str) -> None:
+    keys, facts, field, message, fatal = CASES[name]
+
+    found = [check for check in doctor(**keys, **facts) if not check.passed]
+
+    (check,) = [each for each in found if each.field == field]
+    for part in message:
+        assert part in f"{check.observed}\n{check.fix}"
+    assert check.fatal is fatal
+    assert check.fix, "a user needs a fix"
+    assert found == [check], "one fault is one result"
+
+
+def test_a_reader_lacks_all_that_changes_something(doctor: Doctor) -> None:
+    found = {check.name: check for check in doctor(permissions=[READER])}
+
+    assert "Contributor" in found["permissions"].fix
+    assert "more" in found["permissions"].observed
+    assert not found["role assignments"].passed
+
+
+def test_two_roles_together_are_enough(doctor: Doctor) -> None:
+    rbac = {"actions": ["Microsoft.Authorization/roleAssignments/*"], "notActions": []}
+
+    assert all(check.passed for check in doctor(permissions=[CONTRIBUTOR, rbac]))
+
+
+def test_an_unregistered_provider_does_not_hide_the_other_results(doctor: Doctor) -> None:
+    found = doctor(unregistered=frozenset({"Microsoft.Compute"}))
+
+    failed = {check.name: check for check in found if not check.passed}
+    assert failed["registrations"].fatal
+    assert "MissingSubscriptionRegistration" in failed["VM sizes"].observed
+    assert {"permissions", "names", "Kubernetes"} & failed.keys() == set()
+
+
+def test_a_node_group_that_a_deleted_cluster_left_is_named(doctor: Doctor, tmp_path: Path) -> None:
+    put(tmp_path, GROUP, f"{ROOT}/{NODE_GROUP}")
+    (check,) = [each for each in doctor() if not each.passed]
+
+    assert check.field == "cluster.name"
+    assert f"az group delete --name {NODE_GROUP}" in check.fix
+
+
+def test_a_resource_group_of_others_is_named(doctor: Doctor, tmp_path: Path) -> None:
+    put(tmp_path, GROUP, f"{ROOT}/{GROUP_NAME}", tags={"stack": "theirs"})
+    (check,) = [each for each in doctor() if not each.passed]
+
+    assert f"another resource group is named {GROUP_NAME}" in check.observed
+
+
+def test_a_cluster_of_others_in_the_group_is_named(doctor: Doctor, tmp_path: Path) -> None:
+    put(tmp_path, GROUP, f"{ROOT}/team")
+    path = f"{ROOT}/team/providers/Microsoft.ContainerService/managedClusters/everstep"
+    put(tmp_path, CLUSTER, path, tags={"stack": "theirs"})
+    (check,) = [each for each in doctor(cluster={"resourceGroup": "team"}) if not each.passed]
+
+    assert "team has another cluster everstep" in check.observed
+
+
+def test_an_existing_account_needs_a_hierarchical_namespace(doctor: Doctor, tmp_path: Path) -> None:
+    path = f"{ROOT}/data/providers/Microsoft.Storage/storageAccounts/visiondata"
+    put(tmp_path, ACCOUNT, path, accountName="visiondata", isHnsEnabled=False)
+    storage = {"kind": "blob", "account": "visiondata", "accountResourceGroup": "data"}
+    (check,) = [each for each in doctor(sections={"storage": storage}) if not each.passed]
+
+    assert check.field == "storage.account"
+    assert "hierarchical namespace" in check.observed
+
+
+def test_a_stack_that_is_up_collides_with_nothing(doctor: Doctor, tmp_path: Path) -> None:
+    put_stack(tmp_path)
+    used = {"lowPriorityCores": 150, "standardDSv5Family": 12}
+
+    found = doctor(sections={"registry": ACR}, used=used)
+
+    assert [check for check in found if not check.passed] == []
+
+
+def test_pushed_images_pass(doctor: Doctor) -> None:
+    job, controller = f"{IMAGE}@{DIGEST}", "visionimages.azurecr.io/everstep/controller:1.0"
+    images = frozenset({f"everstep/trainer@{DIGEST}", "everstep/controller:1.0"})
+    sections = {"job": {"image": job}, "controller": {"image": controller}}
+
+    found = [each for each in doctor(sections=sections, images=images) if each.name == "images"]
+
+    assert [(each.field, each.passed) for each in found] == [
+        ("job.image", True), ("controller.image", True)
+    ]  # fmt: skip
+
+
+def test_the_login_is_shown_with_its_tenant(doctor: Doctor) -> None:
+    assert TENANT in doctor()[0].observed
+
+
+def test_the_results_are_plain_values(doctor: Doctor) -> None:
+    assert json.loads(json.dumps([asdict(check) for check in doctor()]))
+
+
+@pytest.mark.parametrize(
+    ("actions", "excluded", "allowed"),
+    [
+        (("*",), (), True),
+        (("Microsoft.Network/*",), (), True),
+        (("microsoft.network/NATGATEWAYS/write",), (), True),
+        (("Microsoft.Network/natGateways",), (), False),
+        (("*/read",), (), False),
+        (("*",), ("Microsoft.Network/*/Write",), False),
+        ((), (), False),
+    ],
+)
+def test_wildcards_of_a_role(
+    actions: tuple[str, ...], excluded: tuple[str, ...], allowed: bool
+) -> None:
+    action = "Microsoft.Network/natGateways/write"
+
+    assert allows([Permission(actions, excluded)], action) is allowed

@@ -1,0 +1,59 @@
+"""The Azure RBAC actions and resource providers of a stack: those of its declared types."""
+
+import re
+
+import pytest
+from cloudfacts.azure_actions import KINDS, actions_of, all_actions
+
+from components.config import AksConfig, as_kind
+from everstep.cli.account.azure import namespaces
+from everstep.cli.account.azure_actions import with_table
+from everstep.resources import PACKAGES
+from tests.components.azure.aks_stack import aks_config, declared_aks, full, plain
+from tests.components.recorder import Graph
+
+ACTION = r"Microsoft\.[A-Za-z]+(/[A-Za-z]+)+/(read|write|delete|[A-Za-z]+/action)"
+MONITORED = {
+    "cluster": {"monitoring": {"containerInsights": True, "managedPrometheus": True}},
+    "registry": {"kind": "acr", "name": "visionimages"},
+    "cost": {"budget": {"monthlyUsd": 500, "email": "owner@example.org"}},
+}
+NODES = {"Microsoft.Compute"}
+"""Resource providers of the machines that AKS creates."""
+
+
+def types_of(graph: Graph) -> set[str]:
+    return {one.type for one in graph.custom("azure-native")}
+
+
+def test_every_type_that_a_stack_declares_has_actions() -> None:
+    declared = types_of(plain()) | types_of(full())
+
+    assert declared == set(KINDS), "the guide would list too few actions, or too many"
+
+
+@pytest.mark.parametrize("action", all_actions())
+def test_an_action_is_spelled_as_azure_does(action: str) -> None:
+    assert re.fullmatch(ACTION, action)
+
+
+def test_an_unknown_type_has_no_actions() -> None:
+    assert actions_of("azure-native:batch:Pool") == ()
+
+
+@pytest.mark.parametrize("sections", [{}, MONITORED], ids=["plain", "with all features"])
+def test_the_checked_resource_providers_are_those_of_the_declared_types(
+    sections: dict[str, dict[str, object]],
+) -> None:
+    config = aks_config(**sections)
+    declared = {KINDS[token].partition("/")[0] for token in types_of(declared_aks(**sections))}
+
+    used = namespaces(config, as_kind(config.cluster, AksConfig))
+
+    assert set(used) == (declared | NODES) - {"Microsoft.Resources"}
+
+
+def test_the_guide_lists_the_actions() -> None:
+    page = (PACKAGES / "docs/aks.md").read_text()
+
+    assert with_table(page) == page, "`make docs` writes the table"

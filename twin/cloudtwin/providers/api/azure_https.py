@@ -1,0 +1,306 @@
+"""The twin's subscription under the host names of Azure, over HTTPS, for unchanged clients.
+
+A client reaches it through a proxy (`HTTPS_PROXY`) and trusts its certificate authority
+(`REQUESTS_CA_BUNDLE`); it logs in at Entra with a client secret, as a pipeline does. All other hosts are
+refused, so that a test cannot reach the internet by mistake.
+"""
+
+import base64
+import json
+import ssl
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from cloudtwin.providers.api.azure import (
+    ARM,
+    GRAPH,
+    LOGIN,
+    REGISTRY_DOMAIN,
+    AzureApi,
+    AzureError,
+    AzureRequest,
+)
+from cloudtwin.providers.azure.common import SUBSCRIPTION, TENANT
+
+CLIENT = "00000000-0000-4000-8000-000000000003"
+HOSTS = (ARM, GRAPH, LOGIN, f"*{REGISTRY_DOMAIN}")
+AUDIENCES: Mapping[str, str] = {
+    ARM: f"https://{ARM}",
+    GRAPH: f"https://{GRAPH}",
+}
+REGISTRY_AUDIENCE = "https://containerregistry.azure.net"
+LIFE_SECONDS = 3600
+OK, REFUSED, NO_LOGIN = HTTPStatus.OK, HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED
+
+
+@dataclass(frozen=True)
+class Message:
+    """A request or response, without its transport.
+
+    Attributes:
+        status: status of a response.
+        content: JSON content; None for an empty body.
+        headers: headers of a response.
+    """
+
+    status: HTTPStatus
+    content: object = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AzureHosts:
+    """The hosts of Azure that a check of a subscription calls.
+
+    Attributes:
+        api: the APIs behind them.
+    """
+
+    api: AzureApi
+
+    def respond(
+        self, host: str, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> Message:
+        """Return the response of a host to a request."""
+        parts = urlsplit(url)
+        query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        path = unquote(parts.path)
+        if host == LOGIN:
+            return self._login(method, path, parse_qs(body.decode()))
+        if host.endswith(REGISTRY_DOMAIN):
+            return self._registry(host, method, path, headers, body)
+        if not self._accepts(headers, AUDIENCES[host]):
+            message = "Authentication failed. The 'Authorization' header is missing or invalid."
+            return _error(NO_LOGIN, "InvalidAuthenticationToken", message)
+        request = AzureRequest(method, path, query, json.loads(body or b"{}"))
+        respond = self.api.manage if host == ARM else self.api.graph
+        try:
+            return Message(OK, respond(request))
+        except AzureError as refusal:
+            return _error(refusal.status, refusal.code, refusal.message)
+
+    # -- Entra
+
+    def _login(self, method: str, path: str, form: Mapping[str, list[str]]) -> Message:
+        """Return the response of Entra: its discovery documents, or a token for a client secret."""
+        root = f"https://{LOGIN}/{TENANT}"
+        token = f"{root}/oauth2/v2.0/token"
+        content: dict[str, object]
+        if path.endswith("/discovery/instance"):
+            known = {"preferred_network": LOGIN, "preferred_cache": LOGIN, "aliases": [LOGIN]}
+            discovery = f"{root}/v2.0/.well-known/openid-configuration"
+            content = {
+                "tenant_discovery_endpoint": discovery,
+                "api-version": "1.1",
+                "metadata": [known],
+            }
+            return Message(OK, content)
+        if path.endswith("/v2.0/.well-known/openid-configuration"):
+            content = {
+                "token_endpoint": token,
+                "authorization_endpoint": f"{root}/oauth2/v2.0/authorize",
+                "issuer": f"{root}/v2.0",
+            }
+            return Message(OK, content)
+        if (method, path) != ("POST", urlsplit(token).path):
+            return Message(HTTPStatus.NOT_FOUND, {"error": "invalid_request"})
+        (secret,), (scope,) = form.get("client_secret", [""]), form["scope"]
+        if secret != self.api.facts.secret:
+            return Message(
+                NO_LOGIN,
+                {
+                    "error": "invalid_client",
+                    "error_description": "AADSTS7000222: The provided client secret keys for app are expired.",
+                    "error_codes": [7000222],
+                },
+            )
+        issued = self._token(scope.removesuffix("/.default"))
+        content = {"token_type": "Bearer", "expires_in": LIFE_SECONDS, "access_token": issued}
+        return Message(OK, content)
+
+    def _token(self, audience: str) -> str:
+        """Return a token in the form that Entra issues, without a signature."""
+        now = int(time.time())
+        claims = {
+            "aud": audience.rstrip("/"),
+            "tid": TENANT,
+            "oid": self.api.facts.caller,
+            "appid": CLIENT,
+            "iat": now,
+            "exp": now + LIFE_SECONDS,
+        }
+        parts = ({"typ": "JWT", "alg": "none"}, claims)
+        encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts]
+        return ".".join([*(part.rstrip("=") for part in encoded), "none"])
+
+    def _accepts(self, headers: Mapping[str, str], audience: str) -> bool:
+        """Return True if the request has a token of this tenant for an audience."""
+        claims = _claims(headers.get("Authorization", "").removeprefix("Bearer "))
+        return claims.get("aud") == audience and claims.get("tid") == TENANT
+
+    # -- a registry
+
+    def _registry(
+        self, host: str, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Message:
+        """Return the response of a registry: tokens for a token of Entra, and what it has of images."""
+        form = parse_qs(body.decode())
+        if path == "/oauth2/exchange":
+            (token,) = form.get("access_token", [""])
+            if _claims(token).get("aud") != REGISTRY_AUDIENCE:
+                return Message(NO_LOGIN, {"errors": [{"code": "UNAUTHORIZED", "message": "token"}]})
+            return Message(OK, {"refresh_token": self._token(host)})
+        if path == "/oauth2/token":
+            return Message(OK, {"access_token": self._token(host)})
+        if not self._accepts(headers, host):
+            repository = path.removeprefix("/acr/v1/").partition("/_")[0]
+            scope = f'service="{host}",scope="repository:{repository}:metadata_read"'
+            challenge = f'Bearer realm="https://{host}/oauth2/token",{scope}'
+            errors = {"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]}
+            return Message(NO_LOGIN, errors, {"WWW-Authenticate": challenge})
+        try:
+            return Message(OK, self.api.image(AzureRequest(method, path, {}, {})))
+        except AzureError as refusal:
+            errors = {"errors": [{"code": refusal.code, "message": refusal.message}]}
+            return Message(refusal.status, errors)
+
+
+def _error(status: HTTPStatus, code: str, message: str) -> Message:
+    return Message(status, {"error": {"code": code, "message": message}})
+
+
+def _claims(token: str) -> Mapping[str, Any]:
+    """Return the claims of a token; empty if it is none."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        found = json.loads(base64.urlsafe_b64decode(f"{parts[1]}=="))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def serve(api: AzureApi) -> Iterator[dict[str, str]]:
+    """Serve a subscription; yield the environment with which Azure's clients reach it."""
+    with tempfile.TemporaryDirectory(prefix="cloudtwin-azure-") as folder:
+        authority, context = _certificates(Path(folder))
+        hosts = AzureHosts(api)
+
+        class Handler(_Handler):
+            tls = context
+            azure = hosts
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield {
+                "HTTPS_PROXY": f"http://127.0.0.1:{server.server_address[1]}",
+                "REQUESTS_CA_BUNDLE": str(authority),
+                "ARM_SUBSCRIPTION_ID": SUBSCRIPTION,
+                "ARM_TENANT_ID": TENANT,
+                "ARM_CLIENT_ID": CLIENT,
+                "ARM_CLIENT_SECRET": "secret",
+            }
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """A connection to the proxy, and then, within it, TLS to one of the hosts."""
+
+    protocol_version = "HTTP/1.1"
+    tls: ssl.SSLContext
+    azure: AzureHosts
+    host = ""
+
+    def do_CONNECT(self) -> None:
+        self.host = self.path.rpartition(":")[0]
+        known = self.host in HOSTS or self.host.endswith(REGISTRY_DOMAIN)
+        if not known:
+            self.send_error(HTTPStatus.FORBIDDEN, f"{self.host} is not a host of the twin")
+            return
+        self.send_response(OK)
+        self.end_headers()
+        self.wfile.flush()
+        self.connection = self.tls.wrap_socket(self.connection, server_side=True)
+        self.rfile = self.connection.makefile("rb")
+        self.wfile = self.connection.makefile("wb", 0)
+        self.close_connection = False
+
+    def do_GET(self) -> None:
+        self._respond()
+
+    def do_POST(self) -> None:
+        self._respond()
+
+    def _respond(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        message = self.azure.respond(
+            self.host, self.command, self.path, dict(self.headers.items()), body
+        )
+        content = json.dumps(message.content).encode()
+        self.send_response(message.status)
+        for name, value in {"Content-Type": "application/json", **message.headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()  # the socket of TLS, which has taken over the server's
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as in the base class
+        """Log nothing."""
+
+
+def _certificates(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """Return the file of a new certificate authority, and TLS with a certificate of it for all hosts."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cloudtwin")])
+    now = datetime.now(UTC)
+    unsigned = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(host) for host in HOSTS]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    )
+    certificate = unsigned.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    authority, chain = folder / "authority.pem", folder / "server.pem"
+    authority.write_bytes(certificate)
+    chain.write_bytes(private + certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain)
+    return authority, context

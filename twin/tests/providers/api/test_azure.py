@@ -1,0 +1,179 @@
+"""The twin's Azure: responses of the shape of the SDK's models, and requests that Azure refuses."""
+
+import re
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.mgmt.compute import models as compute
+from azure.mgmt.containerregistry import models as containerregistry
+from azure.mgmt.containerservice import models as containerservice
+from azure.mgmt.keyvault import models as keyvault
+from azure.mgmt.resource.resources import models as resources
+from azure.mgmt.resource.subscriptions import models as subscriptions
+from azure.mgmt.storage import models as storage
+from cloudtwin.providers.account import Account
+from cloudtwin.providers.api.azure import (
+    OPERATIONS,
+    AzureApi,
+    AzureError,
+    AzureRequest,
+    SubscriptionFacts,
+)
+from cloudtwin.providers.api.azure_https import AzureHosts
+from cloudtwin.providers.azure.common import GROUP, SUBSCRIPTION
+from cloudtwin.providers.azure.identity import CLUSTER
+from cloudtwin.providers.azure.storage import ACCOUNT, REGISTRY
+from cloudtwin.providers.inventory import Resource
+
+ROOT = f"/subscriptions/{SUBSCRIPTION}"
+TEAM = f"{ROOT}/resourceGroups/team"
+CLUSTER_PATH = f"{TEAM}/providers/Microsoft.ContainerService/managedClusters/one"
+ACCOUNT_PATH = f"{TEAM}/providers/Microsoft.Storage/storageAccounts/data"
+REGISTRY_PATH = f"{TEAM}/providers/Microsoft.ContainerRegistry/registries/images"
+VERSION = {"api-version": "2026-01-01"}
+TWO = SubscriptionFacts(
+    restricted=frozenset({("Standard_D4s_v5", "1"), ("Standard_D2s_v5", "")}),
+    deleted_vaults=frozenset({"old"}),
+)
+EASTUS = {"$filter": "location eq 'eastus'"}
+STORAGE_NAME = {"name": "data", "type": "Microsoft.Storage/storageAccounts"}
+REGISTRY_NAME = {"name": "new", "type": "Microsoft.ContainerRegistry/registries"}
+
+# request -> the model of its response, or of each item of its list
+ItemKey = str
+SHAPES: dict[str, tuple[type[Any], ItemKey, Mapping[str, str], Mapping[str, str]]] = {
+    f"GET {ROOT}": (subscriptions.Subscription, "", {}, {}),
+    f"GET {ROOT}/providers": (resources.Provider, "value", {}, {}),
+    f"GET {TEAM}": (resources.ResourceGroup, "", {}, {}),
+    f"GET {ROOT}/providers/Microsoft.Compute/skus": (compute.ResourceSku, "value", EASTUS, {}),
+    f"GET {ROOT}/providers/Microsoft.Compute/locations/eastus/usages":
+        (compute.Usage, "value", {}, {}),
+    f"GET {ROOT}/providers/Microsoft.ContainerService/locations/eastus/kubernetesVersions":
+        (containerservice.KubernetesVersion, "values", {}, {}),
+    f"GET {CLUSTER_PATH}": (containerservice.ManagedCluster, "", {}, {}),
+    f"GET {ACCOUNT_PATH}": (storage.StorageAccount, "", {}, {}),
+    f"GET {REGISTRY_PATH}": (containerregistry.Registry, "", {}, {}),
+    f"POST {ROOT}/providers/Microsoft.Storage/checkNameAvailability":
+        (storage.CheckNameAvailabilityResult, "", {}, STORAGE_NAME),
+    f"POST {ROOT}/providers/Microsoft.ContainerRegistry/checkNameAvailability":
+        (containerregistry.RegistryNameStatus, "", {}, REGISTRY_NAME),
+    f"GET {ROOT}/providers/Microsoft.KeyVault/deletedVaults": (keyvault.DeletedVault, "value", {}, {}),
+}  # fmt: skip
+BY_HAND = "Microsoft.Authorization/permissions/read"
+"""The SDK has no operation for the permissions in a subscription."""
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> AzureApi:
+    """Return the APIs of a subscription with one resource of each kind."""
+    inputs: dict[str, dict[str, Any]] = {
+        GROUP: {"tags": {"stack": "dev"}},
+        ACCOUNT: {"accountName": "data"},
+    }
+    paths = {GROUP: TEAM, CLUSTER: CLUSTER_PATH, ACCOUNT: ACCOUNT_PATH, REGISTRY: REGISTRY_PATH}
+    with Account(tmp_path, "azure-native").transaction() as transaction:
+        for token, path in paths.items():
+            given = inputs.get(token, {})
+            one = Resource(token=token, id=path, urn="", inputs=given, outputs={}, ready=True)
+            transaction.put(one)
+    return AzureApi(tmp_path, TWO)
+
+
+def unknown_keys(model: Any, value: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Yield the keys of a response that its model does not have."""
+    fields = {field._rest_name: name for name, field in type(model)._attr_to_rest_field.items()}
+    for key, inner in value.items():
+        here = f"{path}.{key}"
+        if key not in fields:
+            yield here
+            continue
+        found = getattr(model, fields[key])
+        models = found if isinstance(found, list) else [found]
+        values = inner if isinstance(inner, list) else [inner]
+        for each, raw in zip(models, values, strict=False):
+            if hasattr(type(each), "_attr_to_rest_field"):
+                yield from unknown_keys(each, raw, here)
+
+
+@pytest.mark.parametrize("line", SHAPES)
+def test_a_response_has_only_keys_of_its_model(api: AzureApi, line: str) -> None:
+    model, items, query, body = SHAPES[line]
+    method, _, path = line.partition(" ")
+
+    response = api.manage(AzureRequest(method, path, {**VERSION, **query}, body))
+
+    values = response[items] if items else [response]
+    assert values, "an empty list proves nothing"
+    for value in values:
+        assert list(unknown_keys(model(value), value)) == []
+
+
+def test_every_operation_has_a_test_of_its_shape() -> None:
+    tested = {
+        action
+        for method, pattern, action in OPERATIONS
+        for line in SHAPES
+        if line.startswith(f"{method} ")
+        and re.fullmatch(re.escape(ROOT) + pattern, line.partition(" ")[2], re.IGNORECASE)
+    }
+
+    assert tested | {BY_HAND} == {action for _, _, action in OPERATIONS}
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "code"),
+    [
+        (ROOT, {}, "MissingApiVersionParameter"),
+        (ROOT, {"api-version": "latest"}, "InvalidApiVersionParameter"),
+        ("/subscriptions/none", VERSION, "SubscriptionNotFound"),
+        (f"{ROOT}/providers/Microsoft.Compute/disks", VERSION, "InvalidResourceType"),
+        (f"{ROOT}/providers/Microsoft.Compute/skus", VERSION, "InvalidFilter"),
+        (f"{ROOT}/resourceGroups/none", VERSION, "ResourceGroupNotFound"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_azures_code(
+    api: AzureApi, path: str, query: Mapping[str, str], code: str
+) -> None:
+    with pytest.raises(AzureError) as refused:
+        api.manage(AzureRequest("GET", path, query, {}))
+
+    assert refused.value.code == code
+
+
+def test_a_taken_name_says_why(api: AzureApi) -> None:
+    path = f"{ROOT}/providers/Microsoft.Storage/checkNameAvailability"
+    found = api.manage(AzureRequest("POST", path, VERSION, STORAGE_NAME))
+
+    assert (found["nameAvailable"], found["reason"]) == (False, "AlreadyExists")
+
+
+@pytest.mark.parametrize("token", ["", "Bearer none", "Bearer a.b.c"])
+def test_a_request_without_a_token_of_entra_is_refused(api: AzureApi, token: str) -> None:
+    headers = {"Authorization": token}
+    url = f"{ROOT}?api-version=2022-12-01"
+    response = AzureHosts(api).respond("management.azure.com", "GET", url, headers, b"")
+
+    assert response.status is HTTPStatus.UNAUTHORIZED
+
+
+def test_a_token_for_one_host_is_not_accepted_by_another(api: AzureApi) -> None:
+    hosts = AzureHosts(api)
+    form = b"client_secret=secret&scope=https%3A%2F%2Fgraph.microsoft.com%2F.default"
+    path = "/00000000-0000-4000-8000-000000000001/oauth2/v2.0/token"
+    issued: Any = hosts.respond("login.microsoftonline.com", "POST", path, {}, form).content
+    headers = {"Authorization": f"Bearer {issued['access_token']}"}
+
+    response = hosts.respond("management.azure.com", "GET", f"{ROOT}?api-version=1", headers, b"")
+
+    assert response.status is HTTPStatus.UNAUTHORIZED
+
+
+def test_a_registry_asks_for_a_token_and_names_where_to_get_it(api: AzureApi) -> None:
+    path = "/acr/v1/everstep/trainer/_tags/1.0"
+    response = AzureHosts(api).respond("images.azurecr.io", "GET", path, {}, b"")
+
+    assert response.status is HTTPStatus.UNAUTHORIZED
+    assert 'realm="https://images.azurecr.io/oauth2/token"' in response.headers["WWW-Authenticate"]
