@@ -12,6 +12,7 @@ from components import config
 from components.config.faults import ConfigurationError
 from components.cost import estimate
 from components.environment import declare, declare_registry
+from components.platform import image_pull
 from components.stack import TrainingStack, TrainingStackArgs
 
 
@@ -22,13 +23,18 @@ def main() -> None:
         if os.environ.get("EVERSTEP_PART") == "registry":
             pulumi.export("registry", declare_registry(stack_config, pulumi.get_stack()))
             return
+        users = stack_config.platform.registry_logins
+        logins = image_pull.logins(users, pulumi.Config(image_pull.PASSWORDS)) if users else ()
         environment = declare(stack_config, pulumi.get_stack())
     except ConfigurationError as error:
         raise pulumi.RunError(str(error)) from None  # for the user to fix: no traceback
     training = TrainingStack(
         "training",
         TrainingStackArgs(
-            config=stack_config, cluster=environment.cluster, volume=environment.volume
+            config=stack_config,
+            cluster=environment.cluster,
+            volume=environment.volume,
+            logins=logins,
         ),
     )
     outputs = {**environment.outputs, **training.outputs, **price(stack_config)}

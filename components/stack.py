@@ -22,6 +22,12 @@ from components.platform.claim import SharedClaim, SharedClaimArgs
 from components.platform.elastic_controller import ElasticController, ElasticControllerArgs
 from components.platform.etcd import Etcd, EtcdArgs
 from components.platform.governance import Governance, GovernanceArgs
+from components.platform.image_pull import (
+    PullSecret,
+    PullSecretArgs,
+    RegistryLogin,
+    naming_secret,
+)
 from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, job_rules
 from components.platform.node_services import NAMESPACE as SYSTEM_NAMESPACE
 from components.platform.node_services import NodeServices, NodeServicesArgs, is_needed
@@ -36,11 +42,13 @@ class TrainingStackArgs:
         config: the whole validated configuration.
         cluster: the cluster on which it runs.
         volume: the volume that the workers share.
+        logins: users of the registries in `platform.registryLogins`, with their passwords.
     """
 
     config: StackConfig
     cluster: Cluster
     volume: VolumeSource
+    logins: tuple[RegistryLogin, ...] = ()
 
 
 class TrainingStack(Component):
@@ -55,7 +63,10 @@ class TrainingStack(Component):
     def __init__(
         self, name: str, args: TrainingStackArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        inherited = pulumi.ResourceOptions(provider=args.cluster.provider)
+        inherited = pulumi.ResourceOptions(
+            provider=args.cluster.provider,
+            transformations=[naming_secret(args.logins)] if args.logins else [],
+        )
         super().__init__("stack:TrainingStack", name, pulumi.ResourceOptions.merge(opts, inherited))
         self._args = args
         self._namespace = self._declare_namespace()
@@ -95,7 +106,7 @@ class TrainingStack(Component):
         return self._args.config.controller.kind == "upstream"
 
     def _declare_guards(self) -> list[pulumi.Resource]:
-        """Declare quota, priorities and network policies, before any pod exists."""
+        """Declare quota, priorities, logins and network policies, before any pod exists."""
         config = self._args.config.platform
         governance = Governance(
             f"{self.name}-governance",
@@ -104,8 +115,9 @@ class TrainingStack(Component):
             ),
             self.child(after=[self._namespace]),
         )
+        guards = [governance, *self._declare_logins()]
         if not config.network_policies:
-            return [governance]
+            return guards
         policies = NetworkPolicies(
             f"{self.name}-network",
             NetworkPoliciesArgs(
@@ -114,13 +126,21 @@ class TrainingStack(Component):
             ),
             self.child(after=[self._namespace]),
         )
-        return [governance, policies]
+        return [*guards, policies]
+
+    def _declare_logins(self) -> list[pulumi.Resource]:
+        """Declare the Secret with which pods pull from registries of others."""
+        if not self._args.logins:
+            return []
+        args = PullSecretArgs(logins=self._args.logins, namespace=self._namespace_name)
+        return [PullSecret(f"{self.name}-registries", args, self.child(after=[self._namespace]))]
 
     def _declare_node_services(self) -> list[NodeServices]:
         args = NodeServicesArgs(
             config=self._args.config.platform,
             cluster=self._args.cluster,
             with_controller=self._upstream,
+            logins=self._args.logins,
         )
         if not is_needed(args):
             return []

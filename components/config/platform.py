@@ -22,6 +22,19 @@ RegistryName = Annotated[
 ]
 
 
+RegistryHost = Annotated[
+    str,
+    shaped(
+        r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?(:[0-9]+)?",
+        "a host of a registry, as image references begin with it",
+        "ghcr.io",
+    ),
+]
+RegistryUser = Annotated[
+    str, shaped(r"[^\s:]+", "a user name of a registry: without spaces and colons", "robot")
+]
+
+
 class GpuPluginConfig(Section):
     """The device plugin that offers a node's GPUs to pods."""
 
@@ -72,6 +85,11 @@ class PlatformConfig(Section):
     )
     quota: QuotaConfig = Field(
         default_factory=QuotaConfig, description="Resource limits of the job's namespace."
+    )
+    registry_logins: dict[RegistryHost, RegistryUser] = Field(
+        default_factory=dict,
+        description="Host of a registry of others -> user that pulls from it. Its password is a secret of the "
+        "stack: `pulumi config set --secret registryPassword:HOST`.",
     )
 
 

@@ -17,6 +17,7 @@ from components.config import (
     governance_rules,
     job_rules,
     pool_rules,
+    registry_rules,
     secrets,
     storage_rules,
 )
@@ -46,6 +47,7 @@ RULES: tuple[ConfigRule, ...] = (
     *pool_rules.RULES,
     *storage_rules.RULES,
     *job_rules.RULES,
+    *registry_rules.RULES,
 )
 
 

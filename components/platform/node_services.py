@@ -14,6 +14,7 @@ from components.component import Component
 from components.config import PlatformConfig
 from components.interface import Cluster
 from components.platform.gpu import EFA_IMAGE, DevicePlugins, DevicePluginsArgs
+from components.platform.image_pull import PullSecret, PullSecretArgs, RegistryLogin
 from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, system_rules
 from components.platform.observability import GpuMetrics, GpuMetricsArgs
 from components.platform.pods import PART_OF
@@ -31,11 +32,13 @@ class NodeServicesArgs:
         config: the `platform` section of a stack.
         cluster: the cluster, whose GPU pool is served.
         with_controller: whether the controller of the jobs runs in the system namespace.
+        logins: users of registries of others, with their passwords.
     """
 
     config: PlatformConfig
     cluster: Cluster
     with_controller: bool = False
+    logins: tuple[RegistryLogin, ...] = ()
 
 
 def is_needed(args: NodeServicesArgs) -> bool:
@@ -62,7 +65,8 @@ class NodeServices(Component):
         self._namespace = self._declare_namespace()
         self.namespace = self._namespace.metadata.apply(lambda metadata: metadata.name or NAMESPACE)
         policies = self._declare_policies() if args.config.network_policies else []
-        self._declare_services(self.child(after=[self._namespace, *policies]))
+        guards = [self._namespace, *self._declare_logins(), *policies]
+        self._declare_services(self.child(after=guards))
         self.register_outputs({})
 
     def _declare_namespace(self) -> core.v1.Namespace:
@@ -75,6 +79,12 @@ class NodeServices(Component):
             metadata=meta.v1.ObjectMetaArgs(name=NAMESPACE, labels={**PART_OF, **levels}),
             opts=self.child(),
         )
+
+    def _declare_logins(self) -> list[pulumi.Resource]:
+        if not self._args.logins:
+            return []
+        args = PullSecretArgs(logins=self._args.logins, namespace=self.namespace)
+        return [PullSecret(f"{self.name}-registries", args, self.child(after=[self._namespace]))]
 
     def _declare_policies(self) -> list[pulumi.Resource]:
         policies = NetworkPolicies(

@@ -87,6 +87,14 @@ def canonical(text: str) -> str:
         return text
 
 
+def domain_of(text: str) -> str:
+    """Return the host of the registry of an image; empty if the text is not a reference."""
+    try:
+        return parse(text).domain
+    except ValueError:
+        return ""
+
+
 def _split_domain(text: str) -> tuple[str, str]:
     first, slash, rest = text.partition("/")
     is_domain = (

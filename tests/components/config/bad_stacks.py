@@ -849,6 +849,26 @@ CASES = [
     one(AKS, "cluster.resourceGroup", "g" * 91, "91 characters; the maximum is 90"),
     Case(EKS, {"tags.Owner": "me"}, "tags.Owner", ("differs from owner in case only",)),
     one(EKS, "cluster.account", "123", "not an id of an AWS account", "twelve digits"),
+    one(AKS, "cluster.subscription", "vision", "not an id of a subscription", "22222222-3333"),
+    one(LOCAL, "platform.registryLogins", ["ghcr.io"], "must be a mapping"),
+    Case(
+        LOCAL,
+        {"platform.registryLogins": {"https://ghcr.io": "robot"}},
+        "platform.registryLogins.https://ghcr.io",
+        ("not a host of a registry", "ghcr.io"),
+    ),
+    Case(
+        LOCAL,
+        {"platform.registryLogins": {"ghcr.io": "ro:bot"}},
+        "platform.registryLogins.ghcr.io",
+        ("not a user name of a registry", "robot"),
+    ),
+    Case(
+        LOCAL,
+        {"platform.registryLogins": {"gchr.io": "robot"}},
+        "platform.registryLogins.gchr.io",
+        ("no image of the stack is pulled", "remove it"),
+    ),
     # --- listed twice
     Case(
         EKS,

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import pulumi
+
 from components.config import ExistingClusterConfig, HostPathConfig, as_kind, from_mapping
 from components.existing.cluster import ExistingCluster, ExistingClusterArgs
 from components.existing.hostpath import host_path
+from components.platform.image_pull import RegistryLogin
 from components.stack import TrainingStack, TrainingStackArgs
 from tests.components.recorder import Graph, Recorded, record
 
@@ -26,7 +29,11 @@ def declared(**sections: Any) -> Graph:
         cluster = ExistingCluster("cluster", args).cluster
         storage = as_kind(config.storage, HostPathConfig)
         volume = host_path(storage.path, storage.size)
-        training = TrainingStackArgs(config=config, cluster=cluster, volume=volume)
+        logins = tuple(
+            RegistryLogin(host, user, pulumi.Output.secret(f"password of {user}"))
+            for host, user in config.platform.registry_logins.items()
+        )
+        training = TrainingStackArgs(config=config, cluster=cluster, volume=volume, logins=logins)
         return dict(TrainingStack("training", training).outputs)
 
     return record(program)
