@@ -4,17 +4,21 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
+from controller.api import Spec
 from controller.exit_history import Cause
+from controller.rules.common import has_finished
 from controller.status import ConditionType, Status
+from everstep.catalog import metrics
 
 REQUEST_SECONDS = 10.0
 """Time for one request; a client that sends nothing must not occupy its thread indefinitely."""
 
+M = TypeVar("M", Counter, Gauge, Histogram)
 Environ = dict[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 
@@ -24,33 +28,16 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.jobs = Gauge(
-            "elasticjob_jobs",
-            "Jobs with a condition that is True.",
-            ["condition"],
-            registry=self.registry,
-        )
-        self.restarts = Counter(
-            "elasticjob_worker_restarts",
-            "Workers that ended without success, by cause.",
-            ["cause"],
-            registry=self.registry,
-        )
-        self.passes = Histogram(
-            "elasticjob_reconcile_seconds",
-            "Duration of one reconcile pass over one job in seconds.",
-            registry=self.registry,
-        )
-        self.errors = Counter(
-            "elasticjob_reconcile_errors",
-            "Reconcile passes that ended in an error.",
-            registry=self.registry,
-        )
-        self.leads = Gauge(
-            "elasticjob_leader",
-            "1 while this controller is the leader.",
-            registry=self.registry,
-        )
+        self.jobs = self._make(Gauge, metrics.JOBS)
+        self.conditions = self._make(Gauge, metrics.CONDITION)
+        self.replicas = self._make(Gauge, metrics.REPLICAS)
+        self.min_replicas = self._make(Gauge, metrics.MIN_REPLICAS)
+        self.desired_workers = self._make(Gauge, metrics.DESIRED_WORKERS)
+        self.running_workers = self._make(Gauge, metrics.RUNNING_WORKERS)
+        self.restarts = self._make(Counter, metrics.RESTARTS)
+        self.passes = self._make(Histogram, metrics.RECONCILE_SECONDS)
+        self.errors = self._make(Counter, metrics.RECONCILE_ERRORS)
+        self.leads = self._make(Gauge, metrics.LEADER)
         self._conditions: dict[tuple[str, str], frozenset[str]] = {}
         self._lock = threading.Lock()
         for cause in Cause:
@@ -58,8 +45,17 @@ class Metrics:
         for kind in ConditionType:
             self.jobs.labels(kind)
 
-    def observe_job(self, key: tuple[str, str], status: Status) -> None:
-        """Count a job under its True conditions."""
+    def _make(self, kind: type[M], metric: metrics.Metric) -> M:
+        return kind(metric.base, metric.description, metric.labels, registry=self.registry)
+
+    def observe_job(self, key: tuple[str, str], status: Status, spec: Spec | None) -> None:
+        """Export a job's conditions and its numbers of workers.
+
+        Args:
+            key: namespace and name of the job.
+            status: its status after a reconcile pass.
+            spec: its spec; None if it was never valid.
+        """
         true_conditions = frozenset(
             condition.type for condition in status.conditions if condition.is_true
         )
@@ -67,12 +63,27 @@ class Metrics:
             before = self._conditions.get(key, frozenset())
             self._conditions[key] = true_conditions
         self._move(before, true_conditions)
+        for kind in ConditionType:
+            self.conditions.labels(*key, kind).set(kind in true_conditions)
+        trains = spec is not None and not has_finished(status) and not spec.run_policy.suspend
+        replicas = spec.replicas if spec and trains else 0
+        scaling = status.scaling if trains else None
+        self.replicas.labels(*key).set(replicas)
+        self.min_replicas.labels(*key).set(spec.min_replicas if spec and replicas else 0)
+        self.desired_workers.labels(*key).set(scaling.desired if scaling else replicas)
+        self.running_workers.labels(*key).set(status.active)
 
     def forget(self, key: tuple[str, str]) -> None:
         """Stop counting a deleted job."""
         with self._lock:
             before = self._conditions.pop(key, frozenset())
         self._move(before, frozenset())
+        for gauge in (
+            self.replicas, self.min_replicas, self.desired_workers, self.running_workers
+        ):  # fmt: skip
+            gauge.remove(*key)
+        for kind in ConditionType:
+            self.conditions.remove(*key, kind)
 
     def _move(self, before: frozenset[str], after: frozenset[str]) -> None:
         for kind in before - after:

@@ -63,7 +63,7 @@ class Reconciler:
             job = read_job(source, rejection)
         now = self.now().replace(microsecond=0)  # the resolution of the status
         planned = self._decide(job, now)
-        self.metrics.observe_job(key, planned.status)
+        self.metrics.observe_job(key, planned.status, job.spec)
         status = planned.status.to_json()
         if status != (source.get("status") or {}):
             self._write(source, status)

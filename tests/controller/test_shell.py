@@ -14,7 +14,7 @@ from controller.leader import LEASE_SECONDS, Candidate
 from controller.metrics import Metrics, serve
 from controller.status import Status
 from controller.workqueue import WorkQueue
-from tests.controller.builders import decide, job, pod
+from tests.controller.builders import decide, job, pod, spec
 
 
 class FakeLeaseApi(KubernetesClient):
@@ -98,7 +98,7 @@ def test_failures_of_a_key_back_off_and_a_success_resets_the_delay() -> None:
 
 def test_metrics_count_jobs_by_condition_and_the_health_check_detects_a_hang() -> None:
     metrics, alive = Metrics(), [True]
-    metrics.observe_job(("ns", "job"), decide(job(), pod(0)).status)
+    metrics.observe_job(("ns", "job"), decide(job(), pod(0)).status, job().spec)
     server = serve(metrics, 0, lambda: alive[0])
     base = f"http://127.0.0.1:{server.server_port}"
     try:
@@ -118,6 +118,37 @@ def test_metrics_count_jobs_by_condition_and_the_health_check_detects_a_hang() -
     finally:
         server.shutdown()
         server.server_close()
+
+
+def exported(metrics: Metrics, name: str) -> float | None:
+    """Return a value of the job ns/job."""
+    return metrics.registry.get_sample_value(name, {"namespace": "ns", "elasticjob": "job"})
+
+
+def test_metrics_have_the_workers_of_each_job_until_it_is_deleted() -> None:
+    metrics, one = Metrics(), job(spec(3, min_replicas=2))
+    metrics.forget(("ns", "job"))
+
+    metrics.observe_job(("ns", "job"), decide(one, pod(0)).status, one.spec)
+
+    assert exported(metrics, "elasticjob_replicas") == 3
+    assert exported(metrics, "elasticjob_desired_workers") == 3
+    assert exported(metrics, "elasticjob_min_replicas") == 2
+    assert exported(metrics, "elasticjob_running_workers") == 1
+    metrics.forget(("ns", "job"))
+    assert exported(metrics, "elasticjob_running_workers") is None
+
+
+def test_a_suspended_or_finished_job_needs_no_workers() -> None:
+    suspended = job(spec(suspend=True))
+    finished = decide(job(), pod(0, phase="Succeeded", exit_code=0)).status
+
+    for one, status in ((suspended, decide(suspended).status), (job(), finished)):
+        metrics = Metrics()
+        metrics.observe_job(("ns", "job"), status, one.spec)
+
+        assert exported(metrics, "elasticjob_min_replicas") == 0
+        assert exported(metrics, "elasticjob_replicas") == 0
 
 
 def test_idle_connections_do_not_delay_the_health_check(

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from everstep.catalog import metrics as catalog
 from everstep.catalog.names import METRICS_PORT_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -32,22 +33,16 @@ class Reading:
     """The values that a worker exports at one moment.
 
     Attributes:
-        labels: labels of every metric: the job and the worker.
+        job: name of the run.
+        worker: name of the worker.
         seconds: seconds since the process began, by `time_account.Activity`; no value ever decreases.
-        step: completed steps of the run.
-        samples: samples that the state was trained on, counted by the sample ledger.
-        generation: generation that the worker is in, or was in last.
-        members: number of workers in that generation.
-        last_recovery: duration in seconds; see `TimeAccount.last_recovery`.
+        values: values of the metrics without labels of their own; one that is None is not exported.
     """
 
-    labels: Mapping[str, str]
+    job: str
+    worker: str
     seconds: Mapping[str, float]
-    step: int
-    samples: int
-    generation: int
-    members: int
-    last_recovery: float | None
+    values: Mapping[catalog.Metric, float | None]
 
 
 class WorkerCollector(Collector):
@@ -63,32 +58,22 @@ class WorkerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics of one scrape."""
         reading = self._read()
-        names, values = list(reading.labels), list(reading.labels.values())
-        seconds = CounterMetricFamily(
-            "everstep_worker_seconds",
-            "Seconds since this worker process began, by activity.",
-            labels=[*names, "activity"],
-        )
+        labels = [reading.job, reading.worker]
+        seconds = _family(catalog.WORKER_SECONDS)
         for activity, spent in sorted(reading.seconds.items()):
-            seconds.add_metric([*values, activity], spent)
+            seconds.add_metric([*labels, activity], spent)
         yield seconds
-        for name, description, value in _gauges(reading):
+        for metric, value in reading.values.items():
             if value is not None:
-                gauge = GaugeMetricFamily(name, description, labels=names)
-                gauge.add_metric(values, value)
-                yield gauge
+                family = _family(metric)
+                family.add_metric(labels, value)
+                yield family
 
 
-def _gauges(reading: Reading) -> Iterator[tuple[str, str, float | None]]:
-    yield "everstep_step", "Completed steps of the run.", reading.step
-    yield "everstep_samples", "Samples trained in the completed steps.", reading.samples
-    yield "everstep_generation", "Number of the group that this worker is in.", reading.generation
-    yield "everstep_group_workers", "Workers of that group.", reading.members
-    yield (
-        "everstep_last_recovery_seconds",
-        "From the end of a group to the first step of the next one, the last time.",
-        reading.last_recovery,
-    )
+def _family(metric: catalog.Metric) -> CounterMetricFamily | GaugeMetricFamily:
+    make = CounterMetricFamily if metric.kind is catalog.Kind.COUNTER else GaugeMetricFamily
+    labels = [catalog.JOB, catalog.WORKER, *metric.labels]
+    return make(metric.base, metric.description, labels=labels)
 
 
 def serve(port: int, read: Callable[[], Reading]) -> ThreadingHTTPServer:

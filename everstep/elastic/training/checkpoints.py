@@ -4,11 +4,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from everstep.catalog import metrics
 from everstep.elastic.accounting.journal import Journal
 from everstep.elastic.checkpoint.files import Checkpoint, Manifest
 from everstep.elastic.checkpoint.restore import (
@@ -24,6 +26,22 @@ from everstep.elastic.training.resume import choose
 from everstep.elastic.training.run_record import note_samples, open_record, run_id
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The last committed checkpoint of this worker.
+
+    Attributes:
+        at: Unix time of the commit.
+        seconds: time in which it was written.
+        size: its size in bytes.
+    """
+
+    at: float
+    seconds: float
+    size: int
+
 
 LEDGER_FILE = "ledger.jsonl"
 PROMOTED_SAVE_SECONDS = 1.0
@@ -52,18 +70,45 @@ class Checkpoints:
         self._folder, self._options, self._fingerprint = folder, options, dict(fingerprint)
         self._group, self._journal = group, journal
         self._saved_at, self._saved_step = time.monotonic(), 0
+        self._led_since = time.time()
+        self._written: Written | None = None
+        self._failures = 0
         self._writer = self._create_writer(folder) if folder else None
 
     def _create_writer(self, folder: Path) -> Writer:
+        def on_written(manifest: Manifest, seconds: float, size: int) -> None:
+            note_commit(folder, self._journal, manifest, seconds, size)
+            self._written = Written(time.time(), seconds, size)
+
         return Writer(
             folder / "checkpoints",
             commit=lambda manifest: self.commit(manifest.generation, manifest.step),
-            on_written=lambda *written: note_commit(folder, self._journal, *written),
-            on_failed=lambda step, reason: self._journal.note(
-                "checkpoint_failed", step=step, reason=reason
-            ),
+            on_written=on_written,
+            on_failed=self._note_failure,
             keep=self._options.keep_checkpoints,
         )
+
+    def _note_failure(self, step: int, reason: str) -> None:
+        self._failures += 1
+        self._journal.note("checkpoint_failed", step=step, reason=reason)
+
+    def reading(self, *, leads: bool) -> dict[metrics.Metric, float | None]:
+        """Return the values for Prometheus; thread-safe. Empty for a run without checkpoints.
+
+        Args:
+            leads: whether this worker is rank 0, which alone writes checkpoints.
+        """
+        if self._writer is None:
+            return {}
+        written = self._written
+        saved = max(written.at if written else 0.0, self._led_since)
+        return {
+            metrics.CHECKPOINT_TIME: saved if leads else None,
+            metrics.CHECKPOINT_INTERVAL: self._options.checkpoint_seconds,
+            metrics.CHECKPOINT_WRITE: written.seconds if written else None,
+            metrics.CHECKPOINT_BYTES: written.size if written else None,
+            metrics.CHECKPOINT_FAILURES: self._failures,
+        }
 
     def prepare(self, state: Mapping[str, torch.Tensor]) -> None:
         """Allocate the memory for snapshots in the background."""
@@ -74,6 +119,7 @@ class Checkpoints:
         """Count the age of the last checkpoint from now; soon due if this worker became rank 0."""
         age = self._options.checkpoint_seconds - PROMOTED_SAVE_SECONDS if promoted else 0
         self._saved_at, self._saved_step = time.monotonic() - age, step
+        self._led_since = time.time()
 
     def due(self, step: int) -> bool:
         """Return whether the last checkpoint is old enough, and written."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from everstep.catalog import metrics
 from everstep.elastic.accounting.metrics import Reading
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids, SampleOrder
@@ -73,6 +74,7 @@ class Session:
     _entered: bool = False
     _reported: bool = False
     _began: float = 0.0
+    _steps_done: int = 0  # by this process
     _last_step: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -338,8 +340,8 @@ class Session:
                 if not state.checkpoints.commit(worker.group.generation, state.step):
                     raise PeerLostError("another generation has taken over and completes the run")
                 self.complete_run()
-            metrics = ", ".join(f"{name} {value:.4f}" for name, value in state.metrics.items())
-            worker.group.finished(f"{state.step} steps{metrics and ', '}{metrics}")
+            results = ", ".join(f"{name} {value:.4f}" for name, value in state.metrics.items())
+            worker.group.finished(f"{state.step} steps{results and ', '}{results}")
 
     # --- records ---
 
@@ -351,14 +353,28 @@ class Session:
         """Return the values for Prometheus; thread-safe."""
         accounting = self.worker.accounting
         return Reading(
-            labels={"job": str(self.job["job"]), "worker": worker_name()},
+            job=str(self.job["job"]),
+            worker=worker_name(),
             seconds=accounting.final_seconds(),
-            step=self.state.step,
-            samples=self.state.ledger.samples,
-            generation=self.worker.group.generation,
-            members=self.worker.assignment.world_size,
-            last_recovery=accounting.last_recovery,
+            values={
+                **self._progress(),
+                **self.state.checkpoints.reading(leads=self.worker.leads),
+                metrics.GENERATION: self.worker.group.generation,
+                metrics.GROUP_WORKERS: self.worker.assignment.world_size,
+                metrics.LAST_RECOVERY: accounting.last_recovery,
+            },
         )
+
+    def _progress(self) -> dict[metrics.Metric, float | None]:
+        last = self._last_step
+        return {
+            metrics.WORKER_STEPS: self._steps_done,
+            metrics.STEP: self.state.step,
+            metrics.PLANNED_STEPS: self.total_steps,
+            metrics.SAMPLES: self.state.ledger.samples,
+            metrics.LOSS: last.get("loss"),
+            metrics.LEARNING_RATE: last.get("learning_rate"),
+        }
 
     def _learning_rate(self) -> float:
         return float(self.state.optimizer.param_groups[0]["lr"])
@@ -384,6 +400,7 @@ class Session:
     def _note_step(self, loss: float, rate: float, samples: int) -> None:
         """Record the step on rank 0; the others keep it, in case they take over and must record it."""
         state, worker = self.state, self.worker
+        self._steps_done += 1
         self._last_step = {
             "at": round(time.time(), 4),
             "step": state.step,

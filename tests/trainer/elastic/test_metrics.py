@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -51,4 +52,7 @@ def test_a_worker_that_trains_serves_its_steps_samples_and_seconds(tmp_path: Pat
     samples, step = exported["everstep_samples", None], exported["everstep_step", None]
     assert abs(samples - 4 * step) <= 4, "a scrape may fall between the two"
     assert exported["everstep_group_workers", None] == 1
+    assert exported["everstep_worker_steps_total", None] >= 2
+    assert exported["everstep_loss", None] > 0
+    assert exported["everstep_checkpoint_timestamp_seconds", None] > time.time() - 3600
     assert exported["everstep_worker_seconds_total", "compute"] > 0

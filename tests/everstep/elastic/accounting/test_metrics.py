@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from everstep.catalog import metrics as catalog
 from everstep.catalog.names import METRICS_PORT_VARIABLE
 from everstep.elastic.accounting.metrics import (
     Reading,
@@ -17,13 +18,15 @@ from everstep.elastic.accounting.metrics import (
 )
 
 READING = Reading(
-    labels={"job": "fashion", "worker": 'w"0\\'},
+    job="fashion",
+    worker='w"0\\',
     seconds={"compute": 12.5, "form": 0.25},
-    step=7,
-    samples=2688,
-    generation=3,
-    members=2,
-    last_recovery=None,
+    values={
+        catalog.STEP: 7,
+        catalog.SAMPLES: 2688,
+        catalog.WORKER_STEPS: 5,
+        catalog.LAST_RECOVERY: None,
+    },
 )
 
 
@@ -46,8 +49,9 @@ def test_the_prometheus_parser_reads_every_value_with_its_labels() -> None:
 
     assert found["everstep_worker_seconds_total", "compute"].value == 12.5
     assert found["everstep_samples", None].value == 2688
+    assert found["everstep_worker_steps_total", None].value == 5
     assert {sample.labels["worker"] for sample in found.values()} == {'w"0\\'}
-    assert {sample.labels["job"] for sample in found.values()} == {"fashion"}
+    assert {sample.labels["elasticjob"] for sample in found.values()} == {"fashion"}
 
 
 def test_a_value_without_a_measurement_is_absent_and_not_zero() -> None:
