@@ -1,0 +1,17 @@
+"""docs/metrics.md, generated from the catalog and the rules."""
+
+from components.docs import metric_table
+from everstep.catalog.metrics import EXPORTERS, Kind
+
+
+def test_the_page_is_current() -> None:
+    assert metric_table.PAGE.read_text() == metric_table.page(), "run `make docs`"
+
+
+def test_every_metric_has_a_name_in_the_convention_of_prometheus() -> None:
+    ours = [metric for exporter in EXPORTERS[:2] for metric in exporter.metrics]
+    for metric in ours:
+        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
+        assert metric.name.startswith(("everstep_", "elasticjob_")), metric.name
+        assert metric.description.endswith("."), metric.name
+    assert len({metric.name for metric in ours}) == len(ours)

@@ -1,0 +1,158 @@
+"""Prometheus and promtool, of Debian's package, and a server that scrapes this machine.
+
+The package is unpacked into the cache of built programs rather than installed: an installed one would start a service.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cloudtwin.facade import cache_directory
+
+from tests.processes import free_port
+
+RULES = Path(__file__).parents[2] / "manifests" / "monitoring" / "rules.yaml"
+START_SECONDS = 120  # on a loaded machine
+PACKAGE = "prometheus"
+
+
+@cache
+def program(name: str) -> str:
+    """Return the path of `prometheus` or `promtool`; unpack the package if neither PATH nor cache have it."""
+    if found := shutil.which(name):
+        return found
+    folder = cache_directory() / "debian-prometheus"
+    if not folder.exists():
+        _unpack(folder)
+    return str(folder / "usr" / "bin" / name)
+
+
+def _unpack(folder: Path) -> None:
+    """Download the package with apt and unpack it; the folder appears complete or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as work:
+        done = _apt(work, "download", PACKAGE)
+        if done.returncode:  # the package lists may be old, or not there yet
+            _apt(work, "update")
+            done = _apt(work, "download", PACKAGE)
+        assert done.returncode == 0, f"apt-get cannot download {PACKAGE}:\n{done.stderr}"
+        (package,) = Path(work).glob(f"{PACKAGE}_*.deb")
+        unpacked = Path(work) / "unpacked"
+        subprocess.run(["dpkg-deb", "--extract", package, unpacked], check=True)
+        try:
+            unpacked.rename(folder)
+        except OSError:  # another run was faster
+            assert folder.exists()
+
+
+def _apt(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["apt-get", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def promtool(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run promtool in a folder; the tests read its exit code and output."""
+    return subprocess.run(
+        [program("promtool"), *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A running server.
+
+    Attributes:
+        url: its address.
+        log: file of its output.
+    """
+
+    url: str
+    log: Path
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """Return the data of an API call.
+
+        Raises:
+            AssertionError: the server refuses it, such as a query that it cannot parse.
+        """
+        query = urllib.parse.urlencode(parameters)
+        try:
+            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}") as response:
+                return json.load(response)["data"]
+        except urllib.error.HTTPError as error:
+            with error:
+                raise AssertionError(f"{parameters}: {error.read().decode()}") from None
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the result of an instant query."""
+        result = self.get("query", query=expression)["result"]
+        assert isinstance(result, list)
+        return result
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Return all rules with their health."""
+        return [rule for group in self.get("rules")["groups"] for rule in group["rules"]]
+
+
+@contextmanager
+def serving(folder: Path, targets: Mapping[str, int], rules: Path = RULES) -> Iterator[Prometheus]:
+    """Yield a server that scrapes ports of this machine and evaluates the rules, each half a second.
+
+    Args:
+        folder: folder for its data.
+        targets: ports by the name of the scrape job.
+        rules: file of the rules.
+    """
+    config = {
+        "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
+        "rule_files": [str(rules)],
+        "scrape_configs": [
+            {"job_name": name, "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+            for name, port in targets.items()
+        ],
+    }
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    port, log = free_port(), folder / "prometheus.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                program("prometheus"),
+                f"--config.file={folder / 'prometheus.yaml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "GOMAXPROCS": "1"},
+        )
+    server = Prometheus(f"http://127.0.0.1:{port}", log)
+    try:
+        _wait_until_ready(server, process)
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_until_ready(server: Prometheus, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{server.url}/-/ready"):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(f"Prometheus does not start:\n{server.log.read_text()}")

@@ -1,0 +1,137 @@
+"""The rules and alerts, by promtool's own unit tests, and deliberate mistakes that these must find."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.monitoring.prometheus import RULES, promtool
+
+pytestmark = pytest.mark.twin
+
+HERE = Path(__file__).parent
+CASES = ("rules_test.yaml", "budget_test.yaml")
+OPERATIONS = HERE.parents[1] / "docs" / "operations.md"
+
+MISTAKES = {
+    "EverstepJobStalled": (
+        ('elasticjob_condition{condition="Running"}) == 1', 'elasticjob_condition{condition="Run"}) == 1'),
+        ("rate(everstep_worker_steps_total[5m])", "rate(everstep_worker_step_total[5m])"),
+        ('{activity="evaluation"}', '{activity="evaluate"}'),
+    ),
+    "EverstepGoodputLow": (
+        ("by (elasticjob) (rate(everstep_worker_seconds_total[10m]))", "(rate(everstep_worker_seconds[10m]))"),
+        ('activity=~"data|compute|exchange"', 'activity=~"data|exchange"'),
+    ),
+    "EverstepCheckpointTooOld": (
+        ("max by (elasticjob) (everstep_checkpoint_timestamp", "min by (elasticjob) (everstep_checkpoint_timestamp"),
+        ("everstep_checkpoint_interval_seconds)", "everstep_checkpoint_period_seconds)"),
+    ),
+    "EverstepCheckpointFails": (
+        ("everstep_checkpoint_failures_total[15m]", "everstep_checkpoint_failed_total[15m]"),
+    ),
+    "EverstepGpuIdle": (
+        ("avg_over_time(DCGM_FI_DEV_GPU_UTIL[15m])", "avg_over_time(DCGM_FI_DEV_UTIL[15m])"),
+        ("avg by (Hostname, gpu)", "avg by (Hostname)"),
+    ),
+    "EverstepCapacityStarved": (
+        ("(elasticjob_min_replicas)", "(elasticjob_minimum_replicas)"),
+    ),
+    "EverstepCapacityReduced": (("(elasticjob_replicas)", "(elasticjob_desired)"),),
+    "EverstepWorkersFail": (
+        ('cause=~"failed|signalled"', 'cause=~"failed|disrupted"'),
+        ('cause=~"failed|signalled"', 'reason=~"failed|signalled"'),
+    ),
+    "EverstepControllerFails": (
+        ("elasticjob_reconcile_errors_total[10m]", "elasticjob_reconcile_error_total[10m]"),
+        ("sum(elasticjob_leader)", "sum(elasticjob_leads)"),
+    ),
+    "EverstepBudgetForecast": (
+        ("by (Hostname) (DCGM_FI_DEV_GPU_UTIL)", "by (node) (DCGM_FI_DEV_GPU_UTIL)"),
+        ("sum * 730 > everstep:budget_usd_per_month", "sum * 730 > everstep:budget_usd"),
+    ),
+    "EverstepBudgetNearlySpent": (
+        ("> 0.8 * everstep:budget_usd_per_month", "> 0.8 * everstep:budget"),
+        ("sum[30d:1h]", "sum[30d:2h]"),
+    ),
+    "EverstepCertificateExpires": (
+        ("(kubelet_certificate_manager_server_ttl_seconds)", "(kubelet_server_ttl_seconds)"),
+        ("min by (instance) (kubelet_certificate_manager_client", "min by (node) (kubelet_certificate_manager_client"),
+    ),
+}  # fmt: skip
+"""Alert -> strings of the rules that occur once, with a wrong metric or label in place of each."""
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    return {rule["alert"]: rule for rule in rules if "alert" in rule}
+
+
+def failures(folder: Path, rules: str, alert: str = "") -> str:
+    """Run promtool's tests over rules; return its output if one fails, else an empty text.
+
+    Args:
+        folder: folder for copies of the files.
+        rules: the rules.
+        alert: name of the alert whose cases are run; empty: all cases.
+    """
+    (folder / "rules.yaml").write_text(rules)
+    files = []
+    for name in CASES:
+        cases = yaml.safe_load((HERE / name).read_text())
+        cases["tests"] = [case for case in cases["tests"] if alert in str(case)]
+        if cases["tests"]:
+            (folder / name).write_text(yaml.safe_dump(cases))
+            files.append(name)
+    done = promtool("test", "rules", *files, folder=folder)
+    return done.stdout + done.stderr if done.returncode else ""
+
+
+def test_promtool_accepts_the_rules() -> None:
+    checked = promtool("check", "rules", "--lint-fatal", RULES, folder=HERE)
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_every_alert_fires_when_it_must_and_only_then(tmp_path: Path) -> None:
+    assert not failures(tmp_path, RULES.read_text())
+
+
+def test_every_alert_has_a_deliberate_mistake() -> None:
+    assert set(MISTAKES) == set(alerts())
+
+
+@pytest.mark.parametrize(
+    ("alert", "old", "new"), [(name, *pair) for name, pairs in MISTAKES.items() for pair in pairs]
+)
+def test_a_wrong_metric_or_label_is_found(tmp_path: Path, alert: str, old: str, new: str) -> None:
+    rules = RULES.read_text()
+    assert rules.count(old) == 1, f"update the mistake of {alert}"
+
+    found = failures(tmp_path, rules.replace(old, new), alert)
+
+    assert alert in found, "the alert would stay silent in the incident that it is for"
+
+
+@pytest.mark.parametrize("name", list(alerts()))
+def test_every_alert_has_words_and_a_section_in_the_runbook(name: str) -> None:
+    alert = alerts()[name]
+    annotations = alert["annotations"]
+    page, _, section = annotations["runbook_url"].rpartition("#")
+
+    assert alert["labels"]["severity"] in {"critical", "warning", "info"}
+    assert annotations["summary"].endswith(".")
+    assert annotations["description"].endswith(".")
+    assert page.endswith("docs/operations.md")
+    assert section in sections(OPERATIONS.read_text())
+
+
+def sections(page: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = (line.lstrip("#").strip() for line in page.splitlines() if line.startswith("#"))
+    return {
+        "".join(c for c in heading.lower() if c.isalnum() or c in " -").replace(" ", "-")
+        for heading in headings
+    }
