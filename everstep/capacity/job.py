@@ -7,8 +7,8 @@ from everstep.capacity.history import HOUR_SECONDS
 from everstep.goodput import Cost, Design, live
 
 BOOT = Cost(
-    240.0,
-    "assumed: from a request of a GPU machine on a cloud until its pod runs; not measured, no cloud was used",
+    300.0,
+    "assumed: from the request of a GPU machine on a cloud until its pod runs; not measured, no cloud was used",
 )
 MIN_BILLED = Cost(60.0, "AWS bills Linux machines by the second, at least one minute")
 STATE_BYTES = 204.7e6  # ResNet-50, as in docs/measurements.md
@@ -33,11 +33,13 @@ class Prices:
         spot: one spot machine.
         on_demand: one on-demand machine.
         fixed: everything else that is billed while the job runs: control plane, storage, system nodes.
+        unknown: items of `fixed` without a known price, which make the true cost higher.
     """
 
     spot: float
     on_demand: float
     fixed: float = 0.0
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

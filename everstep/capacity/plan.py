@@ -12,7 +12,23 @@ from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
 from everstep.errors import EverstepError
 
-MIN_BUDGET_HOURS = 1.0
+MAX_DEADLINE_SECONDS = 90 * 24 * HOUR_SECONDS
+"""Longest deadline: histories of twice that time still fit into memory."""
+
+MAX_HORIZON_SECONDS = 2 * MAX_DEADLINE_SECONDS
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits that a user sets; None where there is none.
+
+    Attributes:
+        deadline_seconds: time by which the job has to be complete.
+        budget_usd: amount that it must not exceed.
+    """
+
+    deadline_seconds: float | None = None
+    budget_usd: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,28 +86,34 @@ def choices(zones: int) -> Iterator[Choice]:
     yield Choice(1, OnDemand.ALWAYS)
 
 
-def check_deadline(job: JobModel, deadline_seconds: float | None) -> None:
-    """Raise EverstepError if no policy can meet the deadline; the message has the earliest possible."""
+def check(job: JobModel, limits: Limits) -> None:
+    """Raise EverstepError if no policy can keep to the limits; the message has the earliest deadline."""
+    _check_deadline(job, limits.deadline_seconds)
+    _check_budget(job, limits.budget_usd)
+
+
+def _check_deadline(job: JobModel, deadline_seconds: float | None) -> None:
     if deadline_seconds is None or deadline_seconds >= job.shortest_seconds:
         return
     hours = deadline_seconds / HOUR_SECONDS
     earliest = ceil(job.shortest_seconds / HOUR_SECONDS * 10) / 10
+    work = f"{job.work / HOUR_SECONDS:g} machine-hours on {job.machines} machines"
     raise EverstepError(
-        f"--deadline {hours:g}h cannot be met: {job.work / HOUR_SECONDS:g} machine-hours on {job.machines} machines "
-        f"take at least {earliest:g} h, even if all are on demand from the beginning",
+        f"--deadline {hours:g}h cannot be met: {work} take at least {earliest:g} h, even if all are "
+        "on demand from the beginning",
         f"Set --deadline to {earliest:g}h or more, raise job.maxReplicas, or lower --work.",
     )
 
 
-def check_budget(job: JobModel, budget_usd: float | None) -> None:
-    """Raise EverstepError if the budget does not pay for one hour of all machines on spot."""
-    hour = job.hourly(job.machines, 0) * MIN_BUDGET_HOURS
-    if budget_usd is not None and budget_usd < hour:
-        raise EverstepError(
-            f"--budget {budget_usd:g} is below one hour of the job: {job.machines} spot machines and the rest of "
-            f"the stack cost {hour:.2f} USD an hour",
-            f"Set --budget to {ceil(hour * 100) / 100:.2f} or more, or lower job.maxReplicas.",
-        )
+def _check_budget(job: JobModel, budget_usd: float | None) -> None:
+    hour = job.hourly(job.machines, 0)
+    if budget_usd is None or budget_usd >= hour:  # false for nan
+        return
+    raise EverstepError(
+        f"--budget {budget_usd:g} is below one hour of the job: {job.machines} spot machines and the rest "
+        f"of the stack cost {hour:.2f} USD an hour",
+        f"Set --budget to {ceil(hour * 100) / 100:.2f} or more, or lower job.maxReplicas.",
+    )
 
 
 def generated_histories(
@@ -122,29 +144,42 @@ def histories_of(
         yield CapacityHistory(turned.zones, turned.gap_seconds, turned.machines * rounds)
 
 
-def horizon_seconds(job: JobModel, deadline_seconds: float | None) -> float:
-    """Return how long histories have to be: a job that takes longer counts as incomplete."""
-    return max(6 * job.shortest_seconds + 72 * HOUR_SECONDS, 2 * (deadline_seconds or 0.0))
+def horizon_seconds(job: JobModel, limits: Limits) -> float:
+    """Return the duration of the histories: a job that takes longer counts as incomplete.
+
+    Raises:
+        EverstepError: the job is too large to be planned.
+    """
+    longest = 6 * job.shortest_seconds + 72 * HOUR_SECONDS
+    if longest > MAX_HORIZON_SECONDS:
+        days = job.shortest_seconds / HOUR_SECONDS / 24
+        raise EverstepError(
+            f"--work {job.work / HOUR_SECONDS:g} takes at least {days:.0f} days on {job.machines} machines, "
+            "which is too long to be planned",
+            "Lower --work to a part of the job, or raise job.maxReplicas.",
+        )
+    return max(longest, 2 * (limits.deadline_seconds or 0.0))
 
 
 def replay(
     history: CapacityHistory,
     choice: Choice,
     job: JobModel,
-    deadline_seconds: float | None,
-    budget_usd: float | None,
+    limits: Limits,
+    *,
+    record: bool = False,
 ) -> Outcome:
-    """Return the outcome of one choice on one history."""
-    terms = terms_of(job, history.gap_seconds, deadline_seconds, budget_usd)
+    """Return the outcome of one choice on one history, with its ticks if they are to be recorded."""
+    terms = terms_of(job, history.gap_seconds, limits.deadline_seconds, limits.budget_usd)
     zones = history.only(range(min(choice.zones, len(history.zones))))
     placement = PlacementConfig(wanted=job.machines)
-    return simulate(zones, job, terms, placement, POLICIES[choice.on_demand])
+    return simulate(zones, job, terms, placement, POLICIES[choice.on_demand], record=record)
 
 
-def summary(choice: Choice, outcomes: Sequence[Outcome], deadline_seconds: float | None) -> PlanRow:
+def summary(choice: Choice, outcomes: Sequence[Outcome], limits: Limits) -> PlanRow:
     """Return the row of a choice."""
     complete = [one for one in outcomes if one.complete]
-    in_time = None
+    in_time, deadline_seconds = None, limits.deadline_seconds
     if deadline_seconds is not None:
         in_time = _share(one.complete and one.seconds <= deadline_seconds for one in outcomes)
     return PlanRow(

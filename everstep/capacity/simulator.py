@@ -195,7 +195,8 @@ class _Replay:
     def _purchase(self, offered: int, *, moved: bool) -> Purchase:
         if offered:
             self.none_since = self.now + self.history.gap_seconds
-        training = 0 if moved else min(self.spot, offered)
+        # After a move all machines start at the same time, bought ones as well.
+        training = offered if moved else min(self.spot, offered)
         progress = Progress(
             seconds=self.now,
             done=self.done,

@@ -2,13 +2,21 @@
 
 from typing import TYPE_CHECKING
 
-from everstep.capacity.job import Prices
+from everstep.capacity.history import HOUR_SECONDS
+from everstep.capacity.job import JobModel, Prices
 from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
     from components.config import StackConfig
     from components.cost import CostItem
 
+DEFAULT_HOURS = 12.0
+"""Work of a job by default, in hours of all its machines."""
+
+DISK = "disk of"
+"""Beginning of the name of a disk in the cost of a stack."""
+
+MAX_WORK_HOURS = 10_000_000
 MAX_ZONES = 3
 """Zones of the published traces that histories are fitted to."""
 
@@ -25,6 +33,32 @@ def zone_names(config: "StackConfig") -> tuple[str, ...]:
     return zones[:MAX_ZONES] or tuple(f"zone-{number + 1}" for number in range(MAX_ZONES))
 
 
+def job_model(config: "StackConfig", stack: str, work_hours: float | None) -> JobModel:
+    """Return the job of a stack.
+
+    Args:
+        config: the stack's configuration.
+        stack: the stack's name.
+        work_hours: machine-hours of the whole job; None for the default.
+
+    Raises:
+        EverstepError: the work is out of range, the stack has no machines of its own, or a price is unknown.
+    """
+    machines = wanted_machines(config)
+    hours = DEFAULT_HOURS * machines if work_hours is None else work_hours
+    if not 0 < hours < MAX_WORK_HOURS:
+        raise EverstepError(
+            f"--work {hours:g} is outside of what can be planned",
+            f"Use the machine-hours of the whole job: more than 0, less than {MAX_WORK_HOURS:,}.",
+        )
+    return JobModel(
+        work=hours * HOUR_SECONDS,
+        machines=machines,
+        min_machines=min(config.job.min_replicas, machines),
+        prices=prices(config, stack),
+    )
+
+
 def prices(config: "StackConfig", stack: str) -> Prices:
     """Return the prices of the stack's machines, the highest where the cloud may choose one of several types.
 
@@ -34,32 +68,30 @@ def prices(config: "StackConfig", stack: str) -> Prices:
     from components import cost
 
     items = cost.estimate(config).items
-    machines = [item for item in items if _is_gpu(item) and not item.name.startswith("disk")]
+    disks = [item for item in items if _is_gpu(item) and item.name.startswith(DISK)]
+    machines = [item for item in items if _is_gpu(item) and not item.name.startswith(DISK)]
+    others = [item for item in items if not _is_gpu(item) and item.count]
     if not machines:
         raise EverstepError(
             f"stack {stack} creates no GPU machines, so there is nothing to buy",
             "Plan a stack of a cloud: everstep plan --stack eks-dev",
         )
-    disk = max(
-        (item.on_demand or 0.0 for item in items if _is_gpu(item) and item.name.startswith("disk")),
-        default=0.0,
-    )
-    spot = [item.spot for item in machines]
-    on_demand = [item.on_demand for item in machines]
-    if None in spot or None in on_demand:
-        unknown = ", ".join(
-            item.name for item in machines if item.spot is None or item.on_demand is None
-        )
-        raise EverstepError(
-            f"no price is known for {unknown}",
-            "Set everstep:cost.prices in the stack file: the price of each machine type, onDemand and spot.",
-        )
-    fixed = sum(item.count * (item.on_demand or 0.0) for item in items if not _is_gpu(item))
+    disk = max((item.on_demand or 0.0 for item in disks), default=0.0)
     return Prices(
-        spot=max(price for price in spot if price is not None) + disk,
-        on_demand=max(price for price in on_demand if price is not None) + disk,
-        fixed=fixed,
+        spot=max(_known(item, item.spot) for item in machines) + disk,
+        on_demand=max(_known(item, item.on_demand) for item in machines) + disk,
+        fixed=sum(item.count * (item.on_demand or 0.0) for item in others),
+        unknown=tuple(item.name for item in [*disks, *others] if item.on_demand is None),
     )
+
+
+def _known(item: "CostItem", price: float | None) -> float:
+    if price is None:
+        raise EverstepError(
+            f"no price is known for {item.name}",
+            "Set everstep:cost.prices in the stack file: onDemand and spot of each machine type.",
+        )
+    return price
 
 
 def _is_gpu(item: "CostItem") -> bool:

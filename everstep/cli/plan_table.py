@@ -9,8 +9,10 @@ from everstep.capacity.generator import PUBLISHED
 from everstep.capacity.history import HOUR_SECONDS
 from everstep.capacity.job import JobModel
 from everstep.capacity.on_demand import OnDemand
-from everstep.capacity.plan import Choice, PlanRow, Spread
+from everstep.capacity.plan import Choice, Limits, PlanRow, Spread
 from everstep.cli.console import results
+
+INCOMPLETE = "never"
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,7 @@ class Plan:
     Attributes:
         stack: name of the stack.
         job: the job.
-        deadline_seconds: its deadline, if any.
-        budget_usd: its budget, if any.
+        limits: its deadline and budget.
         zones: names of the zones, in the order in which the choices use them.
         source: source of the histories.
         rows: one row for each choice.
@@ -46,8 +47,7 @@ class Plan:
 
     stack: str
     job: JobModel
-    deadline_seconds: float | None
-    budget_usd: float | None
+    limits: Limits
     zones: tuple[str, ...]
     source: Source
     rows: tuple[PlanRow, ...]
@@ -64,6 +64,13 @@ def show(plan: Plan) -> None:
     )
     results.print(f"\n{_text(plan)}\n", markup=False)
     results.print("Median (10th to 90th percentile of the histories).", markup=False)
+    if any(row.complete < 1 for row in plan.rows):
+        hours = plan.source.horizon_seconds / HOUR_SECONDS
+        cause = " or suspended by the budget" if plan.limits.budget_usd is not None else ""
+        results.print(
+            f"{INCOMPLETE}: not complete within {hours:.0f} h{cause}; its cost until then.",
+            markup=False,
+        )
     for line in notes(plan):
         results.print(f"- {line}", markup=False)
 
@@ -71,8 +78,8 @@ def show(plan: Plan) -> None:
 def _text(plan: Plan) -> str:
     """Return the rows as aligned text, one line for each choice."""
     heads = ["choice", "duration, h", "cost, USD", "goodput", "moves"]
-    heads += ["in time"] if plan.deadline_seconds is not None else []
-    heads += ["suspended"] if plan.budget_usd is not None else []
+    heads += ["in time"] if plan.limits.deadline_seconds is not None else []
+    heads += ["suspended"] if plan.limits.budget_usd is not None else []
     rows = [heads, *(_cells(plan, row) for row in plan.rows)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     lines = ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
@@ -84,17 +91,16 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _cells(plan: Plan, row: PlanRow) -> list[str]:
-    limit = plan.source.horizon_seconds / HOUR_SECONDS
     cells = [
         described(row.choice),
-        _range(row.seconds, lambda value: _hours(value, limit)),
+        _range(row.seconds, _hours),
         _range(row.usd, lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.2f}"),
         _range(row.goodput, lambda value: f"{value:.3f}"),
         _range(row.moves, lambda value: f"{value:.0f}"),
     ]
     if row.in_time is not None:
         cells.append(f"{row.in_time:.0%}")
-    if plan.budget_usd is not None:
+    if plan.limits.budget_usd is not None:
         cells.append(f"{row.suspended:.0%}")
     return cells
 
@@ -108,8 +114,8 @@ def described(choice: Choice) -> str:
     return f"spot, {zones}{fallback}"
 
 
-def _hours(seconds: float, limit: float) -> str:
-    return f">{limit:.0f}" if isinf(seconds) else f"{seconds / HOUR_SECONDS:.1f}"
+def _hours(seconds: float) -> str:
+    return INCOMPLETE if isinf(seconds) else f"{seconds / HOUR_SECONDS:.1f}"
 
 
 def _range(spread: Spread, text: Callable[[float], str]) -> str:
@@ -123,7 +129,13 @@ def notes(plan: Plan) -> list[str]:
         origin = f"{plan.source.histories} beginnings in {', '.join(plan.source.traces)}, repeated"
     else:
         origin = f"{plan.source.histories} generated histories (seed {plan.source.seed}), fitted to {PUBLISHED.source}"
+    unknown = plan.job.prices.unknown
     return [
+        *(
+            [f"Not in the cost, because no price is known: {', '.join(unknown)}."]
+            if unknown
+            else []
+        ),
         f"Histories: {origin}.",
         "Zones of one region can fail together more often than those of the traces: see docs/capacity.md.",
         "On-demand machines are assumed to be available. Moves between zones are simulated: no stack moves yet.",
@@ -138,8 +150,8 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "machines": plan.job.machines,
         "machine_hours": plan.job.work / HOUR_SECONDS,
         "shortest_seconds": plan.job.shortest_seconds,
-        "deadline_seconds": plan.deadline_seconds,
-        "budget_usd": plan.budget_usd,
+        "deadline_seconds": plan.limits.deadline_seconds,
+        "budget_usd": plan.limits.budget_usd,
         "prices": asdict(plan.job.prices),
         "source": asdict(plan.source),
         "choices": [_row_json(row) for row in plan.rows],

@@ -10,15 +10,18 @@ import typer
 from everstep.capacity import plan as planning
 from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
 from everstep.capacity.job import JobModel
+from everstep.capacity.on_demand import OnDemand
+from everstep.capacity.picture import draw
 from everstep.capacity.traces import read_traces
 from everstep.cli import plan_inputs, plan_table
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, Stack
-from everstep.cli.console import progress, results
+from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import open_stack
 from everstep.errors import EverstepError
+from everstep.files import write_atomically
+from everstep.progress import Step
 
 UNIT_SECONDS = {"m": 60.0, "h": HOUR_SECONDS, "d": 24 * HOUR_SECONDS}
-DEFAULT_HOURS = 12.0  # of all machines
 
 
 def plan(
@@ -39,10 +42,16 @@ def plan(
     ] = None,
     trace: Annotated[
         list[Path],
-        typer.Option(help="Replay this capacity trace instead of generated ones; one file a zone."),
+        typer.Option(
+            help="Replay this capacity trace instead of generated ones; repeat it for each zone."
+        ),
     ] = [],  # noqa: B006  typer copies it
     histories: Annotated[int, typer.Option(min=1, max=1000, help="Histories to replay.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same plan.")] = 0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Write a picture of the first history, all zones with fallback, as SVG."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate duration, cost and goodput for each choice of zones and on-demand machines; buy nothing.
@@ -50,65 +59,81 @@ def plan(
     Replays capacity histories whose outages follow published spot traces, or traces of your own.
     """
     config = open_stack(stack).config
-    machines = plan_inputs.wanted_machines(config)
-    job = JobModel(
-        work=_work_seconds(work, machines),
-        machines=machines,
-        min_machines=min(config.job.min_replicas, machines),
-        prices=plan_inputs.prices(config, stack),
+    job = plan_inputs.job_model(config, stack, work)
+    limits = planning.Limits(_deadline_seconds(deadline), budget)
+    planning.check(job, limits)
+    source = plan_table.Source(
+        tuple(map(str, trace)), histories, seed, planning.horizon_seconds(job, limits)
     )
-    deadline_seconds = duration_seconds("--deadline", deadline) if deadline else None
-    planning.check_deadline(job, deadline_seconds)
-    planning.check_budget(job, budget)
-    horizon = planning.horizon_seconds(job, deadline_seconds)
-    found: list[CapacityHistory]
-    rows: list[planning.PlanRow] = []
+    traced = read_traces(trace) if trace else None
     with progress().step(f"Replaying {histories} capacity histories") as step:
-        if trace:
-            found = list(planning.histories_of(read_traces(trace), histories, horizon, machines))
-        else:
-            zones = plan_inputs.zone_names(config)
-            hours = horizon / HOUR_SECONDS
-            found = list(planning.generated_histories(histories, seed, hours, machines, zones))
-        options = list(planning.choices(len(found[0].zones)))
-        for number, choice in enumerate(options):
-            step.note(f"choice {number + 1} of {len(options)}")
-            outcomes = [
-                planning.replay(one, choice, job, deadline_seconds, budget) for one in found
-            ]
-            rows.append(planning.summary(choice, outcomes, deadline_seconds))
-    source = plan_table.Source(tuple(str(path) for path in trace), histories, seed, horizon)
-    shown = plan_table.Plan(
-        stack, job, deadline_seconds, budget, found[0].zones, source, tuple(rows)
-    )
+        found = _histories(traced, plan_inputs.zone_names(config), job.machines, source)
+        rows = _rows(found, job, limits, step)
+    if plot:
+        _plot(plot, found[0], job, limits)
+    shown = plan_table.Plan(stack, job, limits, found[0].zones, source, tuple(rows))
     if as_json:
         results.print(json.dumps(plan_table.as_json(shown), indent=2), markup=False)
     else:
         plan_table.show(shown)
 
 
-def duration_seconds(option: str, text: str) -> float:
-    """Return a duration such as 24h in seconds.
+def _histories(
+    traced: CapacityHistory | None,
+    zones: tuple[str, ...],
+    machines: int,
+    source: plan_table.Source,
+) -> list[CapacityHistory]:
+    if traced:
+        return list(
+            planning.histories_of(traced, source.histories, source.horizon_seconds, machines)
+        )
+    hours = source.horizon_seconds / HOUR_SECONDS
+    return list(planning.generated_histories(source.histories, source.seed, hours, machines, zones))
+
+
+def _rows(
+    found: list[CapacityHistory],
+    job: JobModel,
+    limits: planning.Limits,
+    step: Step,
+) -> list[planning.PlanRow]:
+    rows = []
+    options = list(planning.choices(len(found[0].zones)))
+    for number, choice in enumerate(options, start=1):
+        step.note(f"choice {number} of {len(options)}")
+        outcomes = [planning.replay(one, choice, job, limits) for one in found]
+        rows.append(planning.summary(choice, outcomes, limits))
+    return rows
+
+
+def _plot(path: Path, history: CapacityHistory, job: JobModel, limits: planning.Limits) -> None:
+    choice = planning.Choice(len(history.zones), OnDemand.FALLBACK)
+    outcome = planning.replay(history, choice, job, limits, record=True)
+    try:
+        write_atomically(path, draw(history, outcome.ticks, job.machines))
+    except OSError as error:
+        raise EverstepError(
+            f"--plot {path} cannot be written: {error.strerror}",
+            "Name a file in a folder that you may write to.",
+        ) from None
+    say(f"The picture is in {path}.")
+
+
+def _deadline_seconds(text: str) -> float | None:
+    """Return a deadline such as 24h in seconds; None if there is none.
 
     Raises:
         EverstepError: it is not a positive number with a unit.
     """
+    if not text:
+        return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhd])", text.strip())
     seconds = float(match[1]) * UNIT_SECONDS[match[2]] if match else 0.0
-    if not seconds:
+    if not 0 < seconds <= planning.MAX_DEADLINE_SECONDS:
+        days = planning.MAX_DEADLINE_SECONDS / UNIT_SECONDS["d"]
         raise EverstepError(
-            f"{option} {text!r} is not a duration",
-            f"Use a positive number and a unit, m, h or d: {option} 24h",
+            f"--deadline {text!r} is not a duration of up to {days:g} days",
+            "Use a positive number and a unit, m, h or d: --deadline 24h",
         )
     return seconds
-
-
-def _work_seconds(hours: float | None, machines: int) -> float:
-    if hours is None:
-        return DEFAULT_HOURS * machines * HOUR_SECONDS
-    if not 0 < hours < 1e7:
-        raise EverstepError(
-            f"--work {hours:g} is outside of what can be planned",
-            "Use the machine-hours of the whole job: more than 0, less than ten million.",
-        )
-    return hours * HOUR_SECONDS

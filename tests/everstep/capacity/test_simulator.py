@@ -137,6 +137,27 @@ def test_on_demand_machines_train_without_any_spot_capacity() -> None:
     assert outcome.usd == pytest.approx(4 * 3.0 * 600 / HOUR_SECONDS)
 
 
+def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
+    """From the latest start on, a spot machine that comes replaces a bought one a tick later."""
+    job = replace(JOB, work=6 * 4 * GAP, boot=Cost(100, "this test"))
+
+    outcome = run(
+        history((0,), (0,), (4,), (4,), (4,), (4,), (4,), (4,), (4,)),
+        job,
+        OnDemand.FALLBACK,
+        deadline=8 * GAP,
+    )
+
+    assert [(tick.spot, tick.on_demand) for tick in outcome.ticks[:5]] == [
+        (0, 4),
+        (0, 4),
+        (4, 4),
+        (4, 0),
+        (4, 0),
+    ]
+    assert outcome.done == pytest.approx(job.work)
+
+
 def test_the_fixed_cost_of_a_stack_is_paid_without_machines() -> None:
     outcome = run(history((0,), (0,)), replace(JOB, prices=Prices(1, 3, fixed=12)))
 

@@ -1,0 +1,222 @@
+"""Simulate the policies that follow spot capacity: how much of the market they use, what a deadline costs.
+
+    python -m benchmarks.capacity                   # three tables, some minutes
+    python -m benchmarks.capacity --histories 10    # a sample
+    python -m benchmarks.capacity --plot week.svg   # a picture of one simulated week, nothing else
+
+A deterministic simulation: the same options print the same figures on any machine. No machine was bought for it.
+
+1. The generated histories beside the published statistics that they are fitted to.
+2. Machine-hours of a group that follows capacity over three zones, against those of the best zone at each moment
+   and those of a group that stays in one zone.
+3. A job with a deadline: how many histories meet it, and the cost over the optimum computed in hindsight.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean, median
+
+from cloudfacts import prices
+
+from benchmarks.progress import track
+from everstep.capacity.generator import PUBLISHED, MarketModel, fit, generate
+from everstep.capacity.hindsight import cheapest
+from everstep.capacity.history import HOUR_SECONDS, CapacityHistory, describe
+from everstep.capacity.job import JobModel, Prices
+from everstep.capacity.on_demand import (
+    Policy,
+    always,
+    greedy,
+    latest_start,
+    never,
+    uniform_progress,
+)
+from everstep.capacity.picture import draw
+from everstep.capacity.placement import PlacementConfig
+from everstep.capacity.simulator import Outcome, simulate, terms_of
+from everstep.goodput import Cost
+
+MACHINES = 16
+FIT_HOURS = 270.0
+HOURS = 300.0
+WEEK_HOURS = 168.0
+JOB_HOURS = 12.0  # of all machines
+SLACKS = (1.1, 1.25, 1.5, 2.0)
+"""Deadlines, as multiples of the shortest duration."""
+
+POLICIES: Sequence[Policy] = (latest_start, uniform_progress, greedy, always)
+PRICED = (("g5.xlarge", "us-east-1"), ("Standard_NC24ads_A100_v4", "eastus"))
+"""Machines whose prices are used: spot at half of the price on demand, and at less than a fifth."""
+
+WORST_REGION = 0.29
+"""Share of the time without a machine in the worst region of the two-month traces, all its zones together."""
+
+SLOW_BOOT = Cost(600.0, "twice the assumption of everstep.capacity.job")
+PLACEMENT = PlacementConfig(wanted=MACHINES)
+ENDLESS = JobModel(work=1e15, machines=MACHINES, prices=Prices(0.0, 0.0))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure.
+
+    Attributes:
+        name: what it is.
+        value: its value as text.
+        expected: the published value or the target as text; empty if there is none.
+    """
+
+    name: str
+    value: str
+    expected: str = ""
+
+
+def histories(model: MarketModel, count: int, seed: int, hours: float) -> list[CapacityHistory]:
+    """Return generated histories."""
+    numbers = track(range(count), f"histories of {hours:.0f} h", count)
+    return [generate(model, seed=seed + n, hours=hours, machines=MACHINES) for n in numbers]
+
+
+def fit_rows(found: Sequence[CapacityHistory]) -> Iterator[Row]:
+    """Yield the statistics of histories beside the published ones."""
+    described = [describe(one) for one in found]
+    for zone, published in enumerate(PUBLISHED.zones):
+        means = [one.means[zone] for one in described]
+        none = [one.none_shares[zone] for one in described]
+        rates = [one.changes_per_hour[zone] for one in described]
+        expected = f"{published.mean_share * MACHINES:.1f}"
+        yield Row(f"zone {zone + 1}: mean machines", spread(means, ".1f"), expected)
+        yield Row(f"zone {zone + 1}: none", spread(none, ".0%"), f"{published.none_share:.0%}")
+        yield Row(f"zone {zone + 1}: changes an hour", spread(rates, ".2f"), "0.29-1.05")
+    yield Row(
+        "best zone: mean machines", spread([one.best_mean for one in described], ".1f"), "13.3"
+    )
+    yield Row("best zone: none", spread([one.none_anywhere for one in described], ".0%"), "13%")
+    moves = [one.best_zone_moves for one in described]
+    yield Row(f"best zone: moves in {found[0].hours:.0f} h", spread(moves, ".0f"), "about 30")
+
+
+def follow(history: CapacityHistory, job: JobModel = ENDLESS) -> Outcome:
+    """Return the outcome of a group that follows capacity over all zones of a history."""
+    return simulate(history, job, terms_of(job, history.gap_seconds), PLACEMENT, never)
+
+
+def following_rows(found: Sequence[CapacityHistory], job: JobModel = ENDLESS) -> Iterator[Row]:
+    """Yield the machine-hours that trained, against the best zone and against single zones."""
+    outcomes = [follow(one, job) for one in track(found, "following capacity", len(found))]
+    best = [sum(map(max, one.machines)) * one.gap_seconds for one in found]
+    shares = [one.done / offered for one, offered in zip(outcomes, best, strict=True)]
+    done = sum(one.done for one in outcomes)
+    yield Row("of the best zone's machine-hours, all histories", f"{done / sum(best):.1%}", "90%")
+    yield Row("... by history", spread(shares, ".1%"))
+    moves = [one.moves / history.hours for one, history in zip(outcomes, found, strict=True)]
+    yield Row("moves an hour", spread(moves, ".2f"), "at most 1")
+    zones = range(len(found[0].zones))
+    alone = [sum(follow(one.only([zone]), job).done for one in found) for zone in zones]
+    yield Row("times a zone drawn at random", f"{done / mean(alone):.2f}", "2")
+    each = ", ".join(f"{done / one:.2f}" for one in alone)
+    yield Row("times each of the zones", each)
+
+
+def deadline_rows(model: MarketModel, count: int, seed: int) -> Iterator[Row]:
+    """Yield, for each price and deadline, the cost of each policy over the optimum in hindsight."""
+    for name, region in PRICED:
+        price = prices.machine(name, region)
+        assert price.spot is not None
+        assert price.on_demand is not None
+        job = JobModel(
+            work=MACHINES * JOB_HOURS * HOUR_SECONDS,
+            machines=MACHINES,
+            prices=Prices(price.spot, price.on_demand),
+        )
+        for slack in SLACKS:
+            yield from _deadline(model, count, seed, job, slack, name)
+
+
+def _deadline(
+    model: MarketModel, count: int, seed: int, job: JobModel, slack: float, name: str
+) -> Iterator[Row]:
+    deadline = job.shortest_seconds * slack
+    found = histories(model, count, seed, deadline / HOUR_SECONDS + 1)
+    title = f"{name}, {slack:g} times the shortest duration"
+    optimum = [cheapest(one, job, deadline) for one in track(found, title, count)]
+    for policy in POLICIES:
+        outcomes = [meet(one, job, deadline, policy) for one in found]
+        met = sum(one.complete and one.seconds <= deadline for one in outcomes)
+        over = [one.usd / lowest - 1 for one, lowest in zip(outcomes, optimum, strict=True)]
+        target = "all in time, 15%" if policy is latest_start else ""
+        text = f"{met} of {count} in time, {spread(over, '.1%')} over, mean {mean(over):.1%}"
+        yield Row(f"{title}: {policy.__name__}", text, target)
+
+
+def meet(history: CapacityHistory, job: JobModel, deadline: float, policy: Policy) -> Outcome:
+    """Return the outcome of a job with a deadline."""
+    terms = terms_of(job, history.gap_seconds, deadline)
+    return simulate(history, job, terms, PLACEMENT, policy)
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Return the median with minimum and maximum."""
+    low, high = format(min(values), form), format(max(values), form)
+    return f"{median(values):{form}} ({low} to {high})"
+
+
+def tables(count: int, seed: int) -> dict[str, list[Row]]:
+    """Return all tables by title."""
+    model = fit()
+    together = fit(replace(PUBLISHED, none_anywhere=WORST_REGION))
+    return {
+        f"Fit: {count} histories of {FIT_HOURS:.0f} h": [
+            *fit_rows(histories(model, count, seed, FIT_HOURS))
+        ],
+        f"Following capacity: {count} histories of {HOURS:.0f} h": [
+            *following_rows(histories(model, count, seed, HOURS))
+        ],
+        f"The same if a machine starts in {SLOW_BOOT.seconds:.0f} s": [
+            *following_rows(histories(model, count, seed, HOURS), replace(ENDLESS, boot=SLOW_BOOT))
+        ],
+        f"The same if no zone has a machine for {WORST_REGION:.0%} of the time": [
+            *following_rows(histories(together, count, seed, HOURS))
+        ],
+        f"Deadlines: {count} histories, {JOB_HOURS:g} h of {MACHINES} machines": [
+            *deadline_rows(model, count, seed)
+        ],
+    }
+
+
+def week(seed: int) -> str:
+    """Return a picture of one simulated week as SVG."""
+    history = generate(fit(), seed=seed, hours=WEEK_HOURS, machines=MACHINES)
+    terms = terms_of(ENDLESS, history.gap_seconds)
+    outcome = simulate(history, ENDLESS, terms, PLACEMENT, never, record=True)
+    return draw(history, outcome.ticks, MACHINES)
+
+
+def main() -> None:
+    """Simulate and print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--histories", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1000, help="seed of the first history")
+    parser.add_argument("--plot", type=Path, help="write a picture of one week instead")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.plot:
+        options.plot.write_text(week(options.seed))
+        return
+    found = tables(options.histories, options.seed)
+    if options.json:
+        print(json.dumps({t: [vars(row) for row in rows] for t, rows in found.items()}, indent=1))
+        return
+    for title, rows in found.items():
+        print(f"\n{title}")
+        for row in rows:
+            print(f"  {row.name:70} {row.value:60} {row.expected}".rstrip())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""A sample of the simulated targets: following capacity, and a deadline."""
+
+import pytest
+
+from benchmarks.capacity import (
+    MACHINES,
+    PLACEMENT,
+    deadline_rows,
+    fit_rows,
+    follow,
+    following_rows,
+    histories,
+    meet,
+    week,
+)
+from everstep.capacity.generator import fit
+from everstep.capacity.hindsight import cheapest
+from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.job import JobModel, Prices
+from everstep.capacity.on_demand import latest_start, uniform_progress
+
+MODEL = fit()
+
+
+@pytest.fixture(scope="module")
+def sample() -> list[CapacityHistory]:
+    return histories(MODEL, 4, 0, 300)
+
+
+def test_a_group_that_follows_capacity_uses_nine_tenths_of_the_best_zone(
+    sample: list[CapacityHistory],
+) -> None:
+    for history in sample:
+        outcome = follow(history)
+        offered = sum(map(max, history.machines)) * history.gap_seconds
+        assert outcome.done >= 0.9 * offered
+        assert outcome.moves <= history.hours, "at most one move an hour"
+
+
+def test_a_group_that_follows_capacity_trains_far_more_than_in_one_zone(
+    sample: list[CapacityHistory],
+) -> None:
+    everywhere = sum(follow(one).done for one in sample)
+    alone = sum(follow(one.only([zone])).done for one in sample for zone in range(3))
+
+    assert everywhere >= 1.5 * alone / 3, "twice as much over many histories: docs/measurements.md"
+
+
+def test_a_deadline_is_met_at_nearly_the_optimum_in_hindsight() -> None:
+    job = JobModel(work=MACHINES * 6 * HOUR_SECONDS, machines=MACHINES, prices=Prices(0.3, 1.0))
+    deadline = 1.5 * job.shortest_seconds
+    over, baseline = [], []
+    for history in histories(MODEL, 10, 0, deadline / HOUR_SECONDS + 1):
+        outcome = meet(history, job, deadline, latest_start)
+        assert outcome.complete
+        assert outcome.seconds <= deadline
+        optimum = cheapest(history, job, deadline)
+        over.append(outcome.usd / optimum)
+        baseline.append(meet(history, job, deadline, uniform_progress).usd / optimum)
+
+    assert sorted(over)[5] <= 1.15
+    assert sum(over) <= sum(baseline), "uniform progress is the baseline"
+
+
+def test_tables_name_their_targets(sample: list[CapacityHistory]) -> None:
+    rows = [*fit_rows(sample), *following_rows(sample[:1])]
+
+    expected = {row.name: row.expected for row in rows}
+    assert expected["zone 1: mean machines"] == "5.4"
+    assert expected["best zone: mean machines"] == "13.3"
+    assert expected["of the best zone's machine-hours, all histories"] == "90%"
+    assert all(row.value for row in rows)
+
+
+def test_the_week_is_drawn() -> None:
+    assert "168 hours, 16 wanted machines" in week(1)
+
+
+def test_policies_are_compared_for_each_deadline() -> None:
+    rows = list(deadline_rows(MODEL, 1, 0))
+
+    assert len(rows) == 2 * 4 * 4, "prices, deadlines, policies"
+    assert all("1 of 1 in time" in row.value for row in rows if row.expected)
+    assert PLACEMENT.wanted == MACHINES

@@ -1,0 +1,136 @@
+"""The on-demand policies: when each buys, and what a deadline and a budget allow."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep.capacity.on_demand import (
+    FALLBACK_AFTER_SECONDS,
+    Progress,
+    Terms,
+    always,
+    greedy,
+    latest_start,
+    margin_seconds,
+    never,
+    uniform_progress,
+    within_budget,
+)
+
+HOUR = 3600.0
+TERMS = Terms(work=10 * 12 * HOUR, machines=10, deadline_seconds=24 * HOUR)
+OPEN = Terms(work=10 * 12 * HOUR, machines=10, min_machines=2)
+
+
+def at(hours: float, done_hours: float, spot: int = 0, on_demand: int = 0) -> Progress:
+    """Return the progress after a time, in hours of all machines."""
+    return Progress(hours * HOUR, done_hours * 10 * HOUR, spot, on_demand)
+
+
+def test_the_margin_is_what_is_left_beyond_the_work_with_all_machines() -> None:
+    assert margin_seconds(TERMS, at(6, 4)) == (24 - 6 - 8) * HOUR
+    assert margin_seconds(OPEN, at(6, 4)) == float("inf")
+
+
+def test_with_time_to_spare_no_machine_is_bought() -> None:
+    assert latest_start(TERMS, at(10, 0)).on_demand == 0
+
+
+def test_from_the_latest_start_missing_machines_are_bought_and_spot_machines_kept() -> None:
+    purchase = latest_start(TERMS, at(11.6, 0, spot=4))
+
+    assert (purchase.on_demand, purchase.use_spot) == (6, True)
+
+
+def test_bought_machines_are_kept_until_the_spot_machines_that_replace_them_train() -> None:
+    started = Progress(11.6 * HOUR, 0, spot=4, on_demand=6, starting=6)
+    first = Progress(11.6 * HOUR, 0, spot=0, on_demand=0, starting=7)
+
+    assert latest_start(TERMS, started).on_demand == 6
+    assert latest_start(TERMS, first).on_demand == 3, "a bought machine would start no sooner"
+
+
+def test_with_little_reserve_left_all_machines_are_on_demand_until_the_end() -> None:
+    purchase = latest_start(TERMS, at(11.9, 0, spot=4))
+
+    assert (purchase.on_demand, purchase.use_spot) == (10, False)
+
+
+def test_a_long_job_starts_earlier_than_a_short_one() -> None:
+    """Each hour of work left can lose all spot machines once more."""
+    long = Terms(work=10 * 48 * HOUR, machines=10, deadline_seconds=60 * HOUR)
+    margin = 1.0
+
+    assert latest_start(TERMS, at(12 - margin, 0)).on_demand == 0
+    assert latest_start(long, at(12 - margin, 0)).on_demand == 10
+
+
+def test_bought_machines_are_kept_until_the_reserve_has_grown() -> None:
+    reserve = TERMS.pass_seconds + TERMS.start_seconds * (1 + 2 + 0.5 * 12)
+    just_above = (12 * HOUR - reserve - 1) / HOUR
+
+    assert latest_start(TERMS, at(just_above, 0)).on_demand == 0
+    assert latest_start(TERMS, at(just_above, 0, on_demand=10)).on_demand == 10
+
+
+def test_without_a_deadline_the_smallest_group_is_bought_after_a_while_without_spot() -> None:
+    def waited(seconds: float, spot: int = 0, on_demand: int = 0) -> int:
+        progress = Progress(HOUR, 0, spot, on_demand, none_for_seconds=seconds)
+        return latest_start(OPEN, progress).on_demand
+
+    assert waited(FALLBACK_AFTER_SECONDS - 1) == 0
+    assert waited(FALLBACK_AFTER_SECONDS) == 2
+    assert waited(0, spot=1, on_demand=2) == 1, "spot machines replace bought ones"
+    assert waited(0, spot=2, on_demand=1) == 0
+
+
+def test_greedy_uses_spot_only_until_the_last_moment_and_then_no_spot() -> None:
+    assert greedy(TERMS, at(11.5, 0, spot=3)).on_demand == 0
+    final = greedy(TERMS, at(11.9, 0, spot=3))
+    assert (final.on_demand, final.use_spot) == (10, False)
+
+
+def test_uniform_progress_buys_when_it_is_behind_and_stops_when_it_is_ahead() -> None:
+    assert uniform_progress(TERMS, at(6, 2.9, spot=1)).on_demand == 9
+    assert uniform_progress(TERMS, at(6, 3)).on_demand == 0
+    assert uniform_progress(TERMS, at(6, 3, on_demand=9)).on_demand == 10, "hysteresis"
+    assert uniform_progress(OPEN, at(6, 0)).on_demand == 0
+
+
+def test_never_and_always_depend_on_nothing() -> None:
+    assert never(TERMS, at(23.9, 0)).on_demand == 0
+    assert always(TERMS, at(0, 0, spot=10)) == always(TERMS, at(11, 0))
+    assert not always(TERMS, at(0, 0)).use_spot
+
+
+@pytest.mark.parametrize(("spent", "expected"), [(9.0, True), (9.001, False)])
+def test_a_pass_is_paid_for_within_the_budget_only(spent: float, expected: bool) -> None:
+    terms = Terms(work=1, machines=1, budget_usd=10)
+
+    assert within_budget(terms, spent, 1.0) is expected
+    assert within_budget(OPEN, spent, 1.0), "without a budget everything is paid for"
+
+
+@given(
+    hours=st.floats(0, 30),
+    done=st.floats(0, 12),
+    spot=st.integers(0, 10),
+    on_demand=st.integers(0, 10),
+)
+def test_every_purchase_completes_the_group_at_most_and_has_a_reason(
+    hours: float, done: float, spot: int, on_demand: int
+) -> None:
+    for policy in (never, always, greedy, uniform_progress, latest_start):
+        for terms in (TERMS, OPEN):
+            purchase = policy(terms, at(hours, done, spot, on_demand))
+            kept = spot if purchase.use_spot else 0
+            assert purchase.reason
+            assert 0 <= purchase.on_demand <= max(0, 10 - kept)
+
+
+@given(hours=st.floats(0, 24), done=st.floats(0, 12), spot=st.integers(0, 10))
+def test_who_has_less_time_never_buys_less(hours: float, done: float, spot: int) -> None:
+    early = latest_start(TERMS, at(hours, done, spot)).on_demand
+    late = latest_start(TERMS, at(hours + 0.1, done, spot)).on_demand
+
+    assert late >= early

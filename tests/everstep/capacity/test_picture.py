@@ -1,0 +1,48 @@
+"""Pictures of a replay: valid SVG that shows every zone, the group and its moves."""
+
+from xml.etree import ElementTree as ET
+
+from everstep.capacity.history import CapacityHistory
+from everstep.capacity.picture import draw, runs
+from everstep.capacity.simulator import TickRecord
+
+HISTORY = CapacityHistory(("a & b", "c"), 3600.0, ((4, 0), (0, 4), (0, 2), (0, 0)))
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def ticks(*zones_and_machines: tuple[int, int, int]) -> list[TickRecord]:
+    return [TickRecord(zone, spot, bought, "reason") for zone, spot, bought in zones_and_machines]
+
+
+def elements(svg: str, tag: str, style: str) -> list[ET.Element]:
+    found = ET.fromstring(svg).iter(f"{SVG}{tag}")
+    return [element for element in found if element.get("class") == style]
+
+
+def test_periods_without_a_change() -> None:
+    assert list(runs([0, 0, 3, 3, 3, 1])) == [(0, 2, 0), (2, 5, 3), (5, 6, 1)]
+    assert list(runs([])) == []
+
+
+def test_each_zone_has_a_lane_and_each_move_a_line() -> None:
+    svg = draw(HISTORY, ticks((0, 4, 0), (1, 4, 0), (1, 2, 0), (1, 0, 0)), 4)
+
+    assert len(elements(svg, "rect", "lane")) == 2
+    assert len(elements(svg, "line", "move")) == 1
+    assert "a &amp; b" in svg
+    assert "4 hours, 4 wanted machines, 1 moves" in svg
+
+
+def test_machines_of_the_group_are_drawn_in_its_zone_only() -> None:
+    svg = draw(HISTORY, ticks((0, 4, 0), (0, 0, 0)), 4)
+
+    first, second = (element.get("d") for element in elements(svg, "path", "used"))
+    assert first
+    assert not second
+
+
+def test_on_demand_machines_have_a_lane_if_there_were_any() -> None:
+    svg = draw(HISTORY, ticks((0, 4, 0), (1, 0, 4)), 4)
+
+    assert len(elements(svg, "rect", "lane")) == 3
+    assert elements(svg, "path", "bought")[0].get("d")

@@ -1,0 +1,121 @@
+"""Plans: choices, refusals before anything is bought, and summaries of outcomes."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.job import JobModel, Prices
+from everstep.capacity.on_demand import OnDemand
+from everstep.capacity.plan import (
+    Choice,
+    Limits,
+    Spread,
+    check,
+    choices,
+    generated_histories,
+    histories_of,
+    horizon_seconds,
+    replay,
+    spread,
+    summary,
+)
+from everstep.capacity.simulator import Outcome
+from everstep.errors import EverstepError
+
+JOB = JobModel(work=4 * 10 * HOUR_SECONDS, machines=4, prices=Prices(1.0, 3.0, fixed=0.5))
+TRACE = CapacityHistory(("a", "b"), 300.0, ((0, 9), (4, 4), (2, 0)))
+
+
+def test_zones_are_combined_with_and_without_a_fallback() -> None:
+    assert list(choices(2)) == [
+        Choice(1, OnDemand.NEVER),
+        Choice(1, OnDemand.FALLBACK),
+        Choice(2, OnDemand.NEVER),
+        Choice(2, OnDemand.FALLBACK),
+        Choice(1, OnDemand.ALWAYS),
+    ]
+
+
+def test_a_deadline_that_no_policy_can_meet_is_refused_with_the_earliest_possible() -> None:
+    with pytest.raises(EverstepError) as refused:
+        check(JOB, Limits(deadline_seconds=9 * HOUR_SECONDS))
+
+    assert "--deadline 9h cannot be met: 40 machine-hours on 4 machines" in refused.value.what
+    assert "at least 10.1 h" in refused.value.what
+    assert "10.1h or more" in refused.value.fix
+
+
+def test_the_earliest_deadline_that_the_refusal_names_is_accepted_and_met() -> None:
+    limits = Limits(deadline_seconds=10.1 * HOUR_SECONDS)
+
+    check(JOB, limits)
+
+    empty = CapacityHistory(("a",), 60.0, ((0,),) * 700)
+    outcome = replay(empty, Choice(1, OnDemand.FALLBACK), JOB, limits)
+    assert outcome.complete
+    assert outcome.seconds <= 10.1 * HOUR_SECONDS
+
+
+def test_a_budget_below_one_hour_is_refused() -> None:
+    check(JOB, Limits(budget_usd=4.5))
+
+    with pytest.raises(EverstepError, match=r"--budget 4.49 is below one hour.*4.50 USD"):
+        check(JOB, Limits(budget_usd=4.49))
+
+
+def test_a_job_of_years_is_refused() -> None:
+    with pytest.raises(EverstepError, match="too long to be planned"):
+        horizon_seconds(replace(JOB, work=4 * 20_000 * HOUR_SECONDS), Limits())
+
+
+def test_histories_outlast_the_deadline() -> None:
+    assert horizon_seconds(JOB, Limits()) > 6 * JOB.shortest_seconds
+    assert horizon_seconds(JOB, Limits(deadline_seconds=1e6)) == 2e6
+
+
+def test_a_trace_is_replayed_from_several_beginnings_and_repeated() -> None:
+    found = list(histories_of(TRACE, 3, seconds=1000, machines=4))
+
+    assert [one.machines[0] for one in found] == [(0, 4), (4, 4), (2, 0)]
+    assert all(len(one.machines) == 6 for one in found), "two rounds of three ticks"
+    assert found[1].machines[:3] == ((4, 4), (2, 0), (0, 4))
+
+
+def test_generated_zones_take_turns_in_being_the_better_one() -> None:
+    found = list(generated_histories(3, 0, 2400, 16, ("a", "b")))
+
+    assert all(one.zones == ("a", "b") for one in found)
+    first = [sum(tick[0] for tick in one.machines) / len(one.machines) for one in found]
+    assert max(first) > 1.3 * min(first), "the third published zone has far more machines"
+
+
+def outcome(seconds: float, usd: float, *, complete: bool = True) -> Outcome:
+    return Outcome(
+        seconds=seconds,
+        complete=complete,
+        suspended=not complete,
+        usd=usd,
+        done=seconds,
+        spot_seconds=2 * seconds,
+        on_demand_seconds=0,
+        moves=0,
+    )
+
+
+def test_a_summary_counts_what_is_in_time_and_what_never_completes() -> None:
+    outcomes = [outcome(10, 1), outcome(20, 2), outcome(30, 3), outcome(5, 4, complete=False)]
+
+    row = summary(Choice(1, OnDemand.NEVER), outcomes, Limits(deadline_seconds=20))
+
+    assert row.seconds == Spread(10, 30, inf)
+    assert row.usd == Spread(1, 3, 4)
+    assert row.goodput == Spread(0.5, 0.5, 0.5)
+    assert (row.complete, row.in_time, row.suspended) == (0.75, 0.5, 0.25)
+    assert summary(Choice(1, OnDemand.NEVER), outcomes, Limits()).in_time is None
+
+
+def test_percentiles_are_values_of_histories() -> None:
+    assert spread(range(101)) == Spread(10, 50, 90)
+    assert spread([7.0]) == Spread(7, 7, 7)

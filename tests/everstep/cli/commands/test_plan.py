@@ -1,0 +1,106 @@
+"""`everstep plan` with the stacks of the repository: table, JSON, picture, refusals."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep.cli.commands.plan import plan
+from everstep.errors import EverstepError
+
+REPOSITORY = Path(__file__).parents[4]
+
+
+@pytest.fixture(autouse=True)
+def in_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+
+
+def planned(capsys: pytest.CaptureFixture[str], **options: Any) -> str:
+    plan(**{"stack": "eks-prod", "histories": 3, "work": 6.0, **options})
+    return capsys.readouterr().out
+
+
+def test_the_table_has_a_line_for_each_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    out = planned(capsys, deadline="24h", budget=500.0)
+
+    assert "6 machine-hours on 6 machines: at least 1.1 h" in out
+    for choice in ("spot, 1 zone ", "spot, 3 zones, fallback ", "on demand only "):
+        assert f"\n{choice}" in out
+    assert "in time" in out
+    assert "suspended" in out
+    assert "no stack moves yet" in out, "the plan must not promise what the controller does not do"
+
+
+def test_the_same_seed_gives_the_same_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    first, again, other = (planned(capsys, seed=seed, as_json=True) for seed in (1, 1, 7))
+
+    assert first == again
+    assert json.loads(first)["choices"] != json.loads(other)["choices"]
+
+
+def test_a_trace_of_ones_own_is_replayed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    trace = tmp_path / "mine.json"
+    trace.write_text('{"metadata": {"gap_seconds": 300}, "data": [6, 6, 6, 0]}')
+
+    found = json.loads(planned(capsys, trace=[trace], as_json=True))
+
+    assert found["zones"] == ["mine"]
+    assert [one["on_demand"] for one in found["choices"]] == ["never", "fallback", "always"]
+    assert found["choices"][0]["complete"] == 1
+
+
+def test_a_job_that_never_completes_is_shown_as_such(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    trace = tmp_path / "none.json"
+    trace.write_text('{"metadata": {"gap_seconds": 300}, "data": [0]}')
+
+    assert "never: not complete within" in planned(capsys, trace=[trace])
+    found = json.loads(planned(capsys, trace=[trace], as_json=True))
+    assert found["choices"][0]["seconds"]["median"] is None
+
+
+def test_a_picture_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    planned(capsys, plot=tmp_path / "plan.svg")
+
+    assert (tmp_path / "plan.svg").read_text().startswith("<svg")
+
+
+def test_a_picture_that_cannot_be_written_is_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(EverstepError, match="cannot be written"):
+        planned(capsys, plot=tmp_path / "file" / "plan.svg")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"deadline": "1h"}, "--deadline 1h cannot be met"),
+        ({"deadline": "tomorrow"}, "--deadline 'tomorrow' is not a duration"),
+        ({"deadline": "0h"}, "--deadline '0h' is not a duration"),
+        ({"deadline": "91d"}, "up to 90 days"),
+        ({"budget": 1.0}, "--budget 1 is below one hour"),
+        ({"budget": float("nan")}, "--budget nan is below one hour"),
+        ({"work": 0.0}, "--work 0 is outside"),
+        ({"work": float("nan")}, "--work nan is outside"),
+        ({"work": 1e6}, "too long to be planned"),
+        ({"trace": [Path("absent.json")]}, "absent.json cannot be read"),
+        ({"stack": "local"}, "creates no GPU machines"),
+        ({"stack": "absent"}, "absent"),
+    ],
+)
+def test_wrong_input_is_refused_with_a_fix(
+    capsys: pytest.CaptureFixture[str], options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(EverstepError) as refused:
+        planned(capsys, **options)
+
+    assert expected in refused.value.what
+    assert refused.value.fix
