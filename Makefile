@@ -56,6 +56,15 @@ test-stacks: test-guides  ## Take each cloud stack through preview, up, eviction
 test-guides: built  ## Run the commands of docs/eks.md on the twin: up, eviction, upgrade, destroy
 	.venv/bin/pytest -m e2e tests/e2e/test_guides.py
 
+test-staging: .venv/.development build/servers/minio build/servers/node_modules  ## Run the tests of data staging against MinIO and Azurite, built on the first run (Go, npm)
+	.venv/bin/pytest tests/everstep/staging
+
+build/servers/minio:
+	GOBIN=$(CURDIR)/build/servers go install github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+
+build/servers/node_modules:
+	npm install --silent --no-audit --no-fund --no-save --prefix build/servers azurite@3.37.0
+
 test-mutations: .venv/.development  ## Inject deliberate mistakes into the components; each must fail a test (SAMPLE=N for fewer)
 	.venv/bin/python -m tests.mutation.run --sample $(or $(SAMPLE),0)
 
@@ -135,10 +144,11 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/peers.txt
 	@touch $@
 
-.venv/.development: .venv/.runtime requirements/development.txt requirements/models.txt requirements/account.txt
+.venv/.development: .venv/.runtime requirements/development.txt requirements/models.txt requirements/account.txt requirements/s3-server.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/development.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/models.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/account.txt
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/s3-server.txt
 	@touch $@
 
-.PHONY: help aws azure up down test test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-mutations wheels images built lint prose format catalog facts-age docs lock clean
+.PHONY: help aws azure up down test test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-staging test-mutations wheels images built lint prose format catalog facts-age docs lock clean

@@ -17,6 +17,7 @@ lock development --python-version 3.11 --universal --constraint requirements/run
 # Installed as data, without dependencies.
 lock models --no-deps --python-version 3.11 --universal --extra models pyproject.toml
 lock account --no-deps --python-version 3.11 --universal --extra account pyproject.toml
+lock s3-server --no-deps --python-version 3.11 --universal --extra s3-server pyproject.toml
 # In addition to the torch, torchvision and numpy of the base image.
 lock trainer --python-version 3.11 --universal --constraint requirements/development.txt --no-emit-package numpy --extra trainer-image pyproject.toml
 # Of examples/, in addition to the trainer's.

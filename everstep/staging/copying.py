@@ -102,7 +102,7 @@ def copy(
 
 def _write(source: Source, entry: Entry, partial: Partial, on_bytes: OnBytes) -> str:
     """Write the content to the incomplete file, sync it, and return its SHA-256."""
-    offset = partial.synced()
+    offset = max(min(partial.synced(), entry.size - 1), 0)  # stores refuse an empty range
     written = 0
     try:
         with source.open(entry, offset) as content, _opened(partial.data) as file:

@@ -8,6 +8,7 @@ import typer
 from everstep.cli.commands.options import AsJson
 from everstep.cli.staging_display import JsonLines, display
 from everstep.errors import EverstepError
+from everstep.staging.sources.location import FORMS, open_source
 
 app = typer.Typer(no_args_is_help=True, help="Stage data sets to the shared volume.")
 
@@ -19,11 +20,14 @@ def options() -> None:
 
 @app.command()
 def stage(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A folder or a .tar archive.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"{FORMS}.")],
     destination: Annotated[
         Path, typer.Argument(metavar="DESTINATION", help="Folder to write to, on the volume.")
     ],
     *,
+    endpoint: Annotated[
+        str, typer.Option(metavar="URL", help="Server with the protocol of S3 or Blob Storage.")
+    ] = "",
     workers: Annotated[
         int, typer.Option(min=1, max=256, help="Number of files copied at a time.")
     ] = 16,
@@ -39,12 +43,12 @@ def stage(
 
     Files appear complete or not at all. The SHA-256 of each is written to everstep.sha256 in the destination.
     """
-    from everstep.staging.sources.location import open_source
     from everstep.staging.stage import Options, plan
     from everstep.staging.stage import stage as stage_data
 
-    opened, target = open_source(source), destination.expanduser().absolute()
+    target = destination.expanduser().absolute()
     check_apart(Path(source).expanduser(), target)
+    opened = open_source(source, endpoint, workers)
     settings = Options(workers=workers, verify=verify)
     observer = JsonLines() if as_json else display()
     with observer:

@@ -1,4 +1,4 @@
-"""Where data come from, as a user writes it: a folder or a tar archive."""
+"""Where data come from, as a user writes it: s3://, az://, a folder, or a tar archive."""
 
 from pathlib import Path
 
@@ -7,20 +7,29 @@ from everstep.staging.content import Source
 from everstep.staging.sources.folder import FolderSource
 from everstep.staging.sources.tar import SUFFIX, TarSource
 
-FORMS = "a folder or a .tar archive"
+FORMS = "s3://BUCKET/PREFIX, az://ACCOUNT/CONTAINER/PREFIX, a folder, or a .tar archive"
+S3, BLOB = "s3", "az"
 
 
-def open_source(location: str) -> Source:
+def open_source(location: str, endpoint: str = "", connections: int = 16) -> Source:
     """Return the source at a location.
 
     Args:
         location: one of FORMS.
+        endpoint: address of a server with the protocol of S3 or Blob Storage; empty for the cloud's.
+        connections: maximum number of connections.
 
     Raises:
-        EverstepError: the location is invalid, or there is nothing.
+        EverstepError: the location is not valid, or there is nothing.
     """
-    if "://" in location:
-        raise EverstepError(f"the source {location!r} is not supported", f"Use {FORMS}.")
+    scheme, separator, rest = location.partition("://")
+    if separator:
+        return _store(location, scheme, rest.rstrip("/"), endpoint, connections)
+    if endpoint:
+        raise EverstepError(
+            f"--endpoint is {endpoint!r}, and the source {location!r} is on this machine",
+            "Leave --endpoint out.",
+        )
     path = Path(location).expanduser()
     if path.is_dir():
         return FolderSource(path.absolute())
@@ -29,6 +38,19 @@ def open_source(location: str) -> Source:
     if not path.name.endswith(SUFFIX) and not _compressed(path):
         raise EverstepError(f"the source {location!r} is not a tar archive", f"Use {FORMS}.")
     return TarSource(path.absolute())
+
+
+def _store(location: str, scheme: str, path: str, endpoint: str, connections: int) -> Source:
+    first, *more = path.split("/", 2)
+    if scheme == S3 and first:
+        from everstep.staging.sources.s3 import S3Source
+
+        return S3Source(first, "/".join(more), endpoint, connections)
+    if scheme == BLOB and first and more and more[0]:
+        from everstep.staging.sources.blob import BlobSource
+
+        return BlobSource(first, more[0], "/".join(more[1:]), endpoint)
+    raise EverstepError(f"the source {location!r} is not supported", f"Use {FORMS}.")
 
 
 def _compressed(path: Path) -> bool:

@@ -1,0 +1,212 @@
+"""A container of Azure Blob Storage as a source."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from everstep.errors import EverstepError
+from everstep.resources import in_clone
+from everstep.staging.content import (
+    BrokenContentError,
+    ChangedError,
+    Checksum,
+    Content,
+    FileError,
+)
+from everstep.staging.entry import MANIFEST, Entry, check_name
+
+CHUNK_BYTES = 4 << 20
+"""Largest range for which Blob Storage computes an MD5."""
+
+ATTEMPTS = 5
+SECONDS = 30
+FORBIDDEN = (401, 403)
+ROLE = "Assign this identity the role Storage Blob Data Reader on the account or container"
+KEYS = "or set AZURE_STORAGE_SAS_TOKEN, AZURE_STORAGE_KEY or AZURE_STORAGE_CONNECTION_STRING."
+
+
+class BlobSource:
+    """The blobs below a prefix, or one blob."""
+
+    def __init__(self, account: str, container: str, prefix: str, endpoint: str = "") -> None:
+        """Create a client; this sends no request.
+
+        Args:
+            account: name of the storage account.
+            container: name of the container.
+            prefix: prefix without a slash at its end, or the name of one blob; empty for the whole container.
+            endpoint: address of a server, without the account; empty for Azure's.
+
+        Raises:
+            EverstepError: the package is not installed.
+        """
+        try:
+            from azure.storage.blob import ContainerClient
+        except ModuleNotFoundError:
+            raise _missing_package("azure-storage-blob") from None
+        self._account, self._container, self._prefix = account, container, prefix
+        settings: dict[str, Any] = {
+            "connection_timeout": SECONDS,
+            "read_timeout": SECONDS,
+            "retry_total": ATTEMPTS,
+            "initial_backoff": 1,
+            "max_single_get_size": CHUNK_BYTES,
+            "max_chunk_get_size": CHUNK_BYTES,
+        }
+        connection = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
+        if connection and not endpoint:
+            self._client = ContainerClient.from_connection_string(connection, container, **settings)
+        else:
+            address = f"{endpoint.rstrip('/')}/{account}" if endpoint else account_address(account)
+            self._client = ContainerClient(
+                address, container, credential=_credential(account), **settings
+            )
+        self.name = f"az://{account}/{container}/{prefix}".rstrip("/")
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield all blobs below the prefix; if there is none, the blob of that name.
+
+        Raises:
+            EverstepError: the container is missing or forbidden, a blob is archived or has an unsafe name.
+        """
+        found = False
+        prefix = f"{self._prefix}/" if self._prefix else ""
+        with self._explained():
+            for entry in self._below(prefix):
+                found = True
+                yield entry
+            if self._prefix and not found:
+                parent = self._prefix.rpartition("/")[0]
+                blobs = self._below(f"{parent}/" if parent else "", self._prefix)
+                yield from (entry for entry in blobs if entry.locator == self._prefix)
+
+    def _below(self, folder: str, prefix: str = "") -> Iterator[Entry]:
+        # Metadata, since folders of an account with a hierarchical namespace are marked in it.
+        blobs = self._client.list_blobs(name_starts_with=prefix or folder, include=["metadata"])
+        for blob in blobs:
+            name = blob.name.removeprefix(folder)
+            directory = (blob.metadata or {}).get("hdi_isfolder") == "true"
+            marker = blob.name.endswith("/") and not blob.size
+            if name in ("", MANIFEST) or directory or marker:
+                continue
+            if blob.blob_tier == "Archive":
+                raise EverstepError(
+                    f"the blob {blob.name!r} of {self.name} is archived",
+                    "Set its tier to Hot or Cool first: az storage blob set-tier.",
+                )
+            md5 = bytes(blob.content_settings.content_md5 or b"").hex()
+            yield Entry(check_name(name, self.name), blob.size, blob.etag, blob.name, md5)
+
+    @contextmanager
+    def open(self, entry: Entry, offset: int) -> Iterator[Content]:
+        """Open a blob at an offset, in the version that was listed.
+
+        Raises:
+            FileError: it changed, is missing, forbidden or archived.
+            BrokenContentError: the connection broke.
+        """
+        from azure.core import MatchConditions
+        from azure.core.exceptions import AzureError, HttpResponseError
+
+        checksum = Checksum(entry.md5) if entry.md5 else None
+        if not entry.size:
+            yield Content(iter(()), checksum)
+            return
+        blob = self._client.get_blob_client(entry.locator)
+        try:
+            stream = blob.download_blob(
+                offset,
+                entry.size - offset,
+                etag=entry.version,
+                match_condition=MatchConditions.IfNotModified,
+                validate_content=not checksum,
+            )
+            yield Content(stream.chunks(), checksum)
+        except HttpResponseError as error:
+            raise self._file_error(entry, error) from None
+        except (AzureError, ValueError) as error:  # ValueError: the MD5 of a range differs
+            raise BrokenContentError(f"could not be read: {error}") from None
+
+    def _file_error(self, entry: Entry, error: Any) -> Exception:  # noqa: ANN401  of the SDK
+        code = str(getattr(error, "error_code", "") or error.status_code)
+        if error.status_code == 412:
+            return ChangedError(entry.name, "changed or was removed after it was listed")
+        if error.status_code == 404:
+            return ChangedError(entry.name, "was removed after it was listed")
+        if error.status_code in FORBIDDEN:
+            return FileError(f"{entry.name} of {self.name} is forbidden: {code}", f"{ROLE}, {KEYS}")
+        return BrokenContentError(f"could not be read: {code}")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn the errors of the SDK into errors with a fix."""
+        from azure.core.exceptions import (
+            AzureError,
+            ClientAuthenticationError,
+            HttpResponseError,
+            ServiceRequestError,
+        )
+
+        try:
+            yield
+        except ClientAuthenticationError as error:
+            raise EverstepError(
+                f"there are no valid credentials for {self.name}: {_first_line(error)}",
+                f"Log in with `az login`, {KEYS}",
+            ) from None
+        except HttpResponseError as error:
+            code = str(getattr(error, "error_code", "") or "")
+            raise listing_error(self.name, code, error.status_code or 0) from None
+        except ServiceRequestError as error:
+            raise EverstepError(
+                f"the storage account {self._account!r} does not respond: {_first_line(error)}",
+                "Check its name (`az storage account list` lists yours), the network and --endpoint.",
+            ) from None
+        except AzureError as error:
+            raise EverstepError(f"{self.name} cannot be listed: {_first_line(error)}") from None
+
+
+def listing_error(name: str, code: str, status: int) -> EverstepError:
+    """Return the error for a container that Blob Storage does not list."""
+    account, container = name.removeprefix("az://").split("/")[:2]
+    if code == "ContainerNotFound":
+        return EverstepError(
+            f"the container {container!r} of the account {account!r} does not exist",
+            f"Check its name: az storage container list --account-name {account}.",
+        )
+    if status in FORBIDDEN:
+        return EverstepError(
+            f"the container {container!r} of the account {account!r} is forbidden: {code}",
+            f"{ROLE}, {KEYS} A firewall of the account may refuse this machine too.",
+        )
+    return EverstepError(f"{name} cannot be listed: {code or status}", "Try again later.")
+
+
+def account_address(account: str) -> str:
+    """Return the address of an account in the public cloud."""
+    return f"https://{account}.blob.core.windows.net"
+
+
+def _credential(account: str) -> Any:  # noqa: ANN401  a string or an object of azure-identity
+    """Return what the environment has for an account; otherwise the identity of `az login` or of a pod."""
+    if sas := os.environ.get("AZURE_STORAGE_SAS_TOKEN"):
+        return sas
+    if key := os.environ.get("AZURE_STORAGE_KEY"):
+        return {"account_name": account, "account_key": key}
+    try:
+        from azure.identity import DefaultAzureCredential
+    except ModuleNotFoundError:
+        raise _missing_package("azure-identity") from None
+    return DefaultAzureCredential()
+
+
+def _missing_package(package: str) -> EverstepError:
+    command = "make azure" if in_clone() else "pip install azure-storage-blob azure-identity"
+    return EverstepError(
+        f"reading from Azure Blob Storage needs {package}", f"`{command}` installs it."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

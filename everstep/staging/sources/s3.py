@@ -1,0 +1,231 @@
+"""A bucket of S3, or of another server with its protocol, as a source."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from everstep.errors import EverstepError
+from everstep.resources import in_clone
+from everstep.staging.content import (
+    BrokenContentError,
+    ChangedError,
+    Checksum,
+    Content,
+    FileError,
+)
+from everstep.staging.copying import CHUNK_BYTES
+from everstep.staging.entry import MANIFEST, Entry, check_name
+
+PACKAGES = ("boto3", "botocore", "jmespath", "s3transfer")
+"""Installed without their dependencies, which exclude those of the Kubernetes client."""
+
+MD5 = re.compile(r"[0-9a-f]{32}")
+PARTS = re.compile(r"[0-9a-f]{32}-[0-9]+")
+"""ETags of objects uploaded at once, and in parts; encrypted objects have other ones of the same form."""
+
+DIRECTORY_BUCKET = "--x-s3"
+"""End of the names of buckets of S3 Express One Zone, whose ETags are not checksums."""
+
+ARCHIVED = ("GLACIER", "DEEP_ARCHIVE")
+"""Storage classes whose objects have to be restored before they can be read."""
+
+CREDENTIALS = "Check them with `aws sts get-caller-identity`; `aws sso login` renews those of SSO."
+WRONG_CREDENTIALS = (
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+)
+ATTEMPTS = 5
+SECONDS = 30
+
+
+class S3Source:
+    """The objects below a prefix, or one object."""
+
+    def __init__(self, bucket: str, prefix: str, endpoint: str = "", connections: int = 16) -> None:
+        """Create a client; this sends no request.
+
+        Args:
+            bucket: name of the bucket.
+            prefix: prefix without a slash at its end, or the key of one object; empty for the whole bucket.
+            endpoint: address of a server; empty for AWS's.
+            connections: maximum number of connections.
+
+        Raises:
+            EverstepError: boto3 is not installed.
+        """
+        try:
+            import boto3
+            from botocore.config import Config
+        except ModuleNotFoundError:
+            command = "make aws" if in_clone() else f"pip install --no-deps {' '.join(PACKAGES)}"
+            raise EverstepError(
+                "reading from S3 needs boto3", f"`{command}` installs it."
+            ) from None
+        retries: Any = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
+        config = Config(
+            max_pool_connections=connections,
+            connect_timeout=SECONDS,
+            read_timeout=SECONDS,
+            retries=retries,
+        )
+        self._bucket, self._prefix = bucket, prefix
+        self._client: Any = boto3.Session().client(
+            "s3", endpoint_url=endpoint or None, config=config
+        )
+        self.name = f"s3://{bucket}/{prefix}".rstrip("/")
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield all objects below the prefix; if there is none, the object of that key.
+
+        Raises:
+            EverstepError: the bucket is missing or forbidden, an object is archived or has an unsafe name.
+        """
+        found = False
+        with self._explained():
+            for item in self._below(f"{self._prefix}/" if self._prefix else ""):
+                found = True
+                yield item
+            if self._prefix and not found:
+                yield from self._object(self._prefix)
+
+    def _below(self, prefix: str) -> Iterator[Entry]:
+        pages = self._client.get_paginator("list_objects_v2")
+        for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
+            for item in page.get("Contents", ()):
+                key: str = item["Key"]
+                name = key.removeprefix(prefix)
+                if name not in ("", MANIFEST) and (item["Size"] or not key.endswith("/")):
+                    self._check_readable(item)
+                    yield self._entry(name, key, item["Size"], item["ETag"])
+
+    def _object(self, key: str) -> Iterator[Entry]:
+        from botocore.exceptions import ClientError
+
+        try:
+            head = self._client.head_object(Bucket=self._bucket, Key=key)
+        except ClientError as error:
+            if _status(error) == 404:
+                return
+            raise
+        yield self._entry(key.rpartition("/")[2], key, head["ContentLength"], head["ETag"])
+
+    def _entry(self, name: str, key: str, size: int, etag: str) -> Entry:
+        text = etag.strip('"')
+        md5 = text if MD5.fullmatch(text) and not self._bucket.endswith(DIRECTORY_BUCKET) else ""
+        return Entry(check_name(name, self.name), size, etag, key, md5)
+
+    def _check_readable(self, item: dict[str, Any]) -> None:
+        if item.get("StorageClass") in ARCHIVED:
+            raise EverstepError(
+                f"s3://{self._bucket}/{item['Key']} is archived: {item['StorageClass']}",
+                "Restore it first: aws s3api restore-object.",
+            )
+
+    @contextmanager
+    def open(self, entry: Entry, offset: int) -> Iterator[Content]:
+        """Open an object at an offset, in the version that was listed.
+
+        Raises:
+            FileError: it changed, is missing, forbidden or archived.
+            BrokenContentError: the connection broke.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        where = {"Bucket": self._bucket, "Key": entry.locator, "IfMatch": entry.version}
+        at = {"Range": f"bytes={offset}-"} if offset else {}
+        try:
+            answer = self._client.get_object(**where, **at)
+            checksum = self._checksum(entry, answer)
+            with answer["Body"] as body:
+                yield Content(iter(lambda: body.read(CHUNK_BYTES), b""), checksum)
+        except ClientError as error:
+            raise self._file_error(entry, error) from None
+        except BotoCoreError as error:
+            raise BrokenContentError(f"could not be read: {error}") from None
+
+    def _checksum(self, entry: Entry, answer: dict[str, Any]) -> Checksum | None:
+        """Return the checksum in the ETag, if it is one.
+
+        Of an object in parts, the size of the first one is requested: all but the last have it.
+        """
+        encrypted = answer.get("ServerSideEncryption", "AES256") != "AES256"
+        if encrypted or "SSECustomerAlgorithm" in answer:
+            return None  # botocore compares the checksum that S3 has for such an object
+        if entry.md5:
+            return Checksum(entry.md5)
+        etag = entry.version.strip('"')
+        if not PARTS.fullmatch(etag):
+            return None
+        first = self._client.head_object(Bucket=self._bucket, Key=entry.locator, PartNumber=1)
+        return Checksum(etag, first["ContentLength"]) if first.get("PartsCount") else None
+
+    def _file_error(self, entry: Entry, error: Any) -> Exception:  # noqa: ANN401  of boto3
+        code = error.response.get("Error", {}).get("Code", "")
+        name = f"s3://{self._bucket}/{entry.locator}"
+        if _status(error) == 412:
+            return ChangedError(entry.name, "changed after it was listed")
+        if code in ("NoSuchKey", "404"):
+            return ChangedError(entry.name, "was removed after it was listed")
+        if code == "InvalidObjectState":
+            return FileError(f"{name} is archived", "Restore it first: aws s3api restore-object.")
+        if _status(error) == 403:
+            return FileError(
+                f"{name} is forbidden: {code}",
+                f"Allow s3:GetObject on arn:aws:s3:::{self._bucket}/*, and kms:Decrypt of its key.",
+            )
+        return BrokenContentError(f"could not be read: {error}")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn the errors of boto3 into errors with a fix."""
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            HTTPClientError,
+            NoCredentialsError,
+            PartialCredentialsError,
+        )
+        from botocore.exceptions import ConnectionError as NoConnectionError
+
+        try:
+            yield
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            raise listing_error(self._bucket, code, _status(error), str(error)) from None
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            fix = "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. " + CREDENTIALS
+            raise EverstepError(f"there are no credentials for {self.name}: {error}", fix) from None
+        except (NoConnectionError, HTTPClientError) as error:
+            raise EverstepError(
+                f"the server of {self.name} does not respond: {error}",
+                "Check the network, the region (AWS_REGION) and --endpoint.",
+            ) from None
+        except BotoCoreError as error:
+            raise EverstepError(f"{self.name} cannot be listed: {error}", CREDENTIALS) from None
+
+
+def listing_error(bucket: str, code: str, status: int, message: str) -> EverstepError:
+    """Return the error for a bucket that S3 does not list."""
+    if code == "NoSuchBucket":
+        return EverstepError(
+            f"the bucket {bucket!r} does not exist", "Check its name: `aws s3 ls` lists yours."
+        )
+    if code in WRONG_CREDENTIALS:
+        return EverstepError(
+            f"the credentials for the bucket {bucket!r} are not valid: {code}", CREDENTIALS
+        )
+    if status == 403:
+        return EverstepError(
+            f"the bucket {bucket!r} is forbidden: {code or message}",
+            f"Allow s3:ListBucket on arn:aws:s3:::{bucket} and s3:GetObject on "
+            f"arn:aws:s3:::{bucket}/* to this identity. {CREDENTIALS}",
+        )
+    return EverstepError(f"the bucket {bucket!r} cannot be listed: {message}", CREDENTIALS)
+
+
+def _status(error: Any) -> int:  # noqa: ANN401  of boto3
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

@@ -1,0 +1,101 @@
+"""Real servers for tests: MinIO with the protocol of S3, Azurite with that of Blob Storage; moto's stand-in of S3.
+
+`make test-staging` installs MinIO and Azurite into build/servers; where they are absent, their tests are skipped.
+"""
+
+import contextlib
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SERVERS = Path(__file__).parents[4] / "build" / "servers"
+MINIO = SERVERS / "minio"
+AZURITE = SERVERS / "node_modules" / ".bin" / "azurite-blob"
+START_SECONDS = 60.0
+KEY_ID, SECRET = "everstep", "not-a-secret-of-anyone"
+
+AZURITE_ACCOUNT = "devstoreaccount1"
+AZURITE_KEY = (  # the published key of every Azurite
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+
+
+@contextlib.contextmanager
+def moto() -> Iterator[str]:
+    """Run moto's server in this process; yield its address."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        _, port = server.get_host_and_port()
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def minio(folder: Path) -> Iterator[str]:
+    """Run MinIO; yield its address."""
+    port, console = free_port(), free_port()
+    addresses = ["--address", f"127.0.0.1:{port}", "--console-address", f"127.0.0.1:{console}"]
+    command = [str(MINIO), "server", "--quiet", *addresses, str(folder)]
+    environment = {"MINIO_ROOT_USER": KEY_ID, "MINIO_ROOT_PASSWORD": SECRET, "HOME": str(folder)}
+    address = f"http://127.0.0.1:{port}"
+    with process(MINIO, command, environment, f"{address}/minio/health/ready", folder):
+        yield address
+
+
+@contextlib.contextmanager
+def azurite(folder: Path) -> Iterator[str]:
+    """Run Azurite; yield its address."""
+    port = free_port()
+    command = [str(AZURITE), "--silent", "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    options = ["--location", str(folder), "--skipApiVersionCheck", "--disableTelemetry"]
+    address = f"http://127.0.0.1:{port}"
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}
+    with process(AZURITE, [*command, *options], environment, address, folder):
+        yield address
+
+
+@contextlib.contextmanager
+def process(
+    program: Path, command: list[str], environment: dict[str, str], ready: str, folder: Path
+) -> Iterator[None]:
+    """Run a server until the end of the block; skip the test if it is not installed."""
+    if not program.exists():
+        pytest.skip(f"{program.name} is not installed: `make test-staging` does it")
+    log = (folder / "log").open("w")
+    with log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as server:
+        try:
+            wait_until_ready(server, ready, folder / "log")
+            yield
+        finally:
+            server.terminate()
+
+
+def wait_until_ready(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    """Wait until a server responds, with any status."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+        except urllib.error.HTTPError as error:
+            error.close()
+        except OSError:
+            time.sleep(0.1)
+            continue
+        return
+    raise AssertionError(f"{address} does not respond: {log.read_text()}")
+
+
+def free_port() -> int:
+    """Return a port that no process uses."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])

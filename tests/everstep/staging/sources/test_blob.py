@@ -1,0 +1,206 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep.errors import EverstepError
+from everstep.staging import copying
+from everstep.staging.content import ChangedError, FileError
+from everstep.staging.copying import partial_of
+from everstep.staging.sources import blob
+from everstep.staging.sources.blob import BlobSource
+from everstep.staging.sources.location import open_source
+from everstep.staging.stage import Observer, Options, stage
+from tests.everstep.staging.sources import servers
+from tests.everstep.staging.trees import files_of, make_tree, missing_files, wrong_files
+
+LARGE = bytes(range(256)) * (10 << 12)  # 10 MiB: more than two ranges
+SPECIAL = "a b+c%20d/é ü/#1&.bin"
+
+
+class Store:
+    """An Azurite, and one of its containers.
+
+    Attributes:
+        address: address of the server, without the account.
+        container: client of the container.
+    """
+
+    def __init__(self, address: str) -> None:
+        from azure.storage.blob import ContainerClient
+
+        self.address = address
+        account = f"{address}/{servers.AZURITE_ACCOUNT}"
+        self.container: Any = ContainerClient(account, "data", credential=servers.AZURITE_KEY)
+
+    def source(self, prefix: str = "", container: str = "data") -> BlobSource:
+        return BlobSource(servers.AZURITE_ACCOUNT, container, prefix, self.address)
+
+    def put(self, name: str, content: bytes, *, md5: bool = True, **settings: object) -> None:
+        from azure.storage.blob import ContentSettings
+
+        blob = self.container.upload_blob(name, content, overwrite=True, **settings)
+        if not md5:  # as of a blob that was uploaded in blocks
+            blob.set_http_headers(ContentSettings(content_type="x/y"))
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with servers.azurite(tmp_path_factory.mktemp("azurite")) as address:
+        yield address
+
+
+@pytest.fixture
+def store(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AZURE_STORAGE_KEY", servers.AZURITE_KEY)
+    monkeypatch.setattr(copying, "FIRST_WAIT_SECONDS", 0.0)
+    store = Store(address)
+    store.container.create_container()
+    yield store
+    store.container.delete_container()
+
+
+@pytest.fixture
+def data(store: Store, tmp_path: Path) -> Path:
+    """Return a folder that has the same files as the prefix `sets/imagenet` of the container."""
+    folder = make_tree(tmp_path / "data", 20)
+    (folder / SPECIAL).parent.mkdir(parents=True)
+    (folder / SPECIAL).write_bytes(b"special")
+    (folder / "large").write_bytes(LARGE)
+    for number, (name, path) in enumerate(files_of(folder).items()):
+        store.put(f"sets/imagenet/{name}", path.read_bytes(), md5=bool(number % 2))
+    store.put("sets/imagenet/folder", b"", metadata={"hdi_isfolder": "true"})
+    store.put("sets/imagenet/folder/file", b"in a folder")
+    (folder / "folder").mkdir()
+    (folder / "folder/file").write_bytes(b"in a folder")
+    store.put("sets/imagenet-2/other", b"another data set")
+    return folder
+
+
+def test_a_prefix_is_staged_and_a_second_run_reads_no_blob(
+    store: Store, data: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "out"
+
+    first = stage(store.source("sets/imagenet"), target, Options(), Observer())
+    second = stage(store.source("sets/imagenet"), target, Options(), Observer())
+
+    assert wrong_files(data, target) == []
+    assert missing_files(data, target) == set()
+    assert first.to_copy.files == second.kept.files == 23
+
+
+@pytest.mark.parametrize("name", ["sets/imagenet/large", "top"])
+def test_one_blob_is_staged_by_its_name(store: Store, tmp_path: Path, name: str) -> None:
+    store.put(name, b"one")
+    store.put(name + "-other", b"other")
+
+    stage(store.source(name), tmp_path / "out", Options(), Observer())
+
+    assert list(files_of(tmp_path / "out")) == [name.rpartition("/")[2]]
+
+
+@pytest.mark.parametrize("md5", [True, False])
+def test_a_blob_continues_at_an_offset(store: Store, tmp_path: Path, md5: bool) -> None:
+    store.put("large", LARGE, md5=md5)
+    (entry,) = store.source().entries()
+    partial = partial_of(entry, tmp_path)
+    partial.data.write_bytes(LARGE[:7_000_000] + b"lost in a power cut")
+    partial.length.write_text("7000000")
+
+    copying.copy(store.source(), entry, tmp_path / "large", tmp_path, lambda _: None)
+
+    assert (tmp_path / "large").read_bytes() == LARGE
+
+
+@pytest.mark.parametrize("change", ["put", "delete"])
+def test_a_blob_that_changed_after_it_was_listed_is_named(
+    store: Store, tmp_path: Path, change: str
+) -> None:
+    store.put("folder/file", b"old")
+    (entry,) = store.source().entries()
+    store.put("folder/file", b"new")
+    if change == "delete":
+        store.container.delete_blob("folder/file")
+
+    with pytest.raises(ChangedError, match="folder/file changed or was removed"):
+        copying.copy(store.source(), entry, tmp_path / "file", tmp_path, lambda _: None)
+
+    assert not (tmp_path / "file").exists()
+
+
+def test_content_that_differs_from_its_md5_is_refused(store: Store, tmp_path: Path) -> None:
+    store.put("file", b"content")
+    (entry,) = store.source().entries()
+    damaged = entry._replace(md5="0" * 32)
+
+    with pytest.raises(FileError, match=f"the store's is {'0' * 32}"):
+        copying.copy(store.source(), damaged, tmp_path / "file", tmp_path, lambda _: None, 2)
+
+
+def test_a_name_that_leaves_the_destination_is_refused(store: Store, tmp_path: Path) -> None:
+    store.put("a//b", b"x")
+
+    with pytest.raises(EverstepError, match="empty component"):
+        stage(store.source(), tmp_path / "out", Options(), Observer())
+
+
+def test_an_archived_blob_is_refused_before_anything_is_copied(
+    store: Store, tmp_path: Path
+) -> None:
+    from azure.storage.blob import StandardBlobTier
+
+    store.put("old", b"x", standard_blob_tier=StandardBlobTier.ARCHIVE)
+
+    with pytest.raises(EverstepError, match=r"the blob 'old' of az://.* is archived"):
+        stage(store.source(), tmp_path / "out", Options(), Observer())
+
+
+def test_a_missing_container_is_named(store: Store) -> None:
+    source = open_source(f"az://{servers.AZURITE_ACCOUNT}/none/x", store.address)
+
+    with pytest.raises(EverstepError, match="the container 'none' of the account") as error:
+        list(source.entries())
+
+    assert "az storage container list" in error.value.fix
+
+
+def test_wrong_credentials_are_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_KEY", "d3Jvbmc=")
+
+    with pytest.raises(EverstepError, match=r"no valid credentials|is forbidden") as error:
+        list(store.source().entries())
+
+    assert "AZURE_STORAGE_KEY" in error.value.fix
+
+
+def test_an_account_that_does_not_respond_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blob, "ATTEMPTS", 0)
+    monkeypatch.setenv("AZURE_STORAGE_KEY", servers.AZURITE_KEY)
+    source = BlobSource("account", "data", "", f"http://127.0.0.1:{servers.free_port()}")
+
+    with pytest.raises(EverstepError, match="the storage account 'account' does not") as error:
+        list(source.entries())
+
+    assert "az storage account list" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "words", "fix"),
+    [
+        ("ContainerNotFound", 404, "'data' of the account 'me' does not exist", "container list"),
+        ("AuthorizationPermissionMismatch", 403, "'data' of the account 'me' is", "Blob Data Rea"),
+        ("AuthorizationFailure", 403, "is forbidden: AuthorizationFailure", "firewall"),
+        ("ServerBusy", 503, "az://me/data/x cannot be listed: ServerBusy", "later"),
+    ],
+)
+def test_each_refusal_of_a_container_has_a_fix(
+    code: str, status: int, words: str, fix: str
+) -> None:
+    error = blob.listing_error("az://me/data/x", code, status)
+
+    assert words in error.what
+    assert fix in error.fix

@@ -1,0 +1,308 @@
+import functools
+import io
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep.errors import EverstepError
+from everstep.staging import copying
+from everstep.staging.content import ChangedError, Content, FileError
+from everstep.staging.copying import partial_of
+from everstep.staging.entry import Entry
+from everstep.staging.sources import s3
+from everstep.staging.sources.location import open_source
+from everstep.staging.sources.s3 import S3Source
+from everstep.staging.stage import Observer, Options, stage
+from tests.everstep.staging.sources import servers
+from tests.everstep.staging.trees import files_of, make_tree, missing_files, wrong_files
+
+PART_BYTES = 5 << 20
+LARGE = bytes(range(256)) * (11 << 12)  # 11 MiB: two parts, and a shorter one
+SPECIAL = "a b+c%20d/é ü/#1?&.bin"
+
+
+class Store:
+    """A server with the protocol of S3, and one of its buckets.
+
+    Attributes:
+        address: address of the server.
+        client: client of boto3.
+        bucket: name of the bucket.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.client = client_of(address)
+        self.bucket = "data"
+
+    @property
+    def accepts_all_credentials(self) -> bool:
+        answer = self.client.list_buckets()
+        return "MinIO" not in answer["ResponseMetadata"]["HTTPHeaders"].get("server", "")
+
+    def source(self, prefix: str = "") -> S3Source:
+        return S3Source(self.bucket, prefix, self.address)
+
+    def put(self, key: str, content: bytes) -> None:
+        self.client.put_object(Bucket=self.bucket, Key=key, Body=content)
+
+    def put_in_parts(self, key: str, content: bytes) -> None:
+        from boto3.s3.transfer import TransferConfig
+
+        settings = TransferConfig(multipart_threshold=1, multipart_chunksize=PART_BYTES)
+        self.client.upload_fileobj(io.BytesIO(content), self.bucket, key, Config=settings)
+
+
+@functools.cache  # it takes a tenth of a second
+def client_of(address: str) -> Any:
+    import boto3
+
+    keys = {"aws_access_key_id": servers.KEY_ID, "aws_secret_access_key": servers.SECRET}
+    return boto3.client("s3", endpoint_url=address, region_name="us-east-1", **keys)
+
+
+@pytest.fixture(scope="module", params=["moto", "minio"])
+def address(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    server = (
+        servers.moto() if request.param == "moto" else servers.minio(tmp_path_factory.mktemp("s3"))
+    )
+    with server as address:
+        yield address
+
+
+@pytest.fixture
+def store(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Store]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(copying, "FIRST_WAIT_SECONDS", 0.0)
+    store = Store(address)
+    store.client.create_bucket(Bucket=store.bucket)
+    yield store
+    for page in store.client.get_paginator("list_objects_v2").paginate(Bucket=store.bucket):
+        for item in page.get("Contents", ()):
+            store.client.delete_object(Bucket=store.bucket, Key=item["Key"])
+    store.client.delete_bucket(Bucket=store.bucket)
+
+
+@pytest.fixture
+def data(store: Store, tmp_path: Path) -> Path:
+    """Return a folder that has the same files as the prefix `sets/imagenet` of the bucket."""
+    folder = make_tree(tmp_path / "data", 30)
+    (folder / SPECIAL).parent.mkdir(parents=True)
+    (folder / SPECIAL).write_bytes(b"special")
+    for name, path in files_of(folder).items():
+        store.put(f"sets/imagenet/{name}", path.read_bytes())
+    store.put_in_parts("sets/imagenet/large", LARGE)
+    (folder / "large").write_bytes(LARGE)
+    store.put("sets/imagenet/folder-marker/", b"")
+    store.put("sets/imagenet-2/other", b"another data set")
+    return folder
+
+
+def test_a_prefix_is_staged_and_a_second_run_requests_no_object(
+    store: Store, data: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "out"
+
+    first = stage(store.source("sets/imagenet"), target, Options(), Observer())
+    second = stage(store.source("sets/imagenet"), target, Options(), Observer())
+
+    assert wrong_files(data, target) == []
+    assert missing_files(data, target) == set()
+    assert first.to_copy.files == second.kept.files == 32
+
+
+def test_files_that_are_there_already_are_compared_with_their_etags_instead_of_copied(
+    store: Store, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out"
+    shutil.copytree(data, target)
+    name = next(name for name, path in files_of(data).items() if path.stat().st_size == 4096)
+    (target / name).write_bytes(b"x" * (target / name).stat().st_size)
+    requested: list[str] = []
+    source = store.source("sets/imagenet")
+    original = source.open
+
+    def watched(entry: Entry, offset: int) -> AbstractContextManager[Content]:
+        requested.append(entry.name)
+        return original(entry, offset)
+
+    monkeypatch.setattr(source, "open", watched)
+
+    stage(source, target, Options(), Observer())
+
+    assert sorted(requested) == sorted([name, "large"]), "an ETag of parts is not an MD5"
+    assert wrong_files(data, target) == []
+
+
+def test_one_object_is_staged_by_its_key(store: Store, data: Path, tmp_path: Path) -> None:
+    stage(store.source("sets/imagenet/large"), tmp_path / "out", Options(), Observer())
+
+    assert {name: path.read_bytes() for name, path in files_of(tmp_path / "out").items()} == {
+        "large": LARGE
+    }
+
+
+def test_an_object_in_parts_is_compared_with_its_etag(store: Store) -> None:
+    store.put_in_parts("large", LARGE)
+    (entry,) = store.source().entries()
+
+    with store.source().open(entry, 0) as content:
+        assert content.checksum == (entry.version.strip('"'), PART_BYTES)
+        assert entry.version.endswith('-3"')
+
+
+def test_an_object_continues_at_an_offset(store: Store, tmp_path: Path) -> None:
+    store.put_in_parts("large", LARGE)
+    (entry,) = store.source().entries()
+    partial = partial_of(entry, tmp_path)
+    partial.data.write_bytes(LARGE[:7_000_000] + b"lost in a power cut")
+    partial.length.write_text("7000000")
+    counted: list[int] = []
+
+    copying.copy(store.source(), entry, tmp_path / "large", tmp_path, counted.append)
+
+    assert (tmp_path / "large").read_bytes() == LARGE
+    assert counted[0] == 7_000_000
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [("put", "changed after it was"), ("delete", "was removed")]
+)
+def test_an_object_that_changed_after_it_was_listed_is_named(
+    store: Store, tmp_path: Path, change: str, words: str
+) -> None:
+    store.put("folder/file", b"old")
+    (entry,) = store.source().entries()
+    store.put("folder/file", b"new")
+    if change == "delete":
+        store.client.delete_object(Bucket=store.bucket, Key="folder/file")
+
+    with pytest.raises(ChangedError, match=f"folder/file {words}"):
+        copying.copy(store.source(), entry, tmp_path / "file", tmp_path, lambda _: None)
+
+    assert not (tmp_path / "file").exists()
+
+
+def test_content_that_differs_from_the_etag_is_refused(store: Store, tmp_path: Path) -> None:
+    store.put("file", b"content")
+    (entry,) = store.source().entries()
+    damaged = entry._replace(md5="0" * 32)
+
+    with pytest.raises(FileError, match=f"the store's is {'0' * 32}"):
+        copying.copy(store.source(), damaged, tmp_path / "file", tmp_path, lambda _: None, 2)
+
+
+@pytest.mark.parametrize("key", ["../x", "/etc/passwd", "a/../../x", "a//b"])
+def test_a_key_that_leaves_the_destination_is_refused(
+    store: Store, tmp_path: Path, key: str
+) -> None:
+    try:
+        store.put(key, b"x")
+    except Exception:
+        pytest.skip("the server refuses this key")
+    if [item["Key"] for item in store.client.list_objects_v2(Bucket="data")["Contents"]] != [key]:
+        pytest.skip("the server changes this key")
+
+    with pytest.raises(EverstepError, match=r"is an absolute path|leaves|empty component"):
+        stage(store.source(), tmp_path / "out", Options(), Observer())
+
+
+def test_a_missing_bucket_is_named(store: Store) -> None:
+    source = open_source("s3://no-such-bucket/x", store.address)
+
+    with pytest.raises(EverstepError, match="the bucket 'no-such-bucket' does not exist"):
+        list(source.entries())
+
+
+def test_a_prefix_without_objects_is_named(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(EverstepError, match="s3://data/nothing has no files"):
+        stage(store.source("nothing"), tmp_path / "out", Options(), Observer())
+
+
+def test_missing_credentials_are_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+
+    with pytest.raises(EverstepError, match="no credentials for s3://data") as error:
+        list(store.source().entries())
+
+    assert "AWS_PROFILE" in error.value.fix
+
+
+def test_a_server_that_does_not_respond_is_named(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "ATTEMPTS", 1)
+    source = S3Source("data", "", f"http://127.0.0.1:{servers.free_port()}")
+
+    with pytest.raises(EverstepError, match="s3://data does not respond") as error:
+        list(source.entries())
+
+    assert "--endpoint" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "words", "fix"),
+    [
+        ("NoSuchBucket", 404, "'data' does not exist", "aws s3 ls"),
+        ("AccessDenied", 403, "'data' is forbidden: AccessDenied", "s3:ListBucket on arn:aws:s3"),
+        ("InvalidAccessKeyId", 403, "credentials for the bucket 'data' are not", "aws sts"),
+        ("ExpiredToken", 400, "are not valid: ExpiredToken", "aws sso login"),
+        ("Other", 500, "'data' cannot be listed: message", "aws sts"),
+    ],
+)
+def test_each_refusal_of_a_bucket_has_a_fix(code: str, status: int, words: str, fix: str) -> None:
+    error = s3.listing_error("data", code, status, "message")
+
+    assert words in error.what
+    assert fix in error.fix
+
+
+def test_an_archived_object_is_refused_before_anything_is_copied(
+    store: Store, tmp_path: Path
+) -> None:
+    try:
+        store.client.put_object(Bucket="data", Key="old", Body=b"x", StorageClass="GLACIER")
+    except store.client.exceptions.ClientError:
+        pytest.skip("the server has no such storage class")
+
+    with pytest.raises(EverstepError, match=r"s3://data/old is archived: GLACIER") as error:
+        stage(store.source(), tmp_path / "out", Options(), Observer())
+
+    assert "restore-object" in error.value.fix
+
+
+def test_the_etag_of_an_encrypted_object_is_not_taken_for_a_checksum(
+    store: Store, tmp_path: Path
+) -> None:
+    try:
+        store.client.put_object(
+            Bucket="data", Key="file", Body=b"x", ServerSideEncryption="aws:kms"
+        )
+    except store.client.exceptions.ClientError:
+        pytest.skip("the server has no keys")
+    (entry,) = store.source().entries()
+
+    with store.source().open(Entry(*entry), 0) as content:
+        assert content.checksum is None
+
+
+def test_wrong_credentials_are_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    if store.accepts_all_credentials:
+        pytest.skip("moto accepts all credentials")
+
+    with pytest.raises(EverstepError, match="credentials for the bucket 'data' are not") as error:
+        list(store.source().entries())
+
+    assert "aws sts get-caller-identity" in error.value.fix
