@@ -108,17 +108,17 @@ class Prometheus:
 
 
 @contextmanager
-def serving(folder: Path, targets: Mapping[str, int], rules: Path = RULES) -> Iterator[Prometheus]:
+def serving(folder: Path, targets: Mapping[str, int], *rules: Path) -> Iterator[Prometheus]:
     """Yield a server that scrapes ports of this machine and evaluates the rules, each half a second.
 
     Args:
         folder: folder for its data.
         targets: ports by the name of the scrape job.
-        rules: file of the rules.
+        rules: files of further rules than ours.
     """
     config = {
         "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
-        "rule_files": [str(rules)],
+        "rule_files": [str(RULES), *map(str, rules)],
         "scrape_configs": [
             {"job_name": name, "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
             for name, port in targets.items()

@@ -1,0 +1,125 @@
+"""The Grafana dashboards: current, accepted by Grafana's own types, and only about metrics that exist."""
+
+import json
+import re
+from itertools import combinations
+from typing import Any
+
+import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard as GrafanaDashboard
+
+from components.docs.metric_table import read_rules
+from components.platform import dashboards
+from components.platform.dashboard_json import Dashboard
+from components.platform.dashboards import DASHBOARDS, path_of, text_of
+from everstep.catalog.metrics import EXPORTERS
+
+NAME = re.compile(r"\b(?:everstep|elasticjob|node_gpu|DCGM|kubelet)[\w:]*[_:][\w:]+")
+OF_THE_STACK = {
+    "everstep:fixed_usd_per_hour",
+    "everstep:gpu_node_usd_per_hour",
+    "everstep:budget_usd_per_month",
+}
+"""Recorded by the stack, which knows the prices."""
+OF_PROMETHEUS = ("titleFormat", "textFormat")
+"""Fields of annotations that Grafana's Prometheus data source reads, and its common types do not have."""
+
+
+def known_names() -> set[str]:
+    exported = {
+        series for exporter in EXPORTERS for metric in exporter.metrics for series in metric.series
+    }
+    return exported | {rule["record"] for rule in read_rules() if "record" in rule} | OF_THE_STACK
+
+
+def queries(dashboard: Dashboard) -> list[str]:
+    return [
+        *(query.expression for panel in dashboard.panels for query in panel.queries),
+        *(annotation.expression for annotation in dashboard.annotations),
+        *(variable.metric for variable in dashboard.variables),
+    ]
+
+
+each = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda one: one.uid)
+
+
+@each
+def test_the_file_is_current(dashboard: Dashboard) -> None:
+    assert path_of(dashboard).read_text() == text_of(dashboard), "run `make docs`"
+
+
+def test_the_folder_has_no_other_file() -> None:
+    files = set(dashboards.DASHBOARDS_FOLDER.iterdir())
+
+    assert files == {path_of(dashboard) for dashboard in DASHBOARDS}
+
+
+@each
+def test_grafanas_own_types_know_every_key(dashboard: Dashboard) -> None:
+    register_default_plugins()
+    ours = dashboard.to_json()
+
+    theirs = json.loads(JSONEncoder().encode(GrafanaDashboard.from_json(ours)))
+
+    assert not list(missing(ours, theirs)), "Grafana would ignore them"
+
+
+def missing(ours: Any, theirs: Any, path: str = "") -> Any:
+    """Yield the paths of values that Grafana's types lost; they may add defaults."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key, value in ours.items():
+            if key in OF_PROMETHEUS:
+                continue
+            yield from missing(value, theirs.get(key), f"{path}.{key}")
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for position, pair in enumerate(zip(ours, theirs, strict=True)):
+            yield from missing(*pair, f"{path}[{position}]")
+    elif ours != theirs:
+        yield f"{path}: {ours!r} became {theirs!r}"
+
+
+@each
+def test_an_unknown_key_is_found(dashboard: Dashboard) -> None:
+    register_default_plugins()
+    ours = dashboard.to_json()
+    ours["panels"][1]["fieldConfig"]["defaults"]["units"] = "s"
+
+    theirs = json.loads(JSONEncoder().encode(GrafanaDashboard.from_json(ours)))
+
+    assert list(missing(ours, theirs)) == [".panels[1].fieldConfig.defaults.units: 's' became None"]
+
+
+@each
+def test_every_metric_of_a_query_exists(dashboard: Dashboard) -> None:
+    for query in queries(dashboard):
+        names = set(NAME.findall(query))
+        assert names or "ALERTS" in query
+        assert names <= known_names(), query
+
+
+def test_every_metric_of_a_rule_exists() -> None:
+    for rule in read_rules():
+        assert set(NAME.findall(rule["expr"])) <= known_names(), rule
+
+
+@each
+def test_every_variable_of_a_query_is_declared(dashboard: Dashboard) -> None:
+    declared = {variable.name for variable in dashboard.variables} | {"__rate_interval"}
+    for query in queries(dashboard):
+        assert set(re.findall(r"\$(\w+)", query)) <= declared, query
+
+
+@each
+def test_panels_have_words_and_neither_overlap_nor_share_a_number(dashboard: Dashboard) -> None:
+    panels = dashboard.to_json()["panels"]
+    cells = [
+        {(x, y) for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])}
+        for p in (panel["gridPos"] for panel in panels)
+    ]
+
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert not any(one & other for one, other in combinations(cells, 2))
+    assert all(x < 24 for cell in cells for x, _ in cell)
+    assert all(panel.title and panel.description for panel in dashboard.panels)

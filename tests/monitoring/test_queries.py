@@ -1,0 +1,206 @@
+"""Every query of the rules and dashboards, in a real Prometheus that scrapes real exporters.
+
+The workers are those of a launcher's run of which one was killed, the controller's registry has a real plan of
+a job, and the GPUs are those of the twin. No kubelet runs here: its two metrics are not covered.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from cloudtwin.nodes.metadata.gpu_load import exposition
+
+from components.docs.metric_table import read_rules
+from components.platform.dashboards import DASHBOARDS
+from controller.metrics import Metrics, serve
+from everstep.catalog.metrics import EXPORTERS
+from tests.controller.builders import decide, failed, job, pod, spec
+from tests.everstep.elastic.launch.launched import launched
+from tests.monitoring.prometheus import Prometheus, serving
+from tests.processes import free_port
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
+
+SECONDS = 240  # for data to appear, on a loaded machine
+JOB = "training"
+VARIABLES = {"$elasticjob": JOB, "$node": ".*", "$__rate_interval": "1m"}
+PRICES = """
+groups:
+  - name: prices
+    rules:
+      - {record: everstep:fixed_usd_per_hour, expr: vector(0.5)}
+      - {record: everstep:gpu_node_usd_per_hour, expr: vector(1.25)}
+      - {record: everstep:budget_usd_per_month, expr: vector(900)}
+"""
+SELECTOR = re.compile(r"(?:everstep|elasticjob|node_gpu|DCGM)[\w:]*[_:][\w:]+(?:\{[^}]*\})?")
+ONLY_WITH_HOURS = {"everstep:cost_usd:sum30d"}  # of a subquery of full hours: see budget_test.yaml
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Yield a Prometheus that has scraped a run, a controller and a GPU node."""
+    folder = tmp_path_factory.mktemp("monitoring")
+    (folder / "prices.yaml").write_text(PRICES)
+    with ExitStack() as stack:
+        ports = stack.enter_context(training(folder))
+        targets = {
+            **{f"worker-{port}": port for port in ports},
+            "controller": stack.enter_context(controller()),
+            "gpu": stack.enter_context(gpu_node()),
+        }
+        yield stack.enter_context(serving(folder, targets, folder / "prices.yaml"))
+
+
+@contextmanager
+def training(folder: Path) -> Iterator[list[int]]:
+    """Yield the metrics' ports of two workers that have recovered from the loss of one."""
+    port = free_port()
+    program = Path(__file__).with_name("training.py")
+    words = ["--nproc-per-node", "2", str(program), str(port), str(folder / JOB)]
+    journal = folder / JOB / "journal"
+    with launched(folder, *words) as launcher:
+        launcher.until(lambda: "checkpoint" in texts(journal), "a checkpoint is written")
+        launcher.kill_worker()
+        launcher.until(
+            lambda: texts(journal).count('"kind": "generation"') > 2, "a group is formed again"
+        )
+        yield [port, port + 1]
+
+
+def texts(folder: Path) -> str:
+    """Return the journals of all workers."""
+    return "".join(file.read_text() for file in folder.glob("*")) if folder.exists() else ""
+
+
+@contextmanager
+def controller() -> Iterator[int]:
+    """Yield the port of a controller's metrics after passes over one job."""
+    metrics, one = Metrics(), job(spec(3, min_replicas=1), name=JOB)
+    for pods in ([pod(0), pod(1), failed(2)], [pod(0), pod(1), pod(2)]):
+        planned = decide(one, *pods)
+        with metrics.passes.time():
+            metrics.observe_job(("ns", JOB), planned.status, one.spec)
+        for worker_exit in planned.exits:
+            metrics.restarts.labels(worker_exit.cause).inc()
+    metrics.leads.set(1)
+    server = serve(metrics, 0, lambda: True)
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def gpu_node() -> Iterator[int]:
+    """Yield the port of a GPU node's exporter, as on the twin."""
+
+    class Exporter(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain")
+            self.end_headers()
+            self.wfile.write(exposition("gpu-0", 2, 3.0, 1 << 30).encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Exporter)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def resolved(query: str) -> str:
+    for name, value in VARIABLES.items():
+        query = query.replace(name, value)
+    return query
+
+
+def until_data(prometheus: Prometheus, query: str) -> None:
+    """Wait until a query returns data.
+
+    Raises:
+        AssertionError: Prometheus refuses it, or there is no data in time.
+    """
+    deadline = time.monotonic() + SECONDS
+    while not prometheus.query(query):
+        assert time.monotonic() < deadline, f"no data: {query}\n{prometheus.log.read_text()}"
+        time.sleep(0.2)
+
+
+PANELS = [
+    (f"{dashboard.uid}: {panel.title}", query.expression)
+    for dashboard in DASHBOARDS
+    for panel in dashboard.panels
+    for query in panel.queries
+]
+
+
+@pytest.mark.parametrize(("panel", "query"), PANELS)
+def test_every_panel_has_data(prometheus: Prometheus, panel: str, query: str) -> None:
+    until_data(prometheus, resolved(query))
+
+
+def test_every_annotation_can_be_evaluated(prometheus: Prometheus) -> None:
+    for dashboard in DASHBOARDS:
+        for annotation in dashboard.annotations:
+            prometheus.query(resolved(annotation.expression))
+
+
+def test_every_variable_has_values(prometheus: Prometheus) -> None:
+    for dashboard in DASHBOARDS:
+        for variable in dashboard.variables:
+            until_data(prometheus, f'{variable.metric}{{{variable.key}!=""}}')
+
+
+def test_every_series_that_a_rule_selects_has_data(prometheus: Prometheus) -> None:
+    for rule in read_rules():
+        for selector in set(SELECTOR.findall(rule["expr"])) - ONLY_WITH_HOURS:
+            until_data(prometheus, selector)
+
+
+def test_every_recording_rule_has_data(prometheus: Prometheus) -> None:
+    for rule in read_rules():
+        if "record" in rule and rule["record"] not in ONLY_WITH_HOURS:
+            until_data(prometheus, rule["record"])
+
+
+def test_prometheus_evaluates_every_rule_without_an_error(prometheus: Prometheus) -> None:
+    until_data(prometheus, "everstep:cost_usd_per_hour:sum")
+
+    errors = {rule["name"]: rule.get("lastError", "") for rule in prometheus.rules()}
+
+    assert not {name: error for name, error in errors.items() if error}
+
+
+def test_every_metric_of_the_catalog_is_exported_with_its_labels(prometheus: Prometheus) -> None:
+    for exporter in EXPORTERS[:3]:
+        for metric in exporter.metrics:
+            for series in metric.series:
+                until_data(prometheus, series)
+                found = prometheus.query(series)[0]["metric"]
+                assert {*exporter.labels, *metric.labels} <= set(found), metric.name
+
+
+def test_every_metric_that_is_exported_is_in_the_catalog(prometheus: Prometheus) -> None:
+    names = prometheus.get("label/__name__/values")
+    known = {
+        series for exporter in EXPORTERS for metric in exporter.metrics for series in metric.series
+    }
+    # prometheus_client adds the time of creation of each counter and histogram.
+    ours = {
+        name
+        for name in names
+        if name.startswith(("everstep_", "elasticjob_")) and not name.endswith("_created")
+    }
+
+    assert ours <= known
