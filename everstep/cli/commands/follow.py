@@ -7,6 +7,7 @@ from everstep.cli.console import people, results, say
 from everstep.cli.drill import DrillRunner
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.report import follow as job_follower
+from everstep.cli.report.billing import billing_of
 from everstep.cli.report.follow import JobMonitor, JobOutcome
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
@@ -30,12 +31,13 @@ def follow_to_end(context: StackContext, *, drill: bool = False) -> None:
     """
     reader = context.run_reader()
     monitor = JobMonitor(context.connect(), context.job)
+    billing = billing_of(context.config, context.target)
     try:
         if drill:
             with DrillRunner(context.twin()) as runner:
-                outcome = job_follower.follow(reader, monitor, runner)
+                outcome = job_follower.follow(reader, monitor, runner, billing)
         else:
-            outcome = job_follower.follow(reader, monitor)
+            outcome = job_follower.follow(reader, monitor, billing=billing)
     except KeyboardInterrupt:
         say("\nThe training continues. `everstep follow` shows it again.", style="yellow")
         raise

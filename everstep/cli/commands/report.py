@@ -81,7 +81,8 @@ def _of_stack(stack: str, *, twin: bool, wait: bool) -> _Source:
     context = open_running_stack(stack, twin=twin)
     reader = context.run_reader()
     if wait:
-        job_follower.follow(reader, JobMonitor(context.connect(), context.job))
+        monitor = JobMonitor(context.connect(), context.job)
+        job_follower.follow(reader, monitor, billing=_billing(context))
     return _Source(reader, context.job, lambda: _billing(context))
 
 

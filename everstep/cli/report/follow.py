@@ -18,10 +18,12 @@ from everstep.cli.console import people, say
 from everstep.cli.durations import clock
 from everstep.cli.kubernetes_client import Condition, KubernetesClient, PodView
 from everstep.cli.report import report as reports
+from everstep.cli.report.eta import remaining_seconds
+from everstep.cli.report.money import Billing, cost_so_far, money
 from everstep.cli.report.readers import RunReader
 from everstep.cli.report.report import Report
 from everstep.cli.report.run_record import RunRecord
-from everstep.cli.report.screens import event_sentence, follow_screen, recent_throughput
+from everstep.cli.report.screens import event_sentence, follow_screen, recent_throughput, time_left
 from everstep.errors import EverstepError
 
 DRAW_SECONDS = 0.5
@@ -88,7 +90,10 @@ class JobMonitor:
 
 
 def follow(
-    reader: RunReader, monitor: JobMonitor, drill: Callable[[RunRecord], str] | None = None
+    reader: RunReader,
+    monitor: JobMonitor,
+    drill: Callable[[RunRecord], str] | None = None,
+    billing: Billing | None = None,
 ) -> JobOutcome:
     """Show the training until the job ends, and return how it ended.
 
@@ -96,12 +101,13 @@ def follow(
         reader: reader of the run's files.
         monitor: monitor of the job.
         drill: function that is called with the run record after each reading and returns a note to show.
+        billing: how the run is paid for; None shows no cost.
 
     Raises:
         EverstepError: the cluster is unreachable.
         KeyboardInterrupt: the user leaves the view; the training continues.
     """
-    view = _Screen() if people.is_terminal else _Lines()
+    view = _Screen(billing) if people.is_terminal else _Lines(billing)
     with view:
         while True:
             run = reader.read()
@@ -116,7 +122,8 @@ def follow(
 class _Screen:
     """The live view."""
 
-    def __init__(self) -> None:
+    def __init__(self, billing: Billing | None) -> None:
+        self._billing = billing
         self._live = Live(console=people, auto_refresh=False, transient=True)
 
     def __enter__(self) -> "_Screen":
@@ -131,7 +138,8 @@ class _Screen:
         now, width = time.time(), people.width
         parts: list[RenderableType] = [Text()]
         if run.steps:
-            parts.append(follow_screen(reports.build(run), run, now, width))
+            cost = _cost(run, now, self._billing)
+            parts.append(follow_screen(reports.build(run), run, now, width, cost))
         else:
             parts.append(Text(f"waiting for the first step: {monitor.waiting_for()}"))
         if note:
@@ -145,7 +153,8 @@ class _Screen:
 class _Lines:
     """The view as lines: one at each interval, and one for each event."""
 
-    def __init__(self) -> None:
+    def __init__(self, billing: Billing | None) -> None:
+        self._billing = billing
         self._printed = 0.0
         self._lines: set[str] = set()
         self._note = ""
@@ -170,7 +179,9 @@ class _Lines:
             say(f"{clock(report.duration_seconds)}  {self._workers} workers train")
         if time.monotonic() - self._printed >= LINE_SECONDS:
             self._printed = time.monotonic()
-            say(progress_line(report, run) if run.steps else f"waiting: {monitor.waiting_for()}")
+            cost = _cost(run, time.time(), self._billing)
+            waiting = f"waiting: {monitor.waiting_for()}"
+            say(progress_line(report, run, cost) if run.steps else waiting)
 
     def _once(self, line: str) -> None:
         if line not in self._lines:
@@ -178,8 +189,12 @@ class _Lines:
             say(line)
 
 
-def progress_line(report: Report, run: RunRecord) -> str:
-    """Return the progress of the training as one line."""
+def _cost(run: RunRecord, now: float, billing: Billing | None) -> str:
+    return cost_so_far(money(run, now, billing)) if billing else ""
+
+
+def progress_line(report: Report, run: RunRecord, cost: str = "") -> str:
+    """Return the progress of the training as one line; `cost` is its cost so far as text."""
     newest = run.steps[-1]
     rate = recent_throughput(run.steps[-20:])
     parts = [
@@ -193,4 +208,6 @@ def progress_line(report: Report, run: RunRecord) -> str:
         parts.append(f"{rate:,.0f} images/s")
     if report.accuracy is not None:
         parts.append(f"accuracy {report.accuracy:.4f}")
+    parts += [f"{time_left(run)} left"] if remaining_seconds(run) else []
+    parts += [cost] if cost else []
     return "  ".join(parts)

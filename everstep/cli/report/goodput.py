@@ -10,6 +10,7 @@ machine, which no design can use. A second with fewer machines counts in full; `
 workers.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -158,7 +159,8 @@ def absent_seconds(run: RunRecord) -> float:
 
 
 def _state(timeline: NodeTimeline, at: float) -> NodeState:
-    return next(piece.state for piece in reversed(timeline.segments) if piece.start <= at)
+    index = bisect_right(timeline.segments, at, key=lambda piece: piece.start) - 1
+    return timeline.segments[index].state
 
 
 def _is_absent(states: set[NodeState]) -> bool:

@@ -97,6 +97,18 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
     )
 
 
+def cost_so_far(spent: Money) -> str:
+    """Return what a run has cost as a few words."""
+    if not spent.billed:
+        return "nothing is billed"
+    return "unknown" if spent.spent_usd is None else f"{usd(spent.spent_usd)} so far"
+
+
+def usd(amount: float) -> str:
+    """Return an amount of money, with more digits if it is small."""
+    return f"${amount:,.2f}" if amount >= 0.995 or amount == 0 else f"${amount:.3f}"
+
+
 def bought_seconds(timeline: NodeTimeline) -> float:
     """Return the seconds in which a node was present."""
     present = (piece for piece in timeline.segments if piece.state not in NOT_BOUGHT)

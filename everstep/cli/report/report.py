@@ -5,8 +5,9 @@ defines every key, and a test compares the two. The report is computed from the 
 stored, so it cannot be out of date.
 """
 
+from bisect import bisect_right
 from dataclasses import asdict, dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from statistics import median
 from typing import Any
 
@@ -152,35 +153,29 @@ def recovery(run: RunRecord, event: MachineEvent) -> EventRecovery:
     """Return the cost of one event; docs/report.md has the definitions."""
     if event.kind in ARRIVALS:
         return _arrival(run, event)
-    before, after = _around(run, event)
+    after = _renewed(run, event)
     return EventRecovery(
         kind=event.kind,
         node=event.node,
         at=event.at,
         seconds_to_next_step=None if after is None else after.at - event.at,
-        steps_lost=_lost(before, after),
+        steps_lost=None if after is None else _lost(run, after),
     )
 
 
-def _around(
-    run: RunRecord, event: MachineEvent
-) -> tuple[tuple[StepRecord, ...], StepRecord | None]:
-    """Return the steps completed before the group reacted to the event, and the first step after."""
-    generation = _generation_at(run, event.at)
-    renewed = next(
-        (step for step in run.steps if step.at > event.at and step.generation > generation), None
-    )
-    if not _causes_new_group(run, event, renewed):
-        renewed = next((step for step in run.steps if step.at > event.at), None)
-    until = renewed.at if renewed else float("inf")
-    return tuple(step for step in run.steps if step.at < until), renewed
+def _renewed(run: RunRecord, event: MachineEvent) -> StepRecord | None:
+    """Return the step that renews the training after a loss; None if there is none yet."""
+    renewed = _first_of_higher_generation(run, event.at)
+    return renewed if _causes_new_group(run, event, renewed) else run.step_after(event.at)
 
 
-def _generation_at(run: RunRecord, at: float) -> int:
-    """Return the generation of the last step completed by then; before any step, of the last group."""
-    steps = [step.generation for step in run.steps if step.at <= at]
+def _first_of_higher_generation(run: RunRecord, at: float) -> StepRecord | None:
+    """Return the first step after a time of a generation that is higher than that of the last step by then."""
+    if index := bisect_right(run.step_times, at):
+        return run.renewals[index - 1]
     groups = [line.number("generation") for line in run.of_kind("generation") if line.at <= at]
-    return steps[-1] if steps else max(groups, default=-1)
+    newest = max(groups, default=-1)
+    return next((step for step in run.steps if step.generation > newest), None)
 
 
 def _causes_new_group(run: RunRecord, event: MachineEvent, renewed: StepRecord | None) -> bool:
@@ -195,20 +190,18 @@ def _causes_new_group(run: RunRecord, event: MachineEvent, renewed: StepRecord |
 def _next_event(run: RunRecord, event: MachineEvent) -> float:
     """Return the time of the next event that does not end this one; infinity if there is none."""
     undone = ENDS.get(event.kind, frozenset())
+    index = bisect_right(run.training_events, event.at, key=lambda one: one.at)
     later = (
         other.at
-        for other in run.training_events
-        if other.at > event.at and not (other.node == event.node and other.kind in undone)
+        for other in islice(run.training_events, index, None)
+        if not (other.node == event.node and other.kind in undone)
     )
     return next(later, float("inf"))
 
 
-def _lost(before: tuple[StepRecord, ...], after: StepRecord | None) -> int | None:
+def _lost(run: RunRecord, after: StepRecord) -> int:
     """Return the steps to repeat: the highest step reached less the one resumed from."""
-    if after is None:
-        return None
-    reached = max((step.step for step in before), default=0)
-    return max(reached - (after.step - 1), 0)
+    return max(run.highest_step(after.at) - (after.step - 1), 0)
 
 
 def _arrival(run: RunRecord, event: MachineEvent) -> EventRecovery:
@@ -216,7 +209,7 @@ def _arrival(run: RunRecord, event: MachineEvent) -> EventRecovery:
     joined = _join(run, event)
     pause = None if joined is None else _pause_after(run, joined)
     if pause is None:
-        after = next((step for step in run.steps if step.at > event.at), None)
+        after = run.step_after(event.at)
         waited = None if after is None or joined is not None else after.at - event.at
         return EventRecovery(
             event.kind, event.node, event.at, waited, None if waited is None else 0
@@ -227,7 +220,7 @@ def _arrival(run: RunRecord, event: MachineEvent) -> EventRecovery:
         node=event.node,
         at=event.at,
         seconds_to_next_step=first.at - last.at,
-        steps_lost=_lost(tuple(step for step in run.steps if step.at < first.at), first),
+        steps_lost=_lost(run, first),
         joined_at=first.at,
         seconds_to_join=first.at - event.at,
     )
@@ -237,14 +230,14 @@ def _join(run: RunRecord, event: MachineEvent) -> float | None:
     """Return when a worker started on the returned node before the node was lost again."""
     lost_again = (
         other.at
-        for other in run.training_events
-        if other.at > event.at and other.node == event.node and other.kind in LOSSES
+        for other in run.events_on(event.node)
+        if other.at > event.at and other.kind in LOSSES
     )
     until = next(lost_again, float("inf"))
-    entries = (line.at for line in run.starts if line.values.get("node") == event.node)
-    return next((at for at in entries if event.at < at < until), None)
+    return next((at for at in run.starts_on(event.node) if event.at < at < until), None)
 
 
 def _pause_after(run: RunRecord, joined: float) -> tuple[StepRecord, StepRecord] | None:
     """Return the change of generation that added the new worker: the first to end after its start."""
-    return next(((last, first) for last, first in run.pauses if first.at > joined), None)
+    index = bisect_right(run.pauses, joined, key=lambda pause: pause[1].at)
+    return run.pauses[index] if index < len(run.pauses) else None

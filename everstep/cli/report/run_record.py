@@ -5,10 +5,11 @@ the cluster, so reports of old and of current runs agree, and both can be tested
 """
 
 import json
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, TypeGuard
 
 from everstep.elastic.accounting import journal
@@ -40,8 +41,8 @@ class JournalEntry:
 
     def number(self, key: str, default: int = 0) -> int:
         """Return the integer of a key; the default if it is missing or not a number."""
-        value = self.measure(key)
-        return default if value is None else int(value)
+        value = self.values.get(key)
+        return int(value) if is_number(value) else default
 
     def measure(self, key: str) -> float | None:
         """Return the measurement of a key; None if it was not measured or is not a finite number."""
@@ -114,7 +115,49 @@ class RunRecord:
 
     def of_kind(self, kind: str) -> tuple[JournalEntry, ...]:
         """Return all entries of one kind."""
-        return tuple(entry for entry in self.entries if entry.kind == kind)
+        return self._by_kind.get(kind, ())
+
+    @cached_property
+    def _by_kind(self) -> Mapping[str, tuple[JournalEntry, ...]]:
+        kinds: dict[str, list[JournalEntry]] = {}
+        for entry in self.entries:
+            kinds.setdefault(entry.kind, []).append(entry)
+        return {kind: tuple(entries) for kind, entries in kinds.items()}
+
+    @cached_property
+    def step_times(self) -> Sequence[float]:
+        """Times of all steps, to look up one by time."""
+        return [step.at for step in self.steps]
+
+    def step_after(self, at: float) -> StepRecord | None:
+        """Return the first step that was completed after a time; None if there is none."""
+        index = bisect_right(self.step_times, at)
+        return self.steps[index] if index < len(self.steps) else None
+
+    def step_before(self, at: float) -> StepRecord | None:
+        """Return the last step that was completed until a time; None if there is none."""
+        index = bisect_right(self.step_times, at)
+        return self.steps[index - 1] if index else None
+
+    def highest_step(self, before: float) -> int:
+        """Return the highest step that was completed before a time; 0 if there is none."""
+        index = bisect_left(self.step_times, before)
+        return self._highest_steps[index - 1] if index else 0
+
+    @cached_property
+    def _highest_steps(self) -> Sequence[int]:
+        return list(accumulate((step.step for step in self.steps), max))
+
+    @cached_property
+    def renewals(self) -> Sequence[StepRecord | None]:
+        """The first later step of a higher generation, for each step; None if there is none."""
+        found: list[StepRecord | None] = [None] * len(self.steps)
+        waiting: list[int] = []  # positions of steps whose generations do not rise
+        for position, step in enumerate(self.steps):
+            while waiting and self.steps[waiting[-1]].generation < step.generation:
+                found[waiting.pop()] = step
+            waiting.append(position)
+        return found
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
@@ -160,35 +203,78 @@ class RunRecord:
 
     def node_of(self, worker: str, at: float) -> str:
         """Return the node of a worker at a time; empty before its first start."""
-        nodes = [node for since, node in self._moves.get(worker, ()) if since <= at]
-        return nodes[-1] if nodes else ""
+        moves = self._moves.get(worker, ())
+        index = bisect_right(moves, at, key=lambda move: move[0])
+        return moves[index - 1][1] if index else ""
 
     def members(self, generation: int) -> Mapping[int, str]:
         """Return the nodes of one generation's group, by rank."""
-        return {
-            entry.number("rank"): self.node_of(entry.worker, entry.at)
-            for entry in self.entries
-            if entry.kind in ("start", "generation") and entry.number("generation") == generation
-        }
+        return self._groups.get(generation, {})
+
+    @cached_property
+    def _groups(self) -> Mapping[int, Mapping[int, str]]:
+        groups: dict[int, dict[int, str]] = {}
+        for entry in self.entries:
+            if entry.kind in ("start", "generation"):
+                group = groups.setdefault(entry.number("generation"), {})
+                group[entry.number("rank")] = self.node_of(entry.worker, entry.at)
+        return groups
 
     def worker_on(self, node: str, at: float) -> str | None:
         """Return the worker on a node at a time: it started there and has not left."""
-        current_nodes: dict[str, str] = {}
+        tenants = self._tenants.get(node, ())
+        index = bisect_right(tenants, at, key=lambda tenant: tenant[0])
+        return tenants[index - 1][1] if index else None
+
+    @cached_property
+    def _tenants(self) -> Mapping[str, Sequence[tuple[float, str | None]]]:
+        """The worker on each node from a time on; None if there is none."""
+        nodes: dict[str, str] = {}
+        workers: dict[str, dict[str, None]] = {}  # of each node, in order of their arrival
+        tenants: dict[str, list[tuple[float, str | None]]] = {}
         for entry in self.entries:
-            if entry.at > at:
-                break
+            if entry.kind not in ("start", "leave", "finish"):
+                continue
+            touched = [nodes.pop(entry.worker)] if entry.worker in nodes else []
+            for node in touched:
+                workers[node].pop(entry.worker, None)
             if entry.kind == "start":
-                current_nodes[entry.worker] = str(entry.values.get("node", ""))
-            elif entry.kind in ("leave", "finish"):
-                current_nodes.pop(entry.worker, None)
-        return next((worker for worker, at_node in current_nodes.items() if at_node == node), None)
+                node = nodes[entry.worker] = str(entry.values.get("node", ""))
+                workers.setdefault(node, {})[entry.worker] = None
+                touched.append(node)
+            for node in touched:
+                tenant = next(iter(workers[node]), None)
+                tenants.setdefault(node, []).append((entry.at, tenant))
+        return tenants
+
+    @cached_property
+    def _events_by_node(self) -> Mapping[str, tuple[MachineEvent, ...]]:
+        nodes: dict[str, list[MachineEvent]] = {}
+        for event in self.training_events:
+            nodes.setdefault(event.node, []).append(event)
+        return {node: tuple(events) for node, events in nodes.items()}
+
+    def events_on(self, node: str) -> tuple[MachineEvent, ...]:
+        """Return the training's events on a node."""
+        return self._events_by_node.get(node, ())
+
+    @cached_property
+    def _starts_by_node(self) -> Mapping[str, tuple[float, ...]]:
+        nodes: dict[str, list[float]] = {}
+        for entry in self.starts:
+            nodes.setdefault(str(entry.values.get("node")), []).append(entry.at)
+        return {node: tuple(times) for node, times in nodes.items()}
+
+    def starts_on(self, node: str) -> tuple[float, ...]:
+        """Return the times at which workers started on a node."""
+        return self._starts_by_node.get(node, ())
 
 
 def is_number(value: object) -> TypeGuard[float]:
     """Return whether a value of JSON is a usable number; programs write lines of their own, and NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    return abs(value) < MAX_NUMBER
+    return -MAX_NUMBER < value < MAX_NUMBER
 
 
 def step_record(entry: JournalEntry) -> StepRecord:

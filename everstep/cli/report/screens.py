@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everstep.cli.durations import clock
+from everstep.cli.report.eta import RECENT_STEPS, remaining_seconds
 from everstep.cli.report.goodput_screen import seconds_screen
 from everstep.cli.report.report import EventRecovery, Report, WorldSize
 from everstep.cli.report.run_record import ARRIVALS, RunRecord, StepRecord
@@ -25,9 +26,6 @@ GLYPHS = {
     NodeState.DONE: ("█", "bright_black"),
 }
 """Glyph and colour of each state."""
-
-RECENT_STEPS = 20
-"""Number of steps over which the live view averages."""
 
 MAX_SIZES = 8
 """Number of group sizes that are shown."""
@@ -204,13 +202,15 @@ def event_sentence(event: EventRecovery) -> str:
 # --- live view ----------------------------------------------------------------------------------
 
 
-def follow_screen(report: Report, run: RunRecord, now: float, width: int) -> RenderableType:
-    """Return the live view of a training."""
+def follow_screen(
+    report: Report, run: RunRecord, now: float, width: int, cost: str = ""
+) -> RenderableType:
+    """Return the live view of a training; `cost` is its cost so far as text."""
     title = _title(report)
     if (stalled := stalled_since(run)) is not None:
         title.append(f"  forming a new group for {max(now - stalled, 0):.0f} s", style="yellow")
     parts: list[RenderableType] = [title, Text(), _bar(report, run, width)]
-    parts += [_now_line(report, run), Text(), timeline(run, now, width), Text()]
+    parts += [_now_line(report, run, cost), Text(), timeline(run, now, width), Text()]
     if report.events:
         parts.append(_events_table(report.events, report.started_at or 0.0))
     return Group(*parts)
@@ -236,17 +236,18 @@ def _bar(report: Report, run: RunRecord, width: int) -> Table:
     return table
 
 
-def _now_line(report: Report, run: RunRecord) -> Table:
+def _now_line(report: Report, run: RunRecord, cost: str) -> Table:
     recent = run.steps[-RECENT_STEPS:]
     table = Table.grid(padding=(0, 3))
     loss = run.steps[-1].loss if run.steps else None
-    table.add_row(
+    figures = [
         _figure("elapsed", clock(report.duration_seconds)),
-        _figure("left", time_left(report, recent)),
+        _figure("left", time_left(run)),
         _figure("images/s", _rate(recent_throughput(recent))),
         _figure("loss", "not yet" if loss is None else f"{loss:.3f}"),
         _figure("accuracy", _share(report.accuracy)),
-    )
+    ]
+    table.add_row(*figures, *([_figure("cost", cost)] if cost else []))
     return table
 
 
@@ -260,11 +261,7 @@ def recent_throughput(recent: Sequence[StepRecord]) -> float | None:
     return sum(step.images for step in recent) / busy if busy > 0 else None
 
 
-def time_left(report: Report, recent: Sequence[StepRecord]) -> str:
-    """Return the remaining time at the speed of the last steps."""
-    if report.finished:
-        return clock(0)
-    busy = sum(step.seconds for step in recent)
-    if not recent or not report.total_steps or busy <= 0:
-        return "not yet known"
-    return clock((report.total_steps - report.steps) * busy / len(recent))
+def time_left(run: RunRecord) -> str:
+    """Return the remaining time as text."""
+    seconds = remaining_seconds(run)
+    return "not yet known" if seconds is None else clock(seconds)

@@ -69,12 +69,15 @@ def node_timelines(run: RunRecord, now: float) -> tuple[NodeTimeline, ...]:
     start, end = span(run, now)
     if end <= start:
         return ()
-    return tuple(NodeTimeline(node, _segments(run, node, start, end)) for node in run.nodes)
+    stalled = stalled_since(run)
+    return tuple(
+        NodeTimeline(node, _segments(_NodeStates(run, node, stalled), start, end))
+        for node in run.nodes
+    )
 
 
-def _segments(run: RunRecord, node: str, start: float, end: float) -> tuple[Segment, ...]:
-    cuts = sorted({start, end, *(at for at in _change_times(run, node) if start < at < end)})
-    states = _NodeStates(run, node)
+def _segments(states: "_NodeStates", start: float, end: float) -> tuple[Segment, ...]:
+    cuts = sorted({start, end, *(at for at in states.change_times() if start < at < end)})
     merged: list[Segment] = []
     for left, right in pairwise(cuts):
         state = states.at(left)
@@ -85,21 +88,10 @@ def _segments(run: RunRecord, node: str, start: float, end: float) -> tuple[Segm
     return tuple(merged)
 
 
-def _change_times(run: RunRecord, node: str) -> set[float]:
-    """Return all times at which the node's state may change."""
-    points = {event.at for event in run.training_events if event.node == node}
-    for entry in run.starts:
-        if entry.values.get("node") == node:
-            points |= {entry.at, _next_step_time(run, entry.at)}
-    for last, first in run.pauses:
-        points |= {last.at, first.at}
-    stalled = stalled_since(run)
-    return points if stalled is None else points | {stalled}
-
-
 def _next_step_time(run: RunRecord, at: float) -> float:
     """Return the time of the first step after a time, in unix seconds; infinity if there is none."""
-    return next((step.at for step in run.steps if step.at > at), float("inf"))
+    step = run.step_after(at)
+    return step.at if step else float("inf")
 
 
 def stalled_since(run: RunRecord) -> float | None:
@@ -121,31 +113,35 @@ def _awaits_new_group(run: RunRecord, event: MachineEvent) -> bool:
     """Return whether an event lost a worker and no newer group has completed a step since."""
     if event.kind not in ("drain", "vanish", "remove"):
         return False
-    before = [step.generation for step in run.steps if step.at <= event.at]
-    newest = run.steps[-1].generation
-    return newest == (before[-1] if before else newest) and (
-        run.worker_on(event.node, event.at) is not None
-    )
+    before = run.step_before(event.at)
+    is_newest = before is None or before.generation == run.steps[-1].generation
+    return is_newest and run.worker_on(event.node, event.at) is not None
 
 
 class _NodeStates:
     """The states of one node by time, with sorted lists for the lookup."""
 
-    def __init__(self, run: RunRecord, node: str) -> None:
-        self._events = [event for event in run.training_events if event.node == node]
+    def __init__(self, run: RunRecord, node: str, stalled: float | None) -> None:
+        self._events = run.events_on(node)
         self._event_times = [event.at for event in self._events]
-        self._starts = [entry.at for entry in run.starts if entry.values.get("node") == node]
+        self._starts = run.starts_on(node)
         self._first_steps = [_next_step_time(run, at) for at in self._starts]
         self._pauses = [(last.at, first.at) for last, first in run.pauses]
-        self._step_times = [step.at for step in run.steps]
+        self._step_times = run.step_times
         self._generations = [step.generation for step in run.steps]
         self._generations_without_node = {
             generation
             for generation in set(self._generations)
             if (group := run.members(generation)) and node not in group.values()
         }
-        self._stalled = stalled_since(run)
+        self._stalled = stalled
         self._finished_at = run.finished.at if run.finished else float("inf")
+
+    def change_times(self) -> set[float]:
+        """Return all times at which the node's state may change."""
+        pauses = (at for pause in self._pauses for at in pause)
+        stalled = () if self._stalled is None else (self._stalled,)
+        return {*self._event_times, *self._starts, *self._first_steps, *pauses, *stalled}
 
     def at(self, at: float) -> NodeState:
         """Return the state at a time; it lasts until the next possible change."""
@@ -194,7 +190,8 @@ class _NodeStates:
     def _in_pause(self, at: float) -> bool:
         if self._stalled is not None and at >= self._stalled:
             return True
-        return any(last <= at < first for last, first in self._pauses)
+        index = bisect_right(self._pauses, at, key=lambda pause: pause[0]) - 1
+        return index >= 0 and at < self._pauses[index][1]
 
 
 def time_cells(

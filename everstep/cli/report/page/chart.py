@@ -92,12 +92,16 @@ def step_path(points: Sequence[Point], end: float) -> str:
     return f"M{number(first_x)} {number(first_y)}{moves}H{number(end)}"
 
 
-def bars_path(spans: Iterable[tuple[float, float]], top: float, height: float) -> str:
-    """Return the path of filled rectangles, one for each span of x."""
-    return "".join(
-        f"M{number(begin)} {number(top)}h{number(end - begin)}v{number(height)}h{number(begin - end)}z"
-        for begin, end in spans
-    )
+def bars_path(spans: Iterable[tuple[int, int]], y: float) -> str:
+    """Return the path of horizontal lines, one for each span of x; drawn with a wide stroke they are bars.
+
+    Positions are relative, because a long run has tens of thousands of spans.
+    """
+    parts, position = [], 0
+    for begin, end in spans:
+        parts.append(f"m{begin - position} 0h{end - begin}")
+        position = end
+    return f"M0 {number(y)}{''.join(parts)}" if parts else ""
 
 
 def number(value: float) -> str:

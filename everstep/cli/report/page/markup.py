@@ -12,6 +12,9 @@ from html import escape
 VOID = frozenset({"meta", "input", "br", "link"})
 """Elements that have no end tag."""
 
+_CONTROL = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")})
+"""Characters to remove, for `str.translate`."""
+
 
 @dataclass(frozen=True)
 class Html:
@@ -57,12 +60,9 @@ def _attributes(attributes: Mapping[str, str | float | bool | None]) -> Iterable
 
 def _printable(text: str) -> str:
     """Return text without control characters and lone surrogates, which HTML and UTF-8 exclude."""
-    kept = "".join(char for char in text if char in "\n\t" or not _is_control(char))
-    return kept.encode(errors="replace").decode()
-
-
-def _is_control(char: str) -> bool:
-    return ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0
+    if text.isprintable():
+        return text
+    return text.translate(_CONTROL).encode(errors="replace").decode()
 
 
 def data_block(identifier: str, values: object) -> Html:

@@ -6,6 +6,10 @@
   if (!inspector) return;
 
   const run = JSON.parse(byId("run").textContent);
+  for (const node of run.nodes) {
+    let at = 0;
+    node.at = node.tenths.map((length) => (at += length) - length);
+  }
   const TENTHS = 10;
   const length = Math.max(run.seconds * TENTHS, 1);
   const MIN_WINDOW = Math.min(length, 20 * TENTHS);
@@ -54,7 +58,7 @@
     if (loss !== null) parts.push(`loss ${loss.toFixed(3)}`);
     for (const node of run.nodes) {
       const index = lastAt(node.at.length, (i) => node.at[i], at);
-      parts.push(`${node.name} ${run.states[node.state[Math.max(index, 0)]]}`);
+      parts.push(`${node.name} ${run.states[Number(node.state[Math.max(index, 0)])]}`);
     }
     return parts.join(" · ");
   };

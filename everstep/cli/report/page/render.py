@@ -197,16 +197,22 @@ def _footer(page: Page) -> Html:
 
 
 def inspected(page: Page) -> dict[str, object]:
-    """Return the values that the page's script looks up; times in tenths of a second from the start."""
-    states = list(NodeState)
+    """Return the values that the page's script looks up.
+
+    Times are tenths of a second from the start. Segments of a node have their lengths, and one digit for each state.
+    """
+    order = {state: position for position, state in enumerate(NodeState)}
     return {
         "seconds": round(page.seconds, 1),
-        "states": [STATE_WORDS[state] for state in states],
+        "states": [STATE_WORDS[state] for state in order],
         "nodes": [
             {
                 "name": lane.timeline.node,
-                "at": [tenths(page, piece.start) for piece in lane.timeline.segments],
-                "state": [states.index(piece.state) for piece in lane.timeline.segments],
+                "tenths": [
+                    tenths(page, piece.end) - tenths(page, piece.start)
+                    for piece in lane.timeline.segments
+                ],
+                "state": "".join(str(order[piece.state]) for piece in lane.timeline.segments),
             }
             for lane in page.lanes
         ],

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from everstep.cli.durations import clock
 from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds, total
 from everstep.cli.report.goodput_screen import PARTS, WORDS
-from everstep.cli.report.money import Money
-from everstep.cli.report.page.incidents import Incident, Tone, losses
+from everstep.cli.report.money import Money, usd
+from everstep.cli.report.page.incidents import Incident, losses
 from everstep.cli.report.page.markup import Html, element
 from everstep.cli.report.page.model import Page
-from everstep.cli.report.page.verdict import usd
 from everstep.cli.report.page.words import UNKNOWN, percent, seconds
 
 EVENTS_PER_TABLE = 250
@@ -91,45 +90,29 @@ def _part(page: Page, part: Sequence[Incident], first: int) -> Html:
 
 def _events_table(page: Page, part: Sequence[Incident], first: int) -> Html:
     names = ("At", "Event", "Cause", "Next step after", "Steps repeated", "Joined after")
-    head = element(
-        "tr", *(element("th", n, scope="col", role="columnheader") for n in names), role="row"
-    )
+    head = element("tr", *(element("th", name, scope="col") for name in names))
     rows = (_event_row(page, one, number) for number, one in enumerate(part, first))
     return element(
         "table",
         element("caption", "Events with their causes and costs", class_="hidden"),
-        element("thead", head, role="rowgroup"),
-        element("tbody", *rows, role="rowgroup"),
+        element("thead", head),
+        element("tbody", *rows),
         class_="events",
-        role="table",
     )
 
 
 def _event_row(page: Page, one: Incident, number: int) -> Html:
-    symbol = {Tone.LOSS: "▼", Tone.ARRIVAL: "▲", Tone.NOTE: "●"}[one.tone]
-    evidence = element("span", one.evidence, class_="evidence") if one.evidence else None
+    """Return a row without attributes but the necessary ones: there may be ten thousand."""
+    evidence = element("small", one.evidence) if one.evidence else None
     wait = "no step since" if one.recovered is False else _optional(one.seconds_to_next_step)
     lost = "" if one.steps_lost is None else str(one.steps_lost)
-    mark = element("span", symbol, class_=f"symbol {one.tone.value}", aria_hidden="true")
-    event = element("span", element("strong", one.kind), " ", one.subject)
-    cells: list[tuple[str, Html | str, str]] = [
-        ("At", clock(one.at - page.start), "number"),
-        ("Event", element("span", mark, event), "event"),
-        ("Cause", element("span", one.cause, evidence), "cause"),
-        ("Next step after", wait, "number"),
-        ("Steps repeated", lost, "number"),
-        ("Joined after", _optional(one.seconds_to_join), "number"),
+    cells: list[Html] = [
+        element("td", clock(one.at - page.start)),
+        element("td", element("b", one.kind), " ", one.subject),
+        element("td", one.cause, evidence),
+        *(element("td", text) for text in (wait, lost, _optional(one.seconds_to_join))),
     ]
-    return element(
-        "tr",
-        *(
-            element("td", value, data_name=name, class_=kind, role="cell")
-            for name, value, kind in cells
-        ),
-        id=f"event-{number}",
-        role="row",
-        tabindex="-1",
-    )
+    return element("tr", *cells, id=f"event-{number}", class_=one.tone.value)
 
 
 def _optional(value: float | None) -> str:

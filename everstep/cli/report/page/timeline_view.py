@@ -100,7 +100,8 @@ def _bars(page: Page, lane: Lane, state: NodeState) -> Html:
     pieces = (piece for piece in lane.timeline.segments if piece.state is state)
     spans = ((tenths(page, piece.start), tenths(page, piece.end)) for piece in pieces)
     top, height = BARS[state]
-    return element("path", class_=state.value, d=chart.bars_path(spans, top, height))
+    line = chart.bars_path(spans, top + height / 2)
+    return element("path", class_=f"bars {state.value}", d=line, stroke_width=height)
 
 
 def marks_of(
@@ -267,7 +268,8 @@ def _accuracy_chart(page: Page) -> Html:
 def _pauses(page: Page, height: int) -> Html:
     """Return bands behind a curve where no step was completed."""
     spans = ((tenths(page, begin), tenths(page, end)) for begin, end in page.pauses)
-    return element("path", class_="pause", d=chart.bars_path(spans, TOP, height - TOP - 2))
+    line = chart.bars_path(spans, (height + TOP - 2) / 2)
+    return element("path", class_="bars pause", d=line, stroke_width=height - TOP - 2)
 
 
 def _grid(scale: Scale, values: Iterable[float], text: Callable[[float], str]) -> Iterator[Html]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from everstep.cli.durations import clock
-from everstep.cli.report.money import Money
+from everstep.cli.report.money import Money, usd
 from everstep.cli.report.page.incidents import Incident, losses
 from everstep.cli.report.page.model import Page, Status
 
@@ -113,11 +113,6 @@ def _money(spent: Money | None) -> Iterator[str]:
         yield f"It cost about {usd(spent.spent_usd)}, {share:.0%} less than on demand."
     else:
         yield f"It cost about {usd(spent.spent_usd)}."
-
-
-def usd(amount: float) -> str:
-    """Return an amount of money, with more digits if it is small."""
-    return f"${amount:,.2f}" if amount >= 0.995 or amount == 0 else f"${amount:.3f}"
 
 
 def _count(number: int, one: str, many: str) -> str:

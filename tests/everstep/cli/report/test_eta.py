@@ -1,9 +1,16 @@
 """Remaining time: the speed of the last steps, and pauses as often as they were."""
 
+from io import StringIO
+from typing import cast
+
 import pytest
+from rich.console import Console
 
 from everstep.cli.report.eta import remaining_seconds
+from everstep.cli.report.follow import progress_line
+from everstep.cli.report.report import build
 from everstep.cli.report.run_record import RunRecord
+from everstep.cli.report.screens import follow_screen
 from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun
 
 
@@ -31,3 +38,20 @@ def test_the_end_is_unknown_before_a_step_and_reached_after_the_last(
     assert remaining_seconds(RunRecord()) is None
     assert remaining_seconds(recorded_run.form("gpu-0").run()) is None
     assert remaining_seconds(drilled.run()) == 0.0
+
+
+def test_the_line_of_follow_has_the_remaining_time_and_the_cost(recorded_run: RecordedRun) -> None:
+    run = recorded_run.form("gpu-0").train(100).run()
+
+    assert progress_line(build(run), run, "$0.12 so far").endswith("1:40 left  $0.12 so far")
+
+
+def test_the_view_of_follow_has_the_remaining_time_and_the_cost(recorded_run: RecordedRun) -> None:
+    run = recorded_run.form("gpu-0").train(100).run()
+    console = Console(width=120, file=StringIO())
+
+    console.print(follow_screen(build(run), run, recorded_run.now, 120, "$0.12 so far"))
+
+    text = cast("StringIO", console.file).getvalue()
+    assert "left 1:40" in text
+    assert "cost $0.12 so far" in text

@@ -4,7 +4,7 @@ import pytest
 
 from components.cost import Cost, CostItem
 from everstep.cli.report.billing import rates_of
-from everstep.cli.report.money import Billing, Rates, money
+from everstep.cli.report.money import Billing, Rates, cost_so_far, money
 from everstep.cli.report.run_record import RunRecord
 from tests.everstep.cli.recorded_run import RecordedRun
 
@@ -73,7 +73,8 @@ def test_prices_are_those_of_one_machine_with_its_disk_and_of_everything_else() 
     rates = rates_of(Cost(items=items, as_of="2026-11-01", notes=("by usage",)))
 
     assert rates is not None
-    assert (rates.machine, rates.machine_on_demand) == (pytest.approx(0.5), pytest.approx(1.1))
+    assert rates.machine == pytest.approx(0.5)
+    assert rates.machine_on_demand == pytest.approx(1.1)
     assert rates.fixed == pytest.approx(0.4)
     assert rates.notes == ("by usage",)
 
@@ -89,3 +90,12 @@ def test_an_item_without_a_price_is_named() -> None:
 
 def test_a_stack_that_buys_nothing_has_no_prices() -> None:
     assert rates_of(Cost(items=(), as_of="2026-11-01", notes=())) is None
+
+
+def test_the_cost_so_far_is_a_few_words(drilled: RecordedRun) -> None:
+    run, now = drilled.run(), drilled.now
+    unknown = Rates(machine=None, machine_on_demand=None, fixed=0.0, as_of="2026-11-01")
+
+    assert cost_so_far(money(run, now, Billing(billed=True, rates=RATES))) == "$0.188 so far"
+    assert cost_so_far(money(run, now, Billing(billed=True, rates=unknown))) == "unknown"
+    assert cost_so_far(money(run, now, Billing(billed=False, reason="here"))) == "nothing is billed"

@@ -73,7 +73,8 @@ def test_paths_are_drawn_in_their_coordinates() -> None:
     assert line_path([(0, 1.5), (10, 2)]) == "M0 1.5L10 2"
     assert step_path([(0, 3), (40, 2)], 90) == "M0 3H40V2H90"
     assert step_path([], 90) == ""
-    assert bars_path([(5, 9)], 16, 18) == "M5 16h4v18h-4z"
+    assert bars_path([(5, 9), (12, 14)], 16.5) == "M0 16.5m5 0h4m3 0h2"
+    assert bars_path([], 16) == ""
 
 
 @given(POINTS)

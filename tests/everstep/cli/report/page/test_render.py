@@ -124,9 +124,9 @@ def test_the_script_reads_the_state_of_every_node(page: Node) -> None:
 
     assert [node["name"] for node in run["nodes"]] == ["gpu-0", "gpu-1", "gpu-2"]
     for node in run["nodes"]:
-        assert node["at"][0] == 0
-        assert node["at"] == sorted(node["at"])
-        assert len(node["at"]) == len(node["state"])
+        assert sum(node["tenths"]) == round(10 * run["seconds"]), "no second is left out"
+        assert len(node["tenths"]) == len(node["state"])
+        assert set(map(int, node["state"])) < set(range(len(run["states"])))
     assert run["sizes"][0][1] == 3
     assert run["steps"][-1][1] == 300
 

@@ -1,0 +1,140 @@
+"""Debian's Chromium without a window, driven by its DevTools protocol.
+
+The protocol needs no driver program and no package beyond `websocket-client`, which the Kubernetes client depends on.
+"""
+
+import base64
+import contextlib
+import itertools
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import websocket
+
+PROGRAM = "chromium"
+START_SECONDS = 120.0
+REPLY_SECONDS = 120.0
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+DESK = {"width": 1200, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+
+
+def is_installed() -> bool:
+    return shutil.which(PROGRAM) is not None
+
+
+class Tab:
+    """One page of the browser."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = websocket.create_connection(
+            address, timeout=REPLY_SECONDS, suppress_origin=True
+        )
+        self._numbers = itertools.count(1)
+        self.events: list[dict[str, Any]] = []
+        for domain in ("Page", "Runtime", "Network", "Log", "Accessibility"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **values: object) -> Any:
+        """Call a method of the protocol; keep the events that arrive meanwhile."""
+        number = next(self._numbers)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": values}))
+        while True:
+            message = json.loads(self._socket.recv())
+            if message.get("id") == number:
+                assert "error" not in message, f"{method}: {message['error']}"
+                return message["result"]
+            self.events.append(message)
+
+    def wait_for(self, event: str) -> None:
+        """Wait for an event that has not been seen."""
+        while not any(message.get("method") == event for message in self.events):
+            self.events.append(json.loads(self._socket.recv()))
+
+    def open(self, page: Path, screen: dict[str, Any] = DESK, **media: str) -> None:
+        """Load a page for a screen and media features, such as prefers_color_scheme="dark"."""
+        self.call("Emulation.setDeviceMetricsOverride", **screen)
+        features = [{"name": n.replace("_", "-"), "value": value} for n, value in media.items()]
+        self.call("Emulation.setEmulatedMedia", features=features)
+        self.events.clear()
+        self.call("Page.navigate", url=page.resolve().as_uri())
+        self.wait_for("Page.loadEventFired")
+
+    def run(self, expression: str) -> Any:
+        """Return the value of a JavaScript expression."""
+        done = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in done, done["exceptionDetails"]
+        return done["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """Press and release a key."""
+        codes = {"Tab": 9, "Enter": 13, "ArrowRight": 39, "ArrowLeft": 37, "End": 35, "Home": 36}
+        values: dict[str, object] = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
+        if key == "Enter":
+            values["text"] = "\r"
+        self.call("Input.dispatchKeyEvent", type="keyDown", **values)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **values)
+
+    def picture(self, *, whole: bool = True) -> bytes:
+        """Return the page as PNG."""
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        return base64.b64decode(shot["data"])
+
+    def paper(self) -> bytes:
+        """Return the page as PDF on A4."""
+        size = {"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": True}
+        return base64.b64decode(self.call("Page.printToPDF", printBackground=False, **size)["data"])
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Tab]:
+    """Start the browser with an empty profile and yield its page; end it and remove the profile afterwards."""
+    with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
+        command = [
+            PROGRAM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars",
+            "--disable-background-networking", "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank",
+        ]  # fmt: skip
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                yield Tab(_address(Path(profile), process))
+            finally:
+                process.terminate()
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+def _address(profile: Path, process: subprocess.Popen[bytes]) -> str:
+    """Return the address of the only tab once the browser listens."""
+    deadline = time.monotonic() + START_SECONDS
+    port_file = profile / "DevToolsActivePort"
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"{PROGRAM} has exited with {process.returncode}"
+        lines = port_file.read_text().splitlines() if port_file.exists() else []
+        if len(lines) == 2:
+            address = _tab(f"ws://127.0.0.1:{lines[0]}{lines[1]}")
+            if address:
+                return address
+        time.sleep(0.05)
+    raise AssertionError(f"{PROGRAM} does not listen after {START_SECONDS:g} s")
+
+
+def _tab(address: str) -> str | None:
+    """Return the address of the tab, from that of the browser."""
+    with contextlib.closing(
+        websocket.create_connection(address, timeout=REPLY_SECONDS, suppress_origin=True)
+    ) as connection:
+        connection.send(json.dumps({"id": 1, "method": "Target.getTargets"}))
+        targets = json.loads(connection.recv())["result"]["targetInfos"]
+    pages = [target["targetId"] for target in targets if target["type"] == "page"]
+    return address.replace(address.split("/devtools/")[1], f"page/{pages[0]}") if pages else None
