@@ -69,13 +69,13 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         if options.measurement == "stall":
-            found: dict[str, Any] = stall(Path(scratch), options.rounds)
-            lines = stall_lines(found)
+            results: dict[str, Any] = stall(Path(scratch), options.rounds)
+            lines = stall_lines(results)
         else:
-            found = torture(Path(scratch), options.kills, options.flips, options.seed)
-            lines = [f"{name}: {value}" for name, value in found.items()]
-    print(json.dumps(found, indent=1) if options.json else "\n".join(lines))
-    sys.exit(1 if found.get("wrong") else 0)
+            results = torture(Path(scratch), options.kills, options.flips, options.seed)
+            lines = [f"{name}: {value}" for name, value in results.items()]
+    print(json.dumps(results, indent=1) if options.json else "\n".join(lines))
+    sys.exit(1 if results.get("wrong") else 0)
 
 
 # --- stall ---
@@ -173,10 +173,10 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": round(middle, 1), "min": round(ordered[0], 1), "max": round(ordered[-1], 1)}
 
 
-def stall_lines(found: dict[str, Any]) -> list[str]:
+def stall_lines(results: dict[str, Any]) -> list[str]:
     """Return the durations as lines of text."""
-    lines = [f"{found['megabytes']} MB, {found['rounds']} rounds; milliseconds, median (range)"]
-    for name, values in found["milliseconds"].items():
+    lines = [f"{results['megabytes']} MB, {results['rounds']} rounds; milliseconds, median (range)"]
+    for name, values in results["milliseconds"].items():
         lines.append(f"{name:20} {values['median']:7.1f} ({values['min']} to {values['max']})")
     return lines
 
@@ -208,10 +208,10 @@ def torture(folder: Path, kills: int, flips: int, seed: int) -> dict[str, Any]:
     for number in track(range(kills), "kills", kills):
         step = kill_once(context, folder, step, rng)
         phases[phase(folder)] += 1
-        found, committed = restored(context, folder), newest_committed(folder)
-        if found.step < committed or not found.whole:
-            wrong.append(f"kill {number}: {found}, committed was {committed}")
-        step = max(found.step, committed, step)
+        result, committed = restored(context, folder), newest_committed(folder)
+        if result.step < committed or not result.whole:
+            wrong.append(f"kill {number}: {result}, committed was {committed}")
+        step = max(result.step, committed, step)
     detected = 0
     for number in track(range(flips), "flips", flips):
         fault = flip_once(context, folder, rng)
@@ -325,9 +325,9 @@ def restored(context: Any, folder: Path) -> Restored:  # noqa: ANN401 - as above
     receiver, sender = context.Pipe()
     process = context.Process(target=restore, args=(str(folder), sender))
     process.start()
-    found: Restored = receiver.recv()
+    answer: Restored = receiver.recv()
     process.join()
-    return found
+    return answer
 
 
 def restore(folder: str, sender: Connection) -> None:
@@ -336,15 +336,15 @@ def restore(folder: str, sender: Connection) -> None:
     logging.disable()  # damaged checkpoints are expected here
     checkpoint.place_committed(Path(folder), GENERATION, newest_committed(Path(folder)))
     skipped: list[object] = []
-    found = newest(Path(folder), RUN, skipped.append)
-    if found is None:
+    newest_valid = newest(Path(folder), RUN, skipped.append)
+    if newest_valid is None:
         sender.send(Restored(-1, whole=True, skipped=len(skipped)))
         return
-    expected, state = content(found.manifest.step), found.load()
-    whole = expected.keys() == state.keys() and all(
+    expected, state = content(newest_valid.manifest.step), newest_valid.load()
+    is_complete = expected.keys() == state.keys() and all(
         torch.equal(expected[name], state[name]) for name in expected
     )
-    sender.send(Restored(found.manifest.step, whole, len(skipped)))
+    sender.send(Restored(newest_valid.manifest.step, is_complete, len(skipped)))
 
 
 def flip_once(context: Any, folder: Path, rng: random.Random) -> str:  # noqa: ANN401 - as above
@@ -353,10 +353,10 @@ def flip_once(context: Any, folder: Path, rng: random.Random) -> str:  # noqa: A
     file = latest / rng.choice([STATE_FILE, STATE_FILE, MANIFEST_FILE])
     offset, mask = rng.randrange(file.stat().st_size), rng.randrange(1, 256)
     flip(file, offset, mask)
-    found = restored(context, folder)
+    result = restored(context, folder)
     flip(file, offset, mask)
-    good = found.whole and found.skipped == 1 and before.name == f"step-{found.step:08d}"
-    return "" if good else f"byte {offset} of {file.name} xor {mask}: {found}"
+    good = result.whole and result.skipped == 1 and before.name == f"step-{result.step:08d}"
+    return "" if good else f"byte {offset} of {file.name} xor {mask}: {result}"
 
 
 def flip(file: Path, offset: int, mask: int) -> None:

@@ -108,14 +108,14 @@ def memory(twin: Twin) -> dict[str, object]:
 
 def programs(twin: Twin) -> dict[int, str]:
     """Return the twin's processes and the program of each."""
-    found = {}
+    names = {}
     for pid in Tree.here().processes(twin.layout.identity):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         except OSError:
             continue
-        found[pid] = words[2] if words[1:2] == ["-m"] else Path(words[0]).name
-    return found
+        names[pid] = words[2] if words[1:2] == ["-m"] else Path(words[0]).name
+    return names
 
 
 def shares(spent: dict[str, float], seconds: float) -> dict[str, float]:

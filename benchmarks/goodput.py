@@ -127,13 +127,13 @@ def simulate(
     histories = [
         list(history(seed, machines, rate, options.hours)) for seed, rate in enumerate(rates)
     ]
-    found = []
+    rows = []
     for design in designs(workload, options.gigabits):
         outcomes = [
             replay(machines, history, options.hours * 3600, design) for history in histories
         ]
-        found.append(summary(workload, machines, design, outcomes))
-    return found
+        rows.append(summary(workload, machines, design, outcomes))
+    return rows
 
 
 def summary(
@@ -200,10 +200,10 @@ def main() -> None:
     print("  - each cost with its source: --json")
 
 
-def format_spread(found: object) -> str:
+def format_spread(values: object) -> str:
     """Return a spread as text."""
-    assert isinstance(found, dict)
-    return f"{found['median']:.4f} ({found['minimum']:.4f}-{found['maximum']:.4f})"
+    assert isinstance(values, dict)
+    return f"{values['median']:.4f} ({values['minimum']:.4f}-{values['maximum']:.4f})"
 
 
 if __name__ == "__main__":

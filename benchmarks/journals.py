@@ -27,11 +27,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Path(folder), options.steps)
+        results = measure(Path(folder), options.steps)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(results))
         return
-    for name, value in found.items():
+    for name, value in results.items():
         print(f"{name:28} {value}")
 
 

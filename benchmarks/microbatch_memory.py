@@ -139,11 +139,11 @@ def measure(options: argparse.Namespace, mode: dict[str, Any], workers: int) -> 
 
 def lines(peaks: dict[str, list[int]]) -> Sequence[str]:
     """Return the table for people."""
-    found = ["workers of 8    " + "".join(f"{workers:>10}" for workers in WORKERS) + "  1 to 8"]
+    table = ["workers of 8    " + "".join(f"{workers:>10}" for workers in WORKERS) + "  1 to 8"]
     for mode, values in peaks.items():
         cells = "".join(f"{value / 2**20:>7.1f} MB" for value in values)
-        found.append(f"{mode:<16}{cells}  {values[-1] / values[0]:.3f}")
-    return found
+        table.append(f"{mode:<16}{cells}  {values[-1] / values[0]:.3f}")
+    return table
 
 
 if __name__ == "__main__":

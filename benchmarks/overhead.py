@@ -248,7 +248,7 @@ def quartiles(values: Sequence[float]) -> dict[str, float]:
 
 def lines(report: Mapping[str, Any]) -> list[str]:
     """Return a report as lines of text."""
-    found = [
+    text = [
         "{model} at {pixels} pixels, {workers} worker(s), batch {global_batch}, {rounds} rounds".format(
             **report
         )
@@ -262,8 +262,8 @@ def lines(report: Mapping[str, Any]) -> list[str]:
             f"{kind.replace('_', ' ')} {ratio['median']:.4f} ({ratio['q1']:.4f} to {ratio['q3']:.4f})"
             for kind, ratio in ratios
         ]
-        found.append(f"  {name:6} " + "; ".join(words))
-    return found
+        text.append(f"  {name:6} " + "; ".join(words))
+    return text
 
 
 # --- one worker ---
@@ -377,9 +377,9 @@ class PlainLoop:
         for parameters in self._optimizer.param_groups:
             parameters["lr"] = like.schedule.rate(self._step)
         ids = self._order.batch(self._step)
-        mine = ids[share(len(ids), task.rank, task.count)]
+        own_ids = ids[share(len(ids), task.rank, task.count)]
         epoch = self._order.epoch_of(self._step)
-        images, labels = like.train_set.train_batch(mine, like.settings.seed, epoch)
+        images, labels = like.train_set.train_batch(own_ids, like.settings.seed, epoch)
         self._model.train()
         self._optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=like.precision.dtype is not None):

@@ -139,8 +139,8 @@ class Fleet:
         while time.monotonic() < deadline:
             begun: list[Begun] = [node for host in self._all("begun") for node in host]
             agreed = {(node.number, node.size) for node in begun}
-            whole = len(begun) == size and len(agreed) == 1 and begun[0].size == size
-            if whole and begun[0].number > after:
+            is_formed = len(begun) == size and len(agreed) == 1 and begun[0].size == size
+            if is_formed and begun[0].number > after:
                 return max(begun, key=lambda node: node.at)
             time.sleep(POLL_SECONDS)
         sizes = sorted({(node.number, node.size) for node in begun})
@@ -291,14 +291,14 @@ def extrapolate(results: Sequence[dict[str, Any]], members: int) -> dict[str, An
     if len(results) < 2:
         raise SystemExit("Error: --extrapolate-to needs at least two numbers of --members.")
     smaller, larger = results[-2:]
-    found: dict[str, Any] = {"members": members, "extrapolated": True}
+    result: dict[str, Any] = {"members": members, "extrapolated": True}
     for phase, figures in larger.items():
         if isinstance(figures, dict):
-            found[phase] = {
+            result[phase] = {
                 name: _fitted(smaller, larger, members, smaller[phase].get(name, 0), value)
                 for name, value in figures.items()
             }
-    return found
+    return result
 
 
 def _fitted(

@@ -66,21 +66,21 @@ def plan(seed: int, seconds: float, events: int) -> list[PlannedEvent]:
     chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
     away: dict[str, tuple[float, str]] = {}
     kinds: list[str] = []
-    found: list[PlannedEvent] = []
+    events_planned: list[PlannedEvent] = []
     for number in range(events):
         at = seconds * (number + chance.uniform(0.3, 0.7)) / events
         returnable = [name for name, (since, _) in away.items() if at - since >= MIN_AWAY_SECONDS]
         present = [name for name in NAMES if name not in away]
         if returnable and (len(present) == 1 or chance.random() < 0.6):
             name = chance.choice(returnable)
-            found.append(PlannedEvent(at, RETURN_KINDS[away.pop(name)[1]], name))
+            events_planned.append(PlannedEvent(at, RETURN_KINDS[away.pop(name)[1]], name))
         elif len(present) > 1:
             kinds = kinds or chance.sample(("kill", "vanish", "freeze", "drain"), 4)
             kind, name = kinds.pop(), chance.choice(present)
-            found.append(PlannedEvent(at, kind, name))
+            events_planned.append(PlannedEvent(at, kind, name))
             if kind in RETURN_KINDS:
                 away[name] = (at, kind)
-    return found
+    return events_planned
 
 
 class History:
@@ -182,9 +182,14 @@ def main() -> None:
                 history.end()
             finally:
                 nodes.close()
-        whole = FolderReader(nodes.run, folder / "events.jsonl").read()
+        record = FolderReader(nodes.run, folder / "events.jsonl").read()
         show(
-            record_until(whole, ended), began, ended, verify(nodes.run), loads, as_json=options.json
+            record_until(record, ended),
+            began,
+            ended,
+            verify(nodes.run),
+            loads,
+            as_json=options.json,
         )
         if options.keep:
             shutil.copytree(nodes.run, options.keep / "run")

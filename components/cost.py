@@ -132,8 +132,8 @@ def _eks(cluster: EksConfig, config: StackConfig) -> list[CostItem]:
 def _training_nodes(cluster: EksConfig | AksConfig, config: StackConfig) -> int:
     """Return the GPU nodes of a training: with autoscaling, one for each worker."""
     pool = cluster.gpu_pool
-    wanted = max(pool.nodes, config.job.replicas) if cluster.autoscaling.enabled else pool.nodes
-    return min(wanted, pool.max_nodes)
+    nodes = max(pool.nodes, config.job.replicas) if cluster.autoscaling.enabled else pool.nodes
+    return min(nodes, pool.max_nodes)
 
 
 def _fsx(config: StackConfig) -> list[CostItem]:
@@ -196,10 +196,10 @@ def _highest_price(machines: Sequence[str], region: str, config: StackConfig) ->
 
     The highest price is unknown if one of the prices is.
     """
-    found = [_machine(machine, region, config.cost.prices) for machine in machines]
+    prices = [_machine(machine, region, config.cost.prices) for machine in machines]
     return _Price(
-        _maximum_if_known([price.on_demand for price in found]),
-        _maximum_if_known([price.spot for price in found]),
+        _maximum_if_known([price.on_demand for price in prices]),
+        _maximum_if_known([price.spot for price in prices]),
     )
 
 
@@ -268,9 +268,9 @@ def _usd(price: float | None) -> str:
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
     """Return one row, text aligned left and numbers aligned right."""
-    left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+    cells = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
     right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-    return "  ".join([*left, *right]).rstrip()
+    return "  ".join([*cells, *right]).rstrip()
 
 
 def _sums(cost: Cost) -> list[str]:

@@ -31,8 +31,8 @@ def main() -> None:
     journal = StepJournal.of_this_node()
     while True:
         journal.begin()
-        whole = samples_of_step(step)
-        bounds = [whole.start + len(whole) * place // world_size for place in (rank, rank + 1)]
+        batch = samples_of_step(step)
+        bounds = [batch.start + len(batch) * place // world_size for place in (rank, rank + 1)]
         samples = range(*bounds)
         optimizer.zero_grad()
         loss_of(replicated, samples).backward()  # type: ignore[no-untyped-call]

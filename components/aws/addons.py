@@ -114,13 +114,13 @@ class EksAddons(Component):
 
     def _default_version(self, addon: str) -> pulumi.Output[str]:
         """Return AWS's default version of an add-on, which is not always the most recent one."""
-        found = eks.get_addon_version_output(
+        lookup = eks.get_addon_version_output(
             addon_name=addon,
             kubernetes_version=self._args.kubernetes_version,
             most_recent=False,
             opts=pulumi.InvokeOutputOptions(parent=self),
         )
-        return found.version
+        return lookup.version
 
     def _install(self, addon: str, version: pulumi.Input[str]) -> eks.Addon:
         """Declare an add-on and its role."""

@@ -73,15 +73,17 @@ def page() -> str:
     """Return the whole page."""
     from components.config import StackConfig
 
-    whole = [(key, field) for key, field in fields(StackConfig) if not models_in(field.annotation)]
-    sections = [_table(" config", "Keys of the whole stack.", map(_row, whole))]
+    top_level = [
+        (key, field) for key, field in fields(StackConfig) if not models_in(field.annotation)
+    ]
+    sections = [_table(" config", "Keys of the whole stack.", map(_row, top_level))]
     for key, field in fields(StackConfig):
         by_kind = variants(field)
         if by_kind:
             sections.append(f"\n## everstep:{key}\n\n{field.description}\n")
         for kind, model in by_kind.items():
             sections.append(_section(f"# everstep:{key}, kind: {kind}", key, model))
-        if key not in dict(whole) and not by_kind:
+        if key not in dict(top_level) and not by_kind:
             sections.append(_section(f" everstep:{key}", key, models_in(field.annotation)[0]))
     return HEAD + "".join(sections) + FOOT
 

@@ -67,8 +67,8 @@ def write() -> None:
 
 def names() -> list[str]:
     """Return the stacks' names, the local one first."""
-    found = [path.name.split(".")[1] for path in STACKS.glob("Pulumi.*.yaml")]
-    return sorted(found, key=lambda name: (name != "local", name))
+    stacks = [path.name.split(".")[1] for path in STACKS.glob("Pulumi.*.yaml")]
+    return sorted(stacks, key=lambda name: (name != "local", name))
 
 
 def read(path: Path) -> StackConfig:

@@ -86,8 +86,8 @@ class Terminal:
 class _Running:
     """A running step."""
 
-    def __init__(self, what: str, depth: int) -> None:
-        self._what = what
+    def __init__(self, action: str, depth: int) -> None:
+        self._action = action
         self._indent = "  " * depth
         self._detail = ""
         self._began = time.monotonic()
@@ -101,7 +101,7 @@ class _Running:
         frame = SPINNER[int(elapsed * FRAMES_PER_SECOND) % len(SPINNER)]
         line = Text.assemble(
             (f" {self._indent}{frame} ", "cyan"),
-            self._what,
+            self._action,
             (f"  {clock(elapsed)}", "bright_black"),
         )
         if self._detail:
@@ -113,7 +113,7 @@ class _Running:
         elapsed = time.monotonic() - self._began
         return Text.assemble(
             (f" {self._indent}{mark} ", colour),
-            self._what,
+            self._action,
             (f"  {elapsed:.1f} s", "bright_black"),
         )
 

@@ -67,8 +67,8 @@ def decide(run: RunRecord) -> DrillDecision:
 def _absent(events: tuple[MachineEvent, ...]) -> MachineEvent | None:
     """Return the loss of the last machine that has not returned."""
     last = {event.node: event for event in events}
-    gone = [event for event in last.values() if event.kind in ("drain", "vanish")]
-    return gone[-1] if gone else None
+    removed = [event for event in last.values() if event.kind in ("drain", "vanish")]
+    return removed[-1] if removed else None
 
 
 def _return_node(run: RunRecord, lost: MachineEvent) -> DrillDecision:

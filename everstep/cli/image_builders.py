@@ -59,8 +59,8 @@ class ImageBuilder:
         Raises:
             EverstepError: the build fails; with the end of the output.
         """
-        given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
-        options = [f"--platform={PLATFORM}", *self.build_options, *given, f"--tag={tag}"]
+        build_arguments = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+        options = [f"--platform={PLATFORM}", *self.build_options, *build_arguments, f"--tag={tag}"]
         self._run(["build", *options, str(context)], f"build {tag}", step)
 
     def push(self, tag: str, step: Step) -> None:
@@ -74,7 +74,7 @@ class ImageBuilder:
         local = self.plain_http if is_this_machine(tag.partition("/")[0]) else ()
         self._run(["push", *self.push_options, *local, tag], f"push {tag}", step)
 
-    def _run(self, arguments: Sequence[str], what: str, step: Step) -> None:
+    def _run(self, arguments: Sequence[str], action: str, step: Step) -> None:
         kept: deque[str] = deque(maxlen=KEPT_LINES)
         with subprocess.Popen(
             [self.program, *arguments],
@@ -95,7 +95,7 @@ class ImageBuilder:
                 process.terminate()
                 raise
         if process.returncode:
-            raise _failure(self.program, what, list(kept))
+            raise _failure(self.program, action, list(kept))
 
 
 PLAIN_HTTP = ("--tls-verify=false",)
@@ -119,9 +119,9 @@ def find_builder(name: str = "") -> ImageBuilder:
     if not candidates:
         known = ", ".join(builder.program for builder in BUILDERS)
         raise EverstepError(f"there is no builder named {name!r}", f"There are: {known}.")
-    found = next((candidate for candidate in candidates if candidate.works()), None)
-    if found is not None:
-        return found
+    working = next((candidate for candidate in candidates if candidate.works()), None)
+    if working is not None:
+        return working
     tried = ", ".join(
         f"`{candidate.program} {' '.join(candidate.probe)}`" for candidate in candidates
     )
@@ -132,7 +132,7 @@ def find_builder(name: str = "") -> ImageBuilder:
     )
 
 
-def _failure(program: str, what: str, lines: Sequence[str]) -> EverstepError:
+def _failure(program: str, action: str, lines: Sequence[str]) -> EverstepError:
     tail = "\n".join(f"  {line}" for line in lines[-SHOWN_LINES:])
     text = "\n".join(lines).lower()
     if "no space left" in text:
@@ -141,4 +141,4 @@ def _failure(program: str, what: str, lines: Sequence[str]) -> EverstepError:
         fix = f"Log in to that registry with `{program} login`, and run the same command again."
     else:
         fix = "Correct the cause and run the same command again: finished images are kept."
-    return EverstepError(f"{program} could not {what}:\n{tail}", fix)
+    return EverstepError(f"{program} could not {action}:\n{tail}", fix)

@@ -129,8 +129,8 @@ class KubernetesClient:
 
     def pods_of_system(self) -> list[dict[str, Any]]:
         """Return the pods of the programs on nodes, such as the spot watcher."""
-        found = self._get(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods", missing={})
-        return list(found.get("items") or ())
+        response = self._get(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods", missing={})
+        return list(response.get("items") or ())
 
     def version(self) -> str:
         """Return the version of Kubernetes, with the cheapest request.
@@ -143,8 +143,8 @@ class KubernetesClient:
     def conditions(self, job: str) -> tuple[Condition, ...]:
         """Return the conditions of the job that are true; empty if there is no such job."""
         path = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{NAMESPACE}/{ELASTICJOB_PLURAL}/{job}"
-        found = self._get(path, missing={})
-        conditions = (found.get("status") or {}).get("conditions") or []
+        response = self._get(path, missing={})
+        conditions = (response.get("status") or {}).get("conditions") or []
         return tuple(
             Condition(
                 str(condition["type"]),

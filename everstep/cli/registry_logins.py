@@ -37,11 +37,11 @@ def login_files(environment: Mapping[str, str]) -> list[Path]:
     home = Path(environment.get("HOME") or Path.home())
     runtime = environment.get("XDG_RUNTIME_DIR")
     docker = Path(environment.get("DOCKER_CONFIG") or home / ".docker") / "config.json"
-    named = environment.get("REGISTRY_AUTH_FILE")
-    found = [Path(named)] if named else []
-    found += [Path(runtime) / "containers" / "auth.json"] if runtime else []
+    configured = environment.get("REGISTRY_AUTH_FILE")
+    files = [Path(configured)] if configured else []
+    files += [Path(runtime) / "containers" / "auth.json"] if runtime else []
     uid = os.getuid()
-    return [*found, Path(f"/run/containers/{uid}/auth.json"),
+    return [*files, Path(f"/run/containers/{uid}/auth.json"),
             home / ".config" / "containers" / "auth.json", docker]  # fmt: skip
 
 
@@ -92,11 +92,11 @@ def _from_helper(
                 check=False,
                 env=dict(environment),
             )
-            found = json.loads(done.stdout) if done.returncode == 0 else {}
+            content = json.loads(done.stdout) if done.returncode == 0 else {}
         except (OSError, ValueError, subprocess.TimeoutExpired):
             continue
-        if found.get("Username") and found.get("Secret"):
-            return Login(found["Username"], found["Secret"])
+        if content.get("Username") and content.get("Secret"):
+            return Login(content["Username"], content["Secret"])
     return None
 
 

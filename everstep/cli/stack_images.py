@@ -70,13 +70,13 @@ def set_value(text: str, path: Sequence[str], value: str) -> str:
     if not isinstance(node, yaml.MappingNode):
         raise ValueError("the text is not a YAML mapping")
     for depth, key in enumerate(path):
-        found = next((value for name, value in node.value if name.value == key), None)
-        if found is None:
+        existing = next((value for name, value in node.value if name.value == key), None)
+        if existing is None:
             return _inserted(text, node, path[depth:], value)
-        if isinstance(found, yaml.MappingNode) and found.value and depth < len(path) - 1:
-            node = found
+        if isinstance(existing, yaml.MappingNode) and existing.value and depth < len(path) - 1:
+            node = existing
             continue
-        return _replaced(text, node, found, path[depth + 1 :], value)
+        return _replaced(text, node, existing, path[depth + 1 :], value)
     return text
 
 

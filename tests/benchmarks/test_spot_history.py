@@ -17,20 +17,20 @@ def test_ten_minutes_have_at_least_thirty_events_and_every_kind_of_loss() -> Non
 
 @given(seed=integers(0, 10_000), events=integers(1, 60))
 def test_one_machine_always_stays_and_only_lost_machines_return(seed: int, events: int) -> None:
-    left: dict[str, tuple[float, str]] = {}
+    lost: dict[str, tuple[float, str]] = {}
     before = 0.0
     for event in plan(seed, 600, events):
         assert before <= event.at <= 600
         before = event.at
         if event.kind in RETURN_KINDS.values():
-            since, kind = left.pop(event.node)
+            since, kind = lost.pop(event.node)
             assert event.kind == RETURN_KINDS[kind]
             assert event.at - since >= MIN_AWAY_SECONDS
         else:
-            assert event.node not in left
+            assert event.node not in lost
             if event.kind in RETURN_KINDS:
-                left[event.node] = (event.at, event.kind)
-        assert len(left) < len(NAMES)
+                lost[event.node] = (event.at, event.kind)
+        assert len(lost) < len(NAMES)
 
 
 def test_the_same_seed_returns_the_same_history() -> None:

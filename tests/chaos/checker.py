@@ -356,11 +356,11 @@ def no_fault_ends_the_run(history: History) -> Iterator[str]:
     """Check that no fault ends the run, and that a drain of all nodes saves the last step."""
     for _, value in history.of("ended"):
         yield f"the run was ended: {value}"
-    left: list[Entry] = []
+    exits: list[Entry] = []
     for entry in history.faults:
-        left = [] if entry["event"] == "drain_all" else left
-        left += [entry] if entry["event"] == "left" else []
-    for entry in left:
+        exits = [] if entry["event"] == "drain_all" else exits
+        exits += [entry] if entry["event"] == "left" else []
+    for entry in exits:
         if entry["code"] not in DRAINED:
             yield f"{entry['target']} ended with {entry['code']} when it was drained"
     if not any(entry["event"] == "drain_all" for entry in history.faults):
@@ -442,11 +442,11 @@ def recoveries(folder: Path) -> list[tuple[list[str], float]]:
 def main() -> None:
     """Print the violations of a run; exit with 1 if there are any."""
     folder = Path(sys.argv[1])
-    found = check(folder)
-    for violation in found:
+    violations = check(folder)
+    for violation in violations:
         print(f"{violation.kind}: {violation.detail}")
-    print(f"{summary(folder)}, {len(found)} violations")
-    sys.exit(1 if found else 0)
+    print(f"{summary(folder)}, {len(violations)} violations")
+    sys.exit(1 if violations else 0)
 
 
 if __name__ == "__main__":

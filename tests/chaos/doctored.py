@@ -18,9 +18,9 @@ Entry = dict[str, Any]
 def counts(step: int) -> npt.NDArray[np.float32]:
     """Return how often each sample was applied after a number of steps; shape (SAMPLES,)."""
     epochs, part = divmod(step, STEPS_PER_EPOCH)
-    found = np.full(SAMPLES, epochs, np.float32)
-    found[: part * BATCH] += 1
-    return found
+    result = np.full(SAMPLES, epochs, np.float32)
+    result[: part * BATCH] += 1
+    return result
 
 
 def weights(step: int) -> npt.NDArray[np.float32]:

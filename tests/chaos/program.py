@@ -38,9 +38,9 @@ class Counting(nn.Module):
 
 def digest(model: Counting) -> str:
     """Return the digest of all parameters."""
-    whole = hashlib.sha256(model.counts.detach().numpy().tobytes())
-    whole.update(model.weights.detach().numpy().tobytes())
-    return whole.hexdigest()[:16]
+    sha256 = hashlib.sha256(model.counts.detach().numpy().tobytes())
+    sha256.update(model.weights.detach().numpy().tobytes())
+    return sha256.hexdigest()[:16]
 
 
 def main() -> None:

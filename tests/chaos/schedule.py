@@ -101,10 +101,10 @@ def schedule(seed: int, faults: int, *, nodes: Sequence[str] = NODES) -> tuple[R
     numbers = random.Random(seed)
     deck: list[str] = []
     rounds: list[Round] = []
-    while (left := faults - sum(len(round_.faults) for round_ in rounds)) > 0:
+    while (remaining := faults - sum(len(round_.faults) for round_ in rounds)) > 0:
         if not deck:  # every kind once, in random order, before any of them again
             deck = numbers.sample(KINDS, len(KINDS))
-        kinds = _take(deck, min(left, numbers.choice(COUNTS)))
+        kinds = _take(deck, min(remaining, numbers.choice(COUNTS)))
         rounds.append(_round(numbers, kinds, nodes, members(seed)))
     return tuple(rounds)
 

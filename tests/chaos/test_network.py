@@ -41,12 +41,12 @@ def received(
         for _ in range(count):
             with contextlib.suppress(PermissionError):  # dropped by the sender's own rules
                 ends[sender].sendto(b"x", (network.addresses[receiver], PORT))
-        found = 0
+        count_received = 0
         with contextlib.suppress(TimeoutError):
-            while found < count:
+            while count_received < count:
                 ends[receiver].recv(16)
-                found += 1
-    return found
+                count_received += 1
+    return count_received
 
 
 def _datagram_socket() -> socket.socket:

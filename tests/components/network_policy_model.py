@@ -104,9 +104,9 @@ class Network:
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Return True if a label selector matches labels; an empty one matches all."""
-    wanted = selector.get("matchLabels") or {}
+    required = selector.get("matchLabels") or {}
     expressions = selector.get("matchExpressions") or ()
-    return wanted.items() <= labels.items() and all(
+    return required.items() <= labels.items() and all(
         _is_satisfied(expression, labels) for expression in expressions
     )
 
@@ -133,7 +133,7 @@ def _is_port(actual: Mapping[str, Any], port: int, protocol: str) -> bool:
 
 
 def _within(address: str, block: str, excluded: Iterable[str]) -> bool:
-    found = ipaddress.ip_address(address)
-    return found in ipaddress.ip_network(block) and not any(
-        found in ipaddress.ip_network(excluded_block) for excluded_block in excluded
+    parsed = ipaddress.ip_address(address)
+    return parsed in ipaddress.ip_network(block) and not any(
+        parsed in ipaddress.ip_network(excluded_block) for excluded_block in excluded
     )

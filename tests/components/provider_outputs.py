@@ -108,11 +108,11 @@ def _iam_arn(kind: str) -> Callable[[str, Inputs], Outputs]:
 
 
 def _eks_cluster(name: str, inputs: Inputs) -> Outputs:
-    named = inputs.get("name", name)
+    cluster_name = inputs.get("name", name)
     issuer = f"https://oidc.eks.{REGION}.amazonaws.com/id/0123456789ABCDEF0123456789ABCDEF"
-    network = {"vpcId": "vpc-0a1b2c3", "clusterSecurityGroupId": f"sg-{named}-cluster"}
+    network = {"vpcId": "vpc-0a1b2c3", "clusterSecurityGroupId": f"sg-{cluster_name}-cluster"}
     return {
-        "arn": f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{named}",
+        "arn": f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{cluster_name}",
         "endpoint": f"https://0123456789ABCDEF.gr7.{REGION}.eks.amazonaws.com",
         "certificateAuthority": {"data": CERTIFICATE},
         "certificateAuthorities": [{"data": CERTIFICATE}],
@@ -124,12 +124,12 @@ def _eks_cluster(name: str, inputs: Inputs) -> Outputs:
 
 
 def _node_group(name: str, inputs: Inputs) -> Outputs:
-    named = inputs.get("nodeGroupName", name)
+    group_name = inputs.get("nodeGroupName", name)
     cluster = inputs.get("clusterName", "")
     return {
-        "arn": f"arn:aws:eks:{REGION}:{ACCOUNT}:nodegroup/{cluster}/{named}/0a1b2c3d",
-        "nodeGroupName": named,
-        "resources": [{"autoscalingGroups": [{"name": f"eks-{named}-0a1b2c3d"}]}],
+        "arn": f"arn:aws:eks:{REGION}:{ACCOUNT}:nodegroup/{cluster}/{group_name}/0a1b2c3d",
+        "nodeGroupName": group_name,
+        "resources": [{"autoscalingGroups": [{"name": f"eks-{group_name}-0a1b2c3d"}]}],
         "status": "ACTIVE",
     }
 
@@ -149,8 +149,8 @@ def _bucket(name: str, inputs: Inputs) -> Outputs:
 
 
 def _repository(name: str, inputs: Inputs) -> Outputs:
-    named = inputs.get("name", name)
-    url = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{named}"
+    repository_name = inputs.get("name", name)
+    url = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{repository_name}"
     return {"repositoryUrl": url, "registryId": ACCOUNT}
 
 

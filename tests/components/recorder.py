@@ -96,9 +96,9 @@ class Graph:
 
     def one(self, kind: str) -> Recorded:
         """Return the only resource, except components, whose type ends in `kind`."""
-        found = [resource for resource in self.of(kind) if resource.custom]
-        assert len(found) == 1, f"{kind}: {sorted(one.name for one in found)}"
-        return found[0]
+        matching = [resource for resource in self.of(kind) if resource.custom]
+        assert len(matching) == 1, f"{kind}: {sorted(one.name for one in matching)}"
+        return matching[0]
 
     def custom(self, package: str) -> list[Recorded]:
         """Return all resources of providers of `package`."""
@@ -119,15 +119,15 @@ class Graph:
         resource, its provider, and its parent unless that is a component.
         """
         by_urn = {resource.urn: resource for resource in self.resources.values()}
-        found: set[str] = set()
+        urns: set[str] = set()
         waiting = [self.resources[name]]
         while waiting:
             for urn in _needed(waiting.pop(), by_urn):
                 one = by_urn.get(urn)
-                if one is not None and one.name not in found:
-                    found.add(one.name)
+                if one is not None and one.name not in urns:
+                    urns.add(one.name)
                     waiting.append(one)
-        return found
+        return urns
 
 
 def _needed(one: Recorded, by_urn: Mapping[str, Recorded]) -> Iterator[str]:

@@ -34,14 +34,14 @@ def schema_errors(token: str, inputs: Mapping[str, Any]) -> list[str]:
         return list(_of_provider(token, inputs))
     arguments = arguments_class(token)
     strict = not token.startswith("kubernetes:")
-    found = [
+    errors = [
         finding
         for key in inputs
         for finding in _empty(inputs[key], f"{token}.{key}", strict=strict)
     ]
     if arguments is not None:
-        found += _inside(arguments, inputs, token)
-    return found
+        errors += _inside(arguments, inputs, token)
+    return errors
 
 
 @cache
@@ -64,12 +64,12 @@ def arguments_class(token: str) -> type | None:
     else:
         raise AssertionError(f"no SDK of {package} is used here: {token}")
     try:
-        found = importlib.import_module(fqn)
+        module = importlib.import_module(fqn)
     except ModuleNotFoundError as error:
         raise AssertionError(f"the SDK has no module {fqn} for {token}") from error
     for name in (f"{kind}InitArgs", f"{kind}Args"):
-        if hasattr(found, name):
-            arguments: type = getattr(found, name)
+        if hasattr(module, name):
+            arguments: type = getattr(module, name)
             return arguments
     raise AssertionError(f"the SDK has no arguments of {token} in {fqn}")
 
@@ -83,13 +83,13 @@ def type_errors(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
 
 def classes_at(annotation: Any) -> list[type]:
     """Return the classes of objects that an annotation allows, also in lists and maps."""
-    found: list[type] = []
+    result: list[type] = []
     for alternative in alternatives(annotation):
         if typing.get_origin(alternative) not in {None, typing.Literal}:
-            found += classes_at(typing.get_args(alternative)[-1])
+            result += classes_at(typing.get_args(alternative)[-1])
         elif isinstance(alternative, type) and _types.is_input_type(alternative):
-            found.append(alternative)
-    return found
+            result.append(alternative)
+    return result
 
 
 def _of_provider(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:

@@ -38,9 +38,9 @@ def test_defaults_of_the_stack_are_those_of_the_trainer() -> None:
     from trainer.settings import parse
 
     actual = parse(trainer_arguments())
-    named = ("model", "dataset", "data", "run")
+    required = ("model", "dataset", "data", "run")
     own = parse(
-        [argument for name in named for argument in (f"--{name}", str(getattr(actual, name)))]
+        [argument for name in required for argument in (f"--{name}", str(getattr(actual, name)))]
     )
 
     for name in ("weight_decay", "label_smoothing", "warmup_fraction", "image_size"):

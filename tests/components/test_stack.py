@@ -23,8 +23,8 @@ def upstream() -> Graph:
 
 @pytest.fixture(params=[maintained, upstream], ids=["maintained", "upstream"])
 def graph(request: pytest.FixtureRequest) -> Graph:
-    found: Graph = request.param()
-    return found
+    result: Graph = request.param()
+    return result
 
 
 def pods(graph: Graph) -> dict[str, dict[str, Any]]:

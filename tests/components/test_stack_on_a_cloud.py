@@ -79,14 +79,14 @@ def daemons(graph: Graph) -> dict[str, dict[str, Any]]:
 
 
 def test_daemons_tolerate_all_taints_of_gpu_nodes() -> None:
-    found = daemons(default_graph())
+    pods = daemons(default_graph())
 
-    assert set(found) == {
+    assert set(pods) == {
         "training-nodes-devices-gpu",
         "training-nodes-metrics-exporter",
         "training-nodes-spot-watcher",
     }
-    for name, pod in found.items():
+    for name, pod in pods.items():
         assert pod["tolerations"] == [{"operator": "Exists"}], (
             f"{name} would not run on spot nodes, or would be evicted with the first taint"
         )
@@ -123,12 +123,12 @@ def test_daemons_have_only_the_host_access_that_they_need() -> None:
         volumes: list[dict[str, dict[str, str]]] = pod.get("volumes") or []
         (container,) = pod["containers"]
         capabilities = container["securityContext"]["capabilities"]
-        found = (
+        actual = (
             pod.get("hostNetwork"),
             {volume["hostPath"]["path"] for volume in volumes},
             capabilities.get("add"),
         )
-        assert found == needs[name], name
+        assert actual == needs[name], name
         assert capabilities["drop"] == ["ALL"], name
         assert "privileged" not in container["securityContext"], name
 

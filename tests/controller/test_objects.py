@@ -19,7 +19,7 @@ def pod_json(
     status: dict[str, Any] | None = None,
     **metadata: Any,
 ) -> dict[str, Any]:
-    named = {
+    metadata_fields = {
         "name": "job-worker-0",
         "uid": "u",
         "creationTimestamp": CREATED,
@@ -27,7 +27,7 @@ def pod_json(
     }
     container = {"name": "elasticjob-worker", "state": {"terminated": ended} if ended else {}}
     return {
-        "metadata": {**named, **metadata},
+        "metadata": {**metadata_fields, **metadata},
         "spec": {},
         "status": {"phase": phase, "containerStatuses": [container], **(status or {})},
     }

@@ -16,9 +16,9 @@ def deleted(result: Plan) -> list[int]:
 
 
 def condition(result: Plan, kind: ConditionType) -> Condition:
-    found = result.status.condition(kind)
-    assert found is not None, kind
-    return found
+    current = result.status.condition(kind)
+    assert current is not None, kind
+    return current
 
 
 def test_a_new_job_gets_all_its_workers_and_services_at_once() -> None:
@@ -45,9 +45,9 @@ def test_a_terminating_pod_is_not_replaced_before_it_is_gone() -> None:
 
 
 def test_a_vanished_worker_is_replaced_under_its_own_index() -> None:
-    whole = decide(job(), pod(0), pod(1), pod(2))
+    before = decide(job(), pod(0), pod(1), pod(2))
 
-    result = decide(after_pass(job(), whole), pod(0), pod(2))
+    result = decide(after_pass(job(), before), pod(0), pod(2))
 
     assert result.create_pods == (1,)
     assert result.status.is_true(ConditionType.RESTARTING)
@@ -148,9 +148,9 @@ def test_a_worker_that_is_left_out_prefers_another_node() -> None:
 
 
 def test_an_evicted_worker_that_is_being_replaced_keeps_the_job_alive() -> None:
-    whole = decide(job(spec(backoffLimit=0)), pod(0), pod(1))
+    before = decide(job(spec(backoffLimit=0)), pod(0), pod(1))
 
-    result = decide(after_pass(job(spec(backoffLimit=0)), whole), failed(1))
+    result = decide(after_pass(job(spec(backoffLimit=0)), before), failed(1))
 
     assert not result.status.is_true(ConditionType.FAILED)
 

@@ -236,9 +236,9 @@ class SimulatedJob:
             self.pending.append(self.now)
 
     def schedule(self) -> None:
-        gone = max(self.scheduled - self.machines, 0)
-        self.scheduled -= gone
-        self.pending += [self.now] * gone
+        lost = max(self.scheduled - self.machines, 0)
+        self.scheduled -= lost
+        self.pending += [self.now] * lost
         while self.pending and self.scheduled < self.machines:
             self.pending.pop(0)
             self.scheduled += 1

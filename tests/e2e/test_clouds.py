@@ -117,14 +117,14 @@ class LifeCycle:
         nodes = self.query("status").get("nodes", ())
         return [n["name"] for n in nodes if n["pool"] == "gpu-spot" and n["ready"]]
 
-    def until(self, what: str, holds: Callable[[], object], seconds: float) -> None:
+    def until(self, description: str, holds: Callable[[], object], seconds: float) -> None:
         """Wait until a condition holds; fail with the status of the stack after `seconds`."""
         end = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > end:
                 shown = self.run("status", "--stack", self.stack, "--twin")
                 raise AssertionError(
-                    f"not within {seconds} s: {what}\n{shown.stdout}{shown.stderr}"
+                    f"not within {seconds} s: {description}\n{shown.stdout}{shown.stderr}"
                 )
             time.sleep(1)
 

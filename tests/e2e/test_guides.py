@@ -130,11 +130,11 @@ class Walk:
             lambda now: now.world_size == WORKERS and now.steps > before + 1,
         )
 
-    def until(self, what: str, holds: Callable[[Observation], bool]) -> Observation:
+    def until(self, description: str, holds: Callable[[Observation], bool]) -> Observation:
         """Return the first observation for which a condition holds."""
         end = time.monotonic() + TRAIN_SECONDS
         while not holds(now := self.observation()):
-            assert time.monotonic() < end, f"not within {TRAIN_SECONDS} s: {what}\n{now}"
+            assert time.monotonic() < end, f"not within {TRAIN_SECONDS} s: {description}\n{now}"
             time.sleep(2)
         return now
 
@@ -166,13 +166,13 @@ class Walk:
 
     def output_of(self, beginning: str, section: str = "Steps") -> str:
         """Return the output of the last command of a section that begins so."""
-        found = [
+        outputs = [
             output
             for command, output in self.outputs
             if command.section == section and command.on_twin.startswith(beginning)
         ]
-        assert found, f"no command of {section} begins with {beginning}"
-        return found[-1]
+        assert outputs, f"no command of {section} begins with {beginning}"
+        return outputs[-1]
 
 
 def start_region(machine: UserMachine, stack: str) -> None:

@@ -115,10 +115,10 @@ def test_launch_runs_the_example_of_the_api_reference(installation: Installation
     script.write_text(f"{example}print('everstep of', elastic.__file__)\n", encoding="utf-8")
     # torch alone is taken from this environment: it is not among the dependencies of the wheels.
     # Files that make a package editable are not read in folders of PYTHONPATH.
-    found = importlib.util.find_spec("torch")
-    assert found is not None
-    assert found.origin is not None
-    torch = str(Path(found.origin).parents[1])
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None
+    assert spec.origin is not None
+    torch = str(Path(spec.origin).parents[1])
 
     done = installation.run(
         *("launch", "--nproc-per-node", "2", "train.py"),

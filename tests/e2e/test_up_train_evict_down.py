@@ -107,12 +107,12 @@ def test_a_preview_after_up_finds_no_changes(results: CommandResults) -> None:
 
 def test_down_leaves_nothing(results: CommandResults) -> None:
     assert results.down.returncode == 0, results.down.stderr
-    left = [
+    leftovers = [
         leftover
         for leftover in json.loads(results.doctor.stdout)["leftovers"]
         if TWIN in leftover["what"]
     ]
-    assert left == []
+    assert leftovers == []
 
 
 def test_the_stack_file_gets_no_encryption_salt(results: CommandResults) -> None:

@@ -57,12 +57,12 @@ class Journal:
 
     def first_step(self, workers: int, after: int = 0) -> int:
         """Return the first step after another that a group of this size took; 0 without one."""
-        found = (
+        steps = (
             step["step"]
             for step in self.steps()
             if step["world_size"] == workers and step["step"] > after
         )
-        return min(found, default=0)
+        return min(steps, default=0)
 
     def wait(self, launcher: Launched, workers: int, after: int = 0) -> int:
         """Return the first step after another that a group of this size takes."""

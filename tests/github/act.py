@@ -201,25 +201,25 @@ class _Results:
 
 def _results(output: str, record: Path) -> WorkflowRun:
     """Read the results from the output of `act` and the record of the stand-ins."""
-    found = _Results()
+    results = _Results()
     for line in output.splitlines():
         try:
             entry = json.loads(line)
         except ValueError:
-            found.log.append(line)
+            results.log.append(line)
             continue
         if "LocalRepositoryCache" not in entry.get("msg", ""):
-            found.log.append(f"{entry.get('job', '')}: {entry.get('msg', '')}".rstrip())
+            results.log.append(f"{entry.get('job', '')}: {entry.get('msg', '')}".rstrip())
         if "jobResult" in entry:
-            found.jobs[entry["job"].strip()] = entry["jobResult"]
+            results.jobs[entry["job"].strip()] = entry["jobResult"]
         if entry.get("command") == "summary":
-            found.summary.append(entry["content"])
+            results.summary.append(entry["content"])
     calls = record.read_text().splitlines() if record.exists() else []
     return WorkflowRun(
-        found.jobs,
+        results.jobs,
         [(call["action"], call["inputs"]) for call in map(json.loads, calls)],
-        "\n".join(found.summary),
-        "\n".join(found.log),
+        "\n".join(results.summary),
+        "\n".join(results.log),
     )
 
 

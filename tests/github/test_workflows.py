@@ -98,12 +98,12 @@ def test_a_preview_shares_no_concurrency_group_with_a_change_of_the_stack() -> N
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_outputs_that_a_page_names_exist(page: Path) -> None:
-    named = re.findall(r"(?:stack output |output `)(\w+)", page.read_text())
+    names = re.findall(r"(?:stack output |output `)(\w+)", page.read_text())
     program = "".join(
         path.read_text() for path in [ROOT / "__main__.py", *(ROOT / "components").rglob("*.py")]
     )
 
-    assert [name for name in named if f'"{name}"' not in program] == []
+    assert [name for name in names if f'"{name}"' not in program] == []
 
 
 def stack_workflow() -> str:

@@ -66,19 +66,19 @@ def commands_of(section: str, block: str) -> list[GuideCommand]:
     Raises:
         ValueError: a comment of a kind that is not known, or one without a command above it.
     """
-    found: list[GuideCommand] = []
+    commands: list[GuideCommand] = []
     for line in filter(None, map(str.strip, block.splitlines())):
         if not line.startswith("#"):
-            found.append(GuideCommand(section, line))
-        elif found and line.startswith(INSTEAD):
-            found[-1] = replace(found[-1], instead=line.removeprefix(INSTEAD))
-        elif found and line.startswith(SKIPPED):
-            found[-1] = replace(found[-1], skipped=line.removeprefix(SKIPPED))
-        elif found and line.startswith(ONLY):
-            found[-1] = replace(found[-1], only=line.removeprefix(ONLY))
+            commands.append(GuideCommand(section, line))
+        elif commands and line.startswith(INSTEAD):
+            commands[-1] = replace(commands[-1], instead=line.removeprefix(INSTEAD))
+        elif commands and line.startswith(SKIPPED):
+            commands[-1] = replace(commands[-1], skipped=line.removeprefix(SKIPPED))
+        elif commands and line.startswith(ONLY):
+            commands[-1] = replace(commands[-1], only=line.removeprefix(ONLY))
         else:
             raise ValueError(f"a comment that the walk does not know: {line}")
-    return found
+    return commands
 
 
 def walk_of(guide: str, stack: str) -> list[GuideCommand]:

@@ -102,9 +102,9 @@ def options_of(words: list[str]) -> set[str]:
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_every_block_is_walked(guide: str) -> None:
-    found = {section for section, _ in blocks(GUIDES[guide].read_text())}
+    sections = {section for section, _ in blocks(GUIDES[guide].read_text())}
 
-    assert found == {WITHOUT_ACCOUNT, *WALKED}, (
+    assert sections == {WITHOUT_ACCOUNT, *WALKED}, (
         "a block in another section would be skipped by the walk without notice"
     )
 
@@ -128,12 +128,12 @@ def test_a_walk_leads_through_every_phase_in_order(guide: str, stack: str) -> No
 
     position = 0
     for phase in PHASES:
-        wanted = phase.replace("STACK", stack)
+        expected = phase.replace("STACK", stack)
         rest = walked[position:]
-        assert any(command.startswith(wanted) for command in rest), (
-            f"{stack}: no {wanted} where expected"
+        assert any(command.startswith(expected) for command in rest), (
+            f"{stack}: no {expected} where expected"
         )
-        position += next(i for i, command in enumerate(rest) if command.startswith(wanted)) + 1
+        position += next(i for i, command in enumerate(rest) if command.startswith(expected)) + 1
 
 
 @pytest.mark.parametrize("guide", GUIDES)

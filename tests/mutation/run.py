@@ -127,8 +127,8 @@ def _run_tests(copy: Path, tests: Sequence[str]) -> str | None:
     )
     if done.returncode == 0:
         return None
-    found = FIRST_FAILURE.search(done.stdout)
-    return found[1] if found else done.stdout.strip().rpartition("\n")[2] or done.stderr[-200:]
+    match = FIRST_FAILURE.search(done.stdout)
+    return match[1] if match else done.stdout.strip().rpartition("\n")[2] or done.stderr[-200:]
 
 
 def _report(results: Sequence[Result], *, markdown: bool) -> None:

@@ -33,13 +33,13 @@ def arguments(
 def reports_of(name: str, args: ResourceValidationArgs) -> list[str]:
     policy = next(policy for policy in pack.policies() if policy.name == name)
     assert isinstance(policy, ResourceValidationPolicy)
-    found: list[str] = []
+    reports: list[str] = []
 
     def report(message: str, _urn: str | None = None) -> None:
-        found.append(message)
+        reports.append(message)
 
     policy.validate(args, report)
-    return found
+    return reports
 
 
 @pytest.mark.parametrize("protect", [True, False])

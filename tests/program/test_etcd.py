@@ -97,16 +97,16 @@ def free_ports(count: int) -> list[int]:
 def members(tmp_path: Path) -> Iterator[Members]:
     program = ensure_tools(["etcd"], Silent())["etcd"]
     ports = free_ports(2 * MEMBERS)
-    found = Members(program, tmp_path, ports[:MEMBERS], ports[MEMBERS:])
+    result = Members(program, tmp_path, ports[:MEMBERS], ports[MEMBERS:])
     try:
         for index in range(MEMBERS):
-            found.start(index)
+            result.start(index)
         for index in range(MEMBERS):
-            found.wait_until_healthy(index)
-        yield found
+            result.wait_until_healthy(index)
+        yield result
     finally:
-        for index in list(found.running):
-            found.stop(index)
+        for index in list(result.running):
+            result.stop(index)
 
 
 def test_the_members_serve_what_torch_and_everstep_need(members: Members) -> None:
@@ -127,8 +127,8 @@ def test_a_member_that_restarts_with_its_data_rejoins(members: Members) -> None:
     members.start(2)
     members.wait_until_healthy(2)
 
-    found = members.request(2, "/v3/kv/range", json.dumps({"key": "Yg=="}))
-    assert found["kvs"][0]["value"] == "Mg==", "it must have caught up"
+    response = members.request(2, "/v3/kv/range", json.dumps({"key": "Yg=="}))
+    assert response["kvs"][0]["value"] == "Mg==", "it must have caught up"
 
 
 def test_a_member_that_restarts_without_its_data_is_refused(members: Members) -> None:

@@ -25,8 +25,8 @@ def kubectl(cluster: Path, *arguments: str) -> str:
 def objects(cluster: Path) -> dict[str, Any]:
     """Return the objects in the namespace, by kind/name."""
     kinds = "statefulsets,deployments,jobs,services,elasticjobs,pvc,pdb"
-    found = json.loads(kubectl(cluster, "-n", "elastic-job", "get", kinds, "-o", "json"))["items"]
-    return {f"{item['kind']}/{item['metadata']['name']}": item for item in found}
+    items = json.loads(kubectl(cluster, "-n", "elastic-job", "get", kinds, "-o", "json"))["items"]
+    return {f"{item['kind']}/{item['metadata']['name']}": item for item in items}
 
 
 def test_a_stack_is_created_updated_and_deleted_completely(
@@ -34,8 +34,8 @@ def test_a_stack_is_created_updated_and_deleted_completely(
 ) -> None:
     project.must("up", "--yes", "--skip-preview")
 
-    found = objects(cluster)
-    assert set(found) == {
+    declared = objects(cluster)
+    assert set(declared) == {
         "StatefulSet/etcd",
         "Deployment/elastic-job-controller",
         "Job/prepare-fashion-mnist",
@@ -45,14 +45,14 @@ def test_a_stack_is_created_updated_and_deleted_completely(
         "PersistentVolumeClaim/everstep",
         "PodDisruptionBudget/etcd",
     }
-    assert found["StatefulSet/etcd"]["status"]["readyReplicas"] == 3
-    assert found["PersistentVolumeClaim/everstep"]["status"]["phase"] == "Bound"
+    assert declared["StatefulSet/etcd"]["status"]["readyReplicas"] == 3
+    assert declared["PersistentVolumeClaim/everstep"]["status"]["phase"] == "Bound"
     project.must("preview", "--expect-no-changes")
     outputs = json.loads(project.must("stack", "output", "--json"))
     assert outputs["job"] == "fashion"
     assert outputs["kubeconfig"] == "[secret]"
 
-    uid = found["ElasticJob/fashion"]["metadata"]["uid"]
+    uid = declared["ElasticJob/fashion"]["metadata"]["uid"]
     check_scaling_in_place(project, cluster, uid)
     check_job_replacement(project, cluster, uid)
     project.must("preview", "--expect-no-changes")
@@ -82,9 +82,9 @@ def check_job_replacement(project: Project, cluster: Path, uid: str) -> None:
 def check_deletion(project: Project, cluster: Path) -> None:
     project.must("destroy", "--yes", "--skip-preview")
 
-    left = kubectl(cluster, "get", "ns,pv,crd,clusterroles,clusterrolebindings", "-o", "name")
-    assert "elastic" not in left
-    assert "everstep" not in left
+    remaining = kubectl(cluster, "get", "ns,pv,crd,clusterroles,clusterrolebindings", "-o", "name")
+    assert "elastic" not in remaining
+    assert "everstep" not in remaining
 
 
 def test_a_stack_can_switch_to_the_published_controller_and_back(

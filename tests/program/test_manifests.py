@@ -90,8 +90,8 @@ def test_the_example_pod_meets_the_restricted_standard(cluster_with_crd: Path) -
 
 
 def worker(job: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = job["spec"]["replicaSpecs"]["Worker"]
-    return found
+    result: dict[str, Any] = job["spec"]["replicaSpecs"]["Worker"]
+    return result
 
 
 FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {

@@ -181,11 +181,11 @@ def test_a_failed_step_is_completed_without_computing_kept_results(
     train(undisturbed, 1)
     group, requested = BreakingGroup(keeps=keeps), list[int]()
     classifier = assembled(data, tmp_path, mode, group)
-    read = classifier.train_set.train_batch
+    train_batch = classifier.train_set.train_batch
 
     def counted(ids: Any, seed: int, epoch: int) -> Any:
         requested.extend(ids.tolist())
-        return read(ids, seed, epoch)
+        return train_batch(ids, seed, epoch)
 
     monkeypatch.setattr(classifier.train_set, "train_batch", counted)
     train(classifier, 1)
@@ -207,16 +207,16 @@ def test_a_complete_run_has_its_result_and_is_not_continued(
     for batch in classifier.run:
         classifier.train(batch)
 
-    found = result(classifier.settings)
-    assert found is not None
-    assert found["steps"] == classifier.run.total_steps
-    assert 0 < found["accuracy"] <= 1
-    assert found["sha256"] == classifier.run.sha256()
+    recorded = result(classifier.settings)
+    assert recorded is not None
+    assert recorded["steps"] == classifier.run.total_steps
+    assert 0 < recorded["accuracy"] <= 1
+    assert recorded["sha256"] == classifier.run.sha256()
     again = assembled(data, tmp_path, STOPPING[0])
     assert list(again.run) == []
-    assert again.run.metrics["accuracy"] == found["accuracy"]
+    assert again.run.metrics["accuracy"] == recorded["accuracy"]
     newest = check(max((tmp_path / "run" / "checkpoints").iterdir()))
-    assert newest.manifest.extra["accuracy"] == found["accuracy"]
+    assert newest.manifest.extra["accuracy"] == recorded["accuracy"]
 
 
 @pytest.mark.parametrize("classifier", STOPPING[:1], indirect=True)

@@ -67,10 +67,10 @@ def test_a_gpu_computes_in_bfloat16_only_if_it_supports_it(
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
 
-    found = models.precision("efficientnet_b0", torch.device("cuda"), exact=exact)
+    precision = models.precision("efficientnet_b0", torch.device("cuda"), exact=exact)
 
-    assert found.dtype is dtype
-    assert found.needs_scaler == (dtype is torch.float16)
+    assert precision.dtype is dtype
+    assert precision.needs_scaler == (dtype is torch.float16)
 
 
 @pytest.mark.parametrize("size", [28, 32, 64])

@@ -39,9 +39,9 @@ def test_a_lost_or_repeated_step_is_detected_in_every_later_commit(fault: dict[s
 
 def test_a_late_commit_of_an_older_generation_is_detected() -> None:
     late = commits(3, 8)
-    found = verify(RUN, [Commit(8, 2, late[1].samples, late[1].digest), late[0]])
+    faults = verify(RUN, [Commit(8, 2, late[1].samples, late[1].digest), late[0]])
 
-    assert found == ["a commit of an older generation came after one of a newer"]
+    assert faults == ["a commit of an older generation came after one of a newer"]
 
 
 def test_the_program_prints_the_result_and_returns_its_exit_code(tmp_path: Path) -> None:

@@ -181,9 +181,9 @@ def _manifest(
 
 def _finish(partial: Path, output: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest, rename the folder, and remove files that the manifest does not name."""
-    named = {MANIFEST_FILE}
+    kept_names = {MANIFEST_FILE}
     for part in manifest["parts"].values():
-        named |= {part["index"], *part["files"]}
+        kept_names |= {part["index"], *part["files"]}
     temporary = partial / f"{MANIFEST_FILE}.tmp"
     with temporary.open("w") as file:
         json.dump(manifest, file, indent=1)
@@ -195,7 +195,7 @@ def _finish(partial: Path, output: Path, manifest: dict[str, Any]) -> None:
     sync(output.parent)
     # Only now: after an interruption before this point, no shard needs to be made again.
     for path in output.iterdir():
-        if path.name not in named:
+        if path.name not in kept_names:
             path.unlink()
 
 

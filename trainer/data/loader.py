@@ -99,8 +99,8 @@ class Readers:
 
     def prefetch(self, part: int, keys: Sequence[Key]) -> None:
         """Set the images of a part to read next, in order; discard others of the part."""
-        wanted = set(keys)
-        self._cancel([k for k in self._slot_of if k[0] == part and k not in wanted])
+        requested = set(keys)
+        self._cancel([k for k in self._slot_of if k[0] == part and k not in requested])
         self._collect(wait=False)
         self._assign(keys)
 
@@ -170,8 +170,8 @@ class Readers:
     def _free_slots(self, keys: Sequence[Key]) -> None:
         """Free at least half of the slots if images for later use occupy all of them."""
         if not self._free:
-            wanted = set(keys[: self._slots // 2])
-            self._cancel([key for key in self._slot_of if key not in wanted])
+            needed_soon = set(keys[: self._slots // 2])
+            self._cancel([key for key in self._slot_of if key not in needed_soon])
 
     def _release(self, key: Key) -> None:
         self._ready.discard(key)

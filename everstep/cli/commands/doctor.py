@@ -38,23 +38,23 @@ def doctor(*, stack: StackToCheck = "", as_json: AsJson = False) -> None:
     if stack:
         account_doctor.run(stack, as_json=as_json)
         return
-    from cloudtwin.facade import leftovers, state_directory, twins
+    from cloudtwin import facade
 
-    machine = host_checks.run_checks(state_directory())
+    machine = host_checks.run_checks(facade.state_directory())
     checks = {
         "machine": machine,
         "packages": prerequisites.packages(may_install=host_checks.may_install(machine)),
         "programs": [*prerequisites.programs(), *prerequisites.images()],
         "clouds": prerequisites.sdks(),
     }
-    running, left = twins(down_command), leftovers(down_command)
+    running, leftovers = facade.twins(down_command), facade.leftovers(down_command)
     if as_json:
         results.print(
-            json.dumps(as_value(checks, left, running), indent=2, default=str), markup=False
+            json.dumps(as_value(checks, leftovers, running), indent=2, default=str), markup=False
         )
     else:
-        results.print(screen(checks, left, running))
-    if left or any(stops_up(check) for group in checks.values() for check in group):
+        results.print(screen(checks, leftovers, running))
+    if leftovers or any(stops_up(check) for group in checks.values() for check in group):
         raise typer.Exit(FAILED)
 
 
@@ -65,7 +65,7 @@ def stops_up(check: HostCheck) -> bool:
 
 def as_value(
     checks: Mapping[str, Sequence[HostCheck]],
-    left: "Sequence[Leftover]",
+    leftovers: "Sequence[Leftover]",
     running: "Sequence[RunningTwin]" = (),
 ) -> dict[str, list[dict[str, object]]]:
     """Return checks, running twins and leftovers as plain values for JSON."""
@@ -74,13 +74,13 @@ def as_value(
             {"part": part, **asdict(check)} for part, group in checks.items() for check in group
         ],
         "twins": [asdict(twin) for twin in running],
-        "leftovers": [asdict(leftover) for leftover in left],
+        "leftovers": [asdict(leftover) for leftover in leftovers],
     }
 
 
 def screen(
     checks: Mapping[str, Sequence[HostCheck]],
-    left: "Sequence[Leftover]",
+    leftovers: "Sequence[Leftover]",
     running: "Sequence[RunningTwin]" = (),
 ) -> RenderableType:
     """Return checks, running twins and leftovers as tables for a terminal."""
@@ -88,7 +88,7 @@ def screen(
     return Group(
         *(line for part, group in checks.items() for line in _part(part, group)),
         *twins,
-        _leftovers_table(left) if left else Text("✓ no leftovers", style="green"),
+        _leftovers_table(leftovers) if leftovers else Text("✓ no leftovers", style="green"),
     )
 
 
@@ -116,10 +116,10 @@ def _twins_table(running: "Sequence[RunningTwin]") -> Table:
     return table
 
 
-def _leftovers_table(left: "Sequence[Leftover]") -> Table:
+def _leftovers_table(leftovers: "Sequence[Leftover]") -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
     for column in ("leftover", "what", "how to remove it"):
         table.add_column(column, overflow="fold")
-    for leftover in left:
+    for leftover in leftovers:
         table.add_row(Text(leftover.kind, style="red"), leftover.what, leftover.how_to_remove)
     return table

@@ -28,8 +28,8 @@ def down(
     """Destroy the stack and the machines it ran on; leave nothing behind."""
     context = open_stack_to_destroy(stack, twin=twin)
     if context.config_error:
-        what = context.config_error.what
-        warn(f"{what}; the resources of the stack on {context.target} are removed anyway")
+        problem = context.config_error.what
+        warn(f"{problem}; the resources of the stack on {context.target} are removed anyway")
     fix = "Press Ctrl-C there first, or wait for it."
     with exclusive_lock(context.workspace.lock, "`everstep up`", fix):
         _keep_or_confirm(context, keep_run, yes=yes)

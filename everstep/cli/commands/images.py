@@ -91,10 +91,10 @@ def push(
     pushed, changed = [], []
     bases = image_push.parse_bases(base)
     if context.target is Target.TWIN_CLOUD:
-        found = image_push.push_to_twin(names, address, _twin_state(context), progress())
+        images = image_push.push_to_twin(names, address, _twin_state(context), progress())
     else:
-        found = image_push.push(names, address, find_builder(builder), bases, progress())
-    for image in found:
+        images = image_push.push(names, address, find_builder(builder), bases, progress())
+    for image in images:
         pushed.append(image)
         changed += _write(context, image)
     _report(context, pushed, changed, as_json=as_json)
@@ -113,11 +113,10 @@ def _twin_state(context: StackContext) -> Path:
 
 def _names(context: StackContext, only: list[str]) -> list[str]:
     replaced = {section for section, _ in context.workspace.overrides}
-    used = [
+    used = [  # the twin uses its own sections in place of those in `replaced`
         name
         for name in stack_images.images_of_stack(context.config)
-        if stack_images.KEYS[name].partition(".")[0]
-        not in replaced  # else the twin uses its own section in place of the stack file's
+        if stack_images.KEYS[name].partition(".")[0] not in replaced
     ]
     return [image_push.recipe_named(name).name for name in only] or used
 

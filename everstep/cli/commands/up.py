@@ -94,8 +94,10 @@ def _confirm(context: StackContext, *, yes: bool) -> None:
     if context.on_twin or yes or not sys.stdin.isatty():
         return
     cluster = context.config.cluster
-    where = (cluster.kubeconfig or cluster.context) if cluster.kind == "existing" else cluster.name
-    question = f"This changes {context.target}: {where}."
+    cluster_name = (
+        (cluster.kubeconfig or cluster.context) if cluster.kind == "existing" else cluster.name
+    )
+    question = f"This changes {context.target}: {cluster_name}."
     if context.target is Target.CLOUD:
         question += " Its resources there cost money."
     typer.confirm(f"{question} Continue?", abort=True, err=True)

@@ -92,8 +92,8 @@ class Engine:
             targets: URNs, or patterns of them, of the only resources to bring up; default: all.
         """
         flags = ["--skip-preview", *(f"--target={target}" for target in targets)]
-        what = "Bringing up a part of the stack" if targets else "Bringing up the stack"
-        return self._update("up", flags, what, progress)
+        action = "Bringing up a part of the stack" if targets else "Bringing up the stack"
+        return self._update("up", flags, action, progress)
 
     def destroy(self, progress: Progress) -> ResourceCounts:
         """Destroy everything in the stack; works from its state, so its stack file may be invalid."""
@@ -101,12 +101,14 @@ class Engine:
         flags = ["--skip-preview", f"--config-file={copy}"]
         return self._update("destroy", flags, "Destroying the stack", progress)
 
-    def _update(self, verb: str, flags: list[str], what: str, progress: Progress) -> ResourceCounts:
+    def _update(
+        self, verb: str, flags: list[str], action: str, progress: Progress
+    ) -> ResourceCounts:
         log = self.workspace.engine / f"{verb}.events.jsonl"
         output = self.workspace.engine / f"{verb}.log"
         log.unlink(missing_ok=True)
         arguments = [verb, "--yes", "--non-interactive", "--color=never", *flags]
-        with progress.step(f"{what} {self.workspace.stack}") as step, output.open("wb") as sink:
+        with progress.step(f"{action} {self.workspace.stack}") as step, output.open("wb") as sink:
             process = subprocess.Popen(
                 [*interrupt_with_parent(), *self.command([*arguments, "--event-log", str(log)])],
                 env={

@@ -15,12 +15,12 @@ from everstep.errors import EverstepError
 
 
 @contextmanager
-def exclusive_lock(path: Path, what: str, fix: str) -> Iterator[None]:
+def exclusive_lock(path: Path, command: str, fix: str) -> Iterator[None]:
     """Acquire the lock at `path` and release it at the end of the block.
 
     Args:
         path: lock file.
-        what: the command that the holder runs, for the error.
+        command: command that the holder runs, for the error.
         fix: advice for the user while another process holds the lock.
 
     Raises:
@@ -32,7 +32,9 @@ def exclusive_lock(path: Path, what: str, fix: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise EverstepError(f"{what} is already running: {file.read().strip()}", fix) from None
+            raise EverstepError(
+                f"{command} is already running: {file.read().strip()}", fix
+            ) from None
         file.truncate(0)
         now = datetime.now().astimezone().strftime("%H:%M:%S")
         file.write(f"process {os.getpid()} since {now}\n")

@@ -103,11 +103,11 @@ def control_groups() -> HostCheck:
 
 def disk(folder: Path) -> HostCheck:
     """Check the free disk space at the state folder."""
-    there = next(path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
-    free = shutil.disk_usage(there).free / 2**30
+    existing = next(path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
+    free = shutil.disk_usage(existing).free / 2**30
     fix = f"Free {MIN_DISK_GIB} GiB there, or set EVERSTEP_STATE to a folder on a larger disk."
     return HostCheck(
-        "disk", free >= MIN_DISK_GIB, f"{free:.0f} GiB free in {there}", fix, fatal=False
+        "disk", free >= MIN_DISK_GIB, f"{free:.0f} GiB free in {existing}", fix, fatal=False
     )
 
 
@@ -130,10 +130,10 @@ def require_fit(checks: Iterable[HostCheck]) -> list[HostCheck]:
     Raises:
         EverstepError: a fatal check failed; all that failed are named at once.
     """
-    bad = [check for check in checks if not check.passed]
-    fatal = [check for check in bad if check.fatal]
+    failed = [check for check in checks if not check.passed]
+    fatal = [check for check in failed if check.fatal]
     if fatal:
-        named = "; ".join(f"{check.name} ({check.observed})" for check in fatal)
+        failures = "; ".join(f"{check.name} ({check.observed})" for check in fatal)
         fixes = dict.fromkeys(line for check in fatal for line in check.fix.splitlines())
-        raise EverstepError(f"the local stack needs {named}", "\n".join(fixes))
-    return bad
+        raise EverstepError(f"the local stack needs {failures}", "\n".join(fixes))
+    return failed

@@ -58,13 +58,13 @@ def targets_of(engine: Engine, part: str, progress: Progress) -> list[str]:
     with progress.step(f"Reading what the {part} of stack {engine.workspace.stack} needs"):
         plan = json.loads(engine.output_of("preview", "--json", "--suppress-progress"))
     states = [step.get("newState") or {} for step in plan.get("steps", ())]
-    found = closure([state for state in states if state.get("urn")], PARTS[part])
-    if not found:
+    urns = closure([state for state in states if state.get("urn")], PARTS[part])
+    if not urns:
         raise EverstepError(
             f"stack {engine.workspace.stack} declares no {part}",
             f"Set everstep:{part}.kind in {engine.workspace.stack_file} to ecr or acr.",
         )
-    return found
+    return urns
 
 
 def closure(states: Sequence[Mapping[str, Any]], types: Sequence[str]) -> list[str]:
@@ -76,13 +76,13 @@ def closure(states: Sequence[Mapping[str, Any]], types: Sequence[str]) -> list[s
     """
     by_urn = {str(state["urn"]): state for state in states}
     waiting = [urn for urn, state in by_urn.items() if state.get("type") in types]
-    found: dict[str, None] = {}
+    included: dict[str, None] = {}
     while waiting:
         urn = waiting.pop()
-        if urn in found or urn not in by_urn:
+        if urn in included or urn not in by_urn:
             continue
-        found[urn] = None
+        included[urn] = None
         state = by_urn[urn]
         provider = str(state.get("provider", "")).rpartition("::")[0]  # without its id
         waiting += [str(state.get("parent", "")), provider, *state.get("dependencies", ())]
-    return sorted(found)
+    return sorted(included)

@@ -115,12 +115,14 @@ def real_clouds(clouds: Sequence[str]) -> tuple[Path, dict[str, str]]:
         EverstepError: something is missing; everything missing is named at once.
     """
     program = shutil.which("pulumi")
-    lacking = [line for name in clouds for line in missing(CLOUDS[name])]
-    if program is None or lacking:
-        named = " and ".join(CLOUDS[name].name for name in clouds)
+    missing_lines = [line for name in clouds for line in missing(CLOUDS[name])]
+    if program is None or missing_lines:
+        cloud_names = " and ".join(CLOUDS[name].name for name in clouds)
         raise EverstepError(
-            f"{named} cannot be reached from here yet",
-            "\n".join([*dict.fromkeys(lacking), "Or try the stack without an account: --twin"]),
+            f"{cloud_names} cannot be reached from here yet",
+            "\n".join(
+                [*dict.fromkeys(missing_lines), "Or try the stack without an account: --twin"]
+            ),
         )
     search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     own = {name: os.environ[name] for name in BACKEND_VARIABLES if name in os.environ}
@@ -168,8 +170,8 @@ def _missing_sdk(cloud: Cloud) -> list[str]:
 def _missing_credentials(cloud: Cloud) -> list[str]:
     if any(_exists(source) for source in cloud.credentials):
         return []
-    named = ", ".join(cloud.credentials)
-    return [f"credentials for {cloud.name}: none found (looked at {named})."]
+    variables = ", ".join(cloud.credentials)
+    return [f"credentials for {cloud.name}: none found (looked at {variables})."]
 
 
 def _exists(source: str) -> bool:
@@ -190,6 +192,6 @@ def require_sdk(cloud: str) -> None:
     Raises:
         EverstepError: it is not installed; with the command that installs it.
     """
-    if lacking := _missing_sdk(CLOUDS[cloud]):
-        what, _, fix = lacking[0].partition(". ")
-        raise EverstepError(f"this stack needs {what}", fix)
+    if missing := _missing_sdk(CLOUDS[cloud]):
+        requirement, _, fix = missing[0].partition(". ")
+        raise EverstepError(f"this stack needs {requirement}", fix)

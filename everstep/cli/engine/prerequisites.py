@@ -42,9 +42,9 @@ def build(progress: Progress) -> tuple[str, ...]:
 
 def programs() -> list[HostCheck]:
     """Return a check for each program of the twin, and for Go if a program is not built yet."""
-    found = [_program(name) for name in TOOLS]
-    to_build = [check for check in found if check.pending]
-    return [*found, *([_go()] if to_build else [])]
+    checks = [_program(name) for name in TOOLS]
+    to_build = [check for check in checks if check.pending]
+    return [*checks, *([_go()] if to_build else [])]
 
 
 def _program(name: str) -> HostCheck:

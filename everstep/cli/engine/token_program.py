@@ -31,12 +31,12 @@ REQUIRED = {
 def fault(program: str, arguments: Sequence[str]) -> str | None:
     """Return the real program's error for these arguments; None if they are valid."""
     words, options = REQUIRED[program]
-    given = [word for word in arguments if not word.startswith("-")]
-    if not set(words) <= set(given):
+    positional = [word for word in arguments if not word.startswith("-")]
+    if not set(words) <= set(positional):
         return f"this replacement supports only `{program} {' '.join(words)}`"
-    lacking = [option for option in options if not value_of(option, arguments)]
-    if lacking:
-        return f"the following arguments are required: {', '.join(lacking)}"
+    missing = [option for option in options if not value_of(option, arguments)]
+    if missing:
+        return f"the following arguments are required: {', '.join(missing)}"
     if program == "kubelogin" and value_of("--server-id", arguments) != AKS_SERVER:
         return f"--server-id must be that of AKS, {AKS_SERVER}"
     return None

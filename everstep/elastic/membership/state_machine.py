@@ -400,10 +400,10 @@ class Membership:
         if not self.view.is_complete:  # the limits were lowered: all members are read next
             return []
         regroups = self._announced == ("regroup", group.number)
-        if why := self._reason_to_stop(group, now, regroups=regroups):
-            return self._once("stop", [Stop(why)])
-        if why := self._changes.reason_to_regroup(self.view, group, self.limits, now):
-            return self._once("regroup", [Regroup(why)])
+        if cause := self._reason_to_stop(group, now, regroups=regroups):
+            return self._once("stop", [Stop(cause)])
+        if cause := self._changes.reason_to_regroup(self.view, group, self.limits, now):
+            return self._once("regroup", [Regroup(cause)])
         return []
 
     def _reason_to_stop(self, group: Generation, now: float, *, regroups: bool) -> str:

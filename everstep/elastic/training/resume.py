@@ -49,10 +49,10 @@ def choose(
             the committed one is damaged or missing.
     """
 
-    def restore(wanted: Mapping[str, Any]) -> Checkpoint | None:
+    def restore(expected: Mapping[str, Any]) -> Checkpoint | None:
         return restore_point(
             folder,
-            wanted,
+            expected,
             record,
             accept_lost_step=accept_lost_step,
             on_skip=on_skip,

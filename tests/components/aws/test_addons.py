@@ -18,10 +18,10 @@ def control_plane(graph: Graph) -> dict[str, Any]:
 @pytest.mark.parametrize("kubernetes", ["1.35", "1.36"])
 def test_aws_resolves_the_versions_of_all_add_ons(kubernetes: str) -> None:
     graph = declared_eks(cluster={"kubernetesVersion": kubernetes})
-    found = {resource.inputs["addonName"]: resource.inputs for resource in graph.of("Addon")}
+    addons = {resource.inputs["addonName"]: resource.inputs for resource in graph.of("Addon")}
 
     assert control_plane(graph)["bootstrapSelfManagedAddons"] is False
-    assert {name: actual["addonVersion"] for name, actual in found.items()} == {
+    assert {name: actual["addonVersion"] for name, actual in addons.items()} == {
         addon: resolved_addon(addon, kubernetes) for addon in EKS_ADDONS
     }, "a version that this project made up would be refused after the control plane is paid for"
 

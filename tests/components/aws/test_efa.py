@@ -67,11 +67,11 @@ def test_a_stack_without_efa_declares_nothing_for_it() -> None:
 def test_interfaces_follow_the_cards_of_the_instance_type(
     machine: str, interfaces: int, first: str
 ) -> None:
-    found = cards(machine)
+    actual = cards(machine)
 
-    assert [card.index for card in found] == list(range(interfaces))
-    assert found[0].type == first, "the first needs an address"
-    assert {card.type for card in found[1:]} <= {"efa-only"}
+    assert [card.index for card in actual] == list(range(interfaces))
+    assert actual[0].type == first, "the first needs an address"
+    assert {card.type for card in actual[1:]} <= {"efa-only"}
 
 
 def test_an_instance_type_without_efa_is_refused() -> None:

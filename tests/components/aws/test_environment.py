@@ -18,8 +18,8 @@ GPU, SYSTEM = "eks-nodes-gpu-spot", "eks-nodes-system"
 
 @pytest.fixture(params=[plain, full, own], ids=["plain", "full", "own"])
 def graph(request: pytest.FixtureRequest) -> Graph:
-    found: Graph = request.param()
-    return found
+    result: Graph = request.param()
+    return result
 
 
 def names(graph: Graph, *kinds: str) -> set[str]:
@@ -88,24 +88,24 @@ def test_names_are_within_the_limits_of_aws(graph: Graph) -> None:
     longest = {"Role": 64, "NodeGroup": 63, "LaunchTemplate": 128, "SecurityGroup": 255}
     for kind, limit in longest.items():
         for resource in graph.of(kind):
-            named = resource.inputs.get("name") or resource.inputs.get("nodeGroupName")
-            if named is not None:
-                assert len(named) + 30 - len("everstep") <= limit, "names may have 30 characters"
+            name = resource.inputs.get("name") or resource.inputs.get("nodeGroupName")
+            if name is not None:
+                assert len(name) + 30 - len("everstep") <= limit, "names may have 30 characters"
 
 
 def test_the_stack_violates_no_policy(graph: Graph) -> None:
     tags = {**TAGS, "environment": "prod"} if graph is full() else TAGS
-    for one in graph.custom("aws") + graph.custom("kubernetes"):
+    for created in graph.custom("aws") + graph.custom("kubernetes"):
         resource = Resource(
-            type=one.type,
-            properties=one.inputs,
+            type=created.type,
+            properties=created.inputs,
             stack=STACK,
-            protect=one.protect,
+            protect=created.protect,
             default_tags=tags,
         )
         for rule in RULES:
             if rule.level is Level.MANDATORY:
-                assert not list(rule.violations(resource)), one.name
+                assert not list(rule.violations(resource)), created.name
 
 
 def test_egress_routes_exist_before_the_nodes(graph: Graph) -> None:

@@ -20,10 +20,10 @@ def by_zone(graph: Graph, side: str) -> Mapping[str, Recorded]:
 
 
 def test_every_zone_has_a_private_subnet_with_a_disjoint_block() -> None:
-    found = by_zone(plain(), "private")
+    subnets = by_zone(plain(), "private")
     blocks = [IPv4Network(resource.inputs["cidrBlock"]) for resource in plain().of("Subnet")]
 
-    assert set(found) == {"us-east-1a", "us-east-1b"}
+    assert set(subnets) == {"us-east-1a", "us-east-1b"}
     assert all(block.subnet_of(IPv4Network("10.0.0.0/16")) for block in blocks)
     assert not any(block.overlaps(other) for block, other in combinations(blocks, 2))
 
@@ -97,8 +97,8 @@ def test_dns_is_enabled_in_the_vpc() -> None:
 
 
 def test_nodes_and_control_plane_use_the_users_subnets() -> None:
-    theirs = {"subnet-0aaaaaaa", "subnet-0bbbbbbb"}
+    users_subnets = {"subnet-0aaaaaaa", "subnet-0bbbbbbb"}
 
-    assert set(own().one("Cluster").inputs["vpcConfig"]["subnetIds"]) == theirs
-    assert set(own()["eks-nodes-system"].inputs["subnetIds"]) == theirs
+    assert set(own().one("Cluster").inputs["vpcConfig"]["subnetIds"]) == users_subnets
+    assert set(own()["eks-nodes-system"].inputs["subnetIds"]) == users_subnets
     assert own()["eks-nodes-gpu-spot"].inputs["subnetIds"] == ["subnet-0aaaaaaa"]

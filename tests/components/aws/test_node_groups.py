@@ -124,11 +124,11 @@ def test_gpu_groups_are_deleted_before_they_are_replaced_and_system_groups_are_n
 @pytest.mark.parametrize("group", [SYSTEM, SPOT])
 def test_nodes_follow_their_template_and_the_control_planes_version(group: str) -> None:
     inputs = plain()[group].inputs
-    read = plain()[group].property_dependencies["version"]
+    dependencies = plain()[group].property_dependencies["version"]
 
     assert inputs["launchTemplate"] == {"id": f"{group}-template-id", "version": "1"}
     assert inputs["version"] == "1.36"
-    assert plain()["eks-cluster-control-plane"].urn in read, (
+    assert plain()["eks-cluster-control-plane"].urn in dependencies, (
         "the node group would not upgrade after the control plane"
     )
     assert "diskSize" not in inputs, "EKS refuses it together with a launch template"

@@ -65,8 +65,8 @@ def nfs() -> Graph:
 
 @pytest.fixture(params=[fuse, nfs], ids=["fuse", "nfs"])
 def graph(request: pytest.FixtureRequest) -> Graph:
-    found: Graph = request.param()
-    return found
+    result: Graph = request.param()
+    return result
 
 
 def test_an_account_has_no_keys_no_public_blobs_and_no_old_tls(graph: Graph) -> None:

@@ -17,8 +17,8 @@ IN_THE_CLUSTER = "aks-cluster-kubernetes"  # the provider of all Kubernetes obje
 
 @pytest.fixture(params=[plain, full], ids=["plain", "full"])
 def graph(request: pytest.FixtureRequest) -> Graph:
-    found: Graph = request.param()
-    return found
+    result: Graph = request.param()
+    return result
 
 
 def accepts(token: str, key: str) -> bool:
@@ -139,11 +139,13 @@ def test_the_storage_account_is_created_in_parallel_with_the_cluster() -> None:
 
 def test_production_keeps_group_cluster_and_data() -> None:
     kept = {resource.name for resource in full().resources.values() if resource.protect}
-    left = {resource.name for resource in full().resources.values() if resource.retain_on_delete}
+    retained = {
+        resource.name for resource in full().resources.values() if resource.retain_on_delete
+    }
     data = {"aks-blob-account", "aks-blob-container"}
 
     assert kept == {"aks-network-group", "aks-cluster-cluster", *data}
-    assert left == data, "deleting the stack must not delete the checkpoints"
+    assert retained == data, "deleting the stack must not delete the checkpoints"
 
 
 def test_a_development_stack_can_be_deleted_completely() -> None:

@@ -29,13 +29,13 @@ def config_of(gpu: dict[str, Any] | None = None, **cluster: Any) -> AksConfig:
 
 
 def spot_pools() -> list[Recorded]:
-    found = [
+    pools = [
         resource
         for resource in full().of("AgentPool")
         if resource.inputs["scaleSetPriority"] == "Spot"
     ]
-    assert len(found) == 2
-    return found
+    assert len(pools) == 2
+    return pools
 
 
 def fallback() -> Recorded:

@@ -71,8 +71,8 @@ def test_placeholders_are_marked(name: str) -> None:
 
     placeholder = re.compile(r"123456789012|203\.0\.113\.|11111111-2222|vision-team$|example\.org")
     written = [line for line in text_of(name).splitlines() if not line.lstrip().startswith("#")]
-    left = [line for line in written if placeholder.search(line) and line not in marked]
-    assert left == [], "an unmarked placeholder would be deployed"
+    unmarked = [line for line in written if placeholder.search(line) and line not in marked]
+    assert unmarked == [], "an unmarked placeholder would be deployed"
 
 
 @pytest.mark.parametrize("cloud", ["eks", "aks"])
@@ -88,15 +88,15 @@ def test_production_costs_more_than_development(cloud: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_comments_name_only_existing_keys(name: str) -> None:
     known = set(all_keys(StackConfig))
-    named = re.findall(r"^ *#   *([a-z]\w+): ", text_of(name), flags=re.MULTILINE)
+    keys = re.findall(r"^ *#   *([a-z]\w+): ", text_of(name), flags=re.MULTILINE)
 
-    assert [key for key in named if key not in known] == []
+    assert [key for key in keys if key not in known] == []
 
 
 def all_keys(model: type) -> list[str]:
-    found = []
+    keys = []
     for key, field in fields(model):
-        found += [
+        keys += [
             key,
             *(
                 inner
@@ -104,7 +104,7 @@ def all_keys(model: type) -> list[str]:
                 for inner in all_keys(inner_model)
             ),
         ]
-    return found
+    return keys
 
 
 def test_the_page_of_stacks_is_current() -> None:

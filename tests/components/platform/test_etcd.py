@@ -13,8 +13,8 @@ def maintained() -> Graph:
 
 def flags(graph: Graph) -> list[str]:
     (container,) = pod_of(graph["training-etcd-members"])["containers"]
-    found: list[str] = container["args"]
-    return found
+    arguments: list[str] = container["args"]
+    return arguments
 
 
 def test_each_etcd_member_advertises_itself() -> None:

@@ -41,8 +41,8 @@ PORTS = {
 
 def template_of(one: Recorded) -> dict[str, Any]:
     spec = one.inputs["spec"]
-    found: dict[str, Any] = (spec.get("replicaSpecs", {}).get("Worker") or spec)["template"]
-    return found
+    template: dict[str, Any] = (spec.get("replicaSpecs", {}).get("Worker") or spec)["template"]
+    return template
 
 
 def endpoints(graph: Graph) -> list[Endpoint]:
@@ -130,8 +130,8 @@ def test_workloads_reach_only_the_endpoints_that_they_need() -> None:
         "exporter": set(),
     }
     for source, targets in allowed.items():
-        found = {(target, port) for origin, target, port in connections() if origin == source}
-        assert found == targets, source
+        reached = {(target, port) for origin, target, port in connections() if origin == source}
+        assert reached == targets, source
 
 
 def test_only_pods_with_host_networking_reach_the_metadata_service() -> None:

@@ -103,10 +103,10 @@ class Job:
     name: str
 
     def read(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.bench.custom.get_namespaced_custom_object(
+        result: dict[str, Any] = self.bench.custom.get_namespaced_custom_object(
             GROUP, VERSION, self.bench.namespace, PLURAL, self.name
         )
-        return found
+        return result
 
     def is_gone(self) -> bool:
         try:
@@ -143,10 +143,10 @@ class Job:
     def pods(self) -> dict[int, Any]:
         """Return the job's pods by index."""
         chosen = f"job-name={self.name}"
-        found = self.bench.core.list_namespaced_pod(
+        listed = self.bench.core.list_namespaced_pod(
             self.bench.namespace, label_selector=chosen
         ).items
-        return {int(pod.metadata.labels["replica-index"]): pod for pod in found}
+        return {int(pod.metadata.labels["replica-index"]): pod for pod in listed}
 
     def uids(self) -> dict[int, str]:
         return {index: pod.metadata.uid for index, pod in self.pods().items()}
@@ -160,14 +160,14 @@ class Job:
 
     def services(self) -> list[Any]:
         chosen = f"job-name={self.name}"
-        found: list[Any] = self.bench.core.list_namespaced_service(
+        listed: list[Any] = self.bench.core.list_namespaced_service(
             self.bench.namespace, label_selector=chosen
         ).items
-        return found
+        return listed
 
     def conditions(self) -> dict[str, dict[str, Any]]:
-        found = (self.read().get("status") or {}).get("conditions") or ()
-        return {condition["type"]: condition for condition in found}
+        conditions = (self.read().get("status") or {}).get("conditions") or ()
+        return {condition["type"]: condition for condition in conditions}
 
     def is_true(self, kind: str) -> bool:
         return self.conditions().get(kind, {}).get("status") == "True"
@@ -189,26 +189,30 @@ class Job:
 
     def events(self) -> list[Any]:
         chosen = f"involvedObject.kind=ElasticJob,involvedObject.name={self.name}"
-        found: list[Any] = self.bench.core.list_namespaced_event(
+        listed: list[Any] = self.bench.core.list_namespaced_event(
             self.bench.namespace, field_selector=chosen
         ).items
-        return found
+        return listed
 
     def until(
-        self, what: str, condition: Callable[[], object], seconds: float = WAIT_SECONDS
+        self, description: str, condition: Callable[[], object], seconds: float = WAIT_SECONDS
     ) -> None:
         """Wait for a condition; on a timeout, fail with the state of the job."""
         seconds *= self.bench.time_factor
         end = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < end, f"not within {seconds:g} s: {what}\n{self._describe()}"
+            assert time.monotonic() < end, (
+                f"not within {seconds:g} s: {description}\n{self._describe()}"
+            )
             time.sleep(0.05)
 
-    def stays(self, what: str, condition: Callable[[], object], seconds: float = 1.0) -> None:
+    def stays(
+        self, description: str, condition: Callable[[], object], seconds: float = 1.0
+    ) -> None:
         """Check that a condition holds for some time."""
         end = time.monotonic() + seconds / self.bench.time_factor
         while time.monotonic() < end:
-            assert condition(), f"no longer true: {what}\n{self._describe()}"
+            assert condition(), f"no longer true: {description}\n{self._describe()}"
             time.sleep(0.05)
 
     def until_running(self, indices: set[int], replaced: dict[int, str] | None = None) -> None:

@@ -76,8 +76,8 @@ class FakeKubelet:
 
     def end(self, pod: str, code: int) -> None:
         """End a worker's process with an exit code."""
-        found = self.core.read_namespaced_pod(pod, self.namespace)
-        self._report_ended(found, code)
+        current = self.core.read_namespaced_pod(pod, self.namespace)
+        self._report_ended(current, code)
 
     def evict(self, pod: str) -> None:
         """Evict a pod under resource pressure: no container status is left."""

@@ -131,8 +131,8 @@ class InCluster:
         _wait(settled, f"{replicas} controllers run")
 
 
-def _wait(condition: Callable[[], bool], what: str) -> None:
+def _wait(condition: Callable[[], bool], description: str) -> None:
     end = time.monotonic() + READY_SECONDS
     while not condition():
-        assert time.monotonic() < end, f"not within {READY_SECONDS:g} s: {what}"
+        assert time.monotonic() < end, f"not within {READY_SECONDS:g} s: {description}"
         time.sleep(0.1)

@@ -99,19 +99,19 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.twin
 @pytest.mark.timeout(600)
 def test_every_text_is_parsed_as_by_the_reference_implementation(oracle: Path) -> None:
-    found: list[str] = []
+    differences: list[str] = []
 
     @given(texts)
     def collect(text: str) -> None:
-        found.append(text)
+        differences.append(text)
 
     collect()
     done = subprocess.run(
-        [str(oracle)], input="\n".join(found), capture_output=True, text=True, check=True, timeout=60
+        [str(oracle)], input="\n".join(differences), capture_output=True, text=True, check=True, timeout=60
     )  # fmt: skip
 
-    assert len(found) >= 100
-    for text, expected in zip(found, done.stdout.split("\n"), strict=False):
+    assert len(differences) >= 100
+    for text, expected in zip(differences, done.stdout.split("\n"), strict=False):
         try:
             completed = str(image_reference.parse(text))
         except ValueError:

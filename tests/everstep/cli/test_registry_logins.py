@@ -23,18 +23,18 @@ def store(path: Path, content: object) -> None:
 
 def test_the_file_that_the_environment_names_comes_before_that_of_docker(tmp_path: Path) -> None:
     store(tmp_path / ".docker" / "config.json", {"auths": {HOST: {"auth": encoded("AWS", "old")}}})
-    named = tmp_path / "auth.json"
-    environment = {"HOME": str(tmp_path), "REGISTRY_AUTH_FILE": str(named)}
+    configured = tmp_path / "auth.json"
+    environment = {"HOME": str(tmp_path), "REGISTRY_AUTH_FILE": str(configured)}
 
     without = find_login(HOST, environment)
-    store(named, {"auths": {HOST: {"auth": encoded("AWS", "new:with:colons")}}})
-    found = find_login(HOST, environment)
+    store(configured, {"auths": {HOST: {"auth": encoded("AWS", "new:with:colons")}}})
+    login = find_login(HOST, environment)
 
     assert without is not None
     assert without.password == "old"
-    assert found is not None
-    assert (found.user, found.password) == ("AWS", "new:with:colons")
-    assert "new" not in repr(found), "a password must not appear in a text"
+    assert login is not None
+    assert (login.user, login.password) == ("AWS", "new:with:colons")
+    assert "new" not in repr(login), "a password must not appear in a text"
 
 
 def test_a_credential_helper_is_called_with_its_registry(tmp_path: Path) -> None:
@@ -48,10 +48,10 @@ def test_a_credential_helper_is_called_with_its_registry(tmp_path: Path) -> None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", environment["PATH"])
-        found = find_login(HOST, environment)
+        login = find_login(HOST, environment)
 
-    assert found is not None
-    assert found.password == HOST
+    assert login is not None
+    assert login.password == HOST
     assert find_login("ghcr.io", environment) is None
 
 
@@ -59,10 +59,10 @@ def test_docker_hub_has_its_own_key(tmp_path: Path) -> None:
     auths = {"https://index.docker.io/v1/": {"auth": encoded("me", "token")}}
     store(tmp_path / ".docker" / "config.json", {"auths": auths})
 
-    found = find_login("docker.io", {"HOME": str(tmp_path)})
+    login = find_login("docker.io", {"HOME": str(tmp_path)})
 
-    assert found is not None
-    assert found.user == "me"
+    assert login is not None
+    assert login.user == "me"
 
 
 def test_a_broken_file_of_logins_is_reported_with_its_path(tmp_path: Path) -> None:

@@ -46,16 +46,18 @@ def _measure(cloud: str, *, show: bool) -> int:
     print(table(tallies))
     if show:
         _show(tallies)
-    whole = total(tallies)
-    return int(len(whole.accepted) > MAX_ACCEPTED * whole.count or bool(whole.failed))
+    all_tallies = total(tallies)
+    return int(
+        len(all_tallies.accepted) > MAX_ACCEPTED * all_tallies.count or bool(all_tallies.failed)
+    )
 
 
 def _show(tallies: dict[str, Tally]) -> None:
-    whole = total(tallies)
-    for judgement in whole.accepted:
+    all_tallies = total(tallies)
+    for judgement in all_tallies.accepted:
         reason = " ".join(judgement.reason.split())
         print(f"accepted {name_of(judgement.variant)}: {reason[:MAX_REASON]}")
-    for variant, trace in whole.failed:
+    for variant, trace in all_tallies.failed:
         print(f"failed {name_of(variant)}\n{trace}")
 
 

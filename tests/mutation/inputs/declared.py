@@ -94,15 +94,15 @@ class _TwinOutputs(ProviderOutputs):
             self._operations.config = CLOUDS[self.cloud].configure(arguments)
         if not args.typ.startswith(f"{self.cloud}:"):
             return super().new_resource(args)
-        given = Declared(
+        declared = Declared(
             stack=self.stack, name=args.name, token=args.typ, inputs=plain(dict(args.inputs)),
             config=self._operations.config, before=self._operations.account.read(),
         )  # fmt: skip
-        self.found.append(given)
-        inputs, mistakes = self._operations.check(given.key, {}, dict(given.inputs), SEED)
+        self.found.append(declared)
+        inputs, mistakes = self._operations.check(declared.key, {}, dict(declared.inputs), SEED)
         if mistakes:
             raise AssertionError(f"{args.typ} {args.name}: {mistakes}")
-        identity, outputs = self._operations.create(given.key, inputs, 5)
+        identity, outputs = self._operations.create(declared.key, inputs, 5)
         return identity, without_secrets(outputs)
 
     def call(  # type: ignore[override]  # as in the base class
@@ -110,8 +110,8 @@ class _TwinOutputs(ProviderOutputs):
     ) -> dict[str, Any]:
         if args.token in CLOUDS[self.cloud].functions:
             arguments = plain(dict(args.args))
-            found: dict[str, Any] = without_secrets(self._operations.invoke(args.token, arguments))
-            return found
+            result: dict[str, Any] = without_secrets(self._operations.invoke(args.token, arguments))
+            return result
         return super().call(args)
 
 

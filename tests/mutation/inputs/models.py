@@ -47,20 +47,20 @@ def violations(request: Mapping[str, Any], shape: Any) -> Iterator[str]:
     yield from _beyond(request, shape, "")
 
 
-def _beyond(value: Any, shape: Any, where: str) -> Iterator[str]:
+def _beyond(value: Any, shape: Any, path: str) -> Iterator[str]:
     """Yield the violations that ParamValidator does not look for."""
     if isinstance(value, Mapping) and shape.type_name == "structure":
         for name, item in value.items():
             if name in shape.members:
-                yield from _beyond(item, shape.members[name], f"{where}.{name}")
+                yield from _beyond(item, shape.members[name], f"{path}.{name}")
     elif isinstance(value, Mapping) and shape.type_name == "map":
         for key, each in value.items():
-            yield from _beyond(key, shape.key, f"{where}.{key} (key)")
-            yield from _beyond(each, shape.value, f"{where}.{key}")
+            yield from _beyond(key, shape.key, f"{path}.{key} (key)")
+            yield from _beyond(each, shape.value, f"{path}.{key}")
     elif isinstance(value, list) and shape.type_name == "list":
         for index, each in enumerate(value):
-            yield from _beyond(each, shape.member, f"{where}[{index}]")
-    yield from (f"{where}: {reason}" for reason in _limits(value, shape.metadata, shape.type_name))
+            yield from _beyond(each, shape.member, f"{path}[{index}]")
+    yield from (f"{path}: {reason}" for reason in _limits(value, shape.metadata, shape.type_name))
 
 
 def _limits(value: Any, limits: Mapping[str, Any], kind: str) -> Iterator[str]:

@@ -64,15 +64,15 @@ def reasons(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
 
 def request(call: Call, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a call."""
-    whole: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for path, value in call.constants.items():
-        _put(whole, path, copy.deepcopy(value))
+        _put(arguments, path, copy.deepcopy(value))
     for name, value in inputs.items():
         made = _converted(call, name, value)
         default = f"{call.root}.{name}" if call.root else name
-        _put(whole, call.moves.get(name, default), made)
-    found = _shaped(whole, models.input_shape(call.service, call.operation))
-    return found if isinstance(found, dict) else {}
+        _put(arguments, call.moves.get(name, default), made)
+    shaped = _shaped(arguments, models.input_shape(call.service, call.operation))
+    return shaped if isinstance(shaped, dict) else {}
 
 
 def _converted(call: Call, name: str, value: Any) -> Any:
@@ -84,13 +84,13 @@ def _converted(call: Call, name: str, value: Any) -> Any:
         return value  # the model refuses its type
 
 
-def _put(whole: dict[str, Any], path: str, value: Any) -> None:
+def _put(arguments: dict[str, Any], path: str, value: Any) -> None:
     *above, last = path.split(".")
-    here = whole
+    level = arguments
     for step in above:
-        here = here.setdefault(step, {})
-    both = isinstance(here.get(last), list) and isinstance(value, list)
-    here[last] = [*here[last], *value] if both else value
+        level = level.setdefault(step, {})
+    both = isinstance(level.get(last), list) and isinstance(value, list)
+    level[last] = [*level[last], *value] if both else value
 
 
 def _shaped(value: Any, shape: Any) -> Any:
@@ -144,19 +144,19 @@ def tag_specification(kind: str) -> Callable[[Mapping[str, str]], list[dict[str,
     return lambda tags: [{"ResourceType": kind, "Tags": tag_list(tags)}]
 
 
-def _specifications(given: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _specifications(blocks: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
-            **each,
-            **({"tags": tag_list(each["tags"])} if isinstance(each.get("tags"), Mapping) else {}),
+            **block,
+            **({"tags": tag_list(block["tags"])} if isinstance(block.get("tags"), Mapping) else {}),
         }
-        for each in given
+        for block in blocks
     ]
 
 
-def _encryption(given: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _encryption(rules: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the first of a list, as the provider does; its default type is AES256."""
-    return {"encryptionType": "AES256", **(given[0] if given else {})}
+    return {"encryptionType": "AES256", **(rules[0] if rules else {})}
 
 
 def _cost_filters(filters: list[Mapping[str, Any]]) -> dict[str, Any]:

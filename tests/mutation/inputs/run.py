@@ -66,13 +66,13 @@ def variants(resources: Iterable[Declared]) -> list[Variant]:
     """Return the wrong variants of resources; each input of a type is changed in one resource only."""
     done: set[tuple[str, str]] = set()
     chooser = random.Random(SEED)
-    found: list[Variant] = []
+    result: list[Variant] = []
     for resource in resources:
         every = _mutations(resource, chooser)
         new = [change for change in every if (resource.token, change.what) not in done]
-        found += (Variant(resource, change) for change in new)
+        result += (Variant(resource, change) for change in new)
         done |= {(resource.token, change.what) for change in new}
-    return found
+    return result
 
 
 def _mutations(resource: Declared, chooser: random.Random) -> Iterator[Mutation]:
@@ -122,18 +122,18 @@ def name_of(variant: Variant) -> str:
 
 def total(tallies: Mapping[str, Tally]) -> Tally:
     """Return the sum of all types."""
-    whole = Tally()
+    sum_of_all = Tally()
     for tally in tallies.values():
-        whole.add(tally)
-    return whole
+        sum_of_all.add(tally)
+    return sum_of_all
 
 
 def table(tallies: Mapping[str, Tally]) -> str:
     """Return the counts as a table, a row for each type of resource."""
-    whole = total(tallies)
-    share = len(whole.accepted) / max(1, whole.count)
+    sum_of_all = total(tallies)
+    share = len(sum_of_all.accepted) / max(1, sum_of_all.count)
     rows = [_row(token.rpartition(":")[2], tally) for token, tally in sorted(tallies.items())]
-    return "\n".join([HEAD, *rows, _row(f"all ({share:.1%} accepted)", whole)])
+    return "\n".join([HEAD, *rows, _row(f"all ({share:.1%} accepted)", sum_of_all)])
 
 
 def _row(name: str, tally: Tally) -> str:

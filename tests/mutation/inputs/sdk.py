@@ -33,8 +33,8 @@ def reasons(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
 
 @cache
 def _models() -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(MODELS.read_text())
-    return read
+    content: dict[str, Any] = json.loads(MODELS.read_text())
+    return content
 
 
 def _of_object(

@@ -109,14 +109,14 @@ def _absent(
     value: Any,
     fields: Fields,
     objects: Mapping[str, Fields],
-    here: Path,
+    parents: Path,
 ) -> Iterator[tuple[Path, Shape]]:
     """Yield the paths and shapes of all properties of an object that it does not have, and below it."""
     for name, field in fields.items():
         if name not in value:
-            yield (*here, name), field.shape
+            yield (*parents, name), field.shape
             continue
-        inner, shape, path = value[name], field.shape, (*here, name)
+        inner, shape, path = value[name], field.shape, (*parents, name)
         if isinstance(shape, Mapping) and "list" in shape and isinstance(inner, list) and inner:
             inner, shape, path = inner[0], shape["list"], (*path, 0)
         if isinstance(shape, Mapping) and "object" in shape and isinstance(inner, Mapping):
@@ -142,14 +142,14 @@ def _wrong_of(shape: Shape) -> Iterator[tuple[str, Any]]:
         yield from (("wrong type", "text"), ("empty", {}))
 
 
-def leaves_and_branches(value: Any, here: Path = ()) -> Iterator[tuple[Path, Any]]:
+def leaves_and_branches(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Yield all values below and including one, with their paths; of a list, the first entry only."""
-    yield here, value
+    yield path, value
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from leaves_and_branches(item, (*here, key))
+            yield from leaves_and_branches(item, (*path, key))
     elif isinstance(value, list) and value:
-        yield from leaves_and_branches(value[0], (*here, 0))
+        yield from leaves_and_branches(value[0], (*path, 0))
 
 
 def is_map(path: Path) -> bool:

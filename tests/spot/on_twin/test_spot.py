@@ -36,13 +36,13 @@ def event(kind: str, seconds: float) -> dict[str, Any]:
 
 def notice(bench: WatcherBench) -> dict[str, Any]:
     value = (bench.node().metadata.annotations or {}).get(NOTICE_ANNOTATION)
-    found: dict[str, Any] = json.loads(value) if value else {}
-    return found
+    content: dict[str, Any] = json.loads(value) if value else {}
+    return content
 
 
 def deadline(bench: WatcherBench, name: str) -> str | None:
-    found: str | None = (bench.pod(name).metadata.annotations or {}).get(DEADLINE_ANNOTATION)
-    return found
+    value: str | None = (bench.pod(name).metadata.annotations or {}).get(DEADLINE_ANNOTATION)
+    return value
 
 
 def cordoned(bench: WatcherBench) -> bool:

@@ -72,12 +72,12 @@ def test_a_crop_has_the_pixels_of_pil_even_if_decoded_at_a_reduced_size(
     close = crop.reduced(by)
     right, bottom = close.left + close.width, close.top + close.height
     box = (by * close.left, by * close.top, by * right, by * bottom)
-    theirs = np.asarray(
+    expected = np.asarray(
         Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR, box=box)
     )
     if crop.mirrored:
-        theirs = theirs[:, ::-1]
-    assert np.abs(ours.astype(int) - theirs).mean() < 3, "a shift by one pixel gives 5"
+        expected = expected[:, ::-1]
+    assert np.abs(ours.astype(int) - expected).mean() < 3, "a shift by one pixel gives 5"
 
 
 @given(side=integers(8, 5000), size=integers(8, 512))
@@ -107,10 +107,10 @@ def test_the_size_is_read_from_the_header(width: int, height: int) -> None:
 def test_an_invalid_jpeg_is_refused_with_the_reason(
     damage: Callable[[bytes], bytes], reason: str
 ) -> None:
-    whole = encoded(smooth(1, 40, 30)).tobytes()
+    valid = encoded(smooth(1, 40, 30)).tobytes()
 
     with pytest.raises(ValueError, match=reason):
-        jpeg.frame_size(np.frombuffer(damage(whole), np.uint8))
+        jpeg.frame_size(np.frombuffer(damage(valid), np.uint8))
 
 
 def test_the_orientation_tag_is_ignored() -> None:

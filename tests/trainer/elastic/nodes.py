@@ -75,14 +75,14 @@ def _answers(port: int) -> bool:
     return False
 
 
-def until(condition: Callable[[], Found | None], seconds: float, what: str) -> Found:
+def until(condition: Callable[[], Found | None], seconds: float, description: str) -> Found:
     """Poll until a condition returns a true value, and return it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if found := condition():
-            return found
+        if result := condition():
+            return result
         time.sleep(0.1)
-    raise AssertionError(f"waited {seconds} s without success until {what}")
+    raise AssertionError(f"waited {seconds} s without success until {description}")
 
 
 class Nodes:
@@ -199,14 +199,14 @@ class Nodes:
         )
 
     def next_step_where(
-        self, matches: Callable[[KeyValue], bool], seconds: float, what: str
+        self, matches: Callable[[KeyValue], bool], seconds: float, description: str
     ) -> KeyValue:
         """Return the first step that matches."""
         try:
             return until(
                 lambda: next((step for step in self.journal("step") if matches(step)), None),
                 seconds,
-                what,
+                description,
             )
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logs()}") from None

@@ -152,9 +152,9 @@ def test_readers_survive_a_change_of_the_group_and_end_with_their_node(
 
 def readers_of(nodes: Nodes, name: str) -> set[int]:
     """Return the process ids of a node's readers."""
-    found = set()
+    pids = set()
     for process in nodes.processes(name):
         with contextlib.suppress(OSError):  # it may have ended meanwhile
             if b"trainer.data.reader" in Path(f"/proc/{process}/cmdline").read_bytes():
-                found.add(process)
-    return found
+                pids.add(process)
+    return pids

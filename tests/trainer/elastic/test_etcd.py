@@ -95,9 +95,9 @@ def test_the_expiry_of_a_lease_is_detected_and_not_before(etcd: Etcd) -> None:
 
     while True:
         probed_at = time.monotonic()
-        left = etcd.seconds_left(lease, request_seconds=0.3)
-        responses.add(left)
-        if left is None or probe.observe(left, probed_at, time.monotonic()):
+        seconds_left = etcd.seconds_left(lease, request_seconds=0.3)
+        responses.add(seconds_left)
+        if seconds_left is None or probe.observe(seconds_left, probed_at, time.monotonic()):
             break
         time.sleep(0.05)
 

@@ -20,9 +20,9 @@ NO_RUNC = HostCheck("runc", passed=False, observed="missing", fix="apt-get insta
 LEFT = Leftover("process", "123 kubelet", "kill -9 123")
 
 
-def drawn(found: Mapping[str, list[HostCheck]], left: Sequence[Leftover] = ()) -> str:
+def drawn(checks: Mapping[str, list[HostCheck]], leftovers: Sequence[Leftover] = ()) -> str:
     out = io.StringIO()
-    Console(file=out, width=100, color_system=None).print(screen(found, left))
+    Console(file=out, width=100, color_system=None).print(screen(checks, leftovers))
     return out.getvalue()
 
 
@@ -104,10 +104,10 @@ def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_on_a_new_host_all_programs_and_images_are_pending(
     empty_machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [*prerequisites.programs(), *prerequisites.images()]
+    checks = [*prerequisites.programs(), *prerequisites.images()]
 
-    assert {check.name for check in found if check.pending} == {*prerequisites.TOOLS, "images"}
-    assert not any(stops_up(check) for check in found if check.name != "go")
+    assert {check.name for check in checks if check.pending} == {*prerequisites.TOOLS, "images"}
+    assert not any(stops_up(check) for check in checks if check.name != "go")
 
 
 def test_a_missing_go_stops_up_if_programs_are_pending(

@@ -18,7 +18,7 @@ def error_of(*arguments: str) -> EverstepError:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what", "fix"),
+    ("arguments", "problem", "fix"),
     [
         (("push",), "runs on this machine", "--stack"),
         (("push", "--stack", "eks-de"), "no stack named", "Did you mean eks-dev"),
@@ -30,11 +30,11 @@ def error_of(*arguments: str) -> EverstepError:
     ],
 )  # fmt: skip
 def test_bad_input_is_reported_with_its_fix(
-    arguments: tuple[str, ...], what: str, fix: str
+    arguments: tuple[str, ...], problem: str, fix: str
 ) -> None:
     error = error_of(*arguments)
 
-    assert what in error.what
+    assert problem in error.what
     assert fix in error.fix
 
 

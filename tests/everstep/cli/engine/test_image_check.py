@@ -71,9 +71,9 @@ def test_a_starting_container_is_waited_for_until_its_pull_fails() -> None:
 def test_a_container_that_keeps_starting_is_waited_for_with_a_limit() -> None:
     clock = iter(range(100))
 
-    found = wait_for_images(
+    outdated = wait_for_images(
         lambda: [pod("spot-1", "ContainerCreating")], 5, lambda _: None, lambda: float(next(clock))
     )
 
-    assert found == {}
+    assert outdated == {}
     assert next(clock) < 10

@@ -39,12 +39,12 @@ def test_a_closure_needs_nothing_outside_it(edges: list[list[int]], chosen: set[
         for index, targets in enumerate(edges)
     ]
 
-    found = set(closure(states, PARTS["registry"]))
+    included = set(closure(states, PARTS["registry"]))
 
-    assert {str(index) for index in chosen if index < len(edges)} <= found
+    assert {str(index) for index in chosen if index < len(edges)} <= included
     for state in states:
-        if state["urn"] in found:
-            assert set(state["dependencies"]) <= found
+        if state["urn"] in included:
+            assert set(state["dependencies"]) <= included
 
 
 def test_an_unknown_part_is_reported_with_the_known_ones() -> None:

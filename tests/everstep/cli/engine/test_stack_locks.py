@@ -34,9 +34,9 @@ def test_the_holder_of_a_lock_is_alive_while_its_process_runs(workspace: Workspa
 
 
 def test_the_holder_of_a_lock_is_not_alive_after_its_process_ended(workspace: Workspace) -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    write_lock(workspace, gone.pid)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    write_lock(workspace, ended.pid)
 
     (found,) = stack_locks(workspace)
     assert not found.holder_is_alive

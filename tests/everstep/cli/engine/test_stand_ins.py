@@ -58,9 +58,11 @@ def test_an_image_from_an_archive_is_not_replaced(eks: StackConfig) -> None:
     used = stand_ins.images_used(eks)
 
     for name in ("torchelastic/kubernetes:0.1.0", "docker.io/torchelastic/kubernetes:0.1.0"):
-        given = [*PRESENT, name]
-        assert "docker.io/torchelastic/kubernetes:0.1.0" not in stand_ins.image_aliases(used, given)
-        assert stand_ins.config_overrides(eks, given) == {}, f"{name} is the controller's image"
+        present = [*PRESENT, name]
+        assert "docker.io/torchelastic/kubernetes:0.1.0" not in stand_ins.image_aliases(
+            used, present
+        )
+        assert stand_ins.config_overrides(eks, present) == {}, f"{name} is the controller's image"
 
 
 def test_every_stand_in_is_an_image_that_the_twin_builds(eks: StackConfig) -> None:
@@ -91,12 +93,12 @@ def test_an_image_without_a_replacement_is_reported_with_its_key(eks: StackConfi
 
 
 def test_the_local_stack_uses_only_local_images() -> None:
-    named = stand_ins.images_used(
+    images = stand_ins.images_used(
         from_mapping({"etcd": {"image": stand_ins.local_reference("etcd")}})
     )
 
-    assert all(image.is_local for image in named)
-    stand_ins.require_images(named, PRESENT)
+    assert all(image.is_local for image in images)
+    stand_ins.require_images(images, PRESENT)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +112,9 @@ def test_a_missing_image_is_reported_with_its_key_the_nearest_name_and_the_fix(
     section: str, image: str, nearest: str
 ) -> None:
     etcd = {"image": stand_ins.local_reference("etcd")}
-    named = stand_ins.images_used(from_mapping({"etcd": etcd, section: {"image": image}}))
+    images = stand_ins.images_used(from_mapping({"etcd": etcd, section: {"image": image}}))
 
     with pytest.raises(EverstepError, match=f"{image} \\(everstep:{section}.image\\)") as caught:
-        stand_ins.require_images(named, PRESENT)
+        stand_ins.require_images(images, PRESENT)
     assert f"Did you mean localhost/everstep/{nearest}" in caught.value.fix
     assert "EVERSTEP_TWIN_IMAGES" in caught.value.fix

@@ -187,13 +187,13 @@ def set_passphrase(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[
 def test_a_preview_of_a_new_stack_leaves_nothing_in_the_folder_of_twins(
     project: Path, set_passphrase: Callable[[], None], tmp_path: Path
 ) -> None:
-    found = targets.preview_workspace(on(Target.TWIN_CLOUD, "eks-dev"))
+    workspace = targets.preview_workspace(on(Target.TWIN_CLOUD, "eks-dev"))
 
-    assert found.engine.is_relative_to(tmp_path / "cache")
-    assert found == targets.preview_workspace(on(Target.TWIN_CLOUD, "eks-dev")), (
+    assert workspace.engine.is_relative_to(tmp_path / "cache")
+    assert workspace == targets.preview_workspace(on(Target.TWIN_CLOUD, "eks-dev")), (
         "nor may the next preview leave anything"
     )
-    assert found.engine != targets.preview_workspace(on(Target.TWIN_CLOUD, "mine")).engine
+    assert workspace.engine != targets.preview_workspace(on(Target.TWIN_CLOUD, "mine")).engine
 
 
 def test_a_preview_of_an_existing_stack_reads_its_state(

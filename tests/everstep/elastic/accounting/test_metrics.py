@@ -45,13 +45,13 @@ def samples(text: str) -> dict[tuple[str, str | None], Sample]:
 
 
 def test_the_prometheus_parser_reads_every_value_with_its_labels() -> None:
-    found = samples(render())
+    values = samples(render())
 
-    assert found["everstep_worker_seconds_total", "compute"].value == 12.5
-    assert found["everstep_samples", None].value == 2688
-    assert found["everstep_worker_steps_total", None].value == 5
-    assert {sample.labels["worker"] for sample in found.values()} == {'w"0\\'}
-    assert {sample.labels["elasticjob"] for sample in found.values()} == {"fashion"}
+    assert values["everstep_worker_seconds_total", "compute"].value == 12.5
+    assert values["everstep_samples", None].value == 2688
+    assert values["everstep_worker_steps_total", None].value == 5
+    assert {sample.labels["worker"] for sample in values.values()} == {'w"0\\'}
+    assert {sample.labels["elasticjob"] for sample in values.values()} == {"fashion"}
 
 
 def test_a_value_without_a_measurement_is_absent_and_not_zero() -> None:

@@ -143,13 +143,13 @@ class SimulatedDisk(Disk):
         parent.change({n: entry for n, entry in parent.entries.items() if n != path.name})
 
     def _folder(self, path: Path) -> Folder:
-        found = self.root
+        folder = self.root
         for part in path.parts[1:]:
-            entry = found.entries.get(part)
+            entry = folder.entries.get(part)
             if not isinstance(entry, Folder):
                 raise FileNotFoundError(errno.ENOENT, "no such folder", str(path))
-            found = entry
-        return found
+            folder = entry
+        return folder
 
 
 class _Output:

@@ -53,15 +53,17 @@ class World:
         """Begin the next generation, from the checkpoint that it finds."""
         self.generation += 1
         self.disk.before.clear()
-        found = restore.restore_point(FOLDER, RUN, self.record, wait_seconds=0, disk=self.disk)
-        self.check(found)
-        self.step = found.manifest.step if found else 0
+        checkpoint = restore.restore_point(FOLDER, RUN, self.record, wait_seconds=0, disk=self.disk)
+        self.check(checkpoint)
+        self.step = checkpoint.manifest.step if checkpoint else 0
 
-    def check(self, found: Checkpoint | None) -> None:
+    def check(self, checkpoint: Checkpoint | None) -> None:
         """Raise AssertionError if something committed is gone."""
         if self.record.generation:
-            assert found is not None, f"{self.record} is lost"
-            assert self.record.is_satisfied_by(found.manifest), f"{found} instead of {self.record}"
+            assert checkpoint is not None, f"{self.record} is lost"
+            assert self.record.is_satisfied_by(checkpoint.manifest), (
+                f"{checkpoint} instead of {self.record}"
+            )
 
     def write_with_fault(self) -> None:
         """Let one fault happen somewhere in a write, then form the next group."""
@@ -127,9 +129,11 @@ def test_all_of_a_checkpoint_is_durable_before_it_is_committed() -> None:
             )
         disk.lose_power(random.Random(seed))
 
-        found = restore.restore_point(FOLDER, RUN, CommitRecord(1, 8), wait_seconds=0, disk=disk)
-        assert found is not None, "the commit must outlive a power failure right after it"
-        assert found.manifest.step == 8
+        checkpoint = restore.restore_point(
+            FOLDER, RUN, CommitRecord(1, 8), wait_seconds=0, disk=disk
+        )
+        assert checkpoint is not None, "the commit must outlive a power failure right after it"
+        assert checkpoint.manifest.step == 8
 
 
 def _crash() -> None:
@@ -204,9 +208,9 @@ def test_a_writer_that_was_paused_between_commit_and_rename_does_not_remove_the_
         FOLDER, {"w": torch.zeros(4)}, Manifest(100, 1, RUN), commit=commit_then_pause, disk=disk
     )
 
-    found = restore.newest(FOLDER, RUN, record=CommitRecord(1, 100), disk=disk)
-    assert found is not None
-    assert found.manifest.step == 100
+    checkpoint = restore.newest(FOLDER, RUN, record=CommitRecord(1, 100), disk=disk)
+    assert checkpoint is not None
+    assert checkpoint.manifest.step == 100
 
 
 def test_a_folder_that_becomes_valid_while_it_is_moved_away_is_put_back() -> None:
@@ -223,8 +227,8 @@ def test_a_folder_that_becomes_valid_while_it_is_moved_away_is_put_back() -> Non
 
     files.write(FOLDER, {"w": torch.zeros(4)}, Manifest(100, 6, RUN), commit=commit, disk=disk)
 
-    found = restore.newest(FOLDER, RUN, record=CommitRecord(7, 100), disk=disk)
-    assert found is not None, "the checkpoint of generation 7 was committed last"
+    checkpoint = restore.newest(FOLDER, RUN, record=CommitRecord(7, 100), disk=disk)
+    assert checkpoint is not None, "the checkpoint of generation 7 was committed last"
 
 
 def test_a_damaged_folder_of_the_same_step_does_not_hide_a_committed_one() -> None:
@@ -235,10 +239,10 @@ def test_a_damaged_folder_of_the_same_step_does_not_hide_a_committed_one() -> No
     with pytest.raises(FencedError):
         write(disk, 100, generation=6, committed=False)  # etcd has it; the writer died meanwhile
 
-    found = restore.restore_point(FOLDER, RUN, CommitRecord(6, 100), wait_seconds=0, disk=disk)
+    checkpoint = restore.restore_point(FOLDER, RUN, CommitRecord(6, 100), wait_seconds=0, disk=disk)
 
-    assert found is not None
-    assert (found.manifest.generation, found.manifest.step) == (6, 100)
+    assert checkpoint is not None
+    assert (checkpoint.manifest.generation, checkpoint.manifest.step) == (6, 100)
 
 
 def test_a_damaged_folder_of_the_same_step_is_replaced_by_a_new_write() -> None:
@@ -248,9 +252,9 @@ def test_a_damaged_folder_of_the_same_step_is_replaced_by_a_new_write() -> None:
 
     write(disk, 100, generation=6)
 
-    found = restore.newest(FOLDER, RUN, disk=disk)
-    assert found is not None
-    assert found.manifest.generation == 6
+    checkpoint = restore.newest(FOLDER, RUN, disk=disk)
+    assert checkpoint is not None
+    assert checkpoint.manifest.generation == 6
 
 
 def test_a_committed_checkpoint_that_another_machine_does_not_list_yet_is_waited_for(
@@ -262,10 +266,10 @@ def test_a_committed_checkpoint_that_another_machine_does_not_list_yet_is_waited
     view = StaleView(disk, FOLDER, readings=7)
     write(disk, 16, generation=2)
 
-    found = restore.restore_point(FOLDER, RUN, CommitRecord(2, 16), wait_seconds=20, disk=view)
+    checkpoint = restore.restore_point(FOLDER, RUN, CommitRecord(2, 16), wait_seconds=20, disk=view)
 
-    assert found is not None
-    assert found.manifest.step == 16, "the cached list has only step 8"
+    assert checkpoint is not None
+    assert checkpoint.manifest.step == 16, "the cached list has only step 8"
 
 
 def _damage(disk: SimulatedDisk, step: int) -> None:

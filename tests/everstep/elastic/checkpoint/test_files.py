@@ -31,12 +31,12 @@ def save(
 def test_a_written_checkpoint_is_restored(tmp_path: Path) -> None:
     save(tmp_path, 7, 0.5)
 
-    found = restore.newest(tmp_path, RUN)
+    checkpoint = restore.newest(tmp_path, RUN)
 
-    assert found is not None
-    assert found.manifest.step == 7
-    assert found.manifest.extra == {"evaluated": 0}
-    assert torch.equal(found.load()["weight"], torch.full((300,), 0.5))
+    assert checkpoint is not None
+    assert checkpoint.manifest.step == 7
+    assert checkpoint.manifest.extra == {"evaluated": 0}
+    assert torch.equal(checkpoint.load()["weight"], torch.full((300,), 0.5))
 
 
 def test_a_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
@@ -75,9 +75,9 @@ def test_any_damage_is_detected_and_the_previous_checkpoint_is_used(tmp_path: Pa
             content[random.randrange(len(content))] ^= 1 << random.randrange(8)
         file.write_bytes(content)
         skipped: list[SkippedCheckpoint] = []
-        found = restore.newest(tmp_path, RUN, skipped.append)
-        assert found is not None
-        assert found.path == good
+        restored = restore.newest(tmp_path, RUN, skipped.append)
+        assert restored is not None
+        assert restored.path == good
         assert [skip.path for skip in skipped] == [damaged]
         shutil.rmtree(damaged)
 
@@ -102,10 +102,10 @@ def test_a_manifest_of_another_format_is_skipped_with_a_reason(tmp_path: Path) -
     (foreign / "manifest.json").write_text(json.dumps({"epoch": 3}, indent=1))
     skipped: list[SkippedCheckpoint] = []
 
-    found = restore.newest(tmp_path, RUN, skipped.append)
+    checkpoint = restore.newest(tmp_path, RUN, skipped.append)
 
-    assert found is not None
-    assert found.manifest.step == 1
+    assert checkpoint is not None
+    assert checkpoint.manifest.step == 1
     assert [skip.reason for skip in skipped] == ["its manifest is of another format"]
 
 
@@ -149,9 +149,9 @@ def test_a_commit_with_a_lost_response_is_completed_on_restore(
 
     checkpoint.place_committed(tmp_path, generation=3, step=7)  # etcd has recorded the commit
 
-    found = restore.newest(tmp_path, RUN)
-    assert found is not None
-    assert found.manifest.step == 7
+    restored = restore.newest(tmp_path, RUN)
+    assert restored is not None
+    assert restored.manifest.step == 7
 
 
 def test_an_uncommitted_checkpoint_stays_in_its_staging_folder(
@@ -166,9 +166,9 @@ def test_an_uncommitted_checkpoint_stays_in_its_staging_folder(
     checkpoint.place_committed(tmp_path, generation=4, step=7)
     checkpoint.place_committed(tmp_path, generation=3, step=6)
 
-    found = restore.newest(tmp_path, RUN)
-    assert found is not None
-    assert found.manifest.step == 6
+    restored = restore.newest(tmp_path, RUN)
+    assert restored is not None
+    assert restored.manifest.step == 6
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_every_type_shape_and_memory_layout_is_restored_with_its_values(
 
     checkpoint.write(tmp_path, state, Manifest(1, 1, RUN), commit=lambda manifest: True)
 
-    found = restore.newest(tmp_path, RUN)
-    assert found is not None
-    restored = found.load()
+    newest = restore.newest(tmp_path, RUN)
+    assert newest is not None
+    restored = newest.load()
     assert restored.keys() == state.keys()
     for name, tensor in state.items():
         assert restored[name].dtype == tensor.dtype
@@ -208,8 +208,8 @@ def test_a_folder_that_is_not_named_after_its_step_is_skipped(tmp_path: Path) ->
     shutil.copytree(good, tmp_path / "step-00000099")
     skipped: list[SkippedCheckpoint] = []
 
-    found = restore.newest(tmp_path, RUN, skipped.append)
+    checkpoint = restore.newest(tmp_path, RUN, skipped.append)
 
-    assert found is not None
-    assert found.path == good
+    assert checkpoint is not None
+    assert checkpoint.path == good
     assert [skip.reason for skip in skipped] == ["its folder is not named after its step, 3"]

@@ -56,12 +56,12 @@ def test_an_accepted_loss_is_reported_and_continues_from_the_older_one(tmp_path:
     (damaged / files.STATE_FILE).write_bytes(b"torn")
     losses = list[LostCheckpointError]()
 
-    found = restore_point(
+    checkpoint = restore_point(
         tmp_path, RUN, CommitRecord(8, 48), accept_lost_step=48, on_lost=losses.append
     )
 
-    assert found is not None
-    assert found.manifest.step == 40
+    assert checkpoint is not None
+    assert checkpoint.manifest.step == 40
     assert [(lost.record.step, lost.restored_step) for lost in losses] == [(48, 40)]
     assert not damaged.exists(), "it must not count as newer if it becomes readable later"
 
@@ -79,26 +79,26 @@ def test_a_folder_of_more_steps_but_of_an_earlier_generation_is_not_the_committe
     save(tmp_path, 48, generation=9)
     save(tmp_path, 5000, generation=3)  # readable again, after its loss was accepted
 
-    found = restore_point(tmp_path, RUN, CommitRecord(9, 48))
+    checkpoint = restore_point(tmp_path, RUN, CommitRecord(9, 48))
 
-    assert found is not None
-    assert found.manifest.step == 48, "the record in etcd counts, not the highest name"
+    assert checkpoint is not None
+    assert checkpoint.manifest.step == 48, "the record in etcd counts, not the highest name"
 
 
 def test_a_checkpoint_newer_than_the_record_of_a_restored_etcd_is_used(tmp_path: Path) -> None:
     save(tmp_path, 48)
     save(tmp_path, 56, generation=9)
 
-    found = restore_point(tmp_path, RUN, CommitRecord(8, 48))
+    checkpoint = restore_point(tmp_path, RUN, CommitRecord(8, 48))
 
-    assert found is not None
-    assert found.manifest.step == 56
+    assert checkpoint is not None
+    assert checkpoint.manifest.step == 56
 
 
 def test_without_any_record_the_newest_good_one_is_used(tmp_path: Path) -> None:
     save(tmp_path, 48)
 
-    found = restore_point(tmp_path, RUN, CommitRecord())
+    checkpoint = restore_point(tmp_path, RUN, CommitRecord())
 
-    assert found is not None
-    assert found.manifest.step == 48
+    assert checkpoint is not None
+    assert checkpoint.manifest.step == 48

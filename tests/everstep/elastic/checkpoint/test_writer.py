@@ -51,8 +51,8 @@ def saves(tmp_path: Path) -> Saves:
 
 
 def newest(folder: Path) -> int:
-    found = restore.newest(folder, RUN)
-    return found.manifest.step if found else -1
+    checkpoint = restore.newest(folder, RUN)
+    return checkpoint.manifest.step if checkpoint else -1
 
 
 def test_a_snapshot_is_not_changed_by_later_steps(tmp_path: Path, saves: Saves) -> None:
@@ -64,9 +64,9 @@ def test_a_snapshot_is_not_changed_by_later_steps(tmp_path: Path, saves: Saves) 
     saves.may_commit.set()
     saves.writer.wait()
 
-    found = restore.newest(tmp_path / "checkpoints", RUN)
-    assert found is not None
-    assert torch.equal(found.load()["weight"], torch.zeros(10))
+    checkpoint = restore.newest(tmp_path / "checkpoints", RUN)
+    assert checkpoint is not None
+    assert torch.equal(checkpoint.load()["weight"], torch.zeros(10))
 
 
 def test_training_never_waits_for_a_slow_disk_and_only_the_newest_pending_snapshot_is_written(
@@ -105,9 +105,9 @@ def test_a_state_of_another_shape_gets_new_memory(tmp_path: Path, saves: Saves) 
     saves.writer.start({"other": torch.ones(2, 2)}, Manifest(2, 1, RUN))
     saves.writer.wait()
 
-    found = restore.newest(tmp_path / "checkpoints", RUN)
-    assert found is not None
-    assert torch.equal(found.load()["other"], torch.ones(2, 2))
+    checkpoint = restore.newest(tmp_path / "checkpoints", RUN)
+    assert checkpoint is not None
+    assert torch.equal(checkpoint.load()["other"], torch.ones(2, 2))
 
 
 def test_a_snapshot_keeps_the_memory_layout() -> None:
@@ -197,9 +197,9 @@ def test_immutable_tensors_are_copied_later_and_all_others_at_once(
     unchanging += 1  # the optimizer
     saves.writer.wait()
 
-    found = restore.newest(tmp_path / "checkpoints", RUN)
-    assert found is not None
-    assert not any(tensor.any() for tensor in found.load().values())
+    checkpoint = restore.newest(tmp_path / "checkpoints", RUN)
+    assert checkpoint is not None
+    assert not any(tensor.any() for tensor in checkpoint.load().values())
 
 
 def test_waiting_includes_the_copy_of_the_snapshot(saves: Saves) -> None:

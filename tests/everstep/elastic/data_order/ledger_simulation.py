@@ -38,20 +38,23 @@ class LedgerWorld(LiveWorld):
         if kind == "sum" and worker.state is not None:
             step = len(worker.state)
             ids = self.order.batch(step)
-            mine = np.concatenate([ids[:0], *(ids[slice(*span)] for span in worker.mine)])
-            self.read.setdefault(key, {})[worker.core.rank] = (len(mine), digest(step, mine))
+            own_ids = np.concatenate([ids[:0], *(ids[slice(*span)] for span in worker.mine)])
+            self.read.setdefault(key, {})[worker.core.rank] = (len(own_ids), digest(step, own_ids))
 
     def units(self, worker: Worker) -> int:
         """Return the number of samples of the step in flight."""
         return len(self.order.batch(len(worker.state or ())))
 
     def apply(self, worker: Worker) -> None:
-        read = self.read[worker.core.generation, worker.count - 1].values()
+        samples_read = self.read[worker.core.generation, worker.count - 1].values()
         super().apply(worker)
         assert worker.state is not None
         step, generation = worker.state[-1]
         assert isinstance(generation, int)
-        sums = (sum(samples for samples, _ in read), sum(words for _, words in read) % 2**64)
+        sums = (
+            sum(samples for samples, _ in samples_read),
+            sum(words for _, words in samples_read) % 2**64,
+        )
         worker.state = (*worker.state[:-1], (step, (generation, *sums)))
 
     def move(self) -> None:

@@ -19,10 +19,10 @@ def units(spans: tuple[Span, ...]) -> list[int]:
 
 @given(spans_of_a_step)
 def test_merging_changes_no_unit_and_leaves_gaps_between_spans(spans: list[Span]) -> None:
-    found = merged(spans)
+    result = merged(spans)
 
-    assert units(found) == sorted({unit for span in spans for unit in range(*span)})
-    assert all(span[1] < other[0] for span, other in itertools.pairwise(found))
+    assert units(result) == sorted({unit for span in spans for unit in range(*span)})
+    assert all(span[1] < other[0] for span, other in itertools.pairwise(result))
 
 
 @given(spans_of_a_step)
@@ -34,17 +34,17 @@ def test_done_and_remaining_spans_are_the_whole_step(done: list[Span]) -> None:
 def test_parts_cover_the_whole_once_are_even_and_not_too_small(
     done: list[Span], world_size: int, min_units: int
 ) -> None:
-    left = remaining(UNITS, done)
+    missing = remaining(UNITS, done)
     parts = [
-        units(split_share(left, rank, world_size, min_units=min_units))
+        units(split_share(missing, rank, world_size, min_units=min_units))
         for rank in range(world_size)
     ]
 
-    assert [unit for part in parts for unit in part] == units(left)
+    assert [unit for part in parts for unit in part] == units(missing)
     sizes = [len(part) for part in parts if part] or [0]
     assert max(sizes) - min(sizes) <= 1
-    assert min(sizes) >= min(min_units, len(units(left)))
-    assert len(sizes) == world_size or len(units(left)) < min_units * world_size
+    assert min(sizes) >= min(min_units, len(units(missing)))
+    assert len(sizes) == world_size or len(units(missing)) < min_units * world_size
 
 
 @given(integers(0, UNITS), integers(1, 7))

@@ -44,12 +44,12 @@ class FakeEtcd(Etcd):
         return True
 
     def get(self, prefix: str, **_: Any) -> tuple[list[KeyValue], int]:
-        found = [
+        entries = [
             KeyValue(key, "", 1, 1, lease)
             for key, lease in self.keys.items()
             if key.startswith(prefix)
         ]
-        return found, 1
+        return entries, 1
 
     def revoke(self, lease: int, **_: Any) -> None:
         self.keys = {key: kept for key, kept in self.keys.items() if kept != lease}

@@ -58,10 +58,16 @@ class TransactionalEtcd(Etcd):
         if put := request.get("request_put"):
             self.put(plain(put["key"]), plain(put["value"]), int(put.get("lease", 0)))
             return {"response_put": {}}
-        gone = self.entries.pop(plain(request["request_delete_range"]["key"]), None)
+        deleted = self.entries.pop(plain(request["request_delete_range"]["key"]), None)
         previous = (
-            [{"key": encoded(gone.key), "value": encoded(gone.value), "lease": str(gone.lease)}]
-            if gone
+            [
+                {
+                    "key": encoded(deleted.key),
+                    "value": encoded(deleted.value),
+                    "lease": str(deleted.lease),
+                }
+            ]
+            if deleted
             else []
         )
         return {"response_delete_range": {"prev_kvs": previous}}

@@ -27,8 +27,8 @@ class MemoryEtcd(Etcd):
         self.before_put: Callable[[], object] | None = None
 
     def get(self, prefix: str, **_: Any) -> tuple[list[KeyValue], int]:
-        found = [entry for key, entry in self.entries.items() if key.startswith(prefix)]
-        return found, self.revision
+        entries = [entry for key, entry in self.entries.items() if key.startswith(prefix)]
+        return entries, self.revision
 
     def put_if_unchanged(self, key: str, value: str, modified: int) -> bool:
         return self.put_while_unchanged(key, value, witness=key, modified=modified)

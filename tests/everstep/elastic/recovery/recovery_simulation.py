@@ -178,8 +178,8 @@ class LiveWorld(World):
 
     def share(self, worker: Worker) -> tuple[Span, ...]:
         """Return the spans of the step in flight that this worker computes."""
-        left = remaining(self.units(worker), worker.group)
-        return split_share(left, worker.core.rank, worker.core.world_size)
+        missing = remaining(self.units(worker), worker.group)
+        return split_share(missing, worker.core.rank, worker.core.world_size)
 
     def roll_back(self, worker: Worker) -> None:
         """Roll the step in flight back; its results are kept, kept partially, or discarded."""

@@ -145,23 +145,23 @@ def test_the_state_of_the_lower_rank_is_used_if_two_states_are_unequal() -> None
 
 
 def test_results_of_the_step_in_flight_are_kept() -> None:
-    mine = [
+    reports = [
         StateReport(StepProgress(2, 10), sums=(1,), kept=spans) for spans in (((0, 2),), ((4, 6),))
     ]
 
-    chosen = plan_copy([*mine, report(0, 0)])
+    chosen = plan_copy([*reports, report(0, 0)])
 
     assert chosen is not None
     assert chosen.kept == ((0, 2), (4, 6))
 
 
 def test_results_of_a_worker_from_an_older_group_are_not_kept() -> None:
-    mine = StateReport(StepProgress(3, 10), sums=(1,), kept=((0, 2),))
+    report = StateReport(StepProgress(3, 10), sums=(1,), kept=((0, 2),))
     thawed = StateReport(
         StepProgress(2, 10), sums=(1,), kept=((2, 4),)
     )  # the others have taken over that share
 
-    chosen = plan_copy([mine, thawed])
+    chosen = plan_copy([report, thawed])
 
     assert chosen is not None
     assert chosen.sources == (0,)

@@ -35,10 +35,10 @@ def test_changed_data_are_refused_with_the_difference_and_the_option_that_accept
 
 
 def test_changed_data_are_accepted_by_their_digest(folder: Path) -> None:
-    found = run(folder, accepted="bbbb")
+    checkpoint = run(folder, accepted="bbbb")
 
-    assert found is not None
-    assert found.manifest.step == 4
+    assert checkpoint is not None
+    assert checkpoint.manifest.step == 4
 
 
 def test_the_digest_of_accepted_data_accepts_no_other_data(folder: Path) -> None:
@@ -56,7 +56,7 @@ def test_unchanged_data_need_no_acceptance(folder: Path) -> None:
 
 
 def test_another_number_of_classes_cannot_be_accepted(folder: Path) -> None:
-    found = run(folder, accepted="bbbb")
+    checkpoint = run(folder, accepted="bbbb")
 
     with pytest.raises(EverstepError, match="the number of classes differs"):
-        check_shapes(found.path, found.load(), {"w": torch.zeros(2, 4)})
+        check_shapes(checkpoint.path, checkpoint.load(), {"w": torch.zeros(2, 4)})

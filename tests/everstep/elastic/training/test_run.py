@@ -98,8 +98,8 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(
     name: str, mode: str, tmp_path: Path
 ) -> None:
     options = {"mode": mode, "shard_size": 4, "checkpoint_steps": 1}
-    whole = network(nn.BatchNorm1d(6))
-    train(started(whole, OPTIMIZERS[name](whole), **options), whole)
+    uninterrupted = network(nn.BatchNorm1d(6))
+    train(started(uninterrupted, OPTIMIZERS[name](uninterrupted), **options), uninterrupted)
 
     first = network(nn.BatchNorm1d(6))
     run = started(first, OPTIMIZERS[name](first), checkpoint=tmp_path, **options)
@@ -111,7 +111,9 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(
     train(again, second)
 
     assert again.step == run.total_steps
-    for mine, theirs in zip(second.state_dict().values(), whole.state_dict().values(), strict=True):
+    for mine, theirs in zip(
+        second.state_dict().values(), uninterrupted.state_dict().values(), strict=True
+    ):
         assert torch.equal(mine, theirs)
 
 
@@ -182,16 +184,16 @@ def test_random_layers_do_not_depend_on_earlier_draws() -> None:
 def test_an_evaluation_returns_exact_means() -> None:
     model = network()
     run = started(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    found = []
+    means = []
 
     @run.each_epoch
     def validate(epochs: int) -> None:
-        found.append(run.evaluate(samples(), lambda x, y: {"label": y, "one": torch.ones(len(x))}))
+        means.append(run.evaluate(samples(), lambda x, y: {"label": y, "one": torch.ones(len(x))}))
 
     train(run, model)
 
     mean = float(samples().tensors[1].double().mean())
-    assert found == [{"label": mean, "one": 1.0}] * EPOCHS
+    assert means == [{"label": mean, "one": 1.0}] * EPOCHS
 
 
 def test_an_out_of_memory_error_halves_the_micro_batches_permanently(tmp_path: Path) -> None:

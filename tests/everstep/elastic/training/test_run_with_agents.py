@@ -40,7 +40,7 @@ def test_a_kill_and_a_join_leave_the_result_of_a_plain_loop(
     finally:
         nodes.close()
 
-    found = json.loads((nodes.run / "weights.json").read_text())
-    assert found == pytest.approx(train_plainly(name), abs=2e-4)
+    weights = json.loads((nodes.run / "weights.json").read_text())
+    assert weights == pytest.approx(train_plainly(name), abs=2e-4)
     last = json.loads((nodes.run / "ledger.jsonl").read_text().splitlines()[-1])
     assert last["samples"] == 4 * SAMPLES, "each sample counts once per epoch"

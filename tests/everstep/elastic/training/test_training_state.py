@@ -84,8 +84,8 @@ def test_a_joiner_continues_like_the_worker_whose_state_it_received(name: str, s
 
 def test_tensors_that_cannot_be_sent_directly_are_sent_as_copies() -> None:
     run, model, _ = started("SGD")
-    whole = torch.zeros(9)
-    model.register_buffer("odd", whole[1:4])  # begins at 4 bytes
+    storage = torch.zeros(9)
+    model.register_buffer("odd", storage[1:4])  # begins at 4 bytes
     model.register_buffer("transposed", torch.zeros(4, 6)[:, ::2])
     state = state_of(run)
     other, its_model, _ = started("SGD")
@@ -95,7 +95,7 @@ def test_tensors_that_cannot_be_sent_directly_are_sent_as_copies() -> None:
     assert len(copying.checksums(state.shared_tensors())) == len(state.shared_tensors())
     copy(state_of(other), state)
 
-    assert whole.tolist() == [0, 1, 1, 1, 0, 0, 0, 0, 0]
+    assert storage.tolist() == [0, 1, 1, 1, 0, 0, 0, 0, 0]
     assert model.get_buffer("transposed").sum() == 12
 
 

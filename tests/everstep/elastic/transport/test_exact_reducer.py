@@ -68,10 +68,10 @@ class Worker:
     def digest(self) -> str:
         tensors = [*self.net.state_dict().values(), self.exchange.ranges]
         tensors += [parameter.grad for parameter in self.net.parameters()]
-        whole = hashlib.sha256()
+        sha256 = hashlib.sha256()
         for tensor in tensors:
-            whole.update(tensor.detach().contiguous().numpy().tobytes())
-        return whole.hexdigest()
+            sha256.update(tensor.detach().contiguous().numpy().tobytes())
+        return sha256.hexdigest()
 
 
 def worker() -> Worker:
