@@ -95,13 +95,13 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Measurement:
         SystemExit: The command failed; the message is its output.
     """
     before, began = spent(), time.monotonic()
-    done = subprocess.run(
+    result = subprocess.run(
         command, env=environment, cwd=PROJECT, capture_output=True, text=True, check=False
     )
     wall = time.monotonic() - began
     reap()
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    if result.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
     return Measurement(wall, spent() - before)
 
 

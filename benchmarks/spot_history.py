@@ -151,14 +151,14 @@ def record_until(run: RunRecord, ended: float) -> RunRecord:
 
 def verify(run: Path) -> str:
     """Return the result of `trainer.verify`."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "trainer.verify", str(run)],
         check=False,
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
     )
-    return (done.stdout + done.stderr).strip()
+    return (result.stdout + result.stderr).strip()
 
 
 def main() -> None:

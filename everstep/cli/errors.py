@@ -51,9 +51,8 @@ def run_guarded(action: Callable[[], None], *, debug: bool) -> int:
         people.print(Text("interrupted", style="yellow"))
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # otherwise Python prints an error at exit
+        # Otherwise Python prints an error at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         if debug:

@@ -40,12 +40,12 @@ class ImageBuilder:
         if shutil.which(self.program) is None:
             return False
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 [self.program, *self.probe], capture_output=True, timeout=PROBE_SECONDS, check=False
             )
         except (OSError, subprocess.TimeoutExpired):
             return False
-        return done.returncode == 0
+        return result.returncode == 0
 
     def build(self, context: Path, arguments: Mapping[str, str], tag: str, step: Step) -> None:
         """Build the Dockerfile at the top of a folder under this tag.

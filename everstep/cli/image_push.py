@@ -29,12 +29,12 @@ PUBLISHED = names.IMAGES
 
 
 @dataclass(frozen=True)
-class Pushed:
+class PushedImage:
     """An image in a registry.
 
     Attributes:
         name: name of the image, such as `trainer`.
-        tag: complete reference with its tag.
+        tag: its reference by tag.
         digest: its digest.
         existed: True if the registry had it before.
     """
@@ -138,7 +138,7 @@ def push(
     builder: ImageBuilder,
     bases: Mapping[str, str],
     progress: Progress,
-) -> Iterator[Pushed]:
+) -> Iterator[PushedImage]:
     """Build and push the images that the registry lacks; yield each as soon as the registry has it.
 
     Args:
@@ -163,7 +163,7 @@ def push(
             if digest is None:
                 client.check_push(f"{prefix}{name}")  # before a build that takes minutes
         if digest:
-            yield Pushed(name, complete, digest, existed=True)
+            yield PushedImage(name, complete, digest, existed=True)
             continue
         build(recipe, complete, builder, base, progress)
         with progress.step(f"Pushing {complete}") as step:
@@ -172,12 +172,12 @@ def push(
             digest = digest_of(client, f"{prefix}{name}", tag)
         if not digest:
             raise EverstepError(f"the registry does not have {complete} after its push")
-        yield Pushed(name, complete, digest, existed=False)
+        yield PushedImage(name, complete, digest, existed=False)
 
 
 def push_to_twin(
     images: Sequence[str], registry: str, state: Path, progress: Progress
-) -> Iterator[Pushed]:
+) -> Iterator[PushedImage]:
     """Build the twin's variants of images and push them to its registry; yield each as soon as it is there.
 
     Args:
@@ -200,9 +200,9 @@ def push_to_twin(
         recipe = recipe_named(name)
         repository, tag = f"{prefix}{name}", image_tag(recipe, "twin")
         with explained(host):
-            before = digest_of(client, repository, tag)
-            digest = before or publish_image(state, recipe, host, repository, tag, progress)
-        yield Pushed(name, f"{registry}/{name}:{tag}", digest, existed=bool(before))
+            existing = digest_of(client, repository, tag)
+            digest = existing or publish_image(state, recipe, host, repository, tag, progress)
+        yield PushedImage(name, f"{registry}/{name}:{tag}", digest, existed=bool(existing))
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def _from_helper(
         if not helper:
             continue
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 [f"docker-credential-{helper}", "get"],
                 input=key,
                 capture_output=True,
@@ -92,7 +92,7 @@ def _from_helper(
                 check=False,
                 env=dict(environment),
             )
-            content = json.loads(done.stdout) if done.returncode == 0 else {}
+            content = json.loads(result.stdout) if result.returncode == 0 else {}
         except (OSError, ValueError, subprocess.TimeoutExpired):
             continue
         if content.get("Username") and content.get("Secret"):

@@ -64,10 +64,10 @@ class Namespace:
 
     def run(self, *command: str, script: str | None = None) -> None:
         """Run a command inside; `script` is its standard input."""
-        done = subprocess.run(
+        result = subprocess.run(
             [*self.enter, *command], check=False, input=script, capture_output=True, text=True
         )
-        assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}{script or ''}"
+        assert result.returncode == 0, f"{' '.join(command)}: {result.stderr}{script or ''}"
 
     def call(self, function: Callable[[], Result]) -> Result:
         """Call a function in a thread of this process that is inside."""

@@ -109,8 +109,8 @@ class LifeCycle:
 
     def query(self, verb: str) -> dict[str, Any]:
         """Return the JSON of `status` or `report`; empty if the command fails."""
-        done = self.run(verb, "--stack", self.stack, "--twin", "--json")
-        return json.loads(done.stdout) if done.returncode == 0 else {}
+        result = self.run(verb, "--stack", self.stack, "--twin", "--json")
+        return json.loads(result.stdout) if result.returncode == 0 else {}
 
     def gpu_nodes(self) -> list[str]:
         """Return the names of the ready GPU nodes."""

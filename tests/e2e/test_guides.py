@@ -179,12 +179,12 @@ def start_region(machine: UserMachine, stack: str) -> None:
     """Start the cloud, and publish what others have published."""
     code = f"from tests.guides.region import prepare; prepare({stack!r})"
     environment = {**machine.shell.environment, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         cwd=machine.shell.folder, env=environment,
         capture_output=True, text=True, check=False, timeout=REGION_SECONDS,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert result.returncode == 0, result.stderr[-4000:]
 
 
 @pytest.fixture(scope="module", params=STACKS)

@@ -48,10 +48,10 @@ class Installation:
 
 
 def run(*command: str | Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
     )
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
 
 
 @pytest.fixture(scope="module")
@@ -95,17 +95,17 @@ def test_init_writes_a_project(installation: Installation) -> None:
 
 
 def test_init_refuses_to_overwrite(installation: Installation) -> None:
-    done = installation.run("init", str(installation.folder / "project"))
+    result = installation.run("init", str(installation.folder / "project"))
 
-    assert done.returncode == 1
-    assert "--force" in done.stderr
+    assert result.returncode == 1
+    assert "--force" in result.stderr
 
 
 def test_doctor_finds_no_bug(installation: Installation) -> None:
-    done = installation.run("doctor")
+    result = installation.run("doctor")
 
-    assert "bug:" not in done.stderr
-    assert "programs" in done.stdout, done.stderr
+    assert "bug:" not in result.stderr
+    assert "programs" in result.stdout, result.stderr
 
 
 def test_launch_runs_the_example_of_the_api_reference(installation: Installation) -> None:
@@ -120,15 +120,17 @@ def test_launch_runs_the_example_of_the_api_reference(installation: Installation
     assert spec.origin is not None
     torch = str(Path(spec.origin).parents[1])
 
-    done = installation.run(
+    result = installation.run(
         *("launch", "--nproc-per-node", "2", "train.py"),
         cwd=installation.folder,
         seconds=LAUNCH_SECONDS,
         PYTHONPATH=torch,
     )
 
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-    assert done.stdout.count(f"everstep of {installation.folder}") == 2, "each worker, of the wheel"
+    assert result.returncode == 0, f"{result.stdout}{result.stderr}"
+    assert result.stdout.count(f"everstep of {installation.folder}") == 2, (
+        "each worker, of the wheel"
+    )
     checkpoints = list((installation.folder / "runs" / "example" / "checkpoints").iterdir())
     assert checkpoints, "the example names a folder for them"
 

@@ -93,14 +93,14 @@ def test_a_mistyped_image_is_reported_in_time_and_the_right_one_continues(
     ):
         project.stack_file.write_text(text)
         began = time.monotonic()
-        done = project.up()
-        assert done.returncode == 1, done.stderr
-        assert f"No node can get the image {image}" in done.stderr
-        assert str(project.stack_file) in done.stderr
+        result = project.up()
+        assert result.returncode == 1, result.stderr
+        assert f"No node can get the image {image}" in result.stderr
+        assert str(project.stack_file) in result.stderr
         assert time.monotonic() - began < UP_SECONDS / 2
 
     project.stack_file.write_text(own)
-    done = project.up()
+    result = project.up()
 
-    assert done.returncode == 0, done.stderr
-    assert "created" in done.stderr or "replaced" in done.stderr
+    assert result.returncode == 0, result.stderr
+    assert "created" in result.stderr or "replaced" in result.stderr

@@ -75,11 +75,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 
 def test_without_a_registry_nothing_is_pushed(project: Project) -> None:
-    done = project.run("images", "push")
+    result = project.run("images", "push")
 
-    assert done.returncode == 1
-    assert "does not exist yet" in done.stderr
-    assert f"everstep up --stack {STACK} --target registry" in done.stderr
+    assert result.returncode == 1
+    assert "does not exist yet" in result.stderr
+    assert f"everstep up --stack {STACK} --target registry" in result.stderr
 
 
 def test_the_stack_runs_once_its_registry_and_images_exist(project: Project) -> None:

@@ -154,7 +154,7 @@ def test_the_transformer_continues_when_a_node_is_drained(tmp_path: Path, etcd: 
 def test_the_plain_script_trains(tmp_path: Path, mnist: Path) -> None:
     arguments = ["--data", str(mnist), "--run", str(tmp_path / "run"), "--epochs", "2"]
 
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, PLAIN, *arguments],
         capture_output=True,
         text=True,
@@ -162,7 +162,7 @@ def test_the_plain_script_trains(tmp_path: Path, mnist: Path) -> None:
         check=True,
     )
 
-    assert "epoch 2: accuracy 1.0000" in done.stdout
+    assert "epoch 2: accuracy 1.0000" in result.stdout
     assert (tmp_path / "run" / "model.pt").exists()
 
 

@@ -116,7 +116,7 @@ def _run_tests(copy: Path, tests: Sequence[str]) -> str | None:
     """Run the tests of a copy; return the first that fails, None if all pass."""
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     path = ":".join(str(copy / folder) for folder in ("", "facts", "twin"))
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "-m", "not twin and not e2e", "--rootdir", str(copy)],
         cwd=copy,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path, "HOME": str(copy)},
@@ -125,10 +125,10 @@ def _run_tests(copy: Path, tests: Sequence[str]) -> str | None:
         timeout=TIMEOUT_SECONDS,
         check=False,
     )
-    if done.returncode == 0:
+    if result.returncode == 0:
         return None
-    match = FIRST_FAILURE.search(done.stdout)
-    return match[1] if match else done.stdout.strip().rpartition("\n")[2] or done.stderr[-200:]
+    match = FIRST_FAILURE.search(result.stdout)
+    return match[1] if match else result.stdout.strip().rpartition("\n")[2] or result.stderr[-200:]
 
 
 def _report(results: Sequence[Result], *, markdown: bool) -> None:

@@ -54,9 +54,11 @@ class Project:
 
     def must(self, *arguments: str) -> str:
         """Run Pulumi, require success, and return its output."""
-        done = self.run(*arguments)
-        assert done.returncode == 0, f"pulumi {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        result = self.run(*arguments)
+        assert result.returncode == 0, (
+            f"pulumi {' '.join(arguments)}\n{result.stdout}\n{result.stderr}"
+        )
+        return result.stdout
 
     def planned_operations(self) -> dict[str, str]:
         """Return the planned operation of `preview` for each resource that changes."""

@@ -11,9 +11,9 @@ pytestmark = pytest.mark.twin
 
 def refused(project: Project) -> str:
     """Return the output of a preview, which must fail without a traceback."""
-    done = project.run("preview")
-    output = done.stdout + done.stderr
-    assert done.returncode != 0, output
+    result = project.run("preview")
+    output = result.stdout + result.stderr
+    assert result.returncode != 0, output
     assert "Traceback" not in output
     return output
 

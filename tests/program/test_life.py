@@ -13,13 +13,13 @@ pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
 
 def kubectl(cluster: Path, *arguments: str) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         ["kubectl", "--kubeconfig", str(cluster), *arguments],
         capture_output=True,
         text=True,
         check=True,
     )
-    return done.stdout
+    return result.stdout
 
 
 def objects(cluster: Path) -> dict[str, Any]:

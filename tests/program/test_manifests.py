@@ -63,17 +63,17 @@ def dry_run(cluster: Path, job: dict[str, Any]) -> "subprocess.CompletedProcess[
 
 
 def test_the_crd_and_the_example_are_accepted_without_warnings(cluster_with_crd: Path) -> None:
-    done = kubectl(cluster_with_crd, "apply", "--dry-run=server", "-f", str(EXAMPLE))
+    result = kubectl(cluster_with_crd, "apply", "--dry-run=server", "-f", str(EXAMPLE))
 
-    assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr
+    assert result.returncode == 0, result.stderr
+    assert "Warning" not in result.stderr
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in MANIFESTS.glob("*-rbac.yaml")))
 def test_the_rbac_manifests_are_accepted(cluster_with_crd: Path, file: str) -> None:
-    done = kubectl(cluster_with_crd, "apply", "--dry-run=server", "-f", str(MANIFESTS / file))
+    result = kubectl(cluster_with_crd, "apply", "--dry-run=server", "-f", str(MANIFESTS / file))
 
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
 def test_the_example_pod_meets_the_restricted_standard(cluster_with_crd: Path) -> None:
@@ -84,9 +84,9 @@ def test_the_example_pod_meets_the_restricted_standard(cluster_with_crd: Path) -
         "spec": example()["spec"]["replicaSpecs"]["Worker"]["template"]["spec"],
     }
 
-    done = dry_run(cluster_with_crd, pod)
+    result = dry_run(cluster_with_crd, pod)
 
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
 def worker(job: dict[str, Any]) -> dict[str, Any]:
@@ -136,10 +136,10 @@ def test_an_invalid_job_is_refused_with_the_reason(cluster_with_crd: Path, fault
     job = copy.deepcopy(example())
     invalidate(job)
 
-    done = dry_run(cluster_with_crd, job)
+    result = dry_run(cluster_with_crd, job)
 
-    assert done.returncode != 0
-    assert expected in done.stderr
+    assert result.returncode != 0
+    assert expected in result.stderr
 
 
 def test_new_pod_fields_are_preserved(cluster_with_crd: Path) -> None:
@@ -148,7 +148,7 @@ def test_new_pod_fields_are_preserved(cluster_with_crd: Path) -> None:
         {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
     ]
 
-    done = kubectl(
+    result = kubectl(
         cluster_with_crd,
         "apply",
         "--dry-run=server",
@@ -159,7 +159,7 @@ def test_new_pod_fields_are_preserved(cluster_with_crd: Path) -> None:
         stdin=yaml.safe_dump(job),
     )
 
-    assert "topologySpreadConstraints" in done.stdout
+    assert "topologySpreadConstraints" in result.stdout
 
 
 def test_a_job_can_be_scaled_within_its_bounds(cluster_with_crd: Path) -> None:

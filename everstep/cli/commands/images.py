@@ -13,7 +13,7 @@ from everstep.cli.engine import cloud_twin, prerequisites
 from everstep.cli.engine.context import StackContext, open_stack
 from everstep.cli.engine.target import Target
 from everstep.cli.image_builders import find_builder
-from everstep.cli.image_push import Pushed
+from everstep.cli.image_push import PushedImage
 from everstep.errors import EverstepError
 
 app = typer.Typer(no_args_is_help=True, help="Build the images of a stack, and push them.")
@@ -146,7 +146,7 @@ def _registry_of(context: StackContext) -> str:
     )
 
 
-def _write(context: StackContext, image: Pushed) -> list[str]:
+def _write(context: StackContext, image: PushedImage) -> list[str]:
     """Write an image into the stack file at once, so that an interrupted push keeps what it has."""
     replaced = {section for section, _ in context.workspace.overrides}
     if stack_images.KEYS[image.name].partition(".")[0] in replaced:
@@ -155,7 +155,7 @@ def _write(context: StackContext, image: Pushed) -> list[str]:
 
 
 def _report(
-    context: StackContext, pushed: list[Pushed], changed: list[str], *, as_json: bool
+    context: StackContext, pushed: list[PushedImage], changed: list[str], *, as_json: bool
 ) -> None:
     file = context.workspace.stack_file
     if as_json:

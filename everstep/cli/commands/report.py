@@ -44,7 +44,7 @@ RunFolder = Annotated[
 
 @dataclass(frozen=True)
 class _Source:
-    """Where a report comes from: a reader, and how the run is paid for, if that is known."""
+    """The source of a report: a reader, and the billing of the run, if it is known."""
 
     reader: RunReader
     name: str

@@ -86,9 +86,9 @@ def namespaces() -> HostCheck:
         return HostCheck(
             name, passed=False, observed="no unshare", fix="apt-get install util-linux"
         )
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    observed = "net mount pid ipc uts" if not done.returncode else done.stderr.strip()
-    return HostCheck(name, done.returncode == 0, observed, fix)
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    observed = "net mount pid ipc uts" if not result.returncode else result.stderr.strip()
+    return HostCheck(name, result.returncode == 0, observed, fix)
 
 
 def control_groups() -> HostCheck:

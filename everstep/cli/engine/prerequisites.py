@@ -62,7 +62,7 @@ def _program(name: str) -> HostCheck:
 
 
 def _go() -> HostCheck:
-    """Check for Go, which is only needed to build programs."""
+    """Return a check for Go, which only builds of programs need."""
     from cloudtwin.facade import go_version
 
     try:

@@ -101,8 +101,8 @@ def read_config(workspace: Workspace) -> "StackConfig":
     try:
         return from_mapping(config)
     except ConfigurationError as error:
-        what, _, faults = str(error).partition("\n")
-        raise EverstepError(f"{workspace.stack_file}: {what}", faults) from None
+        summary, _, faults = str(error).partition("\n")
+        raise EverstepError(f"{workspace.stack_file}: {summary}", faults) from None
 
 
 def default_config(workspace: Workspace) -> "StackConfig":

@@ -83,8 +83,8 @@ def preview_workspace(workspace: Workspace) -> Workspace:
     """Return the workspace to preview a stack that does not exist on a cloud of the twin.
 
     The preview must leave nothing in the folder of twins. Its empty state is in the cache and serves the next
-    preview too: the engine needs half a second to create it, mostly to derive the key of its passphrase. With
-    a passphrase of the user's, which may change, the state is in the twin's folder and must be removed.
+    preview too: the engine needs half a second to create it, mostly to derive the key of its passphrase. A
+    passphrase of the user's may change, so with one the state is in the twin's folder and the caller removes it.
     """
     if workspace.state.exists() or any(name in os.environ for name in PASSPHRASE_VARIABLES):
         return workspace

@@ -106,12 +106,12 @@ def test_every_text_is_parsed_as_by_the_reference_implementation(oracle: Path) -
         differences.append(text)
 
     collect()
-    done = subprocess.run(
+    result = subprocess.run(
         [str(oracle)], input="\n".join(differences), capture_output=True, text=True, check=True, timeout=60
     )  # fmt: skip
 
     assert len(differences) >= 100
-    for text, expected in zip(differences, done.stdout.split("\n"), strict=False):
+    for text, expected in zip(differences, result.stdout.split("\n"), strict=False):
         try:
             completed = str(image_reference.parse(text))
         except ValueError:

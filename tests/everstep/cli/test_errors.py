@@ -70,15 +70,15 @@ def test_ctrl_c_ends_as_a_shell_expects(capfd: pytest.CaptureFixture[str]) -> No
 def test_commands_exit_with_a_code_and_a_message(
     arguments: list[str], code: int, expected: str
 ) -> None:
-    done = subprocess.run([EVERSTEP, *arguments], capture_output=True, text=True, check=False)
+    result = subprocess.run([EVERSTEP, *arguments], capture_output=True, text=True, check=False)
 
-    assert done.returncode == code, done.stderr
-    assert expected in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    assert result.returncode == code, result.stderr
+    assert expected in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_results_go_to_standard_output_and_messages_to_standard_error(tmp_path: Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [EVERSTEP, "report"],
         capture_output=True,
         text=True,
@@ -86,9 +86,9 @@ def test_results_go_to_standard_output_and_messages_to_standard_error(tmp_path: 
         env={"EVERSTEP_STATE": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
     )
 
-    assert done.returncode == FAILED
-    assert done.stdout == ""
-    assert "has not begun" in done.stderr
+    assert result.returncode == FAILED
+    assert result.stdout == ""
+    assert "has not begun" in result.stderr
 
 
 def test_an_unknown_name_without_similar_names_lists_all_names() -> None:

@@ -99,9 +99,9 @@ def _make(base: Base, staging: Path, progress: Progress) -> None:
     archive = staging / "layer.tar"
     with progress.step(f"Building the base image {base.name} from Debian {SUITE} packages") as step:
         arguments = _mmdebstrap(base, archive)
-        done = confine.run(arguments, _environment(staging), lambda line: _note(step, line))
-        if done.code:
-            raise explain(base.name, done.lines, staging.parent)
+        result = confine.run(arguments, _environment(staging), lambda line: _note(step, line))
+        if result.code:
+            raise explain(base.name, result.lines, staging.parent)
         oci_layout.single_layer(staging / "oci", archive, base.reference, {"Cmd": ["python3"]})
         for rest in staging.iterdir():
             if rest.name != "oci":

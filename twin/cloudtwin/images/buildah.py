@@ -91,9 +91,9 @@ class Buildah:
         return [f"--signature-policy={self.storage / 'policy.json'}"]
 
     def _run(self, arguments: list[str], action: str, base: Path | None = None) -> None:
-        done = self._call(arguments, base)
-        if done.code:
-            raise explain(action, done.output)
+        result = self._call(arguments, base)
+        if result.code:
+            raise explain(action, result.output)
 
     def _call(self, arguments: list[str], base: Path | None = None) -> confine.Finished:
         """Run buildah with a temporary /var/lib/containers that contains `base`."""

@@ -84,16 +84,16 @@ def copy(root: Path, destination: Path) -> None:
     same_disk = root.stat().st_dev == destination.parent.stat().st_dev
     how = "--link" if same_disk else "--reflink=auto"
     # cp keeps owners, modes and the extended attributes that overlay needs.
-    done = subprocess.run(
+    result = subprocess.run(
         ["cp", "--archive", how, "--no-target-directory", str(root), str(destination)],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
+    if result.returncode:
         shutil.rmtree(destination, ignore_errors=True)
         raise TwinError(
-            f"The images could not be copied to {destination}: {done.stderr.strip()[-200:]}",
+            f"The images could not be copied to {destination}: {result.stderr.strip()[-200:]}",
             "Free some space there.",
         )
     for database in root.glob("*/*.db"):
@@ -143,10 +143,12 @@ def _import(process: subprocess.Popen[bytes], source: ImportSource) -> None:
 
 
 def _ctr(process: subprocess.Popen[bytes], *arguments: str) -> str:
-    done = subprocess.run(_inside(process, *arguments), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise _failed(f"ctr {' '.join(arguments[:2])} fails", done.stderr)
-    return done.stdout
+    result = subprocess.run(
+        _inside(process, *arguments), capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        raise _failed(f"ctr {' '.join(arguments[:2])} fails", result.stderr)
+    return result.stdout
 
 
 def _inside(process: subprocess.Popen[bytes], *arguments: str) -> list[str]:

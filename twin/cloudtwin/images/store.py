@@ -216,10 +216,10 @@ def _fetch(recipe: Recipe, requirements: Path, progress: Progress, staging: Path
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
     command += [*WHEELS_FOR, "--dest", str(staging / "wheels"), "--requirement", str(requirements)]
     with progress.step(f"Fetching the Python packages of the image {recipe.name}"):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
         raise TwinError(
-            f"The Python packages in {requirements} could not be fetched:\n{done.stderr.strip()}",
+            f"The Python packages in {requirements} could not be fetched:\n{result.stderr.strip()}",
             "Check the network and the package index that pip is set to.",
         )
 

@@ -82,12 +82,12 @@ def providers(python: str) -> list[InstalledPackage]:
 def _describe(python: str) -> dict[str, Any]:
     if python == sys.executable:
         return describe_environment.describe()
-    done = subprocess.run(
+    result = subprocess.run(
         [python, "-I", str(DESCRIBE)],
         capture_output=True,
         check=True,
         text=True,
         timeout=DESCRIBE_SECONDS,
     )
-    description: dict[str, Any] = json.loads(done.stdout)
+    description: dict[str, Any] = json.loads(result.stdout)
     return description

@@ -35,18 +35,18 @@ def wait_for(condition: Callable[[], object]) -> None:
 def test_the_output_and_the_exit_code_are_returned(tmp_path: Path) -> None:
     lines: list[str] = []
 
-    done = confine.run(
+    result = confine.run(
         ["sh", "-c", 'echo "$WORD"; echo worse >&2; exit 3'], {"WORD": "bad"}, lines.append
     )
 
-    assert done == confine.Finished(3, ("bad", "worse"))
+    assert result == confine.Finished(3, ("bad", "worse"))
     assert lines == ["bad", "worse"]
 
 
 def test_mounts_are_not_visible_outside(tmp_path: Path) -> None:
-    done = confine.run(["sh", "-c", FOREVER.replace("sleep 1000", "true"), str(tmp_path)], {})
+    result = confine.run(["sh", "-c", FOREVER.replace("sleep 1000", "true"), str(tmp_path)], {})
 
-    assert done.code == 0, done.output
+    assert result.code == 0, result.output
     assert list(tmp_path.iterdir()) == []
 
 

@@ -73,9 +73,9 @@ def own_cluster(project: Path, kubeconfig: Path) -> None:
 def test_up_without_root_is_refused_and_suggests_an_existing_cluster(project: Path) -> None:
     unprivileged = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
 
-    done = everstep(project, "up", prefix=unprivileged)
+    result = everstep(project, "up", prefix=unprivileged)
 
-    check_failure(done, "root", "uid 65534", "kubeconfig")
+    check_failure(result, "root", "uid 65534", "kubeconfig")
     assert not (project.parent / "state").exists(), "a refused command must not create state"
 
 
@@ -96,9 +96,9 @@ def test_a_misspelt_key_is_found_before_anything_is_built(project: Path) -> None
     file = project / "stacks" / "Pulumi.local.yaml"
     file.write_text(file.read_text().replace("minReplicas", "minReplcas"))
 
-    done = everstep(project, "up")
+    result = everstep(project, "up")
 
-    check_failure(done, "minReplcas", "minReplicas")
+    check_failure(result, "minReplcas", "minReplicas")
     assert not (project.parent / "state").exists(), "a refused command must not create state"
 
 
@@ -111,9 +111,9 @@ def test_a_cluster_that_does_not_answer_is_reported_within_ten_seconds(
     own_cluster(project, path)
     began = time.monotonic()
 
-    done = everstep(project, command)
+    result = everstep(project, command)
 
-    check_failure(done.__class__(done.args, done.returncode, "", done.stderr[done.stderr.index("error:") :]),
+    check_failure(result.__class__(result.args, result.returncode, "", result.stderr[result.stderr.index("error:") :]),
           "192.0.2.1:6443 does not respond")  # fmt: skip
     assert time.monotonic() - began < 10 + 5, (
         "Python may need five seconds to start on a busy machine"
@@ -142,9 +142,9 @@ def test_without_a_local_cluster_inspection_commands_suggest_up(project: Path) -
 def test_a_concurrent_command_is_refused_with_the_process_that_runs(project: Path) -> None:
     lock = project.parent / "state" / "bad-input" / "up.lock"
     with exclusive_lock(lock, "`everstep up`", ""):
-        done = everstep(project, "down")
+        result = everstep(project, "down")
 
-    check_failure(done, "already running", f"process {os.getpid()}")
+    check_failure(result, "already running", f"process {os.getpid()}")
 
 
 def test_all_missing_prerequisites_are_reported_together() -> None:

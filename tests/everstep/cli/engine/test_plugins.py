@@ -75,10 +75,10 @@ def test_the_token_program_returns_the_key_without_containing_it(
     program = tmp_path / "bin" / "aws"
     plugins._write_token_program(program, kubeconfig)
 
-    done = subprocess.run([program, *EKS], capture_output=True, text=True, check=False)
+    result = subprocess.run([program, *EKS], capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["status"]["clientKeyData"] == KEY
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["status"]["clientKeyData"] == KEY
     assert "PRIVATE" not in program.read_text()
 
 
@@ -86,10 +86,10 @@ def test_the_token_program_fails_before_the_cluster_exists(tmp_path: Path) -> No
     program = tmp_path / "bin" / "aws"
     plugins._write_token_program(program, tmp_path / "nowhere")
 
-    done = subprocess.run([program, *EKS], capture_output=True, text=True, check=False)
+    result = subprocess.run([program, *EKS], capture_output=True, text=True, check=False)
 
-    assert done.returncode == 254
-    assert "does not exist yet" in done.stderr
+    assert result.returncode == 254
+    assert "does not exist yet" in result.stderr
 
 
 @pytest.fixture

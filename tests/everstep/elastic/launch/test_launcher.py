@@ -117,7 +117,7 @@ def test_an_etcd_that_does_not_answer_is_retried(tmp_path: Path) -> None:
 
 
 def test_the_error_without_etcd_names_the_options_to_get_one(tmp_path: Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "everstep.elastic.launch", script(tmp_path, WAITS)],
         cwd=tmp_path,
         env={"PATH": "/nowhere", "PYTHONPATH": str(REPOSITORY)},
@@ -127,7 +127,7 @@ def test_the_error_without_etcd_names_the_options_to_get_one(tmp_path: Path) -> 
         check=False,
     )
 
-    assert done.returncode == USAGE
-    assert done.stderr.startswith("error: there is no etcd on PATH")
-    assert "apt install etcd-server" in done.stderr
-    assert "--rendezvous-endpoint HOST:PORT" in done.stderr
+    assert result.returncode == USAGE
+    assert result.stderr.startswith("error: there is no etcd on PATH")
+    assert "apt install etcd-server" in result.stderr
+    assert "--rendezvous-endpoint HOST:PORT" in result.stderr

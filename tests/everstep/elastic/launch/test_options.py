@@ -155,11 +155,11 @@ def test_the_command_line_is_parsed_without_torch_and_the_packages_of_the_cli() 
         "print(*{'torch', 'typer', 'rich', 'cloudtwin', 'pulumi'} & set(sys.modules))"
     )
 
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
 
-    assert done.stdout.strip() == "", "a mistake must be reported at once, in any image"
+    assert result.stdout.strip() == "", "a mistake must be reported at once, in any image"
 
 
 def test_the_help_shows_how_to_start(capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,11 +59,11 @@ def commands(aliases: Mapping[str, str]) -> list[list[str]]:
 
 
 def _run(command: list[str], name: str) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         command, capture_output=True, text=True, check=False, env=processes.ENVIRONMENT
     )
-    if done.returncode:
-        message = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+    if result.returncode:
+        message = (result.stderr.strip() or result.stdout.strip()).splitlines()[-1:]
         raise TwinError(
             f"The machine {name!r} cannot use {command[-2]} in place of {command[-1]}: {message}",
             "A running machine has the images that it booted with. Restart it to use newer ones.",

@@ -129,7 +129,7 @@ def _ip(lines: Iterable[str], inside_pid: int | None = None) -> None:
 
 
 def _run(command: list[str], stdin: str = "") -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         command,
         input=stdin,
         text=True,
@@ -137,8 +137,8 @@ def _run(command: list[str], stdin: str = "") -> None:
         check=False,
         env=processes.ENVIRONMENT,
     )
-    if done.returncode != 0:
-        raise OSError(f"the network cannot be set up: {done.stderr.strip()}")
+    if result.returncode != 0:
+        raise OSError(f"the network cannot be set up: {result.stderr.strip()}")
 
 
 def _inside(pid: int, command: list[str]) -> list[str]:

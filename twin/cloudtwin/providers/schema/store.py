@@ -83,7 +83,7 @@ class SchemaStore:
 
     def _extract(self, tokens: list[str]) -> None:
         program = [sys.executable, "-P", "-W", "ignore", "-m", "cloudtwin.providers.schema.extract"]
-        done = subprocess.run(
+        result = subprocess.run(
             [*program, self.cloud, str(self.folder), *tokens],
             capture_output=True,
             check=False,
@@ -91,9 +91,9 @@ class SchemaStore:
             timeout=EXTRACT_SECONDS,
             start_new_session=True,  # Ctrl-C should end only the engine; the extraction may finish
         )
-        if done.returncode:
+        if result.returncode:
             raise TwinError(
-                f"The types of {SDKS[self.cloud]} could not be read:\n{done.stderr.strip()}",
+                f"The types of {SDKS[self.cloud]} could not be read:\n{result.stderr.strip()}",
                 "Install the SDK version that the twin is tested with.",
             )
 

@@ -171,14 +171,14 @@ def test_a_service_without_endpoints_refuses_connections_immediately(twin: Twin)
     """Dropped packets would block a program that starts too early for half a minute."""
     script = "import socket; socket.create_connection(('10.96.200.200', 443), timeout=20)"
     inside = f"--net=/proc/{kubelet(twin, 'gpu-0')}/ns/net"
-    done = subprocess.run(
+    result = subprocess.run(
         ["nsenter", inside, sys.executable, "-c", script],
         capture_output=True,
         text=True,
         check=False,
     )
 
-    assert "ConnectionRefusedError" in done.stderr
+    assert "ConnectionRefusedError" in result.stderr
 
 
 def test_the_host_is_unchanged(twin: Twin, host_before: dict[str, object]) -> None:
