@@ -19,6 +19,7 @@ CHUNK = 50_000
 """Entries sorted at once; one takes about half a kilobyte of memory."""
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+_decode = json.JSONDecoder().decode
 
 
 class Named(Protocol):
@@ -70,8 +71,11 @@ def read(path: Path, kind: type[Item]) -> Iterator[Item]:
         return
     with path.open(errors="replace") as file:
         for line in file:
-            with contextlib.suppress(ValueError, TypeError):
-                yield kind(*json.loads(line))
+            try:
+                item = kind(*_decode(line))
+            except (ValueError, TypeError):
+                continue
+            yield item
 
 
 def write_sorted(path: Path, items: Iterable[Item], kind: type[Item], chunk: int = CHUNK) -> Totals:

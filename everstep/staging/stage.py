@@ -125,7 +125,7 @@ def _plan(
     all_tasks = tasks(
         spool.read(state.listing, Entry),
         spool.read(state.records, Record),
-        lambda name: size_of(destination / name),
+        lambda name: size_of(f"{destination}/{name}"),  # a Path takes three times as long
         source.name,
         verify=options.verify,
     )
@@ -180,10 +180,10 @@ def failed(failures: list[FileError]) -> EverstepError:
     )
 
 
-def size_of(path: Path) -> int | None:
+def size_of(path: str | Path) -> int | None:
     """Return the size of a regular file; None if it is missing or not one."""
     try:
-        status = path.lstat()
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None

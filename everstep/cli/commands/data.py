@@ -1,5 +1,6 @@
 """`everstep data ...`: data sets on their way to the shared volume."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,8 @@ import typer
 from everstep.cli.commands.options import AsJson
 from everstep.cli.staging_display import JsonLines, display
 from everstep.errors import EverstepError
+from everstep.staging.entry import Entry
+from everstep.staging.imagenet import arrange, read_annotations
 from everstep.staging.sources.location import FORMS, open_source
 
 app = typer.Typer(no_args_is_help=True, help="Stage data sets to the shared volume.")
@@ -25,6 +28,10 @@ def stage(
         Path, typer.Argument(metavar="DESTINATION", help="Folder to write to, on the volume.")
     ],
     *,
+    annotations: Annotated[
+        Path | None,
+        typer.Option(help="Annotations of ImageNet's validation images: XML folder or CSV file."),
+    ] = None,
     endpoint: Annotated[
         str, typer.Option(metavar="URL", help="Server with the protocol of S3 or Blob Storage.")
     ] = "",
@@ -49,13 +56,20 @@ def stage(
     target = destination.expanduser().absolute()
     check_apart(Path(source).expanduser(), target)
     opened = open_source(source, endpoint, workers)
-    settings = Options(workers=workers, verify=verify)
+    rename = arrange_by(annotations) if annotations else None
+    settings = Options(workers=workers, verify=verify, rename=rename)
     observer = JsonLines() if as_json else display()
     with observer:
         if dry_run:
             observer.planned(plan(opened, target, settings, observer))
         else:
             observer.staged(stage_data(opened, target, settings, observer))
+
+
+def arrange_by(annotations: Path) -> Callable[[Iterator[Entry]], Iterator[Entry]]:
+    """Return a function that arranges ImageNet's validation images by their annotations."""
+    classes = read_annotations(annotations.expanduser())
+    return lambda entries: arrange(entries, classes)
 
 
 def check_apart(source: Path, destination: Path) -> None:

@@ -1,0 +1,125 @@
+"""ImageNet's validation images: from one folder to a folder for each class, by their annotations.
+
+They are arranged while they are planned: an image is copied to its final name, so there is no second pass that
+could be interrupted. Annotations are text (XML or CSV). The development kit's are in files of MATLAB, which are
+not read, and no pickle is.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from everstep.errors import EverstepError
+from everstep.staging.entry import Entry
+
+IMAGE = re.compile(r"(?:(?P<folder>.*)/)?(?P<file>(?P<image>ILSVRC2012_val_\d{8})\.JPEG)")
+CLASS = re.compile(r"n\d{8}")
+"""WordNet ID of a class, which is also the name of its folder."""
+
+OBJECT_NAME = re.compile(r"<name>\s*([^<]*?)\s*</name>")
+COLUMNS = ["ImageId", "PredictionString"]
+FORMS = "Pass the folder Annotations/CLS-LOC/val with its XML files, or LOC_val_solution.csv."
+NAMED = 10
+
+
+def read_annotations(path: Path) -> dict[str, str]:
+    """Return the class of each image, by its name without suffix.
+
+    Args:
+        path: folder with an XML file for each image, or the CSV file of the Kaggle competition.
+
+    Raises:
+        EverstepError: there are no annotations, or one is not valid.
+    """
+    if not path.exists():
+        raise EverstepError(f"the annotations {path} do not exist", FORMS)
+    pairs = _of_folder(path) if path.is_dir() else _of_table(path)
+    classes: dict[str, str] = {}
+    for image, label, where in pairs:
+        if not CLASS.fullmatch(label):
+            raise EverstepError(
+                f"{where} has the class {label!r}, which is not a WordNet ID like n01440764", FORMS
+            )
+        if classes.setdefault(image, label) != label:
+            raise EverstepError(
+                f"{where} has the class {label}; {image} is annotated as {classes[image]} too",
+                "Remove the wrong annotation.",
+            )
+    if not classes:
+        raise EverstepError(f"{path} has no annotations", FORMS)
+    return classes
+
+
+def _of_folder(folder: Path) -> Iterator[tuple[str, str, str]]:
+    for path in sorted(folder.rglob("*.xml")):
+        labels = OBJECT_NAME.findall(path.read_text(errors="replace"))
+        if not labels:
+            raise EverstepError(f"{path} has no object with a name", "Fetch the annotations again.")
+        for label in labels:
+            yield path.stem, label, str(path)
+
+
+def _of_table(path: Path) -> Iterator[tuple[str, str, str]]:
+    with path.open(newline="", errors="replace") as file:
+        rows = csv.reader(file)
+        if next(rows, None) != COLUMNS:
+            raise EverstepError(f"{path} does not begin with {','.join(COLUMNS)}", FORMS)
+        for row in rows:
+            image, prediction = (*row, "", "")[:2]
+            yield image, prediction.partition(" ")[0], f"line {rows.line_num} of {path}"
+
+
+def arrange(entries: Iterable[Entry], classes: Mapping[str, str]) -> Iterator[Entry]:
+    """Yield the files, validation images in the folders of their classes.
+
+    Raises:
+        EverstepError: images have no annotation or are in the folder of another class, or there is no image.
+    """
+    missing: list[str] = []
+    images = 0
+    for entry in entries:
+        match = IMAGE.fullmatch(entry.name)
+        if match is None:
+            yield entry
+            continue
+        images += 1
+        label = classes.get(match["image"])
+        if label is None:
+            missing.append(match["file"])
+            continue
+        yield entry._replace(name=arranged(entry.name, match["folder"] or "", match["file"], label))
+    if missing:
+        raise without_annotation(missing)
+    if not images:
+        raise EverstepError(
+            "the source has no validation images named ILSVRC2012_val_NNNNNNNN.JPEG",
+            "Leave --annotations out, or name the source that has them.",
+        )
+
+
+def arranged(name: str, folder: str, file: str, label: str) -> str:
+    """Return the name of an image in the folder of its class.
+
+    Raises:
+        EverstepError: it is in the folder of another class.
+    """
+    parent = folder.rpartition("/")[2]
+    if parent == label:
+        return name
+    if CLASS.fullmatch(parent):
+        raise EverstepError(
+            f"{name} is in the folder of {parent}, and its annotation has {label}",
+            "Check which is right; the annotations may be those of another data set.",
+        )
+    return "/".join(filter(None, (folder, label, file)))
+
+
+def without_annotation(files: list[str]) -> EverstepError:
+    """Return the error for images without annotation; it names the first ones."""
+    named = ", ".join(sorted(files)[:NAMED])
+    rest = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+    return EverstepError(
+        f"{len(files)} validation images have no annotation: {named}{rest}",
+        "Complete the annotations; nothing was copied. " + FORMS,
+    )
