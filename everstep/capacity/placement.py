@@ -32,12 +32,19 @@ class ZoneObservation:
         offered: machines that the zone would give the group, by its answer to a request of this pass; None if
             nothing was requested there.
         price: USD per hour of one spot machine.
+        interrupted: running machines that have an interruption notice; they count as lost already.
     """
 
     running: int = 0
     pending: int = 0
     offered: int | None = None
     price: float = 0.0
+    interrupted: int = 0
+
+    @property
+    def lasting(self) -> int:
+        """Running machines without an interruption notice."""
+        return self.running - self.interrupted
 
 
 @dataclass(frozen=True)
@@ -153,10 +160,10 @@ class _Pass:
 
     def required(self) -> int:
         """Return the offer from which a move is worth it."""
-        running = self.here.running
-        if not running:
+        lasting = self.here.lasting
+        if not lasting:
             return 1
-        return max(running + self.config.min_gain, round(running * self.config.min_gain_ratio))
+        return max(lasting + self.config.min_gain, round(lasting * self.config.min_gain_ratio))
 
     def stay(self, state: State, reason: str, *, search: bool = False) -> PlacementDecision:
         return PlacementDecision(
@@ -166,8 +173,7 @@ class _Pass:
 
 def place(config: PlacementConfig, observed: Observation, memory: Memory) -> PlacementDecision:
     """Decide in which zone the group stands, and where else to request machines."""
-    running = observed.zones[memory.zone].running
-    if running >= config.wanted:
+    if observed.zones[memory.zone].lasting >= config.wanted:
         memory = replace(memory, short_since=None) if memory.short_since is not None else memory
     elif memory.short_since is None:
         memory = replace(memory, short_since=observed.seconds)
@@ -181,13 +187,13 @@ def _one_move_at_a_time(current: _Pass) -> Iterator[PlacementDecision]:
 
 
 def _complete(current: _Pass) -> Iterator[PlacementDecision]:
-    if current.here.running >= current.config.wanted:
+    if current.here.lasting >= current.config.wanted:
         yield current.stay(State.SETTLED, f"all {current.config.wanted} machines run here")
 
 
 def _machines_are_coming(current: _Pass) -> Iterator[PlacementDecision]:
     here = current.here
-    if here.running + here.pending >= current.config.wanted:
+    if here.lasting + here.pending >= current.config.wanted:
         yield current.stay(State.SETTLED, f"{here.pending} more machines are starting here")
 
 
@@ -198,8 +204,8 @@ def _nothing_else(current: _Pass) -> Iterator[PlacementDecision]:
 
 def _short_for_a_moment(current: _Pass) -> Iterator[PlacementDecision]:
     config, here = current.config, current.here
-    if here.running and current.short_for < config.short_seconds:
-        short = f"{here.running} of {config.wanted} machines for {current.short_for:.0f} s"
+    if here.lasting and current.short_for < config.short_seconds:
+        short = f"{here.lasting} of {config.wanted} machines for {current.short_for:.0f} s"
         reason = f"{short}; other zones are tried after {config.short_seconds:.0f} s"
         yield current.stay(State.SHORT, reason)
 
@@ -219,12 +225,12 @@ def _clearly_more_elsewhere(current: _Pass) -> Iterator[PlacementDecision]:
     offered = current.observed.zones[best].offered or 0
     if min(offered, current.config.wanted) >= current.required():
         memory = Memory(best, moved_at=current.observed.seconds)
-        reason = f"another zone offers {offered} machines, {current.here.running} run here"
+        reason = f"another zone offers {offered} machines, {current.here.lasting} run here"
         yield PlacementDecision(State.MOVING, best, (), reason, memory)
 
 
 def _search(current: _Pass) -> Iterator[PlacementDecision]:
-    reason = f"{current.here.running} of {current.config.wanted} machines here, no other zone has clearly more"
+    reason = f"{current.here.lasting} of {current.config.wanted} machines here, no other zone has clearly more"
     yield current.stay(State.SEARCHING, reason, search=True)
 
 

@@ -60,6 +60,13 @@ def test_the_future_is_known() -> None:
     assert waiting == pytest.approx(TICK_USD), "nothing is bought while capacity is to come"
 
 
+def test_machines_that_start_do_not_train() -> None:
+    slow, ticks = job(1.7, boot=Cost(250.0, "this test")), history((4,), (4,), (4,))
+
+    assert cheapest(ticks, slow, 2 * GAP) == inf
+    assert cheapest(ticks, slow, 3 * GAP) == pytest.approx(3 * TICK_USD)
+
+
 def test_the_cheaper_of_a_move_and_staying_is_taken() -> None:
     boot = Cost(250.0, "this test")
     moving = cheapest(history((4, 0), (0, 4), (0, 4)), job(1.7, boot=boot), 3 * GAP)

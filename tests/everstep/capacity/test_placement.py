@@ -36,6 +36,13 @@ def decide(
     return place(config, Observation(seconds, zones, moving), memory)
 
 
+def test_machines_with_an_interruption_notice_count_as_lost() -> None:
+    leaving = ZoneObservation(running=16, interrupted=16)
+
+    assert decide(leaving, zone()).search == (1,), "the search begins before they are lost"
+    assert decide(leaving, zone(offered=3)).state is State.MOVING
+
+
 def test_a_complete_group_stays_and_requests_nothing_elsewhere() -> None:
     decision = decide(zone(16), zone(offered=16))
 
@@ -115,7 +122,16 @@ def test_offers_beyond_what_is_wanted_do_not_count() -> None:
 
 
 counts = st.integers(0, 20)
-zones = st.builds(ZoneObservation, counts, counts, st.none() | counts, st.floats(0.1, 5))
+zones = counts.flatmap(
+    lambda running: st.builds(
+        ZoneObservation,
+        st.just(running),
+        counts,
+        st.none() | counts,
+        st.floats(0.1, 5),
+        st.integers(0, running),
+    )
+)
 memories = st.builds(
     Memory, st.just(0), st.none() | st.floats(0, 1e5), st.none() | st.floats(0, 1e5)
 )
@@ -136,5 +152,5 @@ def test_every_decision_is_safe_and_has_a_reason(observed: Observation, memory: 
     if decision.zone != memory.zone:
         offered = observed.zones[decision.zone].offered or 0
         assert not observed.moving
-        assert offered > observed.zones[memory.zone].running, "a move gains machines"
+        assert offered > observed.zones[memory.zone].lasting, "a move gains machines"
         assert memory.moved_at is None or 1e5 - memory.moved_at >= CONFIG.move_interval_seconds

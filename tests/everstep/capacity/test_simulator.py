@@ -106,6 +106,15 @@ def test_the_old_zone_trains_until_the_new_one_does() -> None:
     assert outcome.done == pytest.approx(paid - 100 - 4 * 100)
 
 
+def test_a_zone_that_is_lost_when_the_group_moves_trains_no_longer() -> None:
+    job = replace(JOB, boot=Cost(100, "this test"))
+
+    outcome = run(history(*((1, 0),) * 3, (0, 4), (0, 4)), job)
+
+    assert [tick.zone for tick in outcome.ticks] == [0, 0, 0, 1, 1]
+    assert outcome.spot_seconds == 3 * GAP + 2 * 4 * GAP
+
+
 def test_a_search_that_is_granted_and_not_used_is_paid() -> None:
     outcome = run(history(*((2, 3),) * 6), replace(JOB, machines=4))
 
