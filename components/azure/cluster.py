@@ -17,6 +17,7 @@ from components.azure import kubeconfig, profiles
 from components.azure.identity import AksIdentities, AksIdentitiesArgs
 from components.azure.names import dns_prefix, node_group_name
 from components.azure.node_pools import system_pool
+from components.azure.propagation import retried
 from components.azure.roles import BuiltInRole, grant
 from components.component import Component
 from components.config import AksConfig
@@ -172,12 +173,15 @@ class AksCluster(Component):
                 cost_analysis=containerservice.ManagedClusterCostAnalysisArgs(enabled=True)
             ),
             tags=args.tags,
-            opts=self.child(
-                after=[*args.prerequisites, *self._identities.prerequisites],
-                delete_before_replace=True,
-                ignore_changes=profiles.managed_by_aks(config),
-                protect=args.protect,
-                timeout=CLUSTER_CREATE_TIMEOUT,
+            opts=retried(
+                f"{self.name}-cluster",
+                self.child(
+                    after=[*args.prerequisites, *self._identities.prerequisites],
+                    delete_before_replace=True,
+                    ignore_changes=profiles.managed_by_aks(config),
+                    protect=args.protect,
+                    timeout=CLUSTER_CREATE_TIMEOUT,
+                ),
             ),
         )
 

@@ -3,7 +3,7 @@
 Order of creation, each waiting for all to its left; deletion is the reverse:
 
     network -> control plane -> access -> objects in the cluster
-                             -> storage --^
+                             -> storage, registry --^
                              -> GPU pools
 
 Storage and registry need the identities and the issuer of the cluster but not its pools, so that they
@@ -12,9 +12,10 @@ object with a finalizer needs a role to do it. Nothing waits for GPU pools: whil
 capacity for them, everything else is there, and the job waits for the autoscaler.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pulumi
 import pulumi_azure_native as azure_native
@@ -35,6 +36,9 @@ from components.azure.node_pools import (
 from components.component import Component
 from components.config import AksConfig, BlobConfig, StackConfig, as_kind
 from components.interface import Cluster, Environment
+
+if TYPE_CHECKING:
+    from components.azure.registry import AzureRegistry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,16 +80,18 @@ class AksEnvironment(Component):
         self._azure = self._declare_provider()
         self._network = self._declare_network()
         if args.registry_only:
-            self.registry = self._declare_registry(None)
+            registry = self._declare_registry(None)
+            self.registry = registry.host if registry else None
             self.register_outputs({})
             return
         self._cluster = self._declare_cluster()
         self._storage = self._declare_storage()
         self._declare_nodes()
+        registry = self._declare_registry(self._cluster.kubelet_id)
+        self.registry = registry.host if registry else None
         self._kubeconfig = self._cluster.kubeconfig(self._cluster.access)
-        self._kubernetes = self._connect()
+        self._kubernetes = self._connect([registry] if registry else [])
         self._declare_priorities()
-        self.registry = self._declare_registry(self._cluster.kubelet_id)
         self._declare_budget()
         self.environment = self._describe()
         self.register_outputs({})
@@ -156,13 +162,17 @@ class AksEnvironment(Component):
         )
         AksNodePools(f"{self._cluster.name}-pools", args, self._cluster.child())
 
-    def _connect(self) -> kubernetes.Provider:
-        """Declare the Kubernetes provider; objects created through it wait for roles."""
+    def _connect(self, registry: Sequence[pulumi.Resource]) -> kubernetes.Provider:
+        """Declare the Kubernetes provider; objects created through it wait for roles.
+
+        Args:
+            registry: the registry with the role by which nodes pull; empty without one.
+        """
         return kubernetes.Provider(
             f"{self._cluster.name}-kubernetes",
             kubeconfig=self._kubeconfig,
             cluster_identifier=self._cluster.cluster.id,  # a new kubeconfig keeps the cluster
-            opts=self._cluster.child(after=self._cluster.access),
+            opts=self._cluster.child(after=[*self._cluster.access, *registry]),
         )
 
     def _declare_priorities(self) -> None:
@@ -182,7 +192,7 @@ class AksEnvironment(Component):
             ),
         )
 
-    def _declare_registry(self, kubelet_id: pulumi.Input[str] | None) -> pulumi.Output[str] | None:
+    def _declare_registry(self, kubelet_id: pulumi.Input[str] | None) -> "AzureRegistry | None":
         if self._config.registry.kind != "acr":
             return None
         from components.azure.registry import AzureRegistry, AzureRegistryArgs
@@ -194,7 +204,7 @@ class AksEnvironment(Component):
             kubelet_id=kubelet_id,
             tags=self._tags,
         )
-        return AzureRegistry(f"{self.name}-registry", args, self._on_azure()).host
+        return AzureRegistry(f"{self.name}-registry", args, self._on_azure())
 
     def _declare_budget(self) -> None:
         if self._config.cost.budget is None:

@@ -1,7 +1,8 @@
 """Azure RBAC: the built-in roles that Everstep assigns, and their assignment.
 
 Azure applies an assignment seconds to minutes after it was created. Resources that need it are
-declared after it.
+declared after it; the cluster, which AKS refuses meanwhile, is retried (`propagation`). Pods that mount the
+volume or pull from the registry are retried by the kubelet; their roles are assigned before the cluster exists.
 """
 
 import enum

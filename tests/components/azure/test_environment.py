@@ -120,6 +120,10 @@ def test_the_order_of_creation(earlier: str, later: str) -> None:
         ("aks-cluster-monitoring-metrics-rule", "aks-cluster-monitoring-metrics-association"),
         ("aks-cluster-identities-kubelet", "aks-registry-pull"),
         ("aks-registry-registry", "aks-registry-pull"),
+        (
+            "aks-registry-pull",
+            IN_THE_CLUSTER,
+        ),  # else the first pods would wait for the next attempt
     ],
 )
 def test_the_order_of_creation_of_optional_resources(earlier: str, later: str) -> None:

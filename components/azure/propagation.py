@@ -1,0 +1,59 @@
+"""Retries of what needs a role that Azure does not apply yet.
+
+Azure applies a role assignment seconds to ten minutes after it was created ("Troubleshoot Azure RBAC"), and no
+request tells when: AKS refuses a cluster whose identities have their roles, and accepts it a minute later. A
+fixed pause would be too long for most and too short for some. So the engine asks this hook after a failure,
+and repeats the creation while the error is one of a missing role, as `az aks create` and Azure Service
+Operator do. A refused cluster does not exist, so that repeating it is safe.
+"""
+
+import asyncio
+
+import pulumi
+from pulumi.runtime import settings
+from pulumi.runtime.proto import resource_pb2
+
+MISSING_ROLE = (
+    "CustomKubeletIdentityMissingPermissionError",
+    "CustomRouteTableMissingPermission",
+    "ResourceMissingPermissionError",
+)
+"""Error codes of AKS for an identity without a role. Source: AKS, "Troubleshoot cluster creation", 2026-11-23."""
+
+PAUSE_SECONDS = 20.0
+MAX_RETRIES = 30  # ten minutes, the longest that Azure documents
+
+# The engine shows the name if it has no program to ask, as in `pulumi destroy`, and hides the error then.
+NAME = "wait for roles (`pulumi destroy --run-program` shows the cause)"
+
+
+def is_missing_role(error: str) -> bool:
+    """Return whether an error of AKS may pass once a role is applied."""
+    return any(code in error for code in MISSING_ROLE)
+
+
+async def retry(args: pulumi.ErrorHookArgs) -> bool:
+    """Wait and return True if a creation is to be repeated."""
+    newest, failures = args.errors[0], len(args.errors)
+    if args.failed_operation != "create" or not is_missing_role(newest) or failures > MAX_RETRIES:
+        return False
+    pulumi.log.info(
+        f"Azure has not applied a role of {args.name} yet; it is tried again in {PAUSE_SECONDS:.0f} s "
+        f"({failures} of {MAX_RETRIES})"
+    )
+    await asyncio.sleep(PAUSE_SECONDS)
+    return True
+
+
+def retried(name: str, opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
+    """Return options of a resource that is created again while a role is missing.
+
+    Args:
+        name: logical name of the resource, since names of hooks are unique.
+        opts: its other options.
+    """
+    if not settings.monitor_supports_feature(resource_pb2.RESOURCE_MONITOR_FEATURE_ERROR_HOOKS):
+        return opts  # an older engine, which ends with the error of AKS
+    hook = pulumi.ErrorHook(f"{name}: {NAME}", retry)
+    hooks = pulumi.ResourceHookBinding(on_error=[hook])
+    return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(hooks=hooks))

@@ -1,0 +1,56 @@
+"""Retries of a cluster that AKS refuses because Azure has not applied a role yet."""
+
+import asyncio
+
+import pulumi
+import pytest
+
+from components.azure import propagation
+from components.azure.propagation import MAX_RETRIES, is_missing_role, retry
+
+# As pulumi-azure-native and the engine show an error of AKS.
+REFUSED = (
+    "autorest/azure: Service returned an error. Status=400 Code="
+    '"CustomKubeletIdentityMissingPermissionError" Message="The cluster using user-assigned managed '
+    "identity must be granted 'Managed Identity Operator' role to assign kubelet identity.\""
+)
+OTHER = 'Code="QuotaExceeded" Message="Operation could not be completed"'
+
+
+@pytest.fixture(autouse=True)
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propagation, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pulumi.log, "info", lambda _message: None)
+
+
+def decision(*errors: str, operation: str = "create") -> bool:
+    """Return whether an operation with these errors, the newest first, is repeated."""
+    args = pulumi.ErrorHookArgs(
+        urn="", id="", name="cluster", type="", failed_operation=operation, errors=list(errors)
+    )
+    return asyncio.run(retry(args))
+
+
+def test_a_creation_that_lacks_a_role_is_repeated() -> None:
+    assert decision(REFUSED)
+
+
+def test_another_error_ends_it_at_once() -> None:
+    assert not decision(OTHER)
+    assert not decision(OTHER, REFUSED), "the role is applied, and something else is wrong"
+
+
+@pytest.mark.parametrize("operation", ["update", "delete"])
+def test_only_a_creation_is_repeated(operation: str) -> None:
+    assert not decision(REFUSED, operation=operation)
+
+
+def test_a_role_that_is_never_applied_ends_it() -> None:
+    assert decision(*[REFUSED] * MAX_RETRIES)
+    assert not decision(*[REFUSED] * (MAX_RETRIES + 1))
+
+
+@pytest.mark.parametrize("code", propagation.MISSING_ROLE)
+def test_the_codes_of_aks_are_recognised(code: str) -> None:
+    assert is_missing_role(f'{{"code": "{code}", "details": null}}')
+    assert not is_missing_role("LinkedAuthorizationFailed"), "that is the caller's own permission"
