@@ -1,8 +1,11 @@
 """The common specification of the DaemonSets on GPU nodes.
 
 They serve the node rather than the job, so each runs as long as the node: it tolerates all taints,
-also those that repel workers until the node is ready and those of a drain or a fault. Pulumi does not
-wait for them: spot nodes join and leave, and `up` must not hang on one that is being removed.
+also those that repel workers until the node is ready and those of a drain or a fault.
+
+Pulumi does not wait for all their pods: spot nodes join and leave, and `up` must not hang on one that is being
+removed. On nodes that exist before the stack it waits for the first, so that an image that cannot be pulled fails
+`up`. Where the autoscaler starts the nodes there may be none yet; `everstep doctor` looks for the images.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +18,8 @@ from components.interface import Placement
 from components.platform.pods import labels
 
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
+# The API server leaves the number out while it is 0.
+AWAIT_FIRST = {"pulumi.com/waitFor": "jsonpath={.status.numberAvailable}"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +36,7 @@ class NodeDaemon:
         user: user id; 0 for files of the kubelet that only root can access.
         service_account: name of its ServiceAccount; None: no access to the API server.
         grace_seconds: time between SIGTERM and SIGKILL.
+        awaited: whether Pulumi waits for its first pod; False where there may be no node yet.
     """
 
     name: str
@@ -42,6 +48,7 @@ class NodeDaemon:
     user: int = 0
     service_account: pulumi.Input[str] | None = None
     grace_seconds: int = 5
+    awaited: bool = False
 
     @property
     def labels(self) -> dict[str, str]:
@@ -64,7 +71,10 @@ class NodeDaemon:
     def metadata(self) -> meta.v1.ObjectMetaArgs:
         """Return the metadata of the DaemonSet."""
         return meta.v1.ObjectMetaArgs(
-            name=self.name, namespace=self.namespace, labels=self.labels, annotations=SKIP_AWAIT
+            name=self.name,
+            namespace=self.namespace,
+            labels=self.labels,
+            annotations=AWAIT_FIRST if self.awaited else SKIP_AWAIT,
         )
 
     def _pod(self) -> core.v1.PodSpecArgs:

@@ -34,12 +34,14 @@ class DevicePluginsArgs:
         efa_image: image of the plugin of Amazon for EFA; None without EFA.
         namespace: namespace of the DaemonSets.
         placement: the GPU nodes.
+        awaited: whether the nodes exist before the stack, so that Pulumi waits for the first pod.
     """
 
     gpu_image: str | None
     efa_image: str | None
     namespace: pulumi.Input[str]
     placement: Placement
+    awaited: bool = False
 
 
 class DevicePlugins(Component):
@@ -70,6 +72,7 @@ def gpu_plugin(args: DevicePluginsArgs, image: str) -> NodeDaemon:
         name=GPU_PLUGIN,
         namespace=args.namespace,
         placement=args.placement,
+        awaited=args.awaited,
         host_folders={"device-plugins": DEVICE_PLUGINS},
         container=core.v1.ContainerArgs(
             name="plugin",
@@ -92,6 +95,7 @@ def efa_plugin(args: DevicePluginsArgs, image: str) -> NodeDaemon:
         name=EFA_PLUGIN,
         namespace=args.namespace,
         placement=args.placement,
+        awaited=args.awaited,
         host_network=True,  # the adapters belong to the network of the node
         host_folders={"device-plugins": DEVICE_PLUGINS, "infiniband": "/dev/infiniband"},
         container=core.v1.ContainerArgs(

@@ -101,7 +101,7 @@ class PullSecret(Component):
             f"{name}-secret",
             metadata=meta.v1.ObjectMetaArgs(name=SECRET, namespace=args.namespace, labels=PART_OF),
             type="kubernetes.io/dockerconfigjson",
-            string_data={".dockerconfigjson": pulumi.Output.secret(content)},
+            string_data={".dockerconfigjson": content},  # secret, as the passwords are
             opts=self.child(delete_before_replace=True),
         )
         self.register_outputs({})
@@ -130,12 +130,13 @@ def naming_secret(logins: Iterable[RegistryLogin]) -> Transformation:
         args: pulumi.ResourceTransformationArgs,
     ) -> pulumi.ResourceTransformationResult | None:
         kind = args.type_.rpartition(":")[2]
+        spec: Any = args.props.get("spec")
         if kind in WORKLOADS:
-            pod = args.props["spec"].template.spec
+            pod = spec.template.spec
             if hosts & _domains([*(pod.init_containers or ()), *pod.containers]):
                 pod.image_pull_secrets = [core.v1.LocalObjectReferenceArgs(name=SECRET)]
         elif kind == ELASTICJOB_KIND:
-            pod = args.props["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
+            pod = spec["replicaSpecs"]["Worker"]["template"]["spec"]
             if hosts & _domains(pod["containers"]):
                 pod["imagePullSecrets"] = [{"name": SECRET}]
         return pulumi.ResourceTransformationResult(args.props, args.opts)

@@ -99,12 +99,14 @@ class NodeServices(Component):
 
     def _declare_services(self, opts: pulumi.ResourceOptions) -> None:
         config, cluster, efa = self._args.config, self._args.cluster, self._efa_image()
+        awaited = not cluster.scales_from_zero
         if config.gpu_plugin.enabled or efa:
             plugins = DevicePluginsArgs(
                 gpu_image=config.gpu_plugin.image if config.gpu_plugin.enabled else None,
                 efa_image=efa,
                 namespace=self.namespace,
                 placement=cluster.gpu_pool,
+                awaited=awaited,
             )
             DevicePlugins(f"{self.name}-devices", plugins, opts)
         if config.metrics.enabled:
@@ -112,11 +114,15 @@ class NodeServices(Component):
                 image=config.metrics.image,
                 namespace=self.namespace,
                 placement=cluster.gpu_pool,
+                awaited=awaited,
             )
             GpuMetrics(f"{self.name}-metrics", metrics, opts)
         if config.spot.enabled:
             watcher = SpotWatcherArgs(
-                image=config.spot.image, namespace=self.namespace, placement=cluster.gpu_pool
+                image=config.spot.image,
+                namespace=self.namespace,
+                placement=cluster.gpu_pool,
+                awaited=awaited,
             )
             SpotWatcher(f"{self.name}-spot", watcher, opts)
 

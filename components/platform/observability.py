@@ -27,11 +27,13 @@ class GpuMetricsArgs:
         image: image of the exporter.
         namespace: namespace of the exporter.
         placement: the GPU nodes.
+        awaited: whether the nodes exist before the stack, so that Pulumi waits for the first pod.
     """
 
     image: str
     namespace: pulumi.Input[str]
     placement: Placement
+    awaited: bool = False
 
 
 class GpuMetrics(Component):
@@ -76,6 +78,7 @@ def exporter(args: GpuMetricsArgs) -> NodeDaemon:
         name=NAME,
         namespace=args.namespace,
         placement=args.placement,
+        awaited=args.awaited,
         host_folders={"pod-resources": POD_RESOURCES},
         container=core.v1.ContainerArgs(
             name="exporter",

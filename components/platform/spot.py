@@ -29,11 +29,13 @@ class SpotWatcherArgs:
         image: image of the watcher.
         namespace: namespace of the watcher, the same as in manifests/spot-rbac.yaml.
         placement: nodes to watch.
+        awaited: whether the nodes exist before the stack, so that Pulumi waits for the first pod.
     """
 
     image: str
     namespace: pulumi.Input[str]
     placement: Placement
+    awaited: bool = False
 
 
 class SpotWatcher(Component):
@@ -62,6 +64,7 @@ def watcher(args: SpotWatcherArgs) -> NodeDaemon:
         name=NAME,
         namespace=args.namespace,
         placement=args.placement,
+        awaited=args.awaited,
         host_network=True,
         user=SPOT_USER,
         service_account=NAME,

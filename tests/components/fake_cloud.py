@@ -35,7 +35,9 @@ class FakeCloud(Component):
     a cloud's resources without that cloud's SDK.
     """
 
-    def __init__(self, name: str, *, efa_interfaces: int = 0) -> None:
+    def __init__(
+        self, name: str, *, efa_interfaces: int = 0, scales_from_zero: bool = False
+    ) -> None:
         super().__init__("environment:FakeCloud", name)
         network = self._resource("network")
         files = self._resource("files", network)
@@ -52,6 +54,7 @@ class FakeCloud(Component):
             kubeconfig=pulumi.Output.secret("contexts: []"),
             region="mars-north-1",
             efa_interfaces=efa_interfaces,
+            scales_from_zero=scales_from_zero,
         )
         self.volume = VolumeSource(
             spec={"csi": core.v1.CSIPersistentVolumeSourceArgs(driver="d", volume_handle="v")},
@@ -70,13 +73,15 @@ class FakeCloud(Component):
         return core.v1.ConfigMap(f"{self.name}-{part}", opts=self.child(after=after))
 
 
-def fake_cloud_graph(*, efa_interfaces: int = 0, **sections: Any) -> Graph:
+def fake_cloud_graph(
+    *, efa_interfaces: int = 0, scales_from_zero: bool = False, **sections: Any
+) -> Graph:
     """Declare a complete stack with all the services that a cloud's GPU nodes need."""
     sections = {"platform": ALL_SERVICES, "etcd": {"persistence": "memory"}, **sections}
     config = from_mapping(sections)
 
     def program() -> dict[str, Any]:
-        cloud = FakeCloud("cloud", efa_interfaces=efa_interfaces)
+        cloud = FakeCloud("cloud", efa_interfaces=efa_interfaces, scales_from_zero=scales_from_zero)
         args = TrainingStackArgs(config=config, cluster=cloud.cluster, volume=cloud.volume)
         return dict(TrainingStack("training", args).outputs)
 

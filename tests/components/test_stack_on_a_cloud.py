@@ -159,11 +159,24 @@ def test_the_watcher_has_only_the_permissions_it_needs() -> None:
     assert sorted(policies) == ["everstep-spot", "everstep-spot-pods"], "for its own node only"
 
 
-def test_pulumi_waits_for_no_daemon() -> None:
-    for resource in default_graph().of("DaemonSet"):
-        assert resource.inputs["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}, (
-            "a spot node that is lost during `up` would block it"
-        )
+def daemon_annotations(graph: Graph) -> list[dict[str, str]]:
+    return [each.inputs["metadata"]["annotations"] for each in graph.of("DaemonSet")]
+
+
+def test_pulumi_waits_for_no_daemon_where_the_autoscaler_starts_the_nodes() -> None:
+    graph = fake_cloud_graph(scales_from_zero=True, job={"name": "fashion"})
+
+    assert daemon_annotations(graph) == [{"pulumi.com/skipAwait": "true"}] * 3, (
+        "there may be no node yet"
+    )
+
+
+def test_on_existing_nodes_pulumi_waits_for_the_first_pod_of_a_daemon_and_no_more() -> None:
+    first = {"pulumi.com/waitFor": "jsonpath={.status.numberAvailable}"}
+
+    assert daemon_annotations(default_graph()) == [first] * 3, (
+        "an image that does not exist would go unnoticed; a spot node that is lost must not block `up`"
+    )
 
 
 def test_services_that_the_cloud_provides_are_not_installed() -> None:

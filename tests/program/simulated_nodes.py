@@ -26,6 +26,9 @@ ROUND_SECONDS = 0.2
 HEARTBEAT_SECONDS = 5.0
 SYSTEM, GPU = "system", "gpu-spot"
 NODES = {"system-0": SYSTEM, "gpu-0": GPU, "gpu-1": GPU, "gpu-2": GPU}
+MISSING_IMAGE = "registry.example.org/missing:1"
+"""An image that no registry has: pods with it wait for it."""
+
 SPOT_TAINT = {"key": "everstep.dev/spot", "value": "true", "effect": "NoSchedule"}
 
 
@@ -97,8 +100,21 @@ def _run_pods(api: client.ApiClient) -> None:
             core.patch_namespaced_pod_status(name, namespace, {"status": status})
 
 
+def _status_without_image(pod: Any) -> dict[str, Any]:
+    """Return the status of a pod whose image is in no registry."""
+    waiting = {"reason": "ImagePullBackOff", "message": f"Back-off pulling image {MISSING_IMAGE}"}
+    (container,) = pod.spec.containers
+    status = {"name": container.name, "image": MISSING_IMAGE, "imageID": "", "ready": False}
+    return {
+        "phase": "Pending",
+        "containerStatuses": [{**status, "restartCount": 0, "state": {"waiting": waiting}}],
+    }
+
+
 def _status(pod: Any, address: str) -> dict[str, Any]:
-    """Return the status of a running pod, or of a completed one for a Job."""
+    """Return the status of a running pod, of a completed one for a Job, or of one without its image."""
+    if any(container.image == MISSING_IMAGE for container in pod.spec.containers):
+        return _status_without_image(pod)
     done = any(owner.kind == "Job" for owner in pod.metadata.owner_references or ())
     ready = {"status": "False" if done else "True"}
     ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}

@@ -1,5 +1,6 @@
 """The life cycle of a stack, from `up` to `destroy`: real engine, real API server, simulated nodes."""
 
+import base64
 import json
 import subprocess
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Any
 import pytest
 
 from tests.program.conftest import Project
+from tests.program.simulated_nodes import MISSING_IMAGE
+
+PASSWORD = "password of a robot"
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
@@ -87,15 +91,49 @@ def check_deletion(project: Project, cluster: Path) -> None:
     assert "everstep" not in remaining
 
 
+def check_missing_image_of_daemon(project: Project) -> None:
+    """Check that `up` fails while the image of a DaemonSet cannot be pulled, and use one that can."""
+    project.change("platform", spot={"enabled": True, "image": MISSING_IMAGE})
+    project.environment["CLOUDTWIN_STUCK_SECONDS"] = "2"
+
+    done = project.run("up", "--yes", "--skip-preview")
+    assert done.returncode != 0, "without its watcher a node would not notice an interruption"
+    assert "ImagePullBackOff" in done.stdout, done.stdout
+    del project.environment["CLOUDTWIN_STUCK_SECONDS"]
+    project.change("platform", spot={"enabled": True, "image": "localhost/everstep/spot:local"})
+
+
+def check_login(project: Project, cluster: Path) -> None:
+    """Check that the controller pulls with the stack's login, and that the state encrypts the password."""
+    system = ("-n", "everstep-system", "get", "-o", "json")
+    deployment = json.loads(kubectl(cluster, *system, "deployment", "elastic-job-controller"))
+    secret = json.loads(kubectl(cluster, *system, "secret", "everstep-registries"))
+    stored = base64.b64decode(secret["data"][".dockerconfigjson"]).decode()
+
+    named = deployment["spec"]["template"]["spec"]["imagePullSecrets"]
+    assert named == [{"name": "everstep-registries"}]
+    assert json.loads(stored)["auths"]["https://index.docker.io/v1/"]["password"] == PASSWORD
+    state = project.must("stack", "export")
+    encoded = base64.b64encode(f"robot:{PASSWORD}".encode()).decode()
+    for text in (PASSWORD, encoded, secret["data"][".dockerconfigjson"]):
+        assert text not in state, "the state is readable in the backend"
+
+
 def test_a_stack_can_switch_to_the_published_controller_and_back(
     project: Project, cluster: Path, nodes: None
 ) -> None:
     project.change("controller", kind="upstream", image="torchelastic/kubernetes:0.1.0")
+    project.must("config", "set", "--secret", "registryPassword:docker.io", PASSWORD)
+    project.change("platform", registryLogins={"docker.io": "robot"})
+    check_missing_image_of_daemon(project)
     project.must("up", "--yes", "--skip-preview")
     project.must("preview", "--expect-no-changes")
+    check_login(project, cluster)
 
     project.change("controller", kind="maintained", image="localhost/everstep/controller:local")
+    project.change("platform", registryLogins={})
     project.must("up", "--yes", "--skip-preview")
+    assert "everstep-registries" not in kubectl(cluster, "get", "secrets", "-A", "-o", "name")
 
     (version,) = json.loads(
         kubectl(cluster, "get", "crd", "elasticjobs.elastic.pytorch.org", "-o", "json")

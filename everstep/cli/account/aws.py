@@ -16,6 +16,7 @@ from cloudfacts.quotas import quota
 
 from everstep.cli.account.aws_account import AwsAccount
 from everstep.cli.account.checks import AccountCheck, RequestError, fault, run
+from everstep.cli.account.images import images_of
 
 if TYPE_CHECKING:
     from components.config import EksConfig, StackConfig
@@ -254,10 +255,9 @@ def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
 
 def images(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]:
     """Yield images of the account's own registry that do not exist."""
-    named = {"job.image": config.job.image, "controller.image": config.controller.image}
-    for key, image in named.items():
-        found = ECR.fullmatch(image or "")
-        if not image or not found or found["account"] != account.caller.account:
+    for key, image in images_of(config).items():
+        found = ECR.fullmatch(image)
+        if not found or found["account"] != account.caller.account:
             continue
         if found["region"] != account.region:
             continue

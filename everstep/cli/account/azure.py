@@ -15,6 +15,7 @@ from everstep.cli.account.azure_account import AzureAccount, Permission
 from everstep.cli.account.azure_machines import kubernetes, offerings, quotas
 from everstep.cli.account.azure_names import names, secrets_vault
 from everstep.cli.account.checks import AccountCheck, RequestError, fault, good, run
+from everstep.cli.account.images import images_of
 
 if TYPE_CHECKING:
     from components.config import AksConfig, StackConfig
@@ -202,16 +203,9 @@ def permissions(account: AzureAccount, cluster: "AksConfig") -> Iterator[Account
 
 def images(account: AzureAccount, config: "StackConfig") -> Iterator[AccountCheck]:
     """Yield images in registries of Azure that do not exist."""
-    named = {
-        "job.image": config.job.image,
-        "controller.image": config.controller.image,
-        "data.image": config.data.image,
-        "platform.spot.image": config.platform.spot.image if config.platform.spot.enabled else None,
-        "etcd.image": config.etcd.image,
-    }
-    for key, image in named.items():
-        found = ACR.fullmatch(image or "")
-        if not image or not found:
+    for key, image in images_of(config).items():
+        found = ACR.fullmatch(image)
+        if not found:
             continue
         reference = found["digest"] or found["tag"] or "latest"
         there = account.has_image(found["host"], found["repository"], reference)

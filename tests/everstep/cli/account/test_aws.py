@@ -165,6 +165,10 @@ CASES: dict[str, Case] = {
         {"images": frozenset({"everstep/trainer:0.9"})}, "job.image",
         (f"{ECR}:1.0 does not exist", "push"), True,
     ),
+    "an image of a DaemonSet that was not pushed": (
+        {"sections": {"platform": {"spot": {"image": f"{ECR}:1.0"}}}}, {}, "platform.spot.image",
+        (f"{ECR}:1.0 does not exist",), True,
+    ),
 }  # fmt: skip
 
 

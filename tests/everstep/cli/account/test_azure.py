@@ -272,6 +272,10 @@ CASES: dict[str, Case] = {
         {"sections": {"job": {"image": f"{IMAGE}@{DIGEST}"}}}, {}, "job.image",
         (f"{IMAGE}@{DIGEST} does not exist",), True,
     ),
+    "an image of a DaemonSet that was not pushed": (
+        {"sections": {"platform": {"spot": {"image": f"{IMAGE}:1.0"}}}}, {}, "platform.spot.image",
+        (f"{IMAGE}:1.0 does not exist",), True,
+    ),
 }  # fmt: skip
 
 
