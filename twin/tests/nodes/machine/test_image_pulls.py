@@ -22,6 +22,7 @@ from twin.tests.nodes.pods import PYTHON, events_of, phase, pod, start
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(400)]
 
 ECR, ACR = "123456789012.dkr.ecr.us-east-1.amazonaws.com", "everstepprod.azurecr.io"
+OTHERS = "registry.example.org"
 AWS = MachineSpec(
     name="aws-0", role=Role.GPU, instance_type="g5.xlarge", zone="us-east-1a", region="us-east-1", cloud="aws"
 )  # fmt: skip
@@ -57,11 +58,40 @@ def account(twin: Twin, *, nodes_pull: bool) -> None:
     )  # fmt: skip
 
 
-def run(api: KubernetesClient, image: str, policy: str = "IfNotPresent") -> str:
+def registry_of_others(twin: Twin, password: str) -> None:
+    """Set the contents of a private registry outside the account, with one user."""
+    rules = {
+        OTHERS: {
+            "id": "others",
+            "push": {"owner": "push"},
+            "pull": {"robot": password},
+            "repositories": None,
+        }
+    }
+    folder = registry.rules_folder(twin.state)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    files.write_json(folder / "others.json", {"registries": rules}, files.PRIVATE)
+
+
+def pull_secret(api: KubernetesClient, name: str, password: str) -> str:
+    """Create a Secret with a login to that registry; return its name."""
+    login = {"username": "robot", "password": password}
+    body = {
+        "metadata": {"name": name},
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": json.dumps({"auths": {OTHERS: login}})},
+    }
+    api.post("/api/v1/namespaces/default/secrets", body)
+    return name
+
+
+def run(api: KubernetesClient, image: str, pull_secret: str = "") -> str:
     """Start a pod with an image on the machine; return its name."""
     name = f"pull-{secrets.token_hex(3)}"
     body = pod(name, AWS.name, "")
-    body["spec"]["containers"][0] |= {"image": image, "imagePullPolicy": policy}
+    body["spec"]["containers"][0] |= {"image": image, "imagePullPolicy": "IfNotPresent"}
+    if pull_secret:
+        body["spec"]["imagePullSecrets"] = [{"name": pull_secret}]
     start(api, body)
     return name
 
@@ -75,8 +105,8 @@ def waiting(api: KubernetesClient, name: str) -> dict[str, Any]:
     return next((state["waiting"] for state in states if "waiting" in state), {})
 
 
-def refused(api: KubernetesClient, image: str, message: str) -> None:
-    name = run(api, image)
+def refused(api: KubernetesClient, image: str, message: str, pull_secret: str = "") -> None:
+    name = run(api, image, pull_secret)
     reasons = ("ErrImagePull", "ImagePullBackOff")
     eventually(lambda: waiting(api, name).get("reason") in reasons, PULL_SECONDS, "the pull fails")
     eventually(
@@ -120,6 +150,21 @@ def test_nodes_pull_from_their_account_by_digest_while_their_role_allows_it(
     refused(api, f"{ECR}/everstep/other:1", "not found")
     other = digest[:-4] + ("0000" if digest[-4:] != "0000" else "1111")
     refused(api, f"{ECR}/everstep/python@{other}", "not found")
+
+
+def test_a_registry_of_others_asks_for_the_login_that_a_pod_names(
+    twin: Twin, api: KubernetesClient
+) -> None:
+    registry_of_others(twin, "right")
+    digest = push(twin, OTHERS, "vision/python", "1")
+    image = f"{OTHERS}/vision/python@{digest}"
+    wrong, right = pull_secret(api, "wrong", "wrong"), pull_secret(api, "right", "right")
+
+    refused(api, image, "401 Unauthorized")
+    refused(api, image, "401 Unauthorized", wrong)
+    name = run(api, image, right)
+
+    eventually(lambda: phase(api, name) == "Succeeded", PULL_SECONDS, "the image runs")
 
 
 def test_passwords_are_readable_by_root_only_and_stay(twin: Twin) -> None:
