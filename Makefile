@@ -24,7 +24,7 @@ down: .venv/.runtime  ## Destroy the stack and leave nothing on this machine
 test: test-unit test-twin test-e2e  ## Run every test but those of test-elastic, test-chaos, test-examples, test-clouds and test-stacks
 
 test-unit: .venv/.development  ## Run the tests that need neither root nor network (under a minute)
-	OMP_NUM_THREADS=1 .venv/bin/pytest -m "not twin and not e2e" --numprocesses=2 --dist=loadfile
+	OMP_NUM_THREADS=1 .venv/bin/pytest -m "not twin and not e2e and not browser" --numprocesses=2 --dist=loadfile
 
 test-twin: built  ## Run the tests against real nodes, etcd and the real Pulumi engine
 	@$(MAKE) --no-print-directory --jobs=2 test-engine test-nodes  # the first mostly waits
@@ -40,6 +40,12 @@ test-e2e: built  ## Run the whole path: up, train, evict, report, down
 
 test-elastic: built  ## Run the trainer with real agents and etcd: crashes, drains, returns, freezes, faults, bit-identical results
 	.venv/bin/pytest -m twin $(ELASTIC)
+
+test-browser: browser .venv/.development  ## Open the report's page in Chromium: layout, keyboard, colours, paper
+	.venv/bin/pytest -m browser
+
+browser:
+	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
 
 test-chaos: built  ## Inject faults into a real local cluster and check its history (SEEDS=N runs, SEED= of the first; needs root)
 	OMP_NUM_THREADS=1 .venv/bin/python -m tests.chaos.run --seed $(or $(SEED),0) --seeds $(or $(SEEDS),1)
@@ -152,4 +158,4 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/s3-server.txt
 	@touch $@
 
-.PHONY: help aws azure up down test test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-staging test-mutations wheels images built lint prose format catalog facts-age docs lock clean
+.PHONY: help aws azure up down browser test test-browser test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-staging test-mutations wheels images built lint prose format catalog facts-age docs lock clean

@@ -56,6 +56,10 @@ class Tab:
         while not any(message.get("method") == event for message in self.events):
             self.events.append(json.loads(self._socket.recv()))
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
     def open(self, page: Path, screen: dict[str, Any] = DESK, **media: str) -> None:
         """Load a page for a screen and media features, such as prefers_color_scheme="dark"."""
         self.call("Emulation.setDeviceMetricsOverride", **screen)
@@ -96,6 +100,7 @@ class Tab:
 @contextlib.contextmanager
 def browser() -> Iterator[Tab]:
     """Start the browser with an empty profile and yield its page; end it and remove the profile afterwards."""
+    assert is_installed(), f"{PROGRAM} is not installed: `make browser` installs it"
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
         command = [
             PROGRAM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars",
@@ -105,7 +110,8 @@ def browser() -> Iterator[Tab]:
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
             try:
-                yield Tab(_address(Path(profile), process))
+                with contextlib.closing(Tab(_address(Path(profile), process))) as tab:
+                    yield tab
             finally:
                 process.terminate()
                 try:

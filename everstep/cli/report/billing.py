@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from components.cost import Cost
 
 NOT_BILLED = {
-    Target.TWIN: "the run used machines of the twin, which are this machine",
-    Target.TWIN_CLOUD: "the run used a twin of the cloud, which is this machine",
+    Target.TWIN: "the twin's machines are namespaces of one computer",
+    Target.TWIN_CLOUD: "a twin on one computer stood in for the cloud",
     Target.OWN_CLUSTER: "the stack ran on a cluster of your own and bought no machine",
 }
 """Why a run on these targets costs nothing."""

@@ -38,13 +38,17 @@ def figures(page: Page) -> Html:
     rate = "" if report.images_per_second is None else f"{report.images_per_second:,.0f}"
     shown = [
         ("Goodput", percent(report.goodput.share) if report.goodput else UNKNOWN, than),
-        ("Longest wait after a loss", seconds(max(waits, default=None)), f"{len(lost):,} losses"),
+        ("Longest wait", seconds(max(waits, default=None)), _after(len(lost))),
         ("Steps", f"{report.steps:,}", ", ".join(filter(None, (steps, f"{repeated:,} repeated")))),
         ("Throughput", f"{rate or UNKNOWN}", "samples/s, undisturbed"),
         ("Accuracy", percent(report.accuracy), ""),
         _spent(page.money),
     ]
     return element("dl", *(_figure(*one) for one in shown), class_="figures")
+
+
+def _after(losses: int) -> str:
+    return f"after {losses:,} losses" if losses != 1 else "after one loss"
 
 
 def _spent(money: Money | None) -> tuple[str, str, str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from everstep.cli.durations import clock
 from everstep.cli.report.page import chart
-from everstep.cli.report.page.chart import Point, Scale
+from everstep.cli.report.page.chart import Scale
 from everstep.cli.report.page.incidents import Incident, Tone
 from everstep.cli.report.page.markup import Html, element
 from everstep.cli.report.page.model import Lane, Page
@@ -204,65 +204,80 @@ def _charts(page: Page) -> Iterator[Html]:
     if page.report.world_sizes:
         yield _sizes_chart(page)
     if len(page.losses) > 1:
-        yield _curve(page, "Loss", page.losses, LOSS_HEIGHT, zero=True)
+        yield _loss_chart(page)
     if page.evaluations:
         yield _accuracy_chart(page)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """The values of a chart: a scale, the values that have a line, and their text."""
+
+    scale: Scale
+    ticks: Sequence[float]
+    text: Callable[[float], str]
+
+    def y(self, value: float) -> float:
+        """Return the pixels of a value from the chart's top."""
+        return TOP + self.scale.y(value)
+
+
+def _chart(
+    page: Page, name: str, note: str, height: int, values: _Axis, shapes: Iterable[Html],
+    dots: Iterable[Html] = (),
+) -> Html:  # fmt: skip
+    lines = (
+        element("line", class_="grid", x1="0", x2="100%", y1=f"{y:.1f}", y2=f"{y:.1f}")
+        for y in map(values.y, values.ticks)
+    )
+    labels = (
+        element("text", values.text(value), class_="value", x="2", y=f"{values.y(value) - 3:.1f}")
+        for value in values.ticks
+    )
+    return _row(page, name, note, height, shapes, [*labels, *dots], lines, "chart")
 
 
 def _sizes_chart(page: Page) -> Html:
     sizes = page.report.world_sizes
     largest = max(size.world_size for size in sizes)
-    scale = Scale(0, largest, SIZES_HEIGHT - TOP - 2)
-    points = [(tenths(page, size.at), TOP + scale.y(size.world_size)) for size in sizes]
-    end = tenths(page, page.end)
-    line = chart.step_path(points, end)
-    base = TOP + scale.height
-    area = element("path", class_="area-fill", d=f"{line}V{base:g}H{points[0][0]}z")
-    curve = element("path", class_="curve", d=line)
-    grid = _grid(scale, (largest, 0), "{:g}".format)
-    return _row(
-        page,
-        "World size",
-        str(sizes[-1].world_size),
-        SIZES_HEIGHT,
-        [area, curve],
-        (),
-        grid,
-        "chart",
-    )
+    values = _Axis(Scale(0, largest, SIZES_HEIGHT - TOP - 2), (largest, 0), "{:g}".format)
+    points = [(tenths(page, size.at), values.y(size.world_size)) for size in sizes]
+    line = chart.step_path(points, tenths(page, page.end))
+    area = f"{line}V{values.y(0):g}H{points[0][0]}z"
+    shapes = [element("path", class_="area-fill", d=area), element("path", class_="curve", d=line)]
+    return _chart(page, "World size", str(sizes[-1].world_size), SIZES_HEIGHT, values, shapes)
 
 
-def _curve(page: Page, name: str, points: Sequence[Point], height: int, *, zero: bool) -> Html:
-    values = [value for _, value in points]
-    low, high = (min(0.0, *values) if zero else min(values)), max(values)
+def _loss_chart(page: Page) -> Html:
+    losses = [loss for _, loss in page.losses]
+    low, high = min(0.0, *losses), max(losses)
     ticks = chart.value_ticks(low, high if high > low else low + 1)
-    scale = Scale(ticks[0], ticks[-1], height - TOP - 2)
-    shown = chart.thin([(tenths(page, at), TOP + scale.y(value)) for at, value in points])
-    curve = element("path", class_="curve", d=chart.line_path(shown))
-    grid = _grid(scale, ticks, "{:g}".format)
-    pauses = _pauses(page, height)
-    return _row(page, name, f"{values[-1]:.3f}", height, [pauses, curve], (), grid, "chart")
+    scale = Scale(ticks[0], ticks[-1], LOSS_HEIGHT - TOP - 2)
+    values = _Axis(scale, ticks, "{:g}".format)
+    points = chart.thin([(tenths(page, at), values.y(loss)) for at, loss in page.losses])
+    curve = element("path", class_="curve", d=chart.line_path(points))
+    shapes = [_pauses(page, LOSS_HEIGHT), curve]
+    return _chart(page, "Loss", f"{losses[-1]:.3f}", LOSS_HEIGHT, values, shapes)
 
 
 def _accuracy_chart(page: Page) -> Html:
     high = max(accuracy for _, accuracy in page.evaluations)
     ticks = chart.value_ticks(0.0, min(max(high, 0.1), 1.0), 3)
     scale = Scale(ticks[0], ticks[-1], ACCURACY_HEIGHT - TOP - 2)
-    points = [(tenths(page, at), TOP + scale.y(value)) for at, value in page.evaluations]
-    shown = chart.thin(points)
-    curve = element("path", class_="curve accuracy", d=chart.line_path(shown))
+    values = _Axis(scale, ticks, "{:.0%}".format)
+    points = [(tenths(page, at), values.y(accuracy)) for at, accuracy in page.evaluations]
+    curve = element("path", class_="curve accuracy", d=chart.line_path(chart.thin(points)))
+    dotted = page.evaluations if len(points) <= MARKS_PER_LANE else page.evaluations[-1:]
     dots = [
         element(
             "svg", element("circle", r=4, class_="dot"),
-            x=f"{100 * x / max(tenths(page, page.end), 1):.3f}%", y=f"{y:g}",
-            overflow="visible", data_t=round(x),
+            x=position(page, at), y=f"{values.y(accuracy):g}", overflow="visible", data_t=tenths(page, at),
         )
-        for x, y in (shown if len(shown) <= MARKS_PER_LANE else shown[-1:])
+        for at, accuracy in dotted
     ]  # fmt: skip
-    grid = _grid(scale, ticks, "{:.0%}".format)
     last = percent(page.evaluations[-1][1])
     shapes = [_pauses(page, ACCURACY_HEIGHT), curve]
-    return _row(page, "Accuracy", last, ACCURACY_HEIGHT, shapes, dots, grid, "chart")
+    return _chart(page, "Accuracy", last, ACCURACY_HEIGHT, values, shapes, dots)
 
 
 def _pauses(page: Page, height: int) -> Html:
@@ -270,16 +285,6 @@ def _pauses(page: Page, height: int) -> Html:
     spans = ((tenths(page, begin), tenths(page, end)) for begin, end in page.pauses)
     line = chart.bars_path(spans, (height + TOP - 2) / 2)
     return element("path", class_="bars pause", d=line, stroke_width=height - TOP - 2)
-
-
-def _grid(scale: Scale, values: Iterable[float], text: Callable[[float], str]) -> Iterator[Html]:
-    """Yield a line and a label for each value."""
-    for value in values:
-        y = f"{TOP + scale.y(value):.1f}"
-        yield element("line", class_="grid", x1="0", x2="100%", y1=y, y2=y)
-        yield element(
-            "text", text(value), class_="value", x="2", y=f"{TOP + scale.y(value) - 3:.1f}"
-        )
 
 
 def legend(page: Page) -> Html:

@@ -1,0 +1,48 @@
+"""Draw the report's page from a real run: `python -m docs.images.report_page RUN [FOLDER]`.
+
+RUN is a run's folder as `everstep down --keep-run` leaves it. Without FOLDER the picture of docs/report.md is written;
+with it also the page on a phone, in the dark and on paper, to look at. Needs Debian's `chromium`.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from everstep.cli.engine.target import Target
+from everstep.cli.report.billing import NOT_BILLED
+from everstep.cli.report.money import Billing
+from everstep.cli.report.page.model import build_page
+from everstep.cli.report.page.render import render
+from everstep.cli.report.readers import KEPT_EVENTS, FolderReader
+from tests.chromium import DESK, PHONE, browser
+
+SECONDS_AFTER_THE_END = 30
+
+
+def main() -> None:
+    """Write report-page.png next to this file, or all pictures into a folder."""
+    with tempfile.TemporaryDirectory() as temporary, browser() as tab:
+        page = write_page(Path(sys.argv[1]), Path(temporary) / "report.html")
+        if len(sys.argv) == 2:
+            tab.open(page, {**DESK, "height": 1180}, prefers_color_scheme="light")
+            Path(__file__).with_name("report-page.png").write_bytes(tab.picture(whole=False))
+            return
+        folder = Path(sys.argv[2])
+        for screen, size in (("desk", DESK), ("phone", PHONE)):
+            for colours in ("light", "dark"):
+                tab.open(page, size, prefers_color_scheme=colours)
+                (folder / f"{screen}-{colours}.png").write_bytes(tab.picture())
+        (folder / "paper.pdf").write_bytes(tab.paper())
+
+
+def write_page(run: Path, path: Path) -> Path:
+    """Write the page of a run on the twin."""
+    record = FolderReader(run, run / KEPT_EVENTS).read()
+    billing = Billing(billed=False, reason=NOT_BILLED[Target.TWIN])
+    now = record.entries[-1].at + SECONDS_AFTER_THE_END
+    path.write_text(render(build_page(record, now, billing)))
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""The page in Debian's Chromium: `make test-browser`.
+
+The structure of the page is tested without a browser in test_render.py; here is what only a browser knows: its
+layout, its keyboard, its policy, and the tree that it gives to screen readers.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from everstep.cli.report.money import Billing
+from everstep.cli.report.page.model import build_page
+from everstep.cli.report.page.render import render
+from tests.chromium import DESK, PHONE, Tab, browser
+from tests.everstep.cli.recorded_run import drill
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+FOCUSED = "document.activeElement"
+CONTRASTS = """
+(() => {
+  const style = getComputedStyle(document.documentElement);
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const luminance = name => {
+    canvas.fillStyle = style.getPropertyValue(name);
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(
+      c => c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const paper = luminance('--paper');
+  return Object.fromEntries(NAMES.map(name => {
+    const [low, high] = [paper, luminance(name)].sort((a, b) => a - b);
+    return [name, (high + 0.05) / (low + 0.05)];
+  }));
+})()
+"""
+TEXTS = ("--ink", "--soft")
+SHAPES = (
+    "--training",
+    "--regrouping",
+    "--gone",
+    "--waiting",
+    "--gain",
+    "--note",
+    "--curve",
+    "--focus",
+)
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Tab]:
+    with browser() as tab:
+        yield tab
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    recorded = drill()
+    billing = Billing(billed=False, reason="it ran here")
+    path.write_text(render(build_page(recorded.run(), recorded.now + 1, billing)))
+    return path
+
+
+def test_the_policy_lets_style_and_script_work_and_nothing_is_requested(
+    tab: Tab, page: Path
+) -> None:
+    tab.open(page)
+
+    assert tab.run("document.getElementById('inspector').hidden") is False, "the script runs"
+    assert tab.run("getComputedStyle(document.querySelector('.row')).display") == "grid"
+    requested = [
+        event["params"]["request"]["url"]
+        for event in tab.events
+        if event.get("method") == "Network.requestWillBeSent"
+    ]
+    assert [url for url in requested if not url.startswith("data:")] == [page.as_uri()]
+    faults = ("Runtime.exceptionThrown", "Log.entryAdded")
+    assert [event for event in tab.events if event.get("method") in faults] == []
+
+
+def test_without_its_script_the_page_has_everything_but_the_slider(tab: Tab, page: Path) -> None:
+    tab.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        tab.open(page)
+        tree = tab.call("Accessibility.getFullAXTree")["nodes"]
+    finally:
+        tab.call("Emulation.setScriptExecutionDisabled", value=False)
+
+    roles = [node["role"]["value"] for node in tree if not node["ignored"]]
+    assert "slider" not in roles
+    assert "table" in roles
+    assert roles.count("link") >= 5, "the skip link and four events"
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("screen", [PHONE, DESK], ids=["phone", "desk"])
+def test_the_page_fits_the_screen(
+    tab: Tab, page: Path, screen: dict[str, object], colours: str
+) -> None:
+    tab.open(page, screen, prefers_color_scheme=colours)
+
+    assert tab.run("innerWidth") == screen["width"]
+    assert tab.run("document.documentElement.scrollWidth") == screen["width"]
+    tab.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert tab.run("document.documentElement.scrollWidth") == screen["width"], "nor with details"
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_colours_differ_enough_from_the_paper(tab: Tab, page: Path, colours: str) -> None:
+    """By WCAG 2.2: 4.5 for text, 3 for shapes."""
+    tab.open(page, DESK, prefers_color_scheme=colours)
+
+    contrasts = tab.run(CONTRASTS.replace("NAMES", str([*TEXTS, *SHAPES])))
+
+    assert {name: value for name, value in contrasts.items() if value < 3} == {}
+    assert {name: contrasts[name] for name in TEXTS if contrasts[name] < 4.5} == {}
+
+
+def test_the_keyboard_reaches_events_and_seconds(tab: Tab, page: Path) -> None:
+    tab.open(page)
+    tab.press("Tab")
+    assert tab.run(f"{FOCUSED}.textContent") == "Skip to the events"
+    assert tab.run(f"{FOCUSED}.getBoundingClientRect().top") >= 0, "it is visible"
+
+    tab.press("Tab")
+    tab.press("End")
+    assert tab.run(f"{FOCUSED}.id") == "second"
+    assert "step 300" in tab.run(f"{FOCUSED}.getAttribute('aria-valuetext')")
+    assert "gpu-2 training" in tab.run("document.getElementById('reading').textContent")
+
+    tab.run("document.querySelector('a.mark[tabindex=\"0\"]').focus()")
+    first = tab.run(f"{FOCUSED}.getAttribute('aria-label')")
+    tab.press("ArrowRight")
+    assert "drain gpu-1" in first
+    assert "return gpu-1" in tab.run(f"{FOCUSED}.getAttribute('aria-label')")
+    assert tab.run(f"{FOCUSED}.matches(':focus-visible')")
+    tab.press("Enter")
+    assert tab.run("document.querySelector(':target').id") == "event-2"
+
+
+def test_magnifying_shows_a_part_and_back_the_whole(tab: Tab, page: Path) -> None:
+    tab.open(page)
+    shown = "document.querySelector('.stretched').getAttribute('viewBox')"
+    ticks = "[...document.querySelectorAll('#axis text')].map(one => one.textContent).join(' ')"
+    whole, all_ticks = tab.run(shown), tab.run(ticks)
+
+    tab.run("document.getElementById('zoom-in').click()")
+    part = tab.run(shown)
+    assert float(part.split()[2]) == pytest.approx(float(whole.split()[2]) / 4, rel=0.01)
+    assert tab.run(ticks) != all_ticks
+    tab.run("document.getElementById('zoom-all').click()")
+    assert (tab.run(shown), tab.run(ticks)) == (whole, all_ticks)
+
+
+def test_a_reader_finds_headings_a_named_slider_and_the_table_s_cells(tab: Tab, page: Path) -> None:
+    for screen in (DESK, PHONE):
+        tab.open(page, screen)
+        tree = tab.call("Accessibility.getFullAXTree")["nodes"]
+        found = [
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in tree
+            if not node["ignored"]
+        ]
+
+        assert ("heading", "Training survived all 2 losses of workers") in found
+        assert ("slider", "Second") in found
+        assert sum(role == "row" for role, _ in found) >= 5, "also where rows are stacked"
+        assert [role for role, name in found if role in ("link", "button") and not name] == []
+
+
+def test_reduced_motion_is_respected(tab: Tab, page: Path) -> None:
+    tab.open(page, DESK, prefers_reduced_motion="reduce")
+
+    assert tab.run("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+
+
+def test_on_paper_controls_are_gone_and_details_are_open(tab: Tab, page: Path) -> None:
+    tab.open(page)
+    tab.call("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert tab.run("getComputedStyle(document.getElementById('inspector')).display") == "none"
+        assert tab.run("document.querySelector('details table').getBoundingClientRect().height") > 0
+    finally:
+        tab.call("Emulation.setEmulatedMedia", media="")
+    assert tab.paper().startswith(b"%PDF")
