@@ -115,6 +115,7 @@ docs: .venv/.development  ## Write docs/configuration.md, docs/metrics.md, stack
 	.venv/bin/python -m components.docs.stack_table
 	.venv/bin/python -m components.docs.metric_table
 	.venv/bin/python -m components.platform.dashboards
+	.venv/bin/python -m components.platform.operator_objects
 	.venv/bin/python -m everstep.cli.account.aws_actions
 	.venv/bin/python -m everstep.cli.account.azure_actions
 	.venv/bin/python -m tests.components.config.messages

@@ -28,6 +28,7 @@ from components.platform.image_pull import (
     RegistryLogin,
     naming_secret,
 )
+from components.platform.monitoring import Monitoring, MonitoringArgs
 from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, job_rules
 from components.platform.node_services import NAMESPACE as SYSTEM_NAMESPACE
 from components.platform.node_services import NodeServices, NodeServicesArgs, is_needed
@@ -75,6 +76,7 @@ class TrainingStack(Component):
         self._storage = self._declare_storage()
         self._etcd = self._declare_etcd()
         self._controller = self._declare_controller()
+        self._declare_monitoring()
         self._data = self._declare_data()
         self._job = self._declare_job()
         self.outputs = self._stack_outputs()
@@ -104,6 +106,10 @@ class TrainingStack(Component):
     @property
     def _upstream(self) -> bool:
         return self._args.config.controller.kind == "upstream"
+
+    @property
+    def _system_namespace(self) -> pulumi.Input[str]:
+        return next((services.namespace for services in self._services), SYSTEM_NAMESPACE)
 
     def _declare_guards(self) -> list[pulumi.Resource]:
         """Declare quota, priorities, logins and network policies, before any pod exists."""
@@ -172,13 +178,23 @@ class TrainingStack(Component):
             ElasticControllerArgs(
                 config=self._args.config.controller,
                 namespace=self._namespace_name,
-                system_namespace=next(
-                    (services.namespace for services in self._services), SYSTEM_NAMESPACE
-                ),
+                system_namespace=self._system_namespace,
                 placement=self._args.cluster.system_pool,
             ),
             self.child(after=[self._etcd]),
         )
+
+    def _declare_monitoring(self) -> None:
+        """Declare what a Prometheus operator needs; the cluster must have one."""
+        config = self._args.config
+        if config.platform.monitoring.kind == "none":
+            return
+        args = MonitoringArgs(
+            config=config,
+            namespace=self._namespace_name,
+            system_namespace=self._system_namespace,
+        )
+        Monitoring(f"{self.name}-monitoring", args, self.child(after=[self._controller]))
 
     def _declare_data(self) -> DataPrep | None:
         """Declare the preparation of the trainer's data set; a program of the user has its own data."""

@@ -37,6 +37,7 @@ from components.config.existing import (
     PoolConfig,
     TolerationConfig,
 )
+from components.config.monitoring import PrometheusConfig
 from components.config.platform import (
     BudgetConfig,
     CostConfig,
@@ -97,6 +98,7 @@ __all__ = [
     "PlatformConfig",
     "PoolConfig",
     "PriceConfig",
+    "PrometheusConfig",
     "QuotaConfig",
     "RegistryConfig",
     "Section",

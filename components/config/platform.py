@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from components.config.monitoring import PrometheusConfig
 from components.config.section import Image, NodeCount, Section, shaped
 
 EmailAddress = Annotated[
@@ -75,6 +76,10 @@ class PlatformConfig(Section):
     )
     metrics: MetricsConfig = Field(
         default_factory=MetricsConfig, description="GPU metrics for Prometheus."
+    )
+    monitoring: PrometheusConfig = Field(
+        default_factory=PrometheusConfig,
+        description="Objects for a Prometheus operator and Grafana.",
     )
     spot: SpotConfig = Field(
         default_factory=SpotConfig,

@@ -9,11 +9,10 @@ from typing import Any
 
 import yaml
 
-from components.platform.manifests import FOLDER
+from components.platform.operator_objects import RULES
 from everstep.catalog.metrics import EXPORTERS, Exporter, Metric
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
-RULES = FOLDER / "monitoring" / "rules.yaml"
 
 HEAD = """# Metrics, rules and alerts
 

@@ -1,0 +1,115 @@
+"""Monitoring of a stack by a Prometheus operator and Grafana that the cluster has already."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_kubernetes import apiextensions, core, meta
+
+from components import cost
+from components.component import Component
+from components.config import StackConfig
+from components.config.monitoring import PrometheusConfig
+from components.platform import operator_objects
+from components.platform.dashboards import DASHBOARDS, path_of
+from components.platform.operator_objects import Prices, Scraping
+from components.platform.pods import PART_OF
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringArgs:
+    """Arguments of Monitoring.
+
+    Attributes:
+        config: the whole configuration; `platform.monitoring` has a kind other than `none`.
+        namespace: namespace of the job and the controller.
+        system_namespace: namespace of the exporters of GPU nodes.
+    """
+
+    config: StackConfig
+    namespace: pulumi.Input[str]
+    system_namespace: pulumi.Input[str]
+
+
+class Monitoring(Component):
+    """Monitors, rules and dashboards."""
+
+    def __init__(
+        self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("platform:Monitoring", name, opts)
+        config = args.config
+        settings = config.platform.monitoring
+        scraping = scraping_of(config)
+        self._declare("workers", operator_objects.worker_monitor(scraping), args.namespace)
+        if config.controller.kind == "maintained":
+            controller = operator_objects.controller_monitor(scraping)
+            self._declare("controller", controller, args.namespace)
+        if config.platform.metrics.enabled:
+            self._declare("gpus", operator_objects.gpu_monitor(scraping), args.system_namespace)
+        self._declare("rules", operator_objects.rules(settings.labels), args.namespace)
+        if (prices := prices_of(config)) is not None:
+            recorded = operator_objects.price_rules(settings.labels, prices)
+            self._declare("prices", recorded, args.namespace)
+        if settings.dashboards:
+            self._declare_dashboards(settings, args.namespace)
+        self.register_outputs({})
+
+    def _declare(self, key: str, manifest: Mapping[str, Any], namespace: pulumi.Input[str]) -> None:
+        apiextensions.CustomResource(
+            f"{self.name}-{key}",
+            api_version=manifest["apiVersion"],
+            kind=manifest["kind"],
+            metadata=meta.v1.ObjectMetaArgs(namespace=namespace, **manifest["metadata"]),
+            spec=manifest["spec"],
+            opts=self.child(delete_before_replace=True),
+        )
+
+    def _declare_dashboards(self, settings: PrometheusConfig, namespace: pulumi.Input[str]) -> None:
+        """Declare a ConfigMap for each dashboard, which Grafana's sidecar loads."""
+        for dashboard in DASHBOARDS:
+            file = path_of(dashboard)
+            core.v1.ConfigMap(
+                f"{self.name}-{dashboard.uid}",
+                metadata=meta.v1.ObjectMetaArgs(
+                    name=dashboard.uid,
+                    namespace=namespace,
+                    labels={**PART_OF, **settings.dashboard_labels},
+                ),
+                data={file.name: file.read_text(encoding="utf-8")},
+                opts=self.child(delete_before_replace=True),
+            )
+
+
+def scraping_of(config: StackConfig) -> Scraping:
+    """Return the settings of the monitors of a stack."""
+    settings = config.platform.monitoring
+    return Scraping(
+        labels=settings.labels,
+        seconds=settings.scrape_seconds,
+        processes=max(1, config.job.gpus_per_worker),
+    )
+
+
+def prices_of(config: StackConfig) -> Prices | None:
+    """Return the prices of a stack; None if one is unknown, or it buys no GPU nodes."""
+    nodes: dict[str, float] = {}
+    fixed = 0.0
+    for item in cost.estimate(config).items:
+        if not item.maximum:
+            continue
+        if item.spot is None:
+            return None
+        if item.component.startswith("GPU"):
+            nodes[item.component] = nodes.get(item.component, 0.0) + item.spot
+        else:
+            fixed += item.count * item.spot
+    if not nodes:
+        return None
+    budget = config.cost.budget
+    return Prices(
+        fixed_per_hour=round(fixed, 4),
+        gpu_node_per_hour=round(max(nodes.values()), 4),  # which pool a node is of is not known
+        budget_per_month=budget.monthly_usd if budget else None,
+    )

@@ -1,0 +1,154 @@
+"""Objects for a Prometheus operator: what it scrapes, and the rules that it evaluates.
+
+The rules are those of manifests/monitoring/rules.yaml. The stack declares these objects with its own
+namespaces and labels; `python -m components.platform.operator_objects` writes them for `kubectl apply` to
+manifests/monitoring/operator.yaml.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from components.platform import elastic_controller
+from components.platform.manifests import FOLDER
+from components.platform.observability import NAME as EXPORTER
+from components.platform.pods import MAX_PROCESSES_PER_POD, PART_OF, WORKER, labels
+from everstep.catalog.names import JOB_NAMESPACE, SYSTEM_NAMESPACE
+
+RULES = FOLDER / "monitoring" / "rules.yaml"
+MANIFEST = FOLDER / "monitoring" / "operator.yaml"
+API_VERSION = "monitoring.coreos.com/v1"
+NAME = "everstep"
+HEAD = """\
+# For a Prometheus operator: what to scrape, recording rules and alerts. Generated from rules.yaml by
+# `python -m components.platform.operator_objects`; a stack declares the same with `platform.monitoring`.
+# `release` is the label by which an operator of kube-prometheus-stack selects them.
+"""
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scraping:
+    """Settings of all monitors.
+
+    Attributes:
+        labels: labels by which the operator selects the objects.
+        seconds: seconds between two scrapes.
+        processes: worker processes of a pod, each with a port of its own.
+    """
+
+    labels: Mapping[str, str]
+    seconds: int = 15
+    processes: int = MAX_PROCESSES_PER_POD
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prices:
+    """What the stack costs by its own price table, in USD.
+
+    Attributes:
+        fixed_per_hour: everything but the GPU nodes.
+        gpu_node_per_hour: one GPU node.
+        budget_per_month: budget; None: there is none.
+    """
+
+    fixed_per_hour: float
+    gpu_node_per_hour: float
+    budget_per_month: float | None = None
+
+
+def worker_monitor(scraping: Scraping) -> Json:
+    """Return the PodMonitor of the workers."""
+    ports = [f"metrics-{rank}" for rank in range(scraping.processes)]
+    endpoints = [{"port": port, **_every(scraping)} for port in ports]
+    return _object(
+        "PodMonitor",
+        f"{NAME}-workers",
+        scraping.labels,
+        {"selector": {"matchLabels": WORKER}, "podMetricsEndpoints": endpoints},
+    )
+
+
+def controller_monitor(scraping: Scraping) -> Json:
+    """Return the PodMonitor of the controller, whose label `namespace` is that of the job."""
+    endpoint = {"port": "metrics", "honorLabels": True, **_every(scraping)}
+    return _object(
+        "PodMonitor",
+        f"{NAME}-controller",
+        scraping.labels,
+        {
+            "selector": {"matchLabels": elastic_controller.LABELS},
+            "podMetricsEndpoints": [endpoint],
+        },
+    )
+
+
+def gpu_monitor(scraping: Scraping) -> Json:
+    """Return the ServiceMonitor of the exporters on GPU nodes, whose label `pod` is that of the GPU's user."""
+    endpoint = {"port": "metrics", "honorLabels": True, **_every(scraping)}
+    return _object(
+        "ServiceMonitor",
+        f"{NAME}-gpus",
+        scraping.labels,
+        {"selector": {"matchLabels": labels(EXPORTER)}, "endpoints": [endpoint]},
+    )
+
+
+def rules(operator_labels: Mapping[str, str]) -> Json:
+    """Return the PrometheusRule with all recording rules and alerts."""
+    spec = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    return _object("PrometheusRule", NAME, operator_labels, spec)
+
+
+def price_rules(operator_labels: Mapping[str, str], prices: Prices) -> Json:
+    """Return the PrometheusRule that records the prices, which the rules of the budget read."""
+    values = {
+        "everstep:fixed_usd_per_hour": prices.fixed_per_hour,
+        "everstep:gpu_node_usd_per_hour": prices.gpu_node_per_hour,
+        "everstep:budget_usd_per_month": prices.budget_per_month,
+    }
+    recorded = [
+        {"record": name, "expr": f"vector({value})"}
+        for name, value in values.items()
+        if value is not None
+    ]
+    spec = {"groups": [{"name": "everstep.prices", "rules": recorded}]}
+    return _object("PrometheusRule", f"{NAME}-prices", operator_labels, spec)
+
+
+def manifest() -> str:
+    """Return the objects for `kubectl apply`, in the namespaces of a stack."""
+    scraping = Scraping(labels={"release": "kube-prometheus-stack"})
+    placed = [
+        (worker_monitor(scraping), JOB_NAMESPACE),
+        (controller_monitor(scraping), JOB_NAMESPACE),
+        (gpu_monitor(scraping), SYSTEM_NAMESPACE),
+        (rules(scraping.labels), JOB_NAMESPACE),
+    ]
+    objects = [
+        {**one, "metadata": {**one["metadata"], "namespace": namespace}}
+        for one, namespace in placed
+    ]
+    return HEAD + yaml.dump_all(objects, Dumper=_PlainDumper, sort_keys=False, width=120)
+
+
+class _PlainDumper(yaml.SafeDumper):
+    """A dumper without anchors, which are hard to read."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class's signature
+        return True
+
+
+def _object(kind: str, name: str, operator_labels: Mapping[str, str], spec: Json) -> Json:
+    metadata = {"name": name, "labels": {**PART_OF, **operator_labels}}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _every(scraping: Scraping) -> Json:
+    return {"interval": f"{scraping.seconds}s"}
+
+
+if __name__ == "__main__":
+    MANIFEST.write_text(manifest(), encoding="utf-8")

@@ -1,0 +1,198 @@
+"""Monitors, rules and dashboards for a Prometheus operator."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.config import from_mapping
+from components.platform import operator_objects
+from components.platform.dashboards import DASHBOARDS, path_of
+from components.platform.monitoring import prices_of
+from components.platform.operator_objects import Prices, Scraping
+from tests.components.config.bad_stacks import AKS, EKS, LOCAL
+from tests.components.fake_cloud import ALL_SERVICES, default_graph, fake_cloud_graph
+from tests.components.recorder import Graph, Recorded
+
+# The definitions of the operator, from its repository at the version in the file.
+SCHEMAS = json.loads(Path(__file__).with_name("operator_schemas.json").read_text())["kinds"]
+KINDS = tuple(SCHEMAS)
+
+
+def monitored(*, job: dict[str, Any] | None = None, **settings: Any) -> Graph:
+    monitoring = {"kind": "operator", **settings}
+    return fake_cloud_graph(platform={**ALL_SERVICES, "monitoring": monitoring}, job=job or {})
+
+
+def objects(graph: Graph) -> dict[str, Recorded]:
+    """Return the objects for the operator by kind and name."""
+    return {
+        f"{kind} {one.inputs['metadata']['name']}": one for kind in KINDS for one in graph.of(kind)
+    }
+
+
+def faults(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yield where a value differs from the schema of a custom resource: the API server prunes or refuses it."""
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+    if schema.get("x-kubernetes-int-or-string"):
+        return
+    if not isinstance(value, kinds[schema["type"]]):
+        yield f"{path} has not the type {schema['type']}"
+    elif isinstance(value, dict):
+        known, rest = schema.get("properties", {}), schema.get("additionalProperties")
+        yield from (
+            f"{path}.{key} is missing" for key in schema.get("required", ()) if key not in value
+        )
+        for key, inner in value.items():
+            if (inside := known.get(key, rest)) is None:
+                yield f"{path}.{key} is unknown"
+            else:
+                yield from faults(inner, inside, f"{path}.{key}")
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from faults(inner, schema["items"], f"{path}[{position}]")
+    elif "enum" in schema and value not in schema["enum"]:
+        yield f"{path} is none of {schema['enum']}"
+
+
+def test_by_default_a_stack_has_nothing_for_an_operator() -> None:
+    assert not objects(default_graph())
+
+
+def test_an_operator_gets_monitors_and_rules_that_its_definitions_accept() -> None:
+    found = objects(monitored())
+
+    assert set(found) == {
+        "PodMonitor everstep-workers",
+        "PodMonitor everstep-controller",
+        "ServiceMonitor everstep-gpus",
+        "PrometheusRule everstep",
+    }
+    for one in found.values():
+        kind = one.inputs["kind"]
+        assert one.inputs["apiVersion"] == SCHEMAS[kind]["apiVersion"]
+        assert not list(faults(one.inputs["spec"], SCHEMAS[kind]["spec"], "spec"))
+        assert one.inputs["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        ({"selector": {}, "podMetricsEndpoints": [{"ports": "x"}]}, "ports is unknown"),
+        ({"selector": {}, "podMetricsEndpoints": [{"port": 1}]}, "port has not the type string"),
+        ({"podMetricsEndpoints": []}, "selector is missing"),
+    ],
+)
+def test_a_wrong_monitor_is_found(spec: dict[str, Any], fault: str) -> None:
+    (found,) = faults(spec, SCHEMAS["PodMonitor"]["spec"], "spec")
+
+    assert fault in found
+
+
+def test_monitors_select_the_pods_by_their_labels_and_ports() -> None:
+    graph = monitored(job={"name": "fashion", "gpusPerWorker": 2})
+    found = objects(graph)
+    worker = graph["training-job-fashion"].inputs["spec"]["replicaSpecs"]["Worker"]["template"]
+    controller = graph["training-controller-deployment"].inputs["spec"]["template"]
+    service = graph["training-nodes-metrics-service"].inputs
+
+    for name, target, ports in (
+        ("PodMonitor everstep-workers", worker, worker["spec"]["containers"][0]["ports"]),
+        (
+            "PodMonitor everstep-controller",
+            controller,
+            controller["spec"]["containers"][0]["ports"],
+        ),
+        ("ServiceMonitor everstep-gpus", service, service["spec"]["ports"]),
+    ):
+        spec = found[name].inputs["spec"]
+        endpoints = spec.get("podMetricsEndpoints") or spec["endpoints"]
+        selected = spec["selector"]["matchLabels"]
+        assert selected.items() <= target["metadata"]["labels"].items(), name
+        assert [one["port"] for one in endpoints] == [port["name"] for port in ports], name
+
+
+def test_each_object_is_in_the_namespace_of_what_it_watches() -> None:
+    found = objects(monitored())
+    namespaces = {name: one.inputs["metadata"]["namespace"] for name, one in found.items()}
+
+    assert namespaces.pop("ServiceMonitor everstep-gpus") == "everstep-system"
+    assert set(namespaces.values()) == {"elastic-job"}
+
+
+def test_rules_are_those_of_the_file() -> None:
+    found = objects(monitored())["PrometheusRule everstep"].inputs
+
+    assert found["spec"] == yaml.safe_load(operator_objects.RULES.read_text())
+
+
+def test_labels_interval_and_dashboards_follow_the_stack() -> None:
+    labels = {"team": "vision"}
+    graph = monitored(labels=labels, scrapeSeconds=60, dashboards=False)
+    found = objects(graph)["PodMonitor everstep-workers"].inputs
+
+    assert found["metadata"]["labels"] == {"app.kubernetes.io/part-of": "everstep", **labels}
+    assert found["spec"]["podMetricsEndpoints"] == [{"port": "metrics-0", "interval": "60s"}]
+    assert not [name for name in names(graph) if "everstep-run" in name]
+
+
+def names(graph: Graph) -> list[str]:
+    return [one.name for one in graph.of("ConfigMap")]
+
+
+def test_dashboards_are_config_maps_with_the_label_of_the_sidecar() -> None:
+    graph = monitored()
+    for dashboard in DASHBOARDS:
+        found = graph[f"training-monitoring-{dashboard.uid}"].inputs
+
+        assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert found["data"] == {f"{dashboard.uid}.json": path_of(dashboard).read_text()}
+
+
+def test_the_upstream_controller_has_no_monitor() -> None:
+    platform = {**ALL_SERVICES, "monitoring": {"kind": "operator"}}
+    upstream = {"kind": "upstream", "image": "example.org/upstream:1"}
+    graph = fake_cloud_graph(platform=platform, controller=upstream)
+
+    assert "PodMonitor everstep-controller" not in objects(graph)
+
+
+@pytest.mark.parametrize("base", [EKS, AKS])
+def test_prices_are_those_of_the_estimate(base: dict[str, Any]) -> None:
+    budget = {"monthlyUsd": 1500, "email": "a@example.org"}
+    prices = prices_of(from_mapping(base | {"cost": {"budget": budget}}))
+
+    assert prices is not None
+    assert 0 < prices.gpu_node_per_hour < 100
+    assert 0 < prices.fixed_per_hour < 10
+    assert prices.budget_per_month == 1500
+
+
+def test_a_stack_without_machines_of_its_own_has_no_prices() -> None:
+    assert prices_of(from_mapping(LOCAL)) is None
+
+
+def test_prices_are_recorded_and_an_absent_budget_is_not() -> None:
+    prices = Prices(fixed_per_hour=0.3, gpu_node_per_hour=1.2)
+    rule = operator_objects.price_rules({}, prices)
+
+    assert rule["spec"]["groups"][0]["rules"] == [
+        {"record": "everstep:fixed_usd_per_hour", "expr": "vector(0.3)"},
+        {"record": "everstep:gpu_node_usd_per_hour", "expr": "vector(1.2)"},
+    ]
+    assert not list(faults(rule["spec"], SCHEMAS["PrometheusRule"]["spec"], "spec"))
+
+
+def test_the_manifest_for_kubectl_is_current() -> None:
+    assert operator_objects.MANIFEST.read_text() == operator_objects.manifest(), "run `make docs`"
+
+
+def test_a_pod_has_an_endpoint_for_each_of_its_processes() -> None:
+    spec = operator_objects.worker_monitor(Scraping(labels={}, processes=8))["spec"]
+
+    assert [one["port"] for one in spec["podMetricsEndpoints"]] == [
+        f"metrics-{rank}" for rank in range(8)
+    ]
