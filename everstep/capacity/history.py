@@ -40,6 +40,14 @@ class CapacityHistory:
             self.zones, self.gap_seconds, self.machines[tick:] + self.machines[:tick]
         )
 
+    def sampled(self, gap_seconds: float) -> "CapacityHistory":
+        """Return the history with ticks of another duration; a value holds until the next sample."""
+        ticks = max(1, int(len(self.machines) * self.gap_seconds // gap_seconds))
+        samples = (int(tick * gap_seconds // self.gap_seconds) for tick in range(ticks))
+        return CapacityHistory(
+            self.zones, gap_seconds, tuple(self.machines[sample] for sample in samples)
+        )
+
     def limited(self, machines: int) -> "CapacityHistory":
         """Return the history with at most this number of machines in a zone."""
         return CapacityHistory(

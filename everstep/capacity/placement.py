@@ -230,8 +230,10 @@ def _clearly_more_elsewhere(current: _Pass) -> Iterator[PlacementDecision]:
 
 
 def _search(current: _Pass) -> Iterator[PlacementDecision]:
-    reason = f"{current.here.lasting} of {current.config.wanted} machines here, no other zone has clearly more"
-    yield current.stay(State.SEARCHING, reason, search=True)
+    short = (
+        f"{current.here.lasting} of {current.config.wanted} machines for {current.short_for:.0f} s"
+    )
+    yield current.stay(State.SEARCHING, f"{short}; no other zone has clearly more yet", search=True)
 
 
 RULES: Sequence[Callable[[_Pass], Iterator[PlacementDecision]]] = (

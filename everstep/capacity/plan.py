@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
-from everstep.capacity.generator import PUBLISHED, fit, generate
+from everstep.capacity.generator import GAP_SECONDS, PUBLISHED, fit, generate
 from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
 from everstep.capacity.job import JobModel
 from everstep.capacity.on_demand import POLICIES, OnDemand
@@ -135,8 +135,11 @@ def generated_histories(
 def histories_of(
     trace: CapacityHistory, count: int, seconds: float, machines: int
 ) -> Iterator[CapacityHistory]:
-    """Yield a trace from different beginnings, repeated until it lasts long enough."""
-    limited = trace.limited(machines)
+    """Yield a trace from different beginnings, repeated until it lasts long enough.
+
+    Its ticks become those of the published traces: the simulator counts the start of a machine in whole ticks.
+    """
+    limited = trace.sampled(GAP_SECONDS).limited(machines)
     ticks = len(limited.machines)
     rounds = ceil(seconds / (ticks * limited.gap_seconds))
     for number in range(count):

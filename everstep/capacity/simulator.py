@@ -6,6 +6,9 @@ open since the tick before. The simulator alone knows the history.
 A new machine is billed from its request and trains after its start. If the group leaves a zone that still has
 machines, these train until the new ones do. Machines are lost without notice; if all are, so is the work since
 the last checkpoint. A request in another zone that is granted but not used is billed for the minimum time.
+
+A tick has to last about as long as the start of a machine, or longer: the policies see a machine that came in
+the tick before as training.
 """
 
 from dataclasses import dataclass, field
@@ -246,7 +249,9 @@ class _Replay:
         )
         starting = min(self.start_debt, total * gap)
         self.start_debt -= starting
-        trained = (total * gap - starting) * job.steady_goodput - self._pauses(spot, kept, fresh)
+        # Bought machines that bridge the start of spot machines add none to a complete group.
+        trained = min(total * gap - starting, job.machines * gap) * job.steady_goodput
+        trained -= self._pauses(spot, kept, fresh)
         if total >= job.min_machines:
             self.done += max(0.0, trained) + overlap
 

@@ -62,6 +62,7 @@ def test_a_shortage_is_watched_before_other_zones_are_tried() -> None:
     lasting = decide(zone(8), zone(), seconds=50 + CONFIG.short_seconds, short_since=50)
     assert lasting.state is State.SEARCHING
     assert lasting.search == (1,)
+    assert lasting.reason == "8 of 16 machines for 600 s; no other zone has clearly more yet"
 
 
 def test_without_a_machine_other_zones_are_tried_at_once() -> None:

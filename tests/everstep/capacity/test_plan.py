@@ -84,6 +84,20 @@ def test_a_trace_is_replayed_from_several_beginnings_and_repeated() -> None:
     assert found[1].machines[:3] == ((4, 4), (2, 0), (0, 4))
 
 
+def test_a_trace_of_other_ticks_is_sampled_every_five_minutes() -> None:
+    hourly = CapacityHistory(("a",), 3600.0, ((1,), (2,)))
+    found = next(histories_of(hourly, 1, seconds=7200, machines=4))
+    assert found.gap_seconds == 300
+    assert [tick[0] for tick in found.machines] == [1] * 12 + [2] * 12
+
+    minutes = CapacityHistory(("a",), 60.0, tuple((number,) for number in range(11)))
+    found = next(histories_of(minutes, 1, seconds=600, machines=99))
+    assert [tick[0] for tick in found.machines] == [0, 5]
+
+    second = CapacityHistory(("a",), 1.0, ((3,),))
+    assert next(histories_of(second, 1, seconds=300, machines=4)).machines == ((3,),)
+
+
 def test_generated_zones_take_turns_in_being_the_better_one() -> None:
     found = list(generated_histories(3, 7, 50, 16, ("a", "b")))
 

@@ -165,6 +165,7 @@ def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
         (4, 0),
     ]
     assert outcome.done == pytest.approx(job.work)
+    assert outcome.seconds == 7 * GAP, "a complete group is not faster with machines in reserve"
 
 
 def test_the_fixed_cost_of_a_stack_is_paid_without_machines() -> None:
@@ -189,6 +190,35 @@ def test_a_deadline_with_a_second_of_slack_is_met_in_every_history(seed: int, sl
 
     assert outcome.complete
     assert outcome.seconds <= deadline
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    ticks=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=60),
+    gap=st.sampled_from((300.0, 900.0)),
+    on_demand=st.sampled_from(OnDemand),
+    slack=st.floats(1, 4),
+)
+def test_a_group_never_does_more_work_than_its_machines_can(
+    ticks: list[tuple[int, int]], gap: float, on_demand: OnDemand, slack: float
+) -> None:
+    job = JobModel(work=4 * 20 * gap, machines=4, prices=Prices(1.0, 3.0))
+    deadline = job.shortest_seconds * slack
+    terms = terms_of(job, gap, deadline)
+
+    outcome = simulate(
+        CapacityHistory(("a", "b"), gap, tuple(ticks)),
+        job,
+        terms,
+        PlacementConfig(wanted=4),
+        POLICIES[on_demand],
+    )
+
+    assert 0 <= outcome.done <= 4 * outcome.seconds
+    assert outcome.goodput <= 1
+    assert outcome.usd == pytest.approx(
+        (outcome.spot_seconds * 1.0 + outcome.on_demand_seconds * 3.0) / HOUR_SECONDS
+    )
 
 
 @settings(max_examples=25, deadline=None)
