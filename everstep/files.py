@@ -4,19 +4,19 @@ import os
 from pathlib import Path
 
 
-def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o600) -> None:
     """Write a file under a temporary name, sync it, and rename it; create its folder if needed.
 
     Args:
         path: file to write or replace.
-        text: its content.
+        content: its content; text is written as UTF-8.
         mode: permissions of a new file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

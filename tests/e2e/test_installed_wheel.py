@@ -101,6 +101,19 @@ def test_init_refuses_to_overwrite(installation: Installation) -> None:
     assert "--force" in result.stderr
 
 
+def test_the_page_of_a_report_is_written_from_the_wheel_s_data(installation: Installation) -> None:
+    journal = installation.folder / "run" / "journal"
+    journal.mkdir(parents=True)
+    (journal / "worker-0.jsonl").write_text('{"at": 1790000000, "kind": "start", "node": "n"}\n')
+
+    done = installation.run("report", "--run", str(journal.parent), "--html", "report.html")
+
+    assert done.returncode == 0, done.stderr
+    page = installation.folder / "project" / "report.html"
+    assert "<style>:root" in page.read_text()
+    page.unlink()
+
+
 def test_doctor_finds_no_bug(installation: Installation) -> None:
     result = installation.run("doctor")
 

@@ -1,6 +1,7 @@
 """`everstep report`: figures, recovery times and timeline of a training, on the terminal or as a page."""
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from everstep.cli.console import results, say
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.report import follow as job_follower
 from everstep.cli.report.billing import billing_of
+from everstep.cli.report.fold import RECENT_STEPS
 from everstep.cli.report.follow import JobMonitor
 from everstep.cli.report.money import Billing
 from everstep.cli.report.page.model import build_page
@@ -22,15 +24,27 @@ from everstep.cli.report.readers import KEPT_EVENTS, FolderReader, RunReader
 from everstep.cli.report.report import build
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.screens import report_screen
+from everstep.cli.report.tensorboard import event_file
 from everstep.errors import EverstepError
 from everstep.files import write_atomically
 
-PAGE_MODE = 0o644
-"""Permissions of a page: it is made to be read by others."""
+READABLE = 0o644
+"""Permissions of a page or an event file: they are made to be read by others."""
+
+ALL_STEPS = sys.maxsize
+"""Number of steps to read one by one for curves of every step."""
 
 HtmlFile = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", help="Write the report as one HTML page."),
+]
+TensorBoardFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--tensorboard",
+        metavar="DIR",
+        help="Write loss, speed and accuracy as an event file of TensorBoard.",
+    ),
 ]
 RunFolder = Annotated[
     Path | None,
@@ -57,11 +71,16 @@ def report(
     twin: OnTwin = False,
     as_json: AsJson = False,
     html: HtmlFile = None,
+    tensorboard: TensorBoardFolder = None,
     run: RunFolder = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end of the training.")] = False,
 ) -> None:
     """Report on the training: accuracy, throughput, and the cost of each eviction."""
-    source = _of_folder(run, wait=wait) if run else _of_stack(stack, twin=twin, wait=wait)
+    recent_steps = ALL_STEPS if tensorboard else RECENT_STEPS
+    if run:
+        source = _of_folder(run, recent_steps, wait=wait)
+    else:
+        source = _of_stack(open_running_stack(stack, twin=twin), recent_steps, wait=wait)
     record = source.reader.read()
     if not record.starts and not record.result:
         raise EverstepError(
@@ -70,16 +89,17 @@ def report(
         )
     if html:
         write_page(html, record, source.billing())
+    if tensorboard:
+        write_event_file(tensorboard, record)
     built = build(record)
     if as_json:
         results.print(json.dumps(built.to_json(), indent=2), markup=False)
-    elif not html:
+    elif not html and not tensorboard:
         results.print(report_screen(built, record, time.time(), results.width))
 
 
-def _of_stack(stack: str, *, twin: bool, wait: bool) -> _Source:
-    context = open_running_stack(stack, twin=twin)
-    reader = context.run_reader()
+def _of_stack(context: StackContext, recent_steps: int, *, wait: bool) -> _Source:
+    reader = context.run_reader(recent_steps)
     if wait:
         monitor = JobMonitor(context.connect(), context.job)
         job_follower.follow(reader, monitor, billing=_billing(context))
@@ -90,7 +110,7 @@ def _billing(context: StackContext) -> Billing:
     return billing_of(context.config, context.target)
 
 
-def _of_folder(run: Path, *, wait: bool) -> _Source:
+def _of_folder(run: Path, recent_steps: int, *, wait: bool) -> _Source:
     """Return the source of a folder.
 
     Raises:
@@ -103,7 +123,7 @@ def _of_folder(run: Path, *, wait: bool) -> _Source:
             f"--run {run} is not the folder of a run: {run / 'journal'} does not exist",
             "Name the folder that `down --keep-run` wrote, or the checkpoint folder of a program.",
         )
-    return _Source(FolderReader(run, run / KEPT_EVENTS), str(run), lambda: None)
+    return _Source(FolderReader(run, run / KEPT_EVENTS, recent_steps), str(run), lambda: None)
 
 
 def write_page(path: Path, run: RunRecord, billing: Billing | None) -> None:
@@ -113,11 +133,26 @@ def write_page(path: Path, run: RunRecord, billing: Billing | None) -> None:
         EverstepError: the file cannot be written.
     """
     text = render(build_page(run, time.time(), billing))
+    _write("--html", path, text.encode())
+    say(f"   wrote {path} ({len(text.encode()) / 1000:,.0f} kB): open it in a browser")
+
+
+def write_event_file(folder: Path, run: RunRecord) -> None:
+    """Write the scalars of a run for TensorBoard; a later call for the same run replaces its file.
+
+    Raises:
+        EverstepError: the file cannot be written.
+    """
+    path = folder / f"events.out.tfevents.{run.entries[0].at:.0f}.everstep"
+    _write("--tensorboard", path, event_file(run))
+    say(f"   wrote {path}: tensorboard --logdir {folder}")
+
+
+def _write(option: str, path: Path, content: bytes) -> None:
     try:
-        write_atomically(path, text, PAGE_MODE)
+        write_atomically(path, content, READABLE)
     except OSError as error:
         raise EverstepError(
-            f"--html {path} cannot be written: {error.strerror or error}",
-            "Name a file in a folder that you may write to.",
+            f"{option} {path} cannot be written: {error.strerror or error}",
+            "Name a place that you may write to.",
         ) from None
-    say(f"   wrote {path} ({len(text.encode()) / 1000:,.0f} kB): open it in a browser")

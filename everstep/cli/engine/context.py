@@ -27,6 +27,7 @@ from everstep.cli.engine.target import (
 )
 from everstep.cli.engine.workspace import Workspace, open_workspace
 from everstep.cli.kubernetes_client import KubernetesClient
+from everstep.cli.report.fold import RECENT_STEPS
 from everstep.cli.report.readers import FolderReader, PodReader, RunReader
 from everstep.errors import EverstepError
 from everstep.progress import Progress
@@ -132,11 +133,11 @@ class StackContext:
         context = cluster.context if cluster.kind == "existing" else None
         return KubernetesClient.connect(path, context)
 
-    def run_reader(self) -> RunReader:
-        """Return a reader of the run's files."""
+    def run_reader(self, recent_steps: int = RECENT_STEPS) -> RunReader:
+        """Return a reader of the run's files, which may put all but the newest steps in blocks."""
         if self.on_twin:
-            return FolderReader(self.run_folder, self.twin().events)
-        return PodReader(self.connect(), self.job, self.workspace.events)
+            return FolderReader(self.run_folder, self.twin().events, recent_steps)
+        return PodReader(self.connect(), self.job, self.workspace.events, recent_steps)
 
     def engine(self, progress: Progress, policy_packs: Sequence[str] = ()) -> Engine:
         """Return Pulumi, ready to work on the stack; build it first if needed.

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from everstep.catalog.names import MOUNT
 from everstep.cli.kubernetes_client import KubernetesClient
-from everstep.cli.report.fold import RunFold
+from everstep.cli.report.fold import RECENT_STEPS, RunFold
 from everstep.cli.report.run_record import MachineEvent, RunRecord, parse_events, parse_result
 from everstep.errors import EverstepError
 
@@ -49,15 +49,19 @@ class FolderReader:
 
     run: Path
     events: Path
-    _fold: RunFold = field(default_factory=RunFold)
+    recent_steps: int = RECENT_STEPS  # those that are read one by one; older ones may be in blocks
+    _fold: RunFold = field(init=False)
     _taken: dict[Path, tuple[int, int]] = field(default_factory=dict)  # inode, bytes parsed
+
+    def __post_init__(self) -> None:
+        self._fold = RunFold(self.recent_steps)
 
     def read(self) -> RunRecord:
         """Return the run so far; parse only new lines, and treat missing files as empty."""
         events = parse_events(_text(self.events))
         paths = sorted(self.run.glob("journal/*.jsonl"))
         if any(self._is_replaced(path) for path in self._taken):  # another run of this name
-            self._fold, self._taken = RunFold(), {}
+            self._fold, self._taken = RunFold(self.recent_steps), {}
         for path in paths:
             for lines in self._appended(path):
                 self._fold.add(path.stem, lines, events)
@@ -101,9 +105,13 @@ class PodReader:
     cluster: KubernetesClient
     job: str
     events: Path
-    _fold: RunFold = field(default_factory=RunFold)
+    recent_steps: int = RECENT_STEPS
+    _fold: RunFold = field(init=False)
     _taken: dict[str, int] = field(default_factory=dict)  # bytes parsed of each journal
     _result: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._fold = RunFold(self.recent_steps)
 
     def read(self) -> RunRecord:
         """Return the run so far; without a running worker, the state of the last reading."""
@@ -117,7 +125,7 @@ class PodReader:
         files = split_listing(self.cluster.shell(pod, listing(run, self._taken)))
         self._result = dict(parse_result(files.pop("result.json", "")))
         if any(name not in files for name in self._taken):  # another run of this name
-            self._fold, self._taken = RunFold(), {}
+            self._fold, self._taken = RunFold(self.recent_steps), {}
             files = split_listing(self.cluster.shell(pod, listing(run, {})))
         for name, text in files.items():
             whole, newline, _ = text.rpartition("\n")

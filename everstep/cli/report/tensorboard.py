@@ -1,0 +1,141 @@
+"""Scalars of a run as an event file for TensorBoard.
+
+An event file is a sequence of TFRecords with `Event` messages. Both formats are frozen and few lines are needed to
+write them, while the packages that do so depend on protobuf or TensorFlow:
+
+    record = length (8 bytes) | masked CRC32C of the length (4) | message | masked CRC32C of the message (4)
+
+The step of a scalar is that of the training, its wall time that of the journal. A repeated step is written once.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from everstep.cli.report.goodput import counted_steps
+from everstep.cli.report.run_record import JournalEntry, RunRecord
+
+FILE_VERSION = "brain.Event:2"
+POLYNOMIAL = 0x82F63B78
+"""Of CRC32C (Castagnoli), with its bits reversed."""
+
+MASK_DELTA = 0xA282EAD8
+_MAX_32 = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One value of one curve.
+
+    Attributes:
+        at: unix time.
+        step: step of the training.
+        tag: name of the curve; the part before a slash groups curves.
+        value: the value.
+    """
+
+    at: float
+    step: int
+    tag: str
+    value: float
+
+
+def scalars(run: RunRecord) -> Iterator[Scalar]:
+    """Yield the scalars of a run by time, each step once."""
+    counted = counted_steps(run.steps)
+    entries = {(entry.at, entry.number("step")): entry for entry in run.of_kind("step")}
+    found = [
+        one
+        for step in counted.values()
+        if (entry := entries.get((step.at, step.step)))
+        for one in _of_step(entry)
+    ]
+    found += [one for entry in run.of_kind("evaluation") for one in _of_evaluation(entry)]
+    yield from sorted(found, key=lambda one: one.at)
+
+
+def _of_step(entry: JournalEntry) -> Iterator[Scalar]:
+    seconds, images = entry.measure("seconds"), entry.measure("images")
+    values = {
+        "training/loss": entry.measure("loss"),
+        "training/learning_rate": entry.measure("learning_rate"),
+        "training/samples_per_second": images / seconds if seconds and images else None,
+        "group/world_size": entry.measure("world_size"),
+        "group/generation": entry.measure("generation"),
+    }
+    return _known(entry, values)
+
+
+def _of_evaluation(entry: JournalEntry) -> Iterator[Scalar]:
+    names = ("accuracy", "loss")
+    return _known(entry, {f"evaluation/{name}": entry.measure(name) for name in names})
+
+
+def _known(entry: JournalEntry, values: dict[str, float | None]) -> Iterator[Scalar]:
+    for tag, value in values.items():
+        if value is not None:
+            yield Scalar(entry.at, entry.number("step"), tag, value)
+
+
+def event_file(run: RunRecord) -> bytes:
+    """Return the content of an event file with all scalars of a run."""
+    start = run.entries[0].at if run.entries else 0.0
+    head = _field(1, struct.pack("<d", start)) + _bytes_field(3, FILE_VERSION.encode())
+    return b"".join(map(record, (head, *map(event, scalars(run)))))
+
+
+# --- format -------------------------------------------------------------------------------------
+
+
+def event(scalar: Scalar) -> bytes:
+    """Return a scalar as an `Event` message."""
+    tag = _bytes_field(1, scalar.tag.encode())
+    value = tag + b"\x15" + struct.pack("<f", scalar.value)  # field 2: a float
+    summary = _bytes_field(1, value)
+    step = b"\x10" + _varint(scalar.step & 0xFFFFFFFFFFFFFFFF)  # field 2: an int64
+    return _field(1, struct.pack("<d", scalar.at)) + step + _bytes_field(5, summary)
+
+
+def _field(number: int, double: bytes) -> bytes:
+    return bytes([number << 3 | 1]) + double
+
+
+def _bytes_field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def record(message: bytes) -> bytes:
+    """Return a message as a TFRecord."""
+    length = struct.pack("<Q", len(message))
+    return length + _checksum(length) + message + _checksum(message)
+
+
+def _checksum(content: bytes) -> bytes:
+    crc = crc32c(content)
+    masked = ((crc >> 15 | crc << 17) + MASK_DELTA) & _MAX_32
+    return struct.pack("<I", masked)
+
+
+def crc32c(content: bytes) -> int:
+    """Return the CRC32C of bytes."""
+    crc = _MAX_32
+    for byte in content:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ _MAX_32
+
+
+def _table_entry(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (POLYNOMIAL if byte & 1 else 0)
+    return byte
+
+
+_TABLE = tuple(map(_table_entry, range(256)))

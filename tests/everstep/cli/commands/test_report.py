@@ -1,0 +1,96 @@
+"""`everstep report` on a folder: the page, the event file, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from everstep.cli.app import app
+from everstep.errors import EverstepError
+from tests.everstep.cli.recorded_run import RecordedRun
+
+
+def report(*arguments: str) -> Result:
+    done = CliRunner().invoke(app, ["report", *arguments], env={"COLUMNS": "120"})
+    if isinstance(done.exception, EverstepError):
+        raise done.exception
+    return done
+
+
+def write(recorded: RecordedRun, folder: Path) -> Path:
+    journal = folder / "journal"
+    journal.mkdir(parents=True)
+    for worker, lines in recorded.journals.items():
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (journal / f"{worker}.jsonl").write_text(text + '{"at": 17900')  # a torn last line
+    events = "".join(json.dumps(line) + "\n" for line in recorded.events)
+    (folder / "events.jsonl").write_text(events)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, drilled: RecordedRun) -> Path:
+    return write(drilled, tmp_path / "run")
+
+
+def test_a_kept_run_has_a_page_with_the_events_of_its_machines(
+    folder: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "new" / "report.html"
+
+    done = report("--run", str(folder), "--html", str(page))
+
+    assert done.exit_code == 0, done.output
+    text = page.read_text()
+    assert "Training survived all 2 losses of workers" in text
+    assert "The machine disappeared without notice." in text
+    assert page.stat().st_mode & 0o444 == 0o444
+
+
+def test_a_page_does_not_keep_json_from_a_program(folder: Path, tmp_path: Path) -> None:
+    done = report("--run", str(folder), "--json", "--html", str(tmp_path / "report.html"))
+
+    assert json.loads(done.stdout)["steps"] == 300
+
+
+def test_an_event_file_has_every_step_of_a_long_run(
+    recorded_run: RecordedRun, tmp_path: Path
+) -> None:
+    recorded_run.total_steps = 5000
+    folder = write(recorded_run.form("gpu-0").train(5000), tmp_path / "run")
+
+    done = report("--run", str(folder), "--tensorboard", str(tmp_path / "curves"))
+
+    assert done.exit_code == 0, done.output
+    (path,) = (tmp_path / "curves").iterdir()
+    assert path.read_bytes().count(b"training/loss") == 5000, "no step is in a block"
+    report("--run", str(folder), "--tensorboard", str(tmp_path / "curves"))
+    assert list((tmp_path / "curves").iterdir()) == [path], "the same run replaces its file"
+
+
+def test_a_folder_without_a_journal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EverstepError, match=r"is not the folder of a run.*journal does not exist"):
+        report("--run", str(tmp_path))
+
+
+def test_a_run_that_has_not_begun_is_refused_and_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+
+    with pytest.raises(EverstepError, match="has not begun"):
+        report("--run", str(tmp_path), "--html", str(tmp_path / "report.html"))
+
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_waiting_for_a_folder_is_refused(folder: Path) -> None:
+    with pytest.raises(EverstepError, match="--wait follows a job, and --run names a folder"):
+        report("--run", str(folder), "--wait")
+
+
+@pytest.mark.parametrize("option", ["--html", "--tensorboard"])
+def test_a_place_that_cannot_be_written_is_named(folder: Path, option: str) -> None:
+    place = folder / "events.jsonl" / "below-a-file"
+
+    with pytest.raises(EverstepError, match=f"{option} {place}.* cannot be written"):
+        report("--run", str(folder), option, str(place))
