@@ -80,7 +80,7 @@ class RealMember:
 
     identity: str
     store: Store
-    core: Membership
+    membership: Membership
     now: float = 0.0
     received: int = 0
     decisions: int = 0
@@ -89,7 +89,7 @@ class RealMember:
     def decide(self, *events: Event) -> None:
         """Read the changes, decide and act; advance the time by the duration of the decision."""
         start = time.perf_counter()
-        actions = self.core.handle_all(events, self.now)
+        actions = self.membership.handle_all(events, self.now)
         self.now += time.perf_counter() - start
         self.decisions += 1
         for action in actions:
@@ -214,12 +214,15 @@ def main() -> None:
     ]
     if options.json:
         print(
-            json.dumps([{k: vars(v) for k, v in results.items()} for results in rounds], indent=2)
+            json.dumps(
+                [{name: vars(result) for name, result in results.items()} for results in rounds],
+                indent=2,
+            )
         )
         return
     for name, result in rounds[0].items():
         seconds = [results[name].seconds for results in rounds]
-        requests = ", ".join(f"{n} x {kind}" for kind, n in result.requests.items())
+        requests = ", ".join(f"{count} x {kind}" for kind, count in result.requests.items())
         print(
             f"{options.members} members, {name}: {statistics.median(seconds):.2f} s"
             f" ({min(seconds):.2f} to {max(seconds):.2f}), {result.decisions} decisions at most;"

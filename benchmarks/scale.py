@@ -89,12 +89,12 @@ class Fleet:
         context = multiprocessing.get_context("spawn")
         self._hosts: list[tuple[Connection, int]] = []
         for _ in range(min(PROCESSES, members)):
-            here, there = context.Pipe()
-            arguments = (there, self._endpoint, "scale", limits)
+            parent_end, child_end = context.Pipe()
+            arguments = (child_end, self._endpoint, "scale", limits)
             process = context.Process(target=serve, args=arguments, daemon=True)
             process.start()
             self._undo.callback(process.kill)
-            self._hosts.append((here, process.pid or 0))
+            self._hosts.append((parent_end, process.pid or 0))
 
     def close(self) -> None:
         """End all processes."""
@@ -109,20 +109,20 @@ class Fleet:
         self._start([f"late-{number:05}" for number in range(count)])
 
     def _start(self, names: Sequence[str]) -> None:
-        """Start nodes at a rate that these cores can carry: in a run, each has a machine of its own."""
+        """Start nodes at a rate that these cores sustain: in a run, each has a machine of its own."""
         for first in range(0, len(names), START_TOGETHER):
-            some = names[first : first + START_TOGETHER]
+            batch = names[first : first + START_TOGETHER]
             for index, (host, _) in enumerate(self._hosts):
-                host.send(("start", list(some[index :: len(self._hosts)])))
+                host.send(("start", list(batch[index :: len(self._hosts)])))
             for host, _ in self._hosts:
                 host.recv()
             if first + START_TOGETHER < len(names):
                 time.sleep(START_TOGETHER / STARTS_PER_SECOND)
 
-    def remove(self, how: str, index: int) -> None:
+    def remove(self, method: str, index: int) -> None:
         """Remove the member of this index by `close` or `vanish`."""
         host, _ = self._hosts[index % len(self._hosts)]
-        host.send((how, self._names[index]))
+        host.send((method, self._names[index]))
         host.recv()
 
     def stall(self, *, stalled: bool) -> None:

@@ -27,7 +27,7 @@ class Begun:
     """The newest generation of one agent's workers.
 
     Attributes:
-        number: of the generation.
+        number: number of the generation.
         size: its number of members.
         at: the time at which it began, in seconds of the monotonic clock.
     """

@@ -66,21 +66,21 @@ def plan(seed: int, seconds: float, events: int) -> list[PlannedEvent]:
     chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
     away: dict[str, tuple[float, str]] = {}
     kinds: list[str] = []
-    events_planned: list[PlannedEvent] = []
+    planned: list[PlannedEvent] = []
     for number in range(events):
         at = seconds * (number + chance.uniform(0.3, 0.7)) / events
         returnable = [name for name, (since, _) in away.items() if at - since >= MIN_AWAY_SECONDS]
         present = [name for name in NAMES if name not in away]
         if returnable and (len(present) == 1 or chance.random() < 0.6):
             name = chance.choice(returnable)
-            events_planned.append(PlannedEvent(at, RETURN_KINDS[away.pop(name)[1]], name))
+            planned.append(PlannedEvent(at, RETURN_KINDS[away.pop(name)[1]], name))
         elif len(present) > 1:
             kinds = kinds or chance.sample(("kill", "vanish", "freeze", "drain"), 4)
             kind, name = kinds.pop(), chance.choice(present)
-            events_planned.append(PlannedEvent(at, kind, name))
+            planned.append(PlannedEvent(at, kind, name))
             if kind in RETURN_KINDS:
                 away[name] = (at, kind)
-    return events_planned
+    return planned
 
 
 class History:
@@ -109,11 +109,11 @@ class History:
         for name in NAMES:
             self._nodes.exit_code(name, END_SECONDS)
 
-    def _apply(self, one: PlannedEvent) -> None:
-        nodes, name = self._nodes, one.node
-        if one.kind == "kill":  # a node that has just come back may have no worker yet
+    def _apply(self, event: PlannedEvent) -> None:
+        nodes, name = self._nodes, event.node
+        if event.kind == "kill":  # a node that has just come back may have no worker yet
             name = next(iter(sorted(self._training(), key=lambda other: other != name)))
-        acts: dict[str, Callable[[], None]] = {
+        actions: dict[str, Callable[[], None]] = {
             "kill": lambda: os.kill(nodes.worker(name), signal.SIGKILL),
             "vanish": lambda: nodes.signal_all(name, signal.SIGKILL),
             "freeze": lambda: nodes.signal_all(name, signal.SIGSTOP),
@@ -121,11 +121,11 @@ class History:
             "thaw": lambda: nodes.signal_all(name, signal.SIGCONT),
             "return": lambda: nodes.start(name),
         }
-        entry = {"at": round(time.time(), 4), "kind": one.kind, "node": f"node-{name}"}
-        acts[one.kind]()
+        entry = {"at": round(time.time(), 4), "kind": event.kind, "node": f"node-{name}"}
+        actions[event.kind]()
         with self._events.open("a") as file:
             file.write(json.dumps(entry) + "\n")
-        print(f"{one.at:6.1f} s  {one.kind:7} {name}", file=sys.stderr, flush=True)
+        print(f"{event.at:6.1f} s  {event.kind:7} {name}", file=sys.stderr, flush=True)
 
     def _training(self) -> set[str]:
         """Return the nodes whose workers took the last step."""
@@ -136,8 +136,9 @@ class History:
 
 def goodput_after_start(run: RunRecord, began: float, ended: float) -> float:
     """Return the goodput of the history without the first start-up: time of counted steps over its duration."""
-    good = sum(s.seconds for s in counted_steps(run.steps).values() if began < s.at <= ended)
-    return good / (ended - began)
+    steps = counted_steps(run.steps).values()
+    counted_seconds = sum(step.seconds for step in steps if began < step.at <= ended)
+    return counted_seconds / (ended - began)
 
 
 def record_until(run: RunRecord, ended: float) -> RunRecord:

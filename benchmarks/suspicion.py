@@ -1,12 +1,12 @@
 """Measure false suspicions: how many a loaded machine causes, and the cost of each. Real agents, workers and etcd.
 
     python3 -m benchmarks.suspicion --minutes 60 --load 10
-    python3 -m benchmarks.suspicion --mistakes 20
+    python3 -m benchmarks.suspicion --provoke 20
 
 Three nodes train on this machine.
 
     --minutes   next to busy processes, without any fault: every fence is a false suspicion
-    --mistakes  with provoked ones: an agent is stopped, and its worker not, until the others fence its node
+    --provoke  with provoked false suspicions: an agent is stopped, and its worker not, until the others fence its node
 
 The cost is the time between steps, from the event to the first step of all three: the changes of the group, without
 the steps themselves. At the end `trainer.verify` checks that every sample was trained exactly once.
@@ -53,7 +53,7 @@ class Figures:
     Attributes:
         minutes: duration of the observation without faults.
         load: average number of running processes at its end.
-        steps: of all workers together.
+        steps: number of steps of all workers together.
         false_suspicions: fences without a fault.
         costs: seconds of each provoked false suspicion.
         verified: last line of `trainer.verify`.
@@ -74,28 +74,28 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--load", type=int, default=10, help="busy processes (%(default)s)")
-    parser.add_argument("--mistakes", type=int, default=0)
+    parser.add_argument("--provoke", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        figures, right = observe(Path(scratch), options)
+        figures, exactly_once = observe(Path(scratch), options)
     print(json.dumps(asdict(figures), indent=1) if options.json else sentences(figures))
-    sys.exit(0 if right else 1)
+    sys.exit(0 if exactly_once else 1)
 
 
 def observe(folder: Path, options: argparse.Namespace) -> tuple[Figures, bool]:
     """Run three nodes; return its figures, and whether each sample was trained exactly once."""
     data = small_data(folder, samples=3000)
-    line = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
-    line += ["--global-batch", "12", "--epochs", "100000", "--checkpoint-seconds", "5"]
+    arguments = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
+    arguments += ["--global-batch", "12", "--epochs", "100000", "--checkpoint-seconds", "5"]
     with running_etcd(folder) as etcd:
-        nodes = Nodes(folder, etcd, line)
+        nodes = Nodes(folder, etcd, arguments)
         try:
             for name in NAMES:
                 nodes.start(name)
             nodes.next_step(0, 3, START_SECONDS)
-            costs = tuple(provoke_all(nodes, folder, options.mistakes))
-            false, load = wait_under_load(folder, options.minutes, options.load)
+            costs = tuple(provoke_all(nodes, folder, options.provoke))
+            false_suspicions, load = wait_under_load(folder, options.minutes, options.load)
             steps = len(nodes.journal("step"))
             for name in NAMES:
                 nodes.signal_agent(name, signal.SIGTERM)
@@ -103,8 +103,8 @@ def observe(folder: Path, options: argparse.Namespace) -> tuple[Figures, bool]:
                 nodes.exit_code(name, START_SECONDS)
         finally:
             nodes.close()
-        verified, right = verify(nodes.run)
-    return Figures(options.minutes, load, steps, false, costs, verified), right
+        verified, exactly_once = verify(nodes.run)
+    return Figures(options.minutes, load, steps, false_suspicions, costs, verified), exactly_once
 
 
 def wait_under_load(folder: Path, minutes: float, busy: int) -> tuple[int, float]:
@@ -186,9 +186,9 @@ def _compute() -> None:
 def verify(run: Path) -> tuple[str, bool]:
     """Return the last line of `trainer.verify`, and whether each sample was trained exactly once."""
     command = [sys.executable, "-m", "trainer.verify", str(run)]
-    ended = subprocess.run(command, check=False, cwd=REPOSITORY, capture_output=True, text=True)
-    lines = (ended.stdout + ended.stderr).strip().splitlines()
-    return lines[-1] if lines else "", ended.returncode == 0
+    result = subprocess.run(command, check=False, cwd=REPOSITORY, capture_output=True, text=True)
+    lines = (result.stdout + result.stderr).strip().splitlines()
+    return lines[-1] if lines else "", result.returncode == 0
 
 
 def sentences(figures: Figures) -> str:

@@ -64,7 +64,7 @@ def signal_all(processes: Callable[[], set[int]], number: signal.Signals) -> Non
 
     Args:
         processes: returns those that exist.
-        number: of the signal.
+        number: number of the signal.
     """
     reached: set[int] = set()
     while fresh := processes() - reached:

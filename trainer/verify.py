@@ -112,7 +112,7 @@ def verify(run: dict[str, Any], commits: list[Commit]) -> list[str]:
 
     Args:
         run: content of run.json: the settings and the size of the data set.
-        commits: in the order in which they were written.
+        commits: the commits, in the order in which they were written.
     """
     expected = expected_digests(run, max((commit.step for commit in commits), default=0))
     faults = []

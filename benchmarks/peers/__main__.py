@@ -4,7 +4,7 @@
     .venv/bin/python -m benchmarks.peers --rounds 3 [--only everstep torchft] [--json]
 
 Three nodes train ResNet-18 on random images of 28 pixels, 12 samples a step. The contestants take turns,
-each event with new processes, so that a slow minute of this machine meets all of them:
+each event with new processes, so that a slow minute of this machine affects all of them:
 
 * kill: the training process alone gets SIGKILL;
 * freeze: all processes of a node stop and, after the survivors' next step, continue;
@@ -66,9 +66,9 @@ class Figures:
         event: the event, in EVENTS.
         disturbance: its times.
         step_seconds: duration of an undisturbed step.
-        samples: of the complete epochs.
-        samples_twice: of these, trained more than once.
-        samples_missing: of these, trained by no step that counts.
+        samples: number of samples of the complete epochs.
+        samples_twice: number of these that were trained more than once.
+        samples_missing: number of these that no committed step trained.
     """
 
     event: str
@@ -96,7 +96,7 @@ def main() -> None:
         results[contestant.name].append(measure(contestant, event, number))
     if options.json:
         json.dump(
-            {name: [asdict(run) for run in all_] for name, all_ in results.items()}, sys.stdout
+            {name: [asdict(run) for run in runs] for name, runs in results.items()}, sys.stdout
         )
     else:
         print(table(results))
@@ -129,29 +129,29 @@ def disturb(folder: Path, event: str, victim: Machine) -> Disturbance:
         "freeze": lambda: victim.signal_all(signal.SIGSTOP),
         "drain": victim.drain,
     }[event]()
-    at = time.time()  # only now have all processes of the node stopped
+    disturbed_at = time.time()  # only now have all processes of the node stopped
     survivors = {name for name in NAMES if name != victim.name}
     try:
-        first = wait_for_step(folder, at, survivors)
+        first = wait_for_step(folder, disturbed_at, survivors)
         time.sleep(1)
-        back = time.time()
+        returned_at = time.time()
         if event == "freeze":
             victim.signal_all(signal.SIGCONT)
         elif event == "drain":
             victim.start()
-        joined = wait_for_group(folder, back, len(NAMES), EVENT_SECONDS)
+        joined = wait_for_group(folder, returned_at, len(NAMES), EVENT_SECONDS)
     except AssertionError:  # not in time
         return NEVER
     former = max(line.at for line in read_commits(folder) if line.at < joined.at)
     lost = max(0, before + 1 - first.step)
-    return Disturbance(first.at - at, lost, joined.at - former)
+    return Disturbance(first.at - disturbed_at, lost, joined.at - former)
 
 
 def wait_for_step(folder: Path, after: float, nodes: Iterable[str]) -> JournalLine:
     """Return the first step that one of these nodes began after a moment and committed."""
     allowed = set(nodes)
 
-    def found() -> JournalLine | None:
+    def first_line() -> JournalLine | None:
         steps = [
             line
             for line in read_commits(folder)
@@ -159,19 +159,19 @@ def wait_for_step(folder: Path, after: float, nodes: Iterable[str]) -> JournalLi
         ]
         return min(steps, key=_time, default=None)
 
-    return until(found, EVENT_SECONDS, "the survivors take a step")
+    return until(first_line, EVENT_SECONDS, "the survivors take a step")
 
 
 def wait_for_group(folder: Path, after: float, size: int, seconds: float) -> JournalLine:
     """Return the first step that a group of this size committed after a moment."""
 
-    def found() -> JournalLine | None:
+    def first_line() -> JournalLine | None:
         steps = [
             line for line in read_commits(folder) if line.at > after and line.world_size == size
         ]
         return min(steps, key=_time, default=None)
 
-    return until(found, seconds, f"{size} nodes take a step")
+    return until(first_line, seconds, f"{size} nodes take a step")
 
 
 def figures(lines: Sequence[JournalLine], event: str, disturbance: Disturbance) -> Figures:
@@ -218,8 +218,8 @@ def table(results: Mapping[str, Sequence[Figures]]) -> str:
         )
     rows.append(_row("join: next step, s", results, "drain", lambda disturbance: disturbance.join))
     for name in ("step_seconds", "samples_twice", "samples_missing"):
-        all_ = [[getattr(run, name) for run in figures] for figures in results.values()]
-        rows.append([name.replace("_", " "), *map(spread, all_)])
+        columns = [[getattr(run, name) for run in figures] for figures in results.values()]
+        rows.append([name.replace("_", " "), *map(spread, columns)])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 

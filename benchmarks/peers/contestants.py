@@ -28,7 +28,7 @@ class Contestant:
     """A system under comparison.
 
     Attributes:
-        name: as printed.
+        name: printed name.
         machines: starts what it needs in a folder and yields its machines, not started.
     """
 

@@ -19,9 +19,9 @@ class Machine:
     """One machine: a command and all processes that it starts.
 
     Args:
-        name: such as n0.
-        folder: of journals and logs.
-        command: of the node's launcher.
+        name: name of the node, such as n0.
+        folder: folder of journals and logs.
+        command: command of the node's launcher.
         environment: added to a minimal one.
     """
 

@@ -21,7 +21,7 @@ SAMPLES = 120  # of an epoch
 CLASSES = 10
 SIDE = 28  # pixels
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
-SAVE_STEPS = 8  # a checkpoint's distance; the trainer's default
+SAVE_STEPS = 8  # between two checkpoints; the trainer's default
 TIMEOUT_SECONDS = 10  # of a collective, for the contestants that have one
 
 
@@ -64,11 +64,11 @@ class JournalLine:
 
     Attributes:
         at: seconds since 1970.
-        node: such as n0.
+        node: name of the node, such as n0.
         step: number of the step, from 1.
-        world_size: nodes that take it together.
-        samples: numbers counted through all epochs: epoch x SAMPLES + index.
-        seconds: from the beginning of the step to its commit; None before the commit.
+        world_size: number of nodes that take it together.
+        samples: their numbers, counted through all epochs: epoch x SAMPLES + index.
+        seconds: time from the beginning of the step to its commit; None before the commit.
     """
 
     at: float
@@ -122,7 +122,7 @@ class StepJournal:
 
 
 def read(folder: Path) -> Iterator[JournalLine]:
-    """Yield the whole lines of all nodes; a kill may have torn the last one."""
+    """Yield the complete lines of all nodes; a kill may have torn the last one."""
     for path in sorted(folder.glob("*.jsonl")):
         for text in path.read_text(encoding="utf-8").splitlines():
             with contextlib.suppress(ValueError):

@@ -39,7 +39,7 @@ class Violation:
 
     Attributes:
         kind: name of the invariant.
-        detail: where and how, for people.
+        detail: place and kind of the violation, for people.
     """
 
     kind: str
@@ -83,7 +83,7 @@ class History:
     """All that a run has left.
 
     Args:
-        folder: of the run, see the module.
+        folder: folder of the run, described in the module.
     """
 
     def __init__(self, folder: Path) -> None:

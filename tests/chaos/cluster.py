@@ -47,7 +47,7 @@ class NodeJournal:
 
     Attributes:
         offset: bytes that were read.
-        world_size: of the generation that the node entered last.
+        world_size: world size of the generation that the node entered last.
         applied: number of steps that the node has applied since the beginning.
     """
 
@@ -76,10 +76,10 @@ class Cluster:
     """Nodes and etcd of one run.
 
     Args:
-        folder: for everything that the run writes.
+        folder: folder for everything that the run writes.
         nodes: names of the nodes, one worker each.
         etcd: names of etcd's members.
-        options: of the program.
+        options: options of the program.
     """
 
     def __init__(

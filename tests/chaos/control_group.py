@@ -18,7 +18,7 @@ class ControlGroup:
     """The processes of one machine.
 
     Args:
-        name: of the group, unique on this system.
+        name: name of the group, unique on this system.
     """
 
     def __init__(self, name: str) -> None:

@@ -26,9 +26,9 @@ class EtcdMembers:
     """The processes of one etcd.
 
     Args:
-        network: with a machine for each member.
-        names: of the members, which are those of their machines.
-        folder: for their data and logs.
+        network: network with a machine for each member.
+        names: names of the members, which are those of their machines.
+        folder: folder of their data and logs.
     """
 
     def __init__(self, network: Network, names: Sequence[str], folder: Path) -> None:

@@ -41,7 +41,7 @@ class Nemesis:
     """Acts on a cluster.
 
     Args:
-        cluster: to act on.
+        cluster: the cluster that it acts on.
         on_fault: called with each fault when it begins.
     """
 

@@ -104,7 +104,7 @@ class Network:
     """Machines on one bridge.
 
     Args:
-        addresses: of the machines, by name.
+        addresses: addresses of the machines, by name.
     """
 
     def __init__(self, addresses: Mapping[str, str]) -> None:

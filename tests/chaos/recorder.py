@@ -24,10 +24,10 @@ class Recorder:
     """Writes `etcd.jsonl` until it is closed; each line has a key, its revision and its value.
 
     Args:
-        network: with etcd's machines.
-        etcd: the members to watch.
+        network: network with etcd's machines.
+        etcd: the members that it watches.
         run: identity of the run.
-        path: of the file.
+        path: path of the file.
     """
 
     def __init__(self, network: Network, etcd: EtcdMembers, run: str, path: Path) -> None:

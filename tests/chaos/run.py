@@ -37,13 +37,13 @@ class ChaosOutcome:
     """Result of one seed.
 
     Attributes:
-        seed: of the schedule.
+        seed: seed of the schedule.
         faults: number of each kind that was injected.
         covered: amount of history that was checked.
         recoveries: kinds of faults of each round, and the seconds until all nodes trained again.
         violations: broken invariants.
         seconds: duration.
-        error: of the run itself, if it could not be carried out.
+        error: error of the run itself, if it could not be carried out.
     """
 
     seed: int

@@ -84,7 +84,7 @@ class Round:
 
     Attributes:
         pause: seconds between the moment when all nodes train and the first fault.
-        faults: in the order of their beginnings.
+        faults: the faults, in the order in which they begin.
     """
 
     pause: float

@@ -64,12 +64,12 @@ def arguments_class(token: str) -> type | None:
     else:
         raise AssertionError(f"no SDK of {package} is used here: {token}")
     try:
-        module = importlib.import_module(fqn)
+        sdk_module = importlib.import_module(fqn)
     except ModuleNotFoundError as error:
         raise AssertionError(f"the SDK has no module {fqn} for {token}") from error
     for name in (f"{kind}InitArgs", f"{kind}Args"):
-        if hasattr(module, name):
-            arguments: type = getattr(module, name)
+        if hasattr(sdk_module, name):
+            arguments: type = getattr(sdk_module, name)
             return arguments
     raise AssertionError(f"the SDK has no arguments of {token} in {fqn}")
 

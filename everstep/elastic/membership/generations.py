@@ -71,7 +71,7 @@ class Generation:
         members: identities in rank order.
         store: rank 0's host:port.
         fenced: members whose keys were removed on suspicion; they may not put them back.
-        endpoints: where the members answer probes, in rank order; only in a large run.
+        endpoints: `host:port` at which each member answers probes, in rank order; only in a large run.
         orders: revisions of their registrations, as `Member.order`; only in a large run.
     """
 
@@ -159,7 +159,11 @@ def still_training(members: Mapping[str, Member], current: Generation | None) ->
     """Return the live members of the current generation that have not stopped, leaving ones included."""
     if current is None:
         return []
-    return [m for m in members.values() if m.identity in current.ranks and trains(m, current)]
+    return [
+        member
+        for member in members.values()
+        if member.identity in current.ranks and trains(member, current)
+    ]
 
 
 def compatible(candidates: Sequence[Member]) -> list[Member]:
@@ -179,7 +183,9 @@ def compatible(candidates: Sequence[Member]) -> list[Member]:
     while pairs:
         counts = Counter(identity for pair in pairs for identity in pair)
         highest = max(counts.values())
-        worst = next(m.identity for m in reversed(chosen) if counts[m.identity] == highest)
+        worst = next(
+            member.identity for member in reversed(chosen) if counts[member.identity] == highest
+        )
         chosen = [member for member in chosen if member.identity != worst]
         pairs = {pair for pair in pairs if worst not in pair}
     return chosen
@@ -198,8 +204,8 @@ def probes_stalls(identity: str, group: Generation) -> bool:
 
     In a large group only some do: etcd ends the other leases itself, half a second later.
     """
-    every = -(-len(group.members) // MAX_STALL_PROBERS)
-    return group.ranks.get(identity, 1) % every == 0
+    interval = -(-len(group.members) // MAX_STALL_PROBERS)
+    return group.ranks.get(identity, 1) % interval == 0
 
 
 def next_training_member(
@@ -221,10 +227,15 @@ def rank(
     In a large run the coordinators come first, since only they can propose; of these, too, those of the
     current generation, so that one with which no group works is not the proposer.
     """
-    before = current.ranks if current else {}
+    previous_ranks = current.ranks if current else {}
 
     def key(member: Member) -> tuple[bool, int, int, str]:
         name = member.identity
-        return name not in coordinators, before.get(name, len(before)), member.order, name
+        return (
+            name not in coordinators,
+            previous_ranks.get(name, len(previous_ranks)),
+            member.order,
+            name,
+        )
 
     return sorted(candidates, key=key)

@@ -38,7 +38,7 @@ def find_shortage(view: RunView, limits: GroupLimits) -> Shortage | None:
 
     Args:
         view: complete view of the run.
-        limits: of the group.
+        limits: limits of the group.
 
     Returns:
         None if enough members are ready, or if others still train.

@@ -158,7 +158,7 @@ class Checkpoints:
             self._writer.wait()
 
     def commit(self, generation: int, step: int) -> bool:
-        """Commit a step's snapshot, wait_snapshot in this generation; return False if it is fenced out."""
+        """Commit a step's snapshot, taken in this generation; return False if it is fenced out."""
         run = run_id(self._folder) if self._folder else ""
         return self._group.commit(generation, step, run)
 

@@ -85,12 +85,12 @@ class Link:
         self._before = frozenset(socket_names().values())
         threading.Thread(target=self._build, name="everstep-build", daemon=True).start()
         with self._changed:
-            done = self._changed.wait_for(
+            is_over = self._changed.wait_for(
                 lambda: self._built.is_set() or self._aborted.is_set(), CONNECT_TIMEOUT_SECONDS
             )
         if self._aborted.is_set():
             raise PeerLostError("the group was given up while it was built")
-        if not done or self._failure:
+        if not is_over or self._failure:
             raise PeerLostError(f"the group could not be built: {self._failure or 'no answer'}")
 
     def abort(self) -> None:

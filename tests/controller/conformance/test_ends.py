@@ -89,10 +89,10 @@ def test_a_finished_job_does_not_change(bench: Bench, kubelet: Kubelet, name: st
 
 
 @pytest.mark.parametrize(
-    ("policy", "left"), [("None", {0, 1}), ("Running", {0, 1}), ("All", set()), (None, {0, 1})]
+    ("policy", "remaining"), [("None", {0, 1}), ("Running", {0, 1}), ("All", set()), (None, {0, 1})]
 )
 def test_a_succeeded_job_is_cleaned_up_by_its_policy(
-    bench: Bench, kubelet: Kubelet, name: str, policy: str | None, left: set[int]
+    bench: Bench, kubelet: Kubelet, name: str, policy: str | None, remaining: set[int]
 ) -> None:
     job = bench.job(name, replicas=2, run_policy={"cleanPodPolicy": policy} if policy else None)
     job.until_running({0, 1})
@@ -100,24 +100,26 @@ def test_a_succeeded_job_is_cleaned_up_by_its_policy(
     kubelet.end(f"{name}-worker-1", 0)
     job.until("succeeded", lambda: job.is_true("Succeeded"))
 
-    job.until("the rest is cleaned up", lambda: set(job.pods()) == left)
-    job.stays("the remaining pods stay", lambda: set(job.pods()) == left, 0.5)
-    if not left:
+    job.until("the rest is cleaned up", lambda: set(job.pods()) == remaining)
+    job.stays("the remaining pods stay", lambda: set(job.pods()) == remaining, 0.5)
+    if not remaining:
         job.until("no services", lambda: not job.services())
 
 
 @pytest.mark.upstream_known_wrong("under ExitCode no failure ever fails the job")
-@pytest.mark.parametrize(("policy", "left"), [("None", {0, 1}), ("Running", {0}), ("All", set())])
+@pytest.mark.parametrize(
+    ("policy", "remaining"), [("None", {0, 1}), ("Running", {0}), ("All", set())]
+)
 def test_a_failed_job_is_cleaned_up_by_its_policy(
-    bench: Bench, kubelet: Kubelet, name: str, policy: str | None, left: set[int]
+    bench: Bench, kubelet: Kubelet, name: str, policy: str | None, remaining: set[int]
 ) -> None:
     job = bench.job(name, replicas=2, restart_policy="Never", run_policy={"cleanPodPolicy": policy})
     job.until_running({0, 1})
     kubelet.end(f"{name}-worker-0", 1)
     job.until("failed", lambda: job.is_true("Failed"))
 
-    job.until("the rest is cleaned up", lambda: set(job.pods()) == left)
-    job.stays("the remaining pods stay", lambda: set(job.pods()) == left, 0.5)
+    job.until("the rest is cleaned up", lambda: set(job.pods()) == remaining)
+    job.stays("the remaining pods stay", lambda: set(job.pods()) == remaining, 0.5)
 
 
 @pytest.mark.upstream_known_wrong(
@@ -159,10 +161,12 @@ def test_a_job_of_the_same_name_starts_from_zero(bench: Bench, kubelet: Kubelet,
     job.delete()
     job.until("gone", job.is_gone)
 
-    again = bench.job(name, replicas=1)
+    second_job = bench.job(name, replicas=1)
 
-    again.until("a new worker runs", lambda: again.running() == {0} and again.uids() != before, 30)
-    assert not again.is_true("Succeeded")
+    second_job.until(
+        "a new worker runs", lambda: second_job.running() == {0} and second_job.uids() != before, 30
+    )
+    assert not second_job.is_true("Succeeded")
 
 
 def test_the_api_refuses_more_replicas_than_the_maximum(bench: Bench, name: str) -> None:

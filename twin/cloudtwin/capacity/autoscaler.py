@@ -65,7 +65,7 @@ class PendingPod:
     """An unschedulable pod.
 
     Attributes:
-        name: with its namespace.
+        name: namespace and name.
         requests: requested resources.
         selector: labels that its machine must have.
         tolerations: its tolerations.

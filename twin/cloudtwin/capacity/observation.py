@@ -88,7 +88,7 @@ def scalable_pools(
         pools: all pools.
         offers: resources of a new machine of each pool.
         autoscaler: the autoscaler that runs as a pod.
-        priorities: of pools, 0 by default.
+        priorities: pool -> priority, 0 by default.
         shortages: the pools for which the cloud has no capacity.
         time_factor: seconds of the cloud per second of the twin.
     """

@@ -31,8 +31,8 @@ class Pool:
         cluster: name of its cluster.
         role: role of its machines, which determines the memory that they offer.
         instance_types: instance types in order of preference.
-        zone: such as `us-east-1a` or `eastus-1`; empty in a region without zones.
-        region: such as `us-east-1` or `eastus`.
+        zone: its zone, such as `us-east-1a` or `eastus-1`; empty in a region without zones.
+        region: its region, such as `us-east-1` or `eastus`.
         labels: declared labels, without the cloud's own.
         taints: declared taints, without that of AKS for spot machines.
         gpus: GPUs per machine.

@@ -38,7 +38,7 @@ class QuotaStore:
         """Set a quota.
 
         Args:
-            code: such as `L-3819A6DF`.
+            code: code of the quota, such as `L-3819A6DF`.
             vcpus: vCPUs in one region.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -50,9 +50,9 @@ class MachineSpec:
         gpus: number of simulated `nvidia.com/gpu` on a GPU machine; ignored on others.
         labels: labels of its Node, in addition to instance type, zone and region.
         taints: taints that its Node registers with.
-        instance_type: such as `g5.xlarge`.
-        zone: such as `us-east-1a` or `eastus-1`; empty if the region has no zones.
-        region: such as `us-east-1`.
+        instance_type: type of the machine, such as `g5.xlarge`.
+        zone: its zone, such as `us-east-1a` or `eastus-1`; empty if the region has no zones.
+        region: its region, such as `us-east-1`.
         cloud: the cloud whose metadata service it has; empty for none.
         spot: True if the cloud may reclaim it.
         group: the pool that it belongs to.
@@ -132,7 +132,7 @@ class TwinStatus:
     Attributes:
         name: its name.
         api_ready: True if its API server answers.
-        components: for each component of the control plane, whether it runs.
+        components: component of the control plane -> whether it runs.
         machines: its machines in the order of their addresses.
     """
 

@@ -63,7 +63,7 @@ class FaultPlan:
     """All faults of a cloud, and its latency.
 
     Attributes:
-        faults: in order of precedence.
+        faults: the faults, in order of precedence.
         latency: pattern of types -> seconds that each create, update and delete takes.
     """
 

@@ -22,7 +22,7 @@ class FenceRequest:
     """A fence on its way to etcd.
 
     Attributes:
-        revision: of the generation's key that it names.
+        revision: revision of the generation's key that it names.
         registrations: the fencer and the suspects, with the revisions at which they registered.
         suspects: members to fence.
     """
@@ -37,7 +37,7 @@ class Heart:
     """One agent's heartbeats.
 
     Attributes:
-        core: of its suspicions.
+        core: state machine of its suspicions.
         packets: that have reached its machine, with the earliest time of their reading.
         request: the fence that it carries out.
     """

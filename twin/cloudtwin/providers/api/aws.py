@@ -75,7 +75,7 @@ class AwsRequest:
 
     Attributes:
         service: name in the signature, such as `ec2`.
-        operation: such as `DescribeAvailabilityZones`.
+        operation: name of the operation, such as `DescribeAvailabilityZones`.
         region: AWS region.
         arguments: arguments as the protocol sends them: text, or JSON values.
     """

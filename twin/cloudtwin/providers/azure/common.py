@@ -111,7 +111,7 @@ def arm_type(
     Args:
         token: type token.
         path: path of `arm_id`; the inputs in it are immutable, the last one is the name.
-        max_length: of the name.
+        max_length: maximum length of the name.
         fixed: other immutable inputs.
         name: pattern and minimum length of the name; None if other rules check it.
         generated: True if the provider generates a missing name.

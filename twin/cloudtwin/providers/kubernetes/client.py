@@ -41,7 +41,7 @@ class ApiKind:
     """Location of a kind in the API.
 
     Attributes:
-        path: of the group version, such as /apis/apps/v1.
+        path: path of the group version, such as /apis/apps/v1.
         plural: the resource name, such as deployments.
         namespaced: True if its objects are in namespaces.
     """
@@ -98,8 +98,8 @@ class ClusterClient:
         """Return the location of a kind in the API.
 
         Args:
-            api_version: such as apps/v1.
-            kind: such as Deployment.
+            api_version: group and version, such as apps/v1.
+            kind: kind of the object, such as Deployment.
             wait_seconds: seconds to wait for the kind to appear after the creation of its CRD.
 
         Raises:

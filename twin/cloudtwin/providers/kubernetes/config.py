@@ -31,7 +31,7 @@ class KubernetesConfig:
 
     Attributes:
         kubeconfig: content or path; None for kubectl's default.
-        context: of the kubeconfig; None for its current one.
+        context: context of the kubeconfig; None for its current one.
         namespace: default namespace; None for the context's.
         cluster_identifier: identity of the cluster; None to compare server addresses.
         force: True to take fields over from other field managers.
@@ -50,7 +50,7 @@ def parse(arguments: Mapping[str, Plain]) -> KubernetesConfig:
     """Return the provider's configuration.
 
     Args:
-        arguments: as the SDK sends them, with booleans as JSON text.
+        arguments: arguments as the SDK sends them, with booleans as JSON text.
 
     Raises:
         ProviderError: an argument is invalid, or one that only the official provider supports.

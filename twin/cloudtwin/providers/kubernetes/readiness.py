@@ -52,9 +52,9 @@ class Related:
     """The objects that an object's readiness depends on.
 
     Attributes:
-        pods: of a workload.
-        endpoint_slices: of a Service.
-        storage_class: of a claim; None without one.
+        pods: pods of a workload.
+        endpoint_slices: endpoint slices of a Service.
+        storage_class: class of a claim; None without one.
     """
 
     pods: Sequence[Live] = ()

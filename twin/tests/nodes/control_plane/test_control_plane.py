@@ -48,17 +48,17 @@ def test_a_started_control_plane_is_ready_for_pods_and_reports_it(twin: Twin) ->
     assert status.machines == ()
     assert set(status.components.values()) == {True}
     assert left_of(twin) == [], "a running twin must not be reported as a leftover"
-    (listed,) = (running for running in twins() if running.state == str(twin.state))
-    assert 0 <= listed.age_seconds < 3600
-    assert f"CLOUDTWIN_NAME={twin.state.name}" in listed.how_to_remove
+    (reported,) = (running for running in twins() if running.state == str(twin.state))
+    assert 0 <= reported.age_seconds < 3600
+    assert f"CLOUDTWIN_NAME={twin.state.name}" in reported.how_to_remove
 
 
-def test_concurrent_starts_of_machines_create_one_dns_service(twin: Twin) -> None:
+def test_the_dns_service_can_be_applied_concurrently(twin: Twin) -> None:
     api = api_of(twin)
 
     for _ in range(5):
-        with ThreadPoolExecutor(4) as makers:
-            list(makers.map(lambda _: dns.apply(twin.layout, api), range(4)))
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda _: dns.apply(twin.layout, api), range(4)))
         service = api.get(DNS)
         assert service["spec"]["clusterIP"] == str(addressing.DNS_SERVICE)
         api.delete(DNS)
@@ -143,8 +143,8 @@ def test_an_up_that_was_killed_halfway_can_be_repeated(twin: Twin, seconds: floa
 
     assert twin.status().api_ready
     recorded = {pid_of(twin, component) for component in twin.status().components}
-    found = Tree.here().processes(twin.layout.control_plane_cgroup)
-    assert found == recorded, "processes of the killed run must not remain next to the new ones"
+    running = Tree.here().processes(twin.layout.control_plane_cgroup)
+    assert running == recorded, "processes of the killed run must not remain next to the new ones"
 
 
 def test_down_after_everything_was_killed_leaves_nothing(twin: Twin) -> None:

@@ -1,3 +1,5 @@
+"""Addresses of machines, pods and services: unique, in their networks, and disjoint."""
+
 import pytest
 from cloudtwin.nodes.network import addressing
 from cloudtwin.nodes.network.addressing import MAX_MACHINES, Address
