@@ -51,7 +51,7 @@ class FolderSource:
                 f"{self._folder / name} is a {kind}",
                 "Only regular files are copied. Replace it by the file, or remove it.",
             )
-        return Entry(check_name(name, self.name), status.st_size, version_of(status))
+        return Entry(check_name(name, self.name), status.st_size, version_of(status), name)
 
     @contextmanager
     def open(self, entry: Entry, offset: int) -> Iterator[Content]:
@@ -60,7 +60,7 @@ class FolderSource:
         Raises:
             FileError: it changed, is missing or forbidden.
         """
-        path = self._folder / entry.name
+        path = self._folder / entry.locator
         try:
             file = path.open("rb", buffering=0)
         except FileNotFoundError:

@@ -1,4 +1,5 @@
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,3 +145,23 @@ def test_incomplete_files_of_other_versions_are_removed(partials: Path) -> None:
     assert list(discard_other_partials(iter([task]), partials)) == [task]
 
     assert set(partials.iterdir()) == {current.data, current.length}
+
+
+def test_a_file_is_synced_before_it_is_renamed_to_its_target(
+    tmp_path: Path, partials: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / ENTRY.name
+    synced: list[tuple[int, int]] = []
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        assert not target.exists(), "a reader could see an incomplete file"
+        status = os.fstat(descriptor)
+        synced.append((status.st_ino, status.st_size))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+
+    copy(FaultySource(), ENTRY, target, partials, lambda _: None)
+
+    assert synced[-1] == (target.stat().st_ino, len(CONTENT))
