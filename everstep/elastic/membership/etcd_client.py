@@ -23,6 +23,7 @@ from everstep.elastic.membership.etcd_connection import (
     Connection,
     EtcdOptions,
     Target,
+    password,
     resolve,
     tls_context,
 )
@@ -38,7 +39,9 @@ WARN_AFTER_SECONDS = 10.0
 RESOLVE_AGAIN_SECONDS = 10.0
 
 _RETRY_CODES = frozenset({4, 8, 10, 14})  # gRPC: deadline exceeded, exhausted, aborted, unavailable
+_INVALID_ARGUMENT = 3  # also: a wrong password
 _UNAUTHENTICATED = 16
+_OLD_REVISION = "revision of auth store is old"  # users changed while the request was under way
 NOT_FOUND = 5
 
 
@@ -56,6 +59,10 @@ class EtcdRefusedError(EverstepError):
     def __init__(self, what: str, code: int) -> None:
         super().__init__(what)
         self.code = code
+
+
+class _TokenRefusedError(ConnectionError):
+    """The token has expired, or the member that checked it has restarted."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +94,14 @@ class Etcd:
         if not options.endpoints:
             raise EverstepError("no etcd endpoint is given", "Pass --rdzv_endpoint=HOST:PORT.")
         self._options = options
-        self._context = tls_context(options)
+        tls_context(options)  # a wrong path is reported at once
         self._local = threading.local()
         self._targets: tuple[Target, ...] = ()
         self._preferred = 0
         self._resolved_at = 0.0
         self._lock = threading.Lock()
         self._token: str | None = None
+        self._accepted = False  # whether etcd has accepted the password once
 
     def get(
         self, prefix: str, *, end: str | None = None, retry_seconds: float | None = None
@@ -272,7 +280,7 @@ class Etcd:
             "range_end": _text(end or _end(prefix)),
             "start_revision": str(revision),
         }
-        connection = Connection(self._target(), self._context, idle_seconds)
+        connection = self._open(self._target(), idle_seconds)
         undo = ExitStack()
         undo.callback(connection.close)
         try:
@@ -344,7 +352,16 @@ class Etcd:
     def _once(
         self, path: str, body: Mapping[str, object], request_seconds: float
     ) -> dict[str, Any]:
-        """Make one attempt at the preferred endpoint; a temporary refusal becomes an OSError."""
+        """Make one attempt at the preferred endpoint, and another with a new token if the token is refused."""
+        try:
+            return self._attempt(path, body, request_seconds)
+        except _TokenRefusedError:
+            return self._attempt(path, body, request_seconds)
+
+    def _attempt(
+        self, path: str, body: Mapping[str, object], request_seconds: float
+    ) -> dict[str, Any]:
+        """Send one request; a temporary refusal becomes an OSError."""
         connection = self._connection(request_seconds)
         connection.request("POST", f"/v3/{path}", json.dumps(body), self._headers())
         response = connection.getresponse()
@@ -356,10 +373,9 @@ class Etcd:
         message = str(error.get("message", error))
         if code == _UNAUTHENTICATED and self._token:
             self._token = None
-            raise ConnectionError("the token has expired")
-        if code in _RETRY_CODES or (
-            not code and response.status >= http.client.INTERNAL_SERVER_ERROR
-        ):
+            raise _TokenRefusedError("etcd refuses the token")
+        unavailable = not code and response.status >= http.client.INTERNAL_SERVER_ERROR
+        if code in _RETRY_CODES or unavailable or _OLD_REVISION in message:
             raise ConnectionError(message)
         raise EtcdRefusedError(f"etcd refused {path}: {message}", code)
 
@@ -370,24 +386,41 @@ class Etcd:
         return headers
 
     def _authenticate(self, user: str) -> str:
-        connection = Connection(self._target(), self._context, REQUEST_SECONDS)
+        """Return a new token.
+
+        An etcd that has lost its data has no users until they are set up again, and a password may be
+        replaced during a run. Both are temporary for a client whose password was accepted before.
+
+        Raises:
+            EtcdRefusedError: etcd does not accept the password, and never has.
+            OSError: etcd cannot authenticate users now.
+        """
+        connection = self._open(self._target(), REQUEST_SECONDS)
         try:
-            body = json.dumps({"name": user, "password": self._options.password or ""})
+            body = json.dumps({"name": user, "password": password(self._options)})
             connection.request("POST", "/v3/auth/authenticate", body)
             answer = json.loads(connection.getresponse().read())
         finally:
             connection.close()
-        if "token" not in answer:
-            raise EtcdRefusedError(f"etcd does not accept user {user!r}", _UNAUTHENTICATED)
-        self._token = str(answer["token"])
-        return self._token
+        if "token" in answer:
+            self._token, self._accepted = str(answer["token"]), True
+            return self._token
+        refusal = f"etcd does not accept user {user!r}: {answer.get('message', 'no reason')}"
+        wrong = int(answer.get("code", 0)) == _INVALID_ARGUMENT and _OLD_REVISION not in refusal
+        if wrong and not self._accepted:
+            raise EtcdRefusedError(refusal, _UNAUTHENTICATED)
+        raise ConnectionError(refusal)
+
+    def _open(self, target: Target, seconds: float) -> Connection:
+        """Return a new connection; its certificates are read again, since they may have been replaced."""
+        return Connection(target, tls_context(self._options), seconds)
 
     def _connection(self, timeout: float) -> Connection:
         target = self._target()
         kept: tuple[Target, Connection] | None = getattr(self._local, "kept", None)
         if kept is None or kept[0] != target:
             self._drop()
-            self._local.kept = kept = (target, Connection(target, self._context, timeout))
+            self._local.kept = kept = (target, self._open(target, timeout))
         connection = kept[1]
         connection.timeout = timeout
         if connection.sock:

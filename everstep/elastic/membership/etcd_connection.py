@@ -5,6 +5,7 @@ import http.client
 import socket
 import ssl
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from everstep.catalog.names import ETCD_CLIENT_PORT
 
@@ -20,7 +21,7 @@ class EtcdOptions:
         certificate: path of the client's certificate.
         key: path of the certificate's private key.
         user: name for etcd's own authentication.
-        password: password of that user.
+        password_file: path of a file with the password of that user.
         retry_seconds: time for which a call is retried before it raises.
     """
 
@@ -30,7 +31,7 @@ class EtcdOptions:
     certificate: str | None = None
     key: str | None = field(default=None, repr=False)
     user: str | None = None
-    password: str | None = field(default=None, repr=False)
+    password_file: str | None = None
     retry_seconds: float = 600.0
 
 
@@ -82,8 +83,15 @@ class Connection(http.client.HTTPConnection):
                 self.sock.shutdown(socket.SHUT_RDWR)
 
 
+def password(options: EtcdOptions) -> str:
+    """Return the current password of the options; it may be replaced while a run continues."""
+    if not options.password_file:
+        return ""
+    return Path(options.password_file).read_text(encoding="utf-8").strip()
+
+
 def tls_context(options: EtcdOptions) -> ssl.SSLContext | None:
-    """Return the TLS context of the options; None without TLS."""
+    """Return the TLS context of the options, with the files as they are now; None without TLS."""
     if not (options.tls or options.certificate_authority or options.certificate):
         return None
     context = ssl.create_default_context(cafile=options.certificate_authority)

@@ -176,7 +176,6 @@ def _limits(parameters: RendezvousParameters) -> GroupLimits:
 
 def _options(parameters: RendezvousParameters) -> EtcdOptions:
     conf = parameters.config
-    password_file = conf.get("password_file")
     return EtcdOptions(
         endpoints=tuple(item.strip() for item in parameters.endpoint.split(",") if item.strip()),
         tls=conf.get("protocol") == "https",
@@ -184,6 +183,6 @@ def _options(parameters: RendezvousParameters) -> EtcdOptions:
         certificate=conf.get("cert"),
         key=conf.get("key"),
         user=conf.get("user"),
-        password=Path(password_file).read_text().strip() if password_file else None,
+        password_file=conf.get("password_file"),
         retry_seconds=float(conf.get("retry_seconds", 600)),
     )

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -14,10 +15,11 @@ from cloudtwin.nodes.control_plane import pki
 
 from everstep.elastic.membership.etcd_client import Etcd, EtcdRefusedError, EtcdUnreachableError
 from everstep.elastic.membership.etcd_connection import EtcdOptions
-from tests.trainer.elastic.nodes import etcd_process, running_etcd
+from tests.trainer.elastic.nodes import etcd_process
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(60)]
 
+TOKEN_SECONDS = 1
 LOOPBACK = IPv4Address("127.0.0.1")
 
 
@@ -95,28 +97,42 @@ def test_other_clients_and_servers_are_refused(
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdOptions]:
-    """Run an etcd with users; `worker` has access to `/everstep/` only."""
-    with running_etcd(tmp_path_factory.mktemp("guarded")) as endpoint:
-        keys = {
-            "key": "L2V2ZXJzdGVwLw==",
-            "range_end": "L2V2ZXJzdGVwMA==",
-        }  # /everstep/ to /everstep0
-        post(endpoint, "auth/role/add", name="root")
-        post(endpoint, "auth/role/add", name="run")
-        post(endpoint, "auth/role/grant", name="run", perm={"permType": "READWRITE", **keys})
-        for user, role in (("root", "root"), ("worker", "run")):
-            post(endpoint, "auth/user/add", name=user, password="swordfish")
-            post(endpoint, "auth/user/grant", user=user, role=role)
-        post(endpoint, "auth/enable")
-        yield EtcdOptions(endpoints=(endpoint,), user="worker", password="swordfish")
+    """Run an etcd with users and tokens of one second; `worker` has access to `/everstep/` only."""
+    folder = tmp_path_factory.mktemp("guarded")
+    with etcd_process(folder, f"--auth-token-ttl={TOKEN_SECONDS}") as (endpoint, _):
+        add_users(endpoint)
+        yield worker(folder, endpoint)
 
 
-def post(endpoint: str, path: str, **body: Any) -> None:
-    connection = http.client.HTTPConnection(endpoint, timeout=5)
-    connection.request("POST", f"/v3/{path}", json.dumps(body))
-    response = connection.getresponse()
-    assert response.status == 200, response.read()
-    connection.close()
+def worker(folder: Path, endpoint: str) -> EtcdOptions:
+    """Return the options of a worker, with its password in a file."""
+    (folder / "password").write_text("swordfish\n")
+    return EtcdOptions(endpoints=(endpoint,), user="worker", password_file=str(folder / "password"))
+
+
+def add_users(endpoint: str) -> None:
+    """Set up the users of an etcd without users and enable authentication."""
+    keys = {
+        "key": "L2V2ZXJzdGVwLw==",
+        "range_end": "L2V2ZXJzdGVwMA==",
+    }  # /everstep/ to /everstep0
+    post(endpoint, "auth/role/add", name="root")
+    post(endpoint, "auth/role/add", name="run")
+    post(endpoint, "auth/role/grant", name="run", perm={"permType": "READWRITE", **keys})
+    for user, role in (("root", "root"), ("worker", "run")):
+        post(endpoint, "auth/user/add", name=user, password="swordfish")
+        post(endpoint, "auth/user/grant", user=user, role=role)
+    post(endpoint, "auth/enable")
+
+
+def post(endpoint: str, path: str, token: str = "", **body: Any) -> Any:
+    with closing(http.client.HTTPConnection(endpoint, timeout=5)) as connection:
+        headers = {"Authorization": token} if token else {}
+        connection.request("POST", f"/v3/{path}", json.dumps(body), headers)
+        response = connection.getresponse()
+        content = response.read()
+        assert response.status == 200, content
+        return json.loads(content)
 
 
 def test_a_user_accesses_only_the_granted_keys(guarded: EtcdOptions) -> None:
@@ -130,8 +146,11 @@ def test_a_user_accesses_only_the_granted_keys(guarded: EtcdOptions) -> None:
             etcd.put("/other", "1")
 
 
-def test_a_wrong_password_is_refused_immediately_and_never_shown(guarded: EtcdOptions) -> None:
-    options = replace(guarded, password="carp-in-a-pond")
+def test_a_wrong_password_is_refused_immediately_and_never_shown(
+    guarded: EtcdOptions, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text("carp-in-a-pond")
+    options = replace(guarded, password_file=str(tmp_path / "password"))
 
     with (
         closing(Etcd(options)) as etcd,
@@ -143,7 +162,72 @@ def test_a_wrong_password_is_refused_immediately_and_never_shown(guarded: EtcdOp
 
 
 def test_a_client_without_a_user_is_refused(guarded: EtcdOptions) -> None:
-    options = replace(guarded, user=None, password=None)
+    options = replace(guarded, user=None, password_file=None)
 
     with closing(Etcd(options)) as etcd, pytest.raises(EtcdRefusedError):
         etcd.get("/everstep/")
+
+
+def wait_until_expired(endpoint: str, token: str) -> None:
+    """Wait until etcd refuses a token; a request with it would extend it, so one is sent rarely."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        time.sleep(3 * TOKEN_SECONDS)
+        with closing(http.client.HTTPConnection(endpoint, timeout=5)) as connection:
+            body = json.dumps({"key": "L2V2ZXJzdGVwLw=="})
+            connection.request("POST", "/v3/kv/range", body, {"Authorization": token})
+            if connection.getresponse().status == http.client.UNAUTHORIZED:
+                return
+    raise AssertionError("the token has not expired")
+
+
+def test_an_expired_token_is_renewed_within_one_attempt_while_lease_and_watch_continue(
+    guarded: EtcdOptions,
+) -> None:
+    with closing(Etcd(guarded)) as etcd:
+        lease = etcd.grant(120)
+        etcd.put("/everstep/expiry/a", "1", lease)
+        _, revision = etcd.get("/everstep/expiry/")
+        with closing(etcd.watch("/everstep/expiry/", revision, 30)) as watch:
+            assert next(watch)[0].entry.value == "1"
+            expired = etcd._token
+            assert expired
+            wait_until_expired(guarded.endpoints[0], expired)
+
+            assert etcd.keep_alive(lease, request_seconds=5, retry_seconds=0)
+            assert etcd.seconds_left(lease, request_seconds=5), "there is only one attempt"
+            etcd.put("/everstep/expiry/a", "2", lease)
+
+            assert next(watch)[0].entry.value == "2", "the watch continues without the token"
+            assert etcd._token != expired
+        with closing(etcd.watch("/everstep/expiry/", revision, 30)) as watch:
+            assert next(watch)[0].entry.value == "1", "a later watch uses the new token"
+
+
+def test_a_replaced_password_is_read_again_when_etcd_has_it_too(tmp_path: Path) -> None:
+    with etcd_process(tmp_path) as (endpoint, _):
+        add_users(endpoint)
+        with closing(Etcd(worker(tmp_path, endpoint))) as etcd:
+            etcd.put("/everstep/a", "1")
+            root = post(endpoint, "auth/authenticate", name="root", password="swordfish")["token"]
+            post(endpoint, "auth/user/changepw", root, name="worker", password="trout")
+            with pytest.raises(EtcdUnreachableError, match="does not accept user 'worker'"):
+                etcd.call("kv/range", {"key": "YQ=="}, retry_seconds=0)
+
+            (tmp_path / "password").write_text("trout")
+
+            assert [entry.value for entry in etcd.get("/everstep/")[0]] == ["1"]
+
+
+def test_a_client_waits_for_the_users_of_an_etcd_that_has_lost_its_data(tmp_path: Path) -> None:
+    """Also a client that starts then: it writes nothing without authentication."""
+    with etcd_process(tmp_path) as (endpoint, _):
+        options = replace(worker(tmp_path, endpoint), retry_seconds=0)
+        with closing(Etcd(options)) as etcd:
+            with pytest.raises(EtcdUnreachableError, match="authentication is not enabled"):
+                etcd.put("/everstep/a", "1")
+
+            add_users(endpoint)
+
+            assert etcd.get("/everstep/")[0] == []
+            etcd.put("/everstep/a", "1")
