@@ -1,4 +1,4 @@
-"""The command `python3 -m etcd --config FILE -- ETCD_FLAGS`."""
+"""The command `python3 -m etcd --config FILE [--credentials DIR] -- ETCD_FLAGS`."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from etcd.gateway import Peers
+from etcd.gateway import Credentials, Peers
 from etcd.no_data_server import NoDataServer
 from etcd.rejoin import etcd_configuration, join
 
@@ -17,6 +17,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="etcd", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="configuration file to write")
+    parser.add_argument(
+        "--credentials",
+        type=Path,
+        help="folder of the Secret etcd-members; without it, neither TLS nor users",
+    )
     parser.add_argument(
         "flags",
         nargs="+",
@@ -32,11 +37,13 @@ def main(arguments: Sequence[str]) -> None:
     initial = dict(pair.partition("=")[::2] for pair in flags["initial-cluster"].split(","))
     has_data = (Path(flags["data-dir"]) / "member").exists()
     address = urlsplit(flags["listen-client-urls"].partition(",")[0])
+    credentials = Credentials(folder=args.credentials) if args.credentials else None
 
     def serve(name: str) -> AbstractContextManager[NoDataServer]:
-        return NoDataServer(name, address.hostname or "", address.port or 0).serve()
+        context = credentials.server_context() if credentials else None
+        return NoDataServer(name, address.hostname or "", address.port or 0, context).serve()
 
-    peers = _peers(flags, initial)
+    peers = _peers(flags, initial, credentials)
     start = join(flags["name"], initial, peers, has_data=has_data, serve=serve)
     # Renamed into place: etcd must never read half a file.
     temporary = args.config.with_suffix(".new")
@@ -44,11 +51,14 @@ def main(arguments: Sequence[str]) -> None:
     temporary.rename(args.config)
 
 
-def _peers(flags: Mapping[str, str], initial: Mapping[str, str]) -> Peers:
+def _peers(
+    flags: Mapping[str, str], initial: Mapping[str, str], credentials: Credentials | None
+) -> Peers:
     """Return the other members; all members listen for clients on the same port."""
-    port = urlsplit(flags["advertise-client-urls"]).port
+    own = urlsplit(flags["advertise-client-urls"])
     hosts = [urlsplit(url).hostname for name, url in initial.items() if name != flags["name"]]
-    return Peers(addresses=[f"http://{host}:{port}" for host in hosts])
+    addresses = [f"{own.scheme}://{host}:{own.port}" for host in hosts]
+    return Peers(addresses=addresses, credentials=credentials)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,17 @@
 
 import http.client
 import json
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 REQUEST_SECONDS = 2.0
 NO_DATA_PATH = "/everstep/no-data"  # answered by members that wait for their peers, never by etcd
+# etcd's refusals of a request without a token: the second with client certificates, since the gateway's
+# own certificate then stands for a user without a name.
+NO_USER = ("user name is empty", "permission denied")
 
 
 class EtcdError(Exception):
@@ -16,6 +21,41 @@ class EtcdError(Exception):
 
 class NoAnswerError(EtcdError):
     """A request without a valid response."""
+
+
+def lacks_user(error: EtcdError) -> bool:
+    """Return whether a request without a token was refused because etcd requires a user."""
+    return any(reason in str(error) for reason in NO_USER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """Certificates and passwords of a member: the files of the Secret `etcd-members`.
+
+    Attributes:
+        folder: where they are mounted.
+    """
+
+    folder: Path
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return the TLS context for connections to members."""
+        context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
+        context.load_cert_chain(self.folder / "server.crt", self.folder / "server.key")
+        return context
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return the TLS context of a server, which requires a certificate of its clients."""
+        context = ssl.create_default_context(
+            ssl.Purpose.CLIENT_AUTH, cafile=str(self.folder / "ca.crt")
+        )
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(self.folder / "server.crt", self.folder / "server.key")
+        return context
+
+    def password(self, user: str) -> str:
+        """Return the password of a user."""
+        return (self.folder / f"{user}-password").read_text().strip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +79,11 @@ class Peers:
 
     Attributes:
         addresses: client URLs.
+        credentials: of this member; None for an etcd without authentication.
     """
 
     addresses: Sequence[str]
+    credentials: Credentials | None = None
 
     def members(self) -> list[Member] | None:
         """Return the membership as the first peer that answers lists it; None if none answers.
@@ -51,7 +93,10 @@ class Peers:
         """
         for address in self.addresses:
             try:
-                return read_members(call(address, "cluster/member/list", {"linearizable": False}))
+                body = {"linearizable": False}
+                return read_members(
+                    call_as_root(address, "cluster/member/list", body, self.credentials)
+                )
             except EtcdError:
                 continue
         return None
@@ -61,7 +106,8 @@ class Peers:
         names = set[str]()
         for address in self.addresses:
             try:
-                names.add(str(_request(address, f"{NO_DATA_PATH}?from={own_name}", {})["no_data"]))
+                path = f"{NO_DATA_PATH}?from={own_name}"
+                names.add(str(_request(address, path, {}, self.credentials)["no_data"]))
             except (EtcdError, KeyError):
                 continue
         return names
@@ -86,7 +132,7 @@ class Peers:
         failure = EtcdError("no peer answers")
         for address in self.addresses:
             try:
-                call(address, f"cluster/member/{method}", body)
+                call_as_root(address, f"cluster/member/{method}", body, self.credentials)
             except EtcdError as error:
                 failure = error
             else:
@@ -107,36 +153,94 @@ def read_members(body: Mapping[str, object]) -> list[Member]:
     ]
 
 
-def call(address: str, method: str, body: Mapping[str, object]) -> dict[str, object]:
+def call_as_root(
+    address: str, method: str, body: Mapping[str, object], credentials: Credentials | None
+) -> dict[str, object]:
+    """Call a method, as root if etcd requires a user: it does once its users are set up.
+
+    Raises:
+        EtcdError: see `call`.
+    """
+    try:
+        return call(address, method, body, credentials)
+    except EtcdError as error:
+        if not credentials or not lacks_user(error):
+            raise
+    token = authenticate(address, "root", credentials.password("root"), credentials)
+    return call(address, method, body, credentials, token)
+
+
+def authenticate(
+    address: str, user: str, password: str, credentials: Credentials | None = None
+) -> str:
+    """Return a token for a user.
+
+    Raises:
+        EtcdError: etcd does not accept the password, or cannot authenticate anybody now.
+    """
+    body = {"name": user, "password": password}
+    return str(call(address, "auth/authenticate", body, credentials)["token"])
+
+
+def call(
+    address: str,
+    method: str,
+    body: Mapping[str, object],
+    credentials: Credentials | None = None,
+    token: str = "",
+) -> dict[str, object]:
     """Call a method of etcd's JSON gateway and return its response.
 
     Args:
         address: client URL of a member.
         method: path below `/v3/`, for example `cluster/member/list`.
         body: JSON body of the request.
+        credentials: of this member; None for an etcd without TLS.
+        token: of a user; empty without one.
 
     Raises:
         NoAnswerError: no valid response within `REQUEST_SECONDS`.
         EtcdError: the member refused the call.
     """
-    return _request(address, f"/v3/{method}", body)
+    return _request(address, f"/v3/{method}", body, credentials, token)
 
 
-def _request(address: str, path: str, body: Mapping[str, object]) -> dict[str, object]:
+def _request(
+    address: str,
+    path: str,
+    body: Mapping[str, object],
+    credentials: Credentials | None,
+    token: str = "",
+) -> dict[str, object]:
     """Send one request and return the response; see `call`."""
     url = f"{address}{path}"
-    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=REQUEST_SECONDS)
     try:
-        connection.request("POST", path, json.dumps(body).encode())
-        response = connection.getresponse()
-        content = response.read()
+        status, content = _exchange(address, path, json.dumps(body), credentials, token)
     except (OSError, http.client.HTTPException) as error:
         raise NoAnswerError(f"{url}: {error}") from error
-    finally:
-        connection.close()
-    if response.status != http.client.OK:
+    if status != http.client.OK:
         raise EtcdError(f"{url}: {content.decode(errors='replace')}")
     try:
         return dict(json.loads(content))
     except ValueError as error:
         raise NoAnswerError(f"{url}: the response is not JSON") from error
+
+
+def _exchange(
+    address: str, path: str, body: str, credentials: Credentials | None, token: str
+) -> tuple[int, bytes]:
+    """Return status and content of the response to one POST."""
+    place = urlsplit(address).netloc
+    connection = (
+        http.client.HTTPSConnection(
+            place, timeout=REQUEST_SECONDS, context=credentials.client_context()
+        )
+        if credentials
+        else http.client.HTTPConnection(place, timeout=REQUEST_SECONDS)
+    )
+    try:
+        connection.request("POST", path, body, {"Authorization": token} if token else {})
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()

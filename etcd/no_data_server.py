@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -9,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from etcd.gateway import NO_DATA_PATH
+
+HANDSHAKE_SECONDS = 5.0
 
 
 class NoDataServer:
@@ -18,11 +21,20 @@ class NoDataServer:
         readers: names of the peers that have read the answer.
     """
 
-    def __init__(self, name: str, host: str, port: int) -> None:
+    def __init__(
+        self, name: str, host: str, port: int, context: ssl.SSLContext | None = None
+    ) -> None:
         self.readers: set[str] = set()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
+            def setup(self) -> None:
+                """Add TLS in the connection's own thread: the handshake waits for the client."""
+                if context:
+                    self.request.settimeout(HANDSHAKE_SECONDS)
+                    self.request = context.wrap_socket(self.request, server_side=True)
+                super().setup()
+
             def do_POST(self) -> None:
                 url = urlsplit(self.path)
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -39,7 +51,11 @@ class NoDataServer:
             def log_message(self, *_: object) -> None:
                 """Log nothing: peers send a request every second."""
 
-        self._server = ThreadingHTTPServer((host, port), Handler)
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, *_: object) -> None:
+                """Log nothing: a client without a valid certificate is refused, others are served."""
+
+        self._server = Server((host, port), Handler)
 
     @property
     def port(self) -> int:

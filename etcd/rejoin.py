@@ -103,12 +103,34 @@ def next_action(
 
 def etcd_configuration(flags: Mapping[str, str], start: StartEtcd) -> dict[str, object]:
     """Return the content of etcd's configuration file: its flags, with the start options set."""
-    options: dict[str, object] = {
-        key: int(value) if value.isdigit() else True if value == "" else value
-        for key, value in flags.items()
-    }
+    options: dict[str, object] = {}
+    sections: dict[str, dict[str, object]] = {}
+    for flag, value in flags.items():
+        section, key = _TLS_OPTIONS.get(flag, ("", flag))
+        (sections.setdefault(section, {}) if section else options)[key] = _option(value)
     cluster = ",".join(f"{name}={url}" for name, url in start.members.items())
-    return {**options, "initial-cluster": cluster, "initial-cluster-state": start.state}
+    return {**options, **sections, "initial-cluster": cluster, "initial-cluster-state": start.state}
+
+
+def _option(value: str) -> str | int | bool:
+    """Return the value of a flag as the configuration file has it; a flag without a value is true."""
+    return int(value) if value.isdigit() else True if value == "" else value
+
+
+_CLIENT, _PEER = "client-transport-security", "peer-transport-security"
+_TLS_OPTIONS = {
+    "cert-file": (_CLIENT, "cert-file"),
+    "key-file": (_CLIENT, "key-file"),
+    "trusted-ca-file": (_CLIENT, "trusted-ca-file"),
+    "client-cert-auth": (_CLIENT, "client-cert-auth"),
+    "peer-cert-file": (_PEER, "cert-file"),
+    "peer-key-file": (_PEER, "key-file"),
+    "peer-trusted-ca-file": (_PEER, "trusted-ca-file"),
+    "peer-client-cert-auth": (_PEER, "client-cert-auth"),
+    "peer-client-cert-file": (_PEER, "client-cert-file"),
+    "peer-client-key-file": (_PEER, "client-key-file"),
+}
+"""Flag -> section and key of the configuration file, where TLS has sections of its own."""
 
 
 def join(

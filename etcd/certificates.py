@@ -1,0 +1,84 @@
+"""Certificates of etcd, its members and its clients, made with the `openssl` of the image.
+
+There are two authorities: one for clients and the servers that they reach, one between members. A
+client's certificate therefore opens no connection between members. The keys of the authorities are
+discarded: no further certificate can be issued, and a rotation replaces all of them.
+
+No certificate has a common name: etcd's JSON gateway refuses clients that have one as soon as users
+are enabled.
+"""
+
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+DAYS = 3650
+CURVE = "P-256"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """A certificate to issue.
+
+    Attributes:
+        name: name of its files.
+        names: names and addresses of the server, as in `DNS:etcd` or `IP:127.0.0.1`; empty for a client.
+    """
+
+    name: str
+    names: Sequence[str] = ()
+
+
+def issue(authority: str, certificates: Sequence[Certificate]) -> dict[str, str]:
+    """Make an authority and the certificates that it issues.
+
+    Args:
+        authority: name of the authority's file, without its suffix.
+        certificates: what it issues.
+
+    Returns:
+        Name of a file -> PEM: `.crt` and `.key` of each certificate, `.crt` of the authority.
+    """
+    with tempfile.TemporaryDirectory() as name:  # readable by its owner only
+        folder = Path(name)
+        _openssl(folder, authority, _AUTHORITY)
+        for certificate in certificates:
+            signer = ("-CA", f"{authority}.crt", "-CAkey", f"{authority}.key")
+            _openssl(folder, certificate.name, _leaf(certificate), *signer)
+        (folder / f"{authority}.key").unlink()
+        return {file.name: file.read_text() for file in folder.iterdir() if file.suffix != ".cnf"}
+
+
+_AUTHORITY: Mapping[str, str] = {
+    "basicConstraints": "critical,CA:TRUE,pathlen:0",
+    "keyUsage": "critical,keyCertSign,cRLSign",
+    "subjectKeyIdentifier": "hash",
+}
+
+
+def _leaf(certificate: Certificate) -> dict[str, str]:
+    """Return the extensions of a certificate; members also connect to themselves and to each other."""
+    names = {"subjectAltName": ",".join(certificate.names)} if certificate.names else {}
+    usage = "serverAuth,clientAuth" if certificate.names else "clientAuth"
+    return {
+        "basicConstraints": "critical,CA:FALSE",
+        "keyUsage": "critical,digitalSignature",
+        "extendedKeyUsage": usage,
+        "subjectKeyIdentifier": "hash",
+        "authorityKeyIdentifier": "keyid",
+        **names,
+    }
+
+
+def _openssl(folder: Path, name: str, extensions: Mapping[str, str], *signer: str) -> None:
+    """Make a key and its certificate."""
+    lines = ["[req]", "distinguished_name=subject", "prompt=no", "x509_extensions=extensions"]
+    lines += ["[subject]", "O=everstep", f"OU={name}", "[extensions]"]
+    lines += [f"{key}={value}" for key, value in extensions.items()]
+    (folder / f"{name}.cnf").write_text("\n".join(lines))
+    command = ["openssl", "req", "-x509", "-config", f"{name}.cnf", "-days", str(DAYS), *signer]
+    command += ["-newkey", "ec", "-pkeyopt", f"ec_paramgen_curve:{CURVE}", "-noenc"]
+    command += ["-keyout", f"{name}.key", "-out", f"{name}.crt"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)

@@ -1,0 +1,165 @@
+"""Credentials of etcd: `python3 -m etcd.credentials` makes them where they are missing.
+
+It runs in the cluster, so that no key leaves it, and before etcd starts. There are two Secrets, since a
+node can read the Secrets of its pods: `etcd-members` for the members, with the passwords of all users,
+and `etcd-agent` for the workers. Both carry the number of their issue. If one is missing, or if the
+numbers differ because an earlier attempt was interrupted, all are replaced: a rotation is the deletion
+of a Secret and another run.
+"""
+
+import argparse
+import json
+import secrets
+import ssl
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol
+
+from etcd.certificates import Certificate, issue
+
+MEMBERS_SECRET, AGENT_SECRET = "etcd-members", "etcd-agent"
+ISSUE_LABEL = "everstep.dev/issue"
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+REQUEST_SECONDS = 30.0
+
+
+class Secrets(Protocol):
+    """The Secrets of a namespace."""
+
+    def issue_of(self, name: str) -> str | None:
+        """Return the number of a Secret's issue; None if the Secret does not exist."""
+
+    def put(self, name: str, number: str, content: Mapping[str, str]) -> None:
+        """Create or replace a Secret."""
+
+
+def ensure(store: Secrets, names: Sequence[str]) -> bool:
+    """Make the credentials unless both Secrets have those of one issue; return whether they were made.
+
+    Args:
+        store: Secrets of the namespace.
+        names: names of the members and of their services, see `Certificate`.
+    """
+    found = [store.issue_of(name) for name in (MEMBERS_SECRET, AGENT_SECRET)]
+    if found[0] and found[0] == found[1]:
+        return False
+    number = secrets.token_hex(8)
+    for name, content in contents(names).items():
+        store.put(name, number, content)
+    return True
+
+
+def contents(names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return new credentials: name of a Secret -> name of a file -> content."""
+    client = issue("ca", [Certificate(name="server", names=names), Certificate(name="agent")])
+    # A member compares the names in a certificate with the address of the connection: without names,
+    # it needs no reverse DNS. The authority issues to members only.
+    members = [Certificate(name="peer", names=names), Certificate(name="peer-client")]
+    peer = issue("peer-ca", members)
+    passwords = {"root-password": secrets.token_hex(32), "agent-password": secrets.token_hex(32)}
+    agent = {"ca.crt", "agent.crt", "agent.key", "agent-password"}
+    everything = {**client, **peer, **passwords}
+    return {
+        MEMBERS_SECRET: {
+            name: content
+            for name, content in everything.items()
+            if name not in ("agent.crt", "agent.key")
+        },
+        AGENT_SECRET: {name: everything[name] for name in sorted(agent)},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSecrets:
+    """The Secrets of a namespace, over Kubernetes' API.
+
+    Attributes:
+        server: URL of the API.
+        namespace: the namespace.
+        token: token of the service account.
+        context: TLS context with the authority of the API.
+    """
+
+    server: str
+    namespace: str
+    token: str
+    context: ssl.SSLContext | None
+
+    def issue_of(self, name: str) -> str | None:
+        """Return the number of a Secret's issue; None if the Secret does not exist."""
+        found = self._request("GET", f"/{name}")
+        return (
+            None if found is None else str(found["metadata"].get("labels", {}).get(ISSUE_LABEL, ""))
+        )
+
+    def put(self, name: str, number: str, content: Mapping[str, str]) -> None:
+        """Create or replace a Secret."""
+        labels = {"app.kubernetes.io/name": "etcd", "app.kubernetes.io/part-of": "everstep"}
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "labels": {**labels, ISSUE_LABEL: number}},
+            "stringData": dict(content),
+        }
+        if self._request("PUT", f"/{name}", secret) is None:
+            self._request("POST", "", secret)
+
+    def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any] | None:
+        """Return the response; None if there is no such Secret."""
+        request = urllib.request.Request(  # noqa: S310 - the API's own URL
+            f"{self.server}/api/v1/namespaces/{self.namespace}/secrets{path}",
+            None if body is None else json.dumps(body).encode(),
+            {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
+            method=method,
+        )
+        try:
+            with urllib.request.urlopen(  # noqa: S310 - see above
+                request, timeout=REQUEST_SECONDS, context=self.context
+            ) as response:
+                return dict(json.load(response))
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == HTTPStatus.NOT_FOUND and path:
+                    return None
+                raise SystemExit(f"{method} of the Secret{path}: {_message(error)}") from error
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    """Return the reason of a refusal: of the response only the message, which contains no secret."""
+    try:
+        return str(json.load(error)["message"])
+    except (ValueError, KeyError):
+        return str(error)
+
+
+def in_cluster(host: str, port: str) -> ClusterSecrets:
+    """Return the Secrets of the pod's namespace, with the pod's service account."""
+    return ClusterSecrets(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        namespace=(ACCOUNT / "namespace").read_text().strip(),
+        token=(ACCOUNT / "token").read_text().strip(),
+        context=ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt")),
+    )
+
+
+def main(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Make the credentials where they are missing, and report what was done."""
+    parser = argparse.ArgumentParser(prog="etcd.credentials", description=__doc__)
+    parser.add_argument("names", nargs="+", help="names of the members and services, as DNS:NAME")
+    names = parser.parse_args(arguments).names
+    host, port = (environment[f"KUBERNETES_SERVICE_{key}"] for key in ("HOST", "PORT"))
+    made = ensure(in_cluster(host, port), names)
+    print("made new credentials" if made else "the credentials exist", flush=True)
+
+
+if __name__ == "__main__":
+    import os
+
+    main(sys.argv[1:], os.environ)

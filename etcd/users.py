@@ -1,0 +1,199 @@
+"""Users of etcd: `python3 -m etcd.users` sets them up next to a member, and again when etcd has lost them.
+
+It runs as a second container of each member's pod. An etcd in memory can return empty, hence without
+users; every member therefore checks each second, and its pod is ready only while authentication is
+enabled, so that the service sends no client to a member without users. All requests may be repeated,
+and several members may make them at the same time: authentication is enabled last, by a member that
+has set up all users.
+
+Users: `root`, which only these containers use, and `agent` of the workers, which may read and write
+the keys of its run.
+"""
+
+import argparse
+import base64
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from etcd.gateway import Credentials, EtcdError, authenticate, call, lacks_user
+
+CHECK_SECONDS = 1.0
+ROOT, AGENT, RUN_ROLE = "root", "agent", "run"
+_EXISTS = "already exists"
+_WRONG_PASSWORD = "invalid user ID or password"  # noqa: S105 - a message of etcd
+
+
+@dataclass
+class Users:
+    """The users of an etcd, as one member sets them up.
+
+    Attributes:
+        address: client URL of the member.
+        run: name of the run.
+        credentials: of the member.
+    """
+
+    address: str
+    run: str
+    credentials: Credentials
+    _done: tuple[str, str] | None = None  # passwords with which the users were set up
+    _root: str = ""  # password of root that etcd has accepted
+
+    def ensure(self) -> None:
+        """Set up the users if etcd has none, or if a password was replaced.
+
+        Raises:
+            EtcdError: etcd is unavailable, or refuses a change.
+        """
+        passwords = self.credentials.password(ROOT), self.credentials.password(AGENT)
+        enabled = self.enabled()
+        if enabled and self._done == passwords:
+            return
+        token = self._authenticate_root(passwords[0]) if enabled else ""
+        self._set_up(token, passwords)
+        if not enabled:
+            self._call("auth/enable", {})
+            print(f"set up the users of the run {self.run}", flush=True)
+        self._root, self._done = passwords[0], passwords
+
+    def enabled(self) -> bool:
+        """Return whether etcd requires a user; it answers from the member's own data."""
+        try:
+            self._call("kv/range", {"key": _text("/"), "serializable": True})
+        except EtcdError as error:
+            if lacks_user(error):
+                return True
+            raise
+        return False
+
+    def _authenticate_root(self, password: str) -> str:
+        """Return a token of root, whose password may have to be replaced first."""
+        try:
+            return self._authenticate(ROOT, password)
+        except EtcdError as error:
+            if _WRONG_PASSWORD not in str(error) or not self._root:
+                raise
+        token = self._authenticate(ROOT, self._root)
+        self._call("auth/user/changepw", {"name": ROOT, "password": password}, token)
+        return self._authenticate(ROOT, password)
+
+    def _set_up(self, token: str, passwords: tuple[str, str]) -> None:
+        """Make roles and users as they have to be; write only what differs."""
+        self._add("role", token, {"name": ROOT})
+        self._add("role", token, {"name": RUN_ROLE})
+        self._permit(token)
+        for user, role, password in ((ROOT, ROOT, passwords[0]), (AGENT, RUN_ROLE, passwords[1])):
+            secret = {"name": user, "password": password}
+            if not self._add("user", token, secret) and not self._is_current(secret, token):
+                self._call("auth/user/changepw", secret, token)
+            self._call("auth/user/grant", {"user": user, "role": role}, token)
+
+    def _permit(self, token: str) -> None:
+        """Permit the role the keys of the run, and nothing else."""
+        prefix = f"/everstep/{self.run}/"
+        wanted = {"key": _text(prefix), "range_end": _text(f"/everstep/{self.run}0")}
+        found: Any = self._call("auth/role/get", {"role": RUN_ROLE}, token).get("perm", [])
+        ranges = [{"key": each["key"], "range_end": each.get("range_end", "")} for each in found]
+        if wanted not in ranges:
+            permission = {"permType": "READWRITE", **wanted}
+            self._call("auth/role/grant", {"name": RUN_ROLE, "perm": permission}, token)
+        for other in ranges:
+            if other != wanted:
+                self._call("auth/role/revoke", {"role": RUN_ROLE, **other}, token)
+
+    def _add(self, kind: str, token: str, body: Mapping[str, object]) -> bool:
+        """Add a role or a user; return False if it exists."""
+        try:
+            self._call(f"auth/{kind}/add", body, token)
+        except EtcdError as error:
+            if _EXISTS not in str(error):
+                raise
+            return False
+        return True
+
+    def _is_current(self, secret: Mapping[str, str], token: str) -> bool:
+        """Return whether a user has this password; unknown while authentication is disabled."""
+        if not token:
+            return False
+        try:
+            self._authenticate(secret["name"], secret["password"])
+        except EtcdError as error:
+            if _WRONG_PASSWORD not in str(error):
+                raise
+            return False
+        return True
+
+    def _authenticate(self, user: str, password: str) -> str:
+        return authenticate(self.address, user, password, self.credentials)
+
+    def _call(self, method: str, body: Mapping[str, object], token: str = "") -> dict[str, object]:
+        return call(self.address, method, body, self.credentials, token)
+
+
+def _text(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+@dataclass
+class Readiness:
+    """Whether the users are set up, as the kubelet asks by HTTP."""
+
+    ready: bool = field(default=False)
+
+    def server(self, port: int) -> ThreadingHTTPServer:
+        """Return a server that answers 200 if ready, else 503."""
+        readiness = self
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = 5  # an idle connection holds its thread no longer
+
+            def do_GET(self) -> None:
+                ready = readiness.ready
+                self.send_response(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Log nothing: a probe arrives every few seconds."""
+
+        return ThreadingHTTPServer(("", port), Handler)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Keep the users of a member's etcd set up until the container ends."""
+    parser = argparse.ArgumentParser(prog="etcd.users", description=__doc__)
+    parser.add_argument("--address", required=True, help="client URL of the member")
+    parser.add_argument("--run", required=True, help="name of the run")
+    parser.add_argument("--credentials", type=Path, required=True, help="folder of the Secret")
+    parser.add_argument(
+        "--health-port", type=int, required=True, help="port of the readiness probe"
+    )
+    args = parser.parse_args(arguments)
+    # The first process of a container has no default for it: the pod would end 30 s later.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    credentials = Credentials(folder=args.credentials)
+    users, readiness = Users(args.address, args.run, credentials), Readiness()
+    threading.Thread(target=readiness.server(args.health_port).serve_forever, daemon=True).start()
+    reported = ""
+    while True:
+        try:
+            users.ensure()
+            readiness.ready, reason = True, ""
+        except (EtcdError, OSError) as error:  # OSError: the Secret is being replaced
+            readiness.ready, reason = False, str(error)
+        if reason and reason != reported:
+            print(reason, flush=True)
+        reported = reason
+        time.sleep(CHECK_SECONDS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

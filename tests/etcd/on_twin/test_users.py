@@ -1,0 +1,337 @@
+"""The users of a real etcd with TLS, as a member's pod sets them up, and what a worker may do there."""
+
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+from cloudtwin.toolchain import ensure_tools
+
+from etcd.credentials import AGENT_SECRET, MEMBERS_SECRET, contents
+from etcd.gateway import Credentials, EtcdError, authenticate, call
+from everstep.elastic.membership.etcd_client import Etcd, EtcdRefusedError, EtcdUnreachableError
+from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.progress import Silent
+from tests.processes import free_port
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(120)]
+
+ROOT = Path(__file__).resolve().parents[3]
+RUN = "fashion"
+NAMES = ["DNS:localhost", "IP:127.0.0.1"]
+READY_SECONDS = 60.0
+
+
+def write_secrets(folder: Path) -> None:
+    """Write new credentials to folders, as the kubelet mounts Secrets."""
+    for secret, files in contents(NAMES).items():
+        (folder / secret).mkdir(exist_ok=True)
+        for name, content in files.items():
+            (folder / secret / name).write_text(content)
+
+
+@dataclass
+class Pod:
+    """One member of etcd and the container that sets up its users."""
+
+    folder: Path
+    client: int
+    peer: int
+    health: int
+
+    @property
+    def address(self) -> str:
+        return f"https://localhost:{self.client}"
+
+    @property
+    def credentials(self) -> Credentials:
+        return Credentials(folder=self.folder / MEMBERS_SECRET)
+
+    @contextmanager
+    def etcd(self, data: str) -> Iterator[None]:
+        """Run the member."""
+        members, peer = self.folder / MEMBERS_SECRET, f"https://localhost:{self.peer}"
+        command = [
+            str(ensure_tools(["etcd"], Silent())["etcd"]),
+            f"--data-dir={self.folder / data}",
+            f"--listen-client-urls=https://127.0.0.1:{self.client}",
+            f"--advertise-client-urls={self.address}",
+            f"--listen-peer-urls=https://127.0.0.1:{self.peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            f"--cert-file={members / 'server.crt'}",
+            f"--key-file={members / 'server.key'}",
+            f"--trusted-ca-file={members / 'ca.crt'}",
+            "--client-cert-auth",
+            f"--peer-cert-file={members / 'peer.crt'}",
+            f"--peer-key-file={members / 'peer.key'}",
+            f"--peer-trusted-ca-file={members / 'peer-ca.crt'}",
+            "--peer-client-cert-auth",
+            "--unsafe-no-fsync",
+        ]
+        with (self.folder / "etcd.log").open("ab") as log, running(command, log.fileno()):
+            yield
+
+    @contextmanager
+    def users(self, run: str = RUN) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run the container that sets up the users."""
+        command = [sys.executable, "-m", "etcd.users", f"--address={self.address}", f"--run={run}"]
+        command += [f"--credentials={self.credentials.folder}", f"--health-port={self.health}"]
+        with (
+            (self.folder / "users.log").open("ab") as log,
+            running(command, log.fileno()) as process,
+        ):
+            yield process
+
+    def is_ready(self) -> bool:
+        """Return the answer to the readiness probe."""
+        with (
+            suppress(OSError),
+            urllib.request.urlopen(f"http://127.0.0.1:{self.health}", timeout=5) as response,
+        ):
+            return bool(response.status == HTTPStatus.OK)
+        return False
+
+    def wait_until_ready(self, *, ready: bool = True) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while self.is_ready() != ready:
+            assert time.monotonic() < deadline, (self.folder / "users.log").read_text()
+            time.sleep(0.1)
+
+    def wait_until_answered(self) -> None:
+        """Wait until the probe is answered, ready or not."""
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.health), 1):
+                return
+            assert time.monotonic() < deadline, (self.folder / "users.log").read_text()
+            time.sleep(0.1)
+
+    def agent(self) -> EtcdOptions:
+        """Return the options of a worker's agent."""
+        folder = self.folder / AGENT_SECRET
+        return EtcdOptions(
+            endpoints=(f"localhost:{self.client}",),
+            certificate_authority=str(folder / "ca.crt"),
+            certificate=str(folder / "agent.crt"),
+            key=str(folder / "agent.key"),
+            user="agent",
+            password_file=str(folder / "agent-password"),
+            retry_seconds=READY_SECONDS,
+        )
+
+
+@contextmanager
+def running(command: list[str], log: int) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a process, which is killed at the end of the block."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def new_pod(folder: Path) -> Pod:
+    write_secrets(folder)
+    return Pod(folder, free_port(), free_port(), free_port())
+
+
+@pytest.fixture(scope="module")
+def pod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
+    """Yield a member whose users are set up."""
+    member = new_pod(tmp_path_factory.mktemp("pod"))
+    with member.etcd("data"), member.users():
+        member.wait_until_ready()
+        yield member
+
+
+def test_an_agent_reads_and_writes_the_keys_of_its_run(pod: Pod) -> None:
+    with closing(Etcd(pod.agent())) as etcd:
+        lease = etcd.grant(60)
+        etcd.put(f"/everstep/{RUN}/members/w0", "{}", lease)
+
+        assert [entry.value for entry in etcd.get(f"/everstep/{RUN}/")[0]] == ["{}"]
+        assert etcd.keep_alive(lease, request_seconds=5, retry_seconds=5)
+        etcd.revoke(lease)
+        assert etcd.get(f"/everstep/{RUN}/")[0] == []
+
+
+@pytest.mark.parametrize("key", ["generation", "committed", "ended", "members/w9"])
+@pytest.mark.parametrize("run", ["other", f"{RUN}-2", f"{RUN}0"])
+def test_an_agent_can_neither_read_nor_write_another_run(pod: Pod, run: str, key: str) -> None:
+    with closing(Etcd(pod.agent())) as etcd:
+        for attempt in (
+            lambda: etcd.put(f"/everstep/{run}/{key}", "{}"),
+            lambda: etcd.delete(f"/everstep/{run}/{key}"),
+            lambda: etcd.get(f"/everstep/{run}/"),
+            lambda: etcd.put_while_unchanged(
+                f"/everstep/{run}/{key}", "{}", witness=f"/everstep/{RUN}/generation", modified=0
+            ),
+        ):
+            with pytest.raises(EtcdRefusedError, match="permission denied"):
+                attempt()
+
+
+@pytest.mark.parametrize(
+    ("method", "body"),
+    [
+        ("cluster/member/add", {"peerURLs": ["https://localhost:1"]}),
+        ("auth/disable", {}),
+        ("auth/user/add", {"name": "second", "password": "x"}),
+        ("auth/user/changepw", {"name": "root", "password": "x"}),
+        ("auth/role/grant", {"name": "run", "perm": {"permType": "READWRITE", "key": "Lw=="}}),
+        ("maintenance/snapshot", {}),
+    ],
+)
+def test_an_agent_administrates_nothing(pod: Pod, method: str, body: dict[str, object]) -> None:
+    with closing(Etcd(pod.agent())) as etcd, pytest.raises(EtcdRefusedError):
+        etcd.call(method, body)
+
+
+def test_no_client_gets_in_without_a_user(pod: Pod) -> None:
+    """The certificate alone, which has no common name, is not a user."""
+    with closing(Etcd(replace(pod.agent(), user=None))) as etcd:
+        for attempt in (
+            lambda: etcd.put(f"/everstep/{RUN}/ended", "{}"),
+            lambda: etcd.get(f"/everstep/{RUN}/"),
+        ):
+            with pytest.raises(EtcdRefusedError, match="permission denied"):
+                attempt()
+
+
+def test_no_client_gets_in_without_a_certificate_of_this_etcd(pod: Pod, tmp_path: Path) -> None:
+    write_secrets(tmp_path)
+    other = replace(pod, folder=tmp_path).agent()
+    own = replace(pod.agent(), retry_seconds=0)
+    strangers = {
+        "plain text": EtcdOptions(endpoints=own.endpoints, retry_seconds=0),
+        "no certificate": replace(own, certificate=None, key=None),
+        "a certificate of another authority": replace(
+            own, certificate=other.certificate, key=other.key
+        ),
+        "a server of another authority": replace(
+            own, certificate_authority=other.certificate_authority
+        ),
+    }
+    for options in strangers.values():
+        with closing(Etcd(options)) as etcd, pytest.raises(EtcdUnreachableError):
+            etcd.get(f"/everstep/{RUN}/")
+
+
+def test_a_certificate_of_a_worker_opens_no_connection_between_members(pod: Pod) -> None:
+    agent, members = pod.folder / AGENT_SECRET, pod.folder / MEMBERS_SECRET
+    statuses = []
+    for name, folder in (("peer", members), ("agent", agent)):
+        context = ssl.create_default_context(cafile=str(members / "peer-ca.crt"))
+        context.load_cert_chain(folder / f"{name}.crt", folder / f"{name}.key")
+        try:
+            with urllib.request.urlopen(
+                f"https://localhost:{pod.peer}/version", timeout=5, context=context
+            ) as response:
+                statuses.append(response.status)
+        except OSError:
+            statuses.append(None)
+
+    assert statuses == [HTTPStatus.OK, None]
+
+
+@pytest.mark.parametrize("rotated", [False, True], ids=["same credentials", "new credentials"])
+def test_an_etcd_that_returns_empty_gets_its_users_again_and_an_agent_continues(
+    tmp_path: Path, rotated: bool
+) -> None:
+    pod = new_pod(tmp_path)
+    with pod.users(), closing(Etcd(pod.agent())) as etcd:
+        with pod.etcd("data"):
+            pod.wait_until_ready()
+            etcd.put(f"/everstep/{RUN}/committed", "1")
+        pod.wait_until_ready(ready=False)
+        if rotated:  # a rotation replaces all keys, authorities and passwords
+            write_secrets(tmp_path)
+        with pod.etcd("returned"):
+            pod.wait_until_ready()
+
+            etcd.put(f"/everstep/{RUN}/committed", "2")
+
+            assert [entry.value for entry in etcd.get(f"/everstep/{RUN}/")[0]] == ["2"]
+            with pytest.raises(EtcdRefusedError, match="permission denied"):
+                etcd.put("/everstep/other/committed", "2")
+
+
+def test_another_run_takes_the_place_of_the_former_one(tmp_path: Path) -> None:
+    pod = new_pod(tmp_path)
+    with pod.etcd("data"), closing(Etcd(pod.agent())) as etcd:
+        with pod.users():
+            pod.wait_until_ready()
+            etcd.put(f"/everstep/{RUN}/committed", "1")
+        with pod.users("second"):
+            pod.wait_until_ready()
+
+            etcd.put("/everstep/second/committed", "1")
+
+            with pytest.raises(EtcdRefusedError, match="permission denied"):
+                etcd.put(f"/everstep/{RUN}/committed", "2")
+
+
+def test_replaced_passwords_take_effect(tmp_path: Path) -> None:
+    pod = new_pod(tmp_path)
+    folder = pod.credentials.folder
+    with pod.etcd("data"), closing(Etcd(pod.agent())) as etcd, pod.users():
+        pod.wait_until_ready()
+        etcd.put(f"/everstep/{RUN}/committed", "1")
+        for user in ("root", "agent"):
+            (folder / f"{user}-password").write_text(f"new-{user}")
+        wait_until_accepted(pod, "agent", "new-agent")
+        (tmp_path / AGENT_SECRET / "agent-password").write_text("new-agent")
+
+        etcd.put(f"/everstep/{RUN}/committed", "2")
+
+        authenticate(pod.address, "root", "new-root", pod.credentials)
+
+
+def wait_until_accepted(pod: Pod, user: str, password: str) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        try:
+            authenticate(pod.address, user, password, pod.credentials)
+        except EtcdError:
+            assert time.monotonic() < deadline, (pod.folder / "users.log").read_text()
+            time.sleep(0.2)
+        else:
+            return
+
+
+def test_the_container_ends_at_once_with_its_pod(tmp_path: Path) -> None:
+    """A signal without a handler has no effect on the first process of a container."""
+    pod = new_pod(tmp_path)
+    with pod.users() as process:
+        pod.wait_until_answered()
+
+        process.terminate()
+
+        assert process.wait(READY_SECONDS) == 0, "the handler ended it, not the signal"
+
+
+def test_members_that_set_up_the_users_at_the_same_time_agree(tmp_path: Path) -> None:
+    pod = new_pod(tmp_path)
+    others = [replace(pod, health=free_port()) for _ in range(2)]
+    with pod.etcd("data"), ExitStack() as stack:
+        for each in (pod, *others):
+            stack.enter_context(each.users())
+        for each in (pod, *others):
+            each.wait_until_ready()
+
+        root = authenticate(pod.address, "root", pod.credentials.password("root"), pod.credentials)
+        listed = call(pod.address, "auth/user/list", {}, pod.credentials, root)
+
+    assert listed["users"] == ["agent", "root"]

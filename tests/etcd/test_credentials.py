@@ -1,0 +1,189 @@
+"""The credentials of etcd: made once, complete, and of one issue."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from etcd.credentials import AGENT_SECRET, MEMBERS_SECRET, ClusterSecrets, contents, ensure
+
+NAMES = ["DNS:*.etcd.jobs.svc", "IP:127.0.0.1"]
+
+
+@dataclass
+class Store:
+    """Secrets in memory that fail after a number of writes."""
+
+    writes_left: int = 2
+    found: dict[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
+
+    def issue_of(self, name: str) -> str | None:
+        return self.found[name][0] if name in self.found else None
+
+    def put(self, name: str, number: str, content: Mapping[str, str]) -> None:
+        if not self.writes_left:
+            raise ConnectionError
+        self.writes_left -= 1
+        self.found[name] = (number, content)
+
+
+def test_existing_credentials_stay() -> None:
+    store = Store()
+    assert ensure(store, NAMES)
+    before = dict(store.found)
+
+    assert not ensure(store, NAMES)
+
+    assert store.found == before, "a second run would cut off the members and the workers"
+
+
+@pytest.mark.parametrize("lost", [MEMBERS_SECRET, AGENT_SECRET])
+def test_a_deleted_secret_replaces_all_credentials(lost: str) -> None:
+    store = Store(writes_left=4)
+    ensure(store, NAMES)
+    before = store.found[MEMBERS_SECRET]
+    del store.found[lost]
+
+    assert ensure(store, NAMES)
+
+    assert store.found[MEMBERS_SECRET] != before
+    assert store.issue_of(MEMBERS_SECRET) == store.issue_of(AGENT_SECRET)
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["of new ones", "of a replacement"])
+def test_an_interrupted_issue_is_completed_by_the_next_run(replaced: bool) -> None:
+    store = Store()
+    if replaced:
+        ensure(store, NAMES)
+        del store.found[AGENT_SECRET]
+    store.writes_left = 1
+    with pytest.raises(ConnectionError):
+        ensure(store, NAMES)
+    store.writes_left = 2
+
+    assert ensure(store, NAMES)
+
+    members, agent = (store.found[name] for name in (MEMBERS_SECRET, AGENT_SECRET))
+    assert members[0] == agent[0]
+    for file in ("ca.crt", "agent-password"):
+        assert members[1][file] == agent[1][file], "members would refuse the workers"
+
+
+def certificate(files: Mapping[str, str], name: str) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(files[name].encode())
+
+
+def test_workers_get_neither_a_key_of_a_server_nor_the_password_of_root() -> None:
+    made = contents(NAMES)
+
+    assert set(made[AGENT_SECRET]) == {"ca.crt", "agent.crt", "agent.key", "agent-password"}
+    purposes = certificate(made[AGENT_SECRET], "agent.crt").extensions.get_extension_for_class(
+        x509.ExtendedKeyUsage
+    )
+    assert list(purposes.value) == [ExtendedKeyUsageOID.CLIENT_AUTH], "it could pose as a server"
+    assert not [name for files in made.values() for name in files if name.endswith("ca.key")]
+
+
+def test_certificates_of_members_and_clients_have_different_authorities() -> None:
+    made = contents(NAMES)
+    members = made[MEMBERS_SECRET]
+    issuers = {name: certificate(members, name).issuer for name in ("server.crt", "peer.crt")}
+
+    assert issuers["server.crt"] == certificate(members, "ca.crt").subject
+    assert issuers["peer.crt"] == certificate(members, "peer-ca.crt").subject
+    assert issuers["server.crt"] != issuers["peer.crt"]
+
+
+def test_no_certificate_has_a_common_name() -> None:
+    """The JSON gateway of etcd refuses clients with one."""
+    for files in contents(NAMES).values():
+        for name in (name for name in files if name.endswith(".crt")):
+            subject = certificate(files, name).subject
+            assert not subject.get_attributes_for_oid(NameOID.COMMON_NAME), name
+
+
+@dataclass
+class Api:
+    """The requests that a stand-in of Kubernetes' API has received."""
+
+    url: str = ""
+    secrets: dict[str, Any] = field(default_factory=dict)
+    refuse: bool = False
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    state = Api()
+    prefix = "/api/v1/namespaces/jobs/secrets"
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self, status: int, body: Mapping[str, Any]) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length) or b"{}")
+            name = self.path.removeprefix(prefix).strip("/") or body["metadata"]["name"]
+            if state.refuse or self.headers["Authorization"] != "Bearer t":
+                self.answer(403, {"message": "secrets is forbidden"})
+            elif self.command != "POST" and name not in state.secrets:
+                self.answer(404, {"message": "not found"})
+            else:
+                if self.command != "GET":
+                    state.secrets[name] = body
+                self.answer(200, state.secrets[name])
+
+        def do_GET(self) -> None:
+            self.do()
+
+        def do_PUT(self) -> None:
+            self.do()
+
+        def do_POST(self) -> None:
+            self.do()
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield state
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def cluster(api: Api) -> ClusterSecrets:
+    return ClusterSecrets(server=api.url, namespace="jobs", token="t", context=None)
+
+
+def test_secrets_are_created_and_replaced_in_the_cluster(api: Api) -> None:
+    assert ensure(cluster(api), NAMES)
+    first = dict(api.secrets)
+    assert not ensure(cluster(api), NAMES)
+    assert api.secrets == first
+    del api.secrets[AGENT_SECRET]
+
+    assert ensure(cluster(api), NAMES)
+
+    assert set(api.secrets) == {MEMBERS_SECRET, AGENT_SECRET}
+    assert api.secrets[MEMBERS_SECRET] != first[MEMBERS_SECRET]
+
+
+def test_a_refusal_is_reported_without_the_content(api: Api) -> None:
+    api.refuse = True
+
+    with pytest.raises(SystemExit, match="PUT of the Secret/etcd-agent: secrets is forbidden"):
+        cluster(api).put(AGENT_SECRET, "1", {"agent-password": "swordfish"})
