@@ -128,7 +128,10 @@ class TrainingStack(Component):
             f"{self.name}-network",
             NetworkPoliciesArgs(
                 namespace=self._namespace_name,
-                rules=job_rules(with_controller=not self._upstream),
+                rules=job_rules(
+                    with_controller=not self._upstream,
+                    with_etcd_users=self._args.config.etcd.has_users,
+                ),
             ),
             self.child(after=[self._namespace]),
         )
@@ -168,6 +171,7 @@ class TrainingStack(Component):
                 namespace=self._namespace_name,
                 placement=self._args.cluster.system_pool,
                 storage=self._storage.storage,
+                run=self._args.config.job.name,
             ),
             self.child(after=[self._storage]),
         )
@@ -222,6 +226,7 @@ class TrainingStack(Component):
                 dataset=config.data.dataset if self._data else None,
                 data=self._data.folder if self._data else None,
                 endpoint=self._etcd.endpoint,
+                etcd_users=config.etcd.has_users,
                 namespace=self._namespace_name,
                 placement=self._args.cluster.gpu_pool,
                 storage=self._storage.storage,

@@ -154,6 +154,17 @@ def _etcd_disk_has_class(
     return []
 
 
+def _etcd_users_end_with_its_data(authentication: str, persistence: str) -> list[ConfigFault]:
+    """Check that etcd's data does not outlive the Secrets with its passwords, as a shared volume does."""
+    if authentication != "users" or persistence != "volume":
+        return []
+    rule = (
+        "does not work with volume: the data would outlive the passwords, and refuse the next stack"
+    )
+    fix = "set etcd.persistence to memory or disk"
+    return [ConfigFault("etcd.authentication", authentication, rule, fix)]
+
+
 _FSX, _BLOB = {"storage": ("fsx",)}, {"storage": ("blob",)}
 _FSX_ON_EKS, _BLOB_ON_AKS = _FSX | {"cluster": ("eks",)}, _BLOB | {"cluster": ("aks",)}
 
@@ -181,4 +192,5 @@ RULES = (
         {"cluster": ("eks", "aks"), "storage": ("fsx", "blob")},
     ),
     ConfigRule(("etcd.persistence", "etcd.storageClass", "cluster.kind"), _etcd_disk_has_class),
+    ConfigRule(("etcd.authentication", "etcd.persistence"), _etcd_users_end_with_its_data),
 )

@@ -33,7 +33,7 @@ class EtcdConfig(Section):
     )
     rejoin_image: Image = Field(
         default="localhost/everstep/etcd-rejoin:local",
-        description="With `memory`: image of the init container that lets a member rejoin.",
+        description="With `memory` or `users`: image that lets a member rejoin and sets up users.",
     )
     members: int = Field(
         default=3,
@@ -49,6 +49,21 @@ class EtcdConfig(Section):
     storage_class: str | None = Field(
         default=None, description="With `disk`: StorageClass; absent: the cluster's default."
     )
+    authentication: Literal["none", "users"] = Field(
+        default="none",
+        description="`users`: TLS with certificates at both ends, and workers may write the keys of their "
+        "run only; needs `disk` or `memory`. `none`: who reaches etcd may write. A change recreates etcd and the job.",
+    )
+
+    @property
+    def has_users(self) -> bool:
+        """Whether connections use TLS and clients need a user."""
+        return self.authentication == "users"
+
+    @property
+    def rejoins(self) -> bool:
+        """Whether a member can return without its data while its peers still have it as a member."""
+        return self.persistence == "memory" and self.members > 1
 
 
 class ControllerConfig(Section):

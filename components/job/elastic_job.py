@@ -15,6 +15,7 @@ from pulumi_kubernetes import apiextensions, meta
 from components.component import Component
 from components.config import JobConfig
 from components.interface import MOUNT, Placement, Storage, run_folder
+from components.platform import etcd_access
 from components.platform.governance import WORKER_CLASS
 from components.platform.gpu import EFA_RESOURCE, GPU_RESOURCE
 from components.platform.pods import (
@@ -66,6 +67,7 @@ class ElasticTrainingJobArgs:
         dataset: name of the trainer's data set; None for a program of the user.
         data: path of the data set in a worker; None for a program of the user.
         endpoint: host and port of etcd.
+        etcd_users: whether etcd requires a certificate and a user.
         namespace: namespace of the job.
         placement: nodes of the workers.
         storage: volume with data and run folder.
@@ -78,6 +80,7 @@ class ElasticTrainingJobArgs:
     dataset: str | None
     data: str | None
     endpoint: pulumi.Input[str]
+    etcd_users: bool
     namespace: pulumi.Input[str]
     placement: Placement
     storage: Storage
@@ -177,6 +180,7 @@ def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
                 "name": "shm",
                 "emptyDir": {"medium": "Memory", "sizeLimit": config.resources.shared_memory},
             },
+            *([etcd_access.worker_volume()] if args.etcd_users else []),
         ],
     }
 
@@ -231,6 +235,7 @@ def _container(args: ElasticTrainingJobArgs) -> dict[str, Any]:
             args.storage.mount(),
             {"name": "pod-info", "mountPath": POD_INFO, "readOnly": True},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - private to the container
+            *([etcd_access.worker_mount()] if args.etcd_users else []),
         ],
     }
 
@@ -251,6 +256,7 @@ def arguments(args: ElasticTrainingJobArgs) -> list[str]:
     return [
         f"--nproc_per_node={max(1, config.gpus_per_worker)}",
         f"--max_restarts={config.max_restarts}",
+        *([etcd_access.worker_argument()] if args.etcd_users else []),
         *(config.program or ("-m", "trainer.train", *_trainer_arguments(args))),
     ]
 

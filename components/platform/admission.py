@@ -80,7 +80,7 @@ def _spec(args: ServiceAccountGuardArgs) -> admission.v1.ValidatingAdmissionPoli
         json.dumps
     )  # a JSON list is also a list in CEL
     message = (
-        f"the service account {args.account} is the controller's: only its own pod may use it, with its image, "
+        f"the service account {args.account} is reserved: only its own pod may use it, with its image, "
         "its command and no other container, volume, hook or variable"
     )
     return admission.v1.ValidatingAdmissionPolicySpecArgs(

@@ -12,6 +12,9 @@ before two of them run. The stack selects where each stores its data:
   members have answered each other that they are empty. Losing a majority at once loses the
   data: deleting the pods of all members then starts an empty etcd, with which training continues.
   Members are therefore spread over nodes.
+
+With `authentication: users`, all connections use TLS with a certificate at both ends, and the workers
+have a user that may write the keys of their run only (`etcd_access`).
 """
 
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ from pulumi_kubernetes import apps, core, meta, policy
 from components.component import Component
 from components.config import EtcdConfig
 from components.interface import Placement, Storage
+from components.platform import etcd_access
 from components.platform.governance import PLATFORM_CLASS
 from components.platform.pods import (
     PULL_POLICY,
@@ -36,6 +40,8 @@ NAME = "etcd"
 CLIENT_SERVICE = "etcd-client"
 CLIENT_PORT = 2379
 PEER_PORT = 2380
+METRICS_PORT = 2381  # without TLS, for the kubelet: no network policy allows connections to it
+USERS_PORT = 2382  # whether the users are set up, for the kubelet
 DATA = "/var/lib/etcd"
 CONFIG_FILE = f"{DATA}/etcd.json"  # JSON is YAML, which etcd reads
 LABELS = labels(NAME)
@@ -47,6 +53,7 @@ HEARTBEAT_MILLISECONDS = 200
 ELECTION_MILLISECONDS = 1200
 ETCD_MEMORY_LIMIT = "768Mi"  # includes the data with `memory`
 MEMORY_VOLUME_SIZE = "384Mi"
+AUTHENTICATED = {"everstep.dev/etcd-authentication": "users"}
 DISK_SIZE = "1Gi"  # the smallest disk of both clouds
 QUOTA_BYTES = 256 * 1024 * 1024  # membership needs kilobytes; a bug must not fill the volume
 
@@ -60,9 +67,11 @@ class EtcdArgs:
         namespace: namespace of the members.
         placement: nodes of the members.
         storage: shared volume, for members that store their data there.
+        run: name of the run, whose keys the workers may write.
     """
 
     config: EtcdConfig
+    run: str
     namespace: pulumi.Input[str]
     placement: Placement
     storage: Storage
@@ -81,11 +90,29 @@ class Etcd(Component):
         self, name: str, args: EtcdArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("platform:Etcd", name, opts)
-        members = self._members(args, after=[self._peer_service(args), self._budget(args)])
+        first = [self._peer_service(args), self._budget(args), *self._credentials(args)]
+        members = self._members(args, after=first)
         self._client_service(args, after=[members])
         domain = pulumi.Output.concat(CLIENT_SERVICE, ".", args.namespace, ".svc.cluster.local")
         self.endpoint = pulumi.Output.concat(domain, f":{CLIENT_PORT}")
         self.register_outputs({"endpoint": self.endpoint})
+
+    def _credentials(self, args: EtcdArgs) -> list[pulumi.Resource]:
+        """Declare the credentials, without which no member starts; empty without authentication."""
+        if not args.config.has_users:
+            return []
+        domain = pulumi.Output.concat(args.namespace, ".svc.cluster.local")
+        credentials = etcd_access.EtcdCredentialsArgs(
+            image=args.config.rejoin_image,
+            namespace=args.namespace,
+            placement=args.placement,
+            names=(
+                pulumi.Output.concat(f"DNS:*.{NAME}.", domain),
+                pulumi.Output.concat(f"DNS:{CLIENT_SERVICE}.", domain),
+                "IP:127.0.0.1",
+            ),
+        )
+        return [etcd_access.EtcdCredentials(f"{self.name}-credentials", credentials, self.child())]
 
     def _peer_service(self, args: EtcdArgs) -> core.v1.Service:
         """Declare the headless service that resolves members, also before they are ready."""
@@ -143,7 +170,11 @@ class Etcd(Component):
                 pod_management_policy="Parallel",
                 selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
                 template=core.v1.PodTemplateSpecArgs(
-                    metadata=meta.v1.ObjectMetaArgs(labels=LABELS), spec=_pod(args)
+                    metadata=meta.v1.ObjectMetaArgs(
+                        labels=LABELS,
+                        annotations=AUTHENTICATED if args.config.has_users else None,
+                    ),
+                    spec=_pod(args),
                 ),
                 volume_claim_templates=_disks(args.config),
                 persistent_volume_claim_retention_policy=_DELETE_DISKS
@@ -151,11 +182,15 @@ class Etcd(Component):
                 else None,
             ),
             # With another number of members it is another cluster with its own folders: members of
-            # the old cluster would refuse the new ones.
+            # the old cluster would refuse the new ones, also with and without TLS.
             opts=self.child(
                 after=after,
                 delete_before_replace=True,
-                replace_on_changes=["spec.replicas", "spec.volumeClaimTemplates"],
+                replace_on_changes=[
+                    "spec.replicas",
+                    "spec.volumeClaimTemplates",
+                    "spec.template.metadata.annotations",
+                ],
             ),
         )
 
@@ -190,8 +225,8 @@ def _pod(args: EtcdArgs) -> core.v1.PodSpecArgs:
                 label_selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
             )
         ],
-        init_containers=[_rejoin(args)] if _restarts_empty(args.config) else None,
-        containers=[_container(args)],
+        init_containers=[_rejoin(args)] if args.config.rejoins else None,
+        containers=[_container(args), *([_users(args)] if args.config.has_users else [])],
         volumes=_volumes(args),
     )
 
@@ -217,12 +252,13 @@ def _disks(config: EtcdConfig) -> list[core.v1.PersistentVolumeClaimArgs] | None
 
 def _volumes(args: EtcdArgs) -> list[core.v1.VolumeArgs] | None:
     """Return the volumes of a member, except the disk, which the StatefulSet adds."""
+    volumes = etcd_access.member_volumes() if args.config.has_users else []
     if args.config.persistence == "volume":
-        return [args.storage.volume()]
-    if args.config.persistence == "disk":
-        return None
-    memory = core.v1.EmptyDirVolumeSourceArgs(medium="Memory", size_limit=MEMORY_VOLUME_SIZE)
-    return [core.v1.VolumeArgs(name=NAME, empty_dir=memory)]
+        volumes.append(args.storage.volume())
+    elif args.config.persistence == "memory":
+        memory = core.v1.EmptyDirVolumeSourceArgs(medium="Memory", size_limit=MEMORY_VOLUME_SIZE)
+        volumes.append(core.v1.VolumeArgs(name=NAME, empty_dir=memory))
+    return volumes or None
 
 
 def _mount(args: EtcdArgs) -> core.v1.VolumeMountArgs:
@@ -234,36 +270,60 @@ def _mount(args: EtcdArgs) -> core.v1.VolumeMountArgs:
     return core.v1.VolumeMountArgs(name=NAME, mount_path=DATA)
 
 
-def _restarts_empty(config: EtcdConfig) -> bool:
-    """Return whether a member restarts without its data while it is still registered with its peers."""
-    return config.persistence == "memory" and config.members > 1
-
-
 def _rejoin(args: EtcdArgs) -> core.v1.ContainerArgs:
     """Return the init container that updates the membership and writes the configuration of etcd."""
-    command = ["python3", "-m", "etcd", f"--config={CONFIG_FILE}", "--"]
+    command = ["python3", "-m", "etcd", f"--config={CONFIG_FILE}"]
+    command += [f"--credentials={etcd_access.FOLDER}"] if args.config.has_users else []
     return core.v1.ContainerArgs(
         name="rejoin",
         image=args.config.rejoin_image,
         image_pull_policy=PULL_POLICY,
-        command=[*command, *_flags(args)],
+        command=[*command, "--", *_flags(args)],
         env=[field_env("POD_NAME", "metadata.name")],
         security_context=container_security(),
         resources=core.v1.ResourceRequirementsArgs(
             requests={"cpu": "10m", "memory": "32Mi"}, limits={"memory": "96Mi"}
         ),
-        volume_mounts=[_mount(args)],
+        volume_mounts=_mounts(args, "credentials"),
+    )
+
+
+def _mounts(args: EtcdArgs, volume: str) -> list[core.v1.VolumeMountArgs]:
+    """Return the mounts of a member's data and, with authentication, of a volume with credentials."""
+    return [_mount(args), *([etcd_access.member_mount(volume)] if args.config.has_users else [])]
+
+
+def _users(args: EtcdArgs) -> core.v1.ContainerArgs:
+    """Return the container that sets up the users; the pod is ready only while etcd requires a user."""
+    return core.v1.ContainerArgs(
+        name="users",
+        image=args.config.rejoin_image,
+        image_pull_policy=PULL_POLICY,
+        command=["python3", "-m", "etcd.users"],
+        args=[
+            f"--address=https://127.0.0.1:{CLIENT_PORT}",
+            f"--run={args.run}",
+            f"--credentials={etcd_access.FOLDER}",
+            f"--health-port={USERS_PORT}",
+        ],
+        security_context=container_security(),
+        resources=core.v1.ResourceRequirementsArgs(
+            requests={"cpu": "10m", "memory": "32Mi"}, limits={"memory": "96Mi"}
+        ),
+        volume_mounts=[etcd_access.member_mount("credentials")],
+        readiness_probe=_probe("/", port=USERS_PORT, period=2, failures=3),
     )
 
 
 def _container(args: EtcdArgs) -> core.v1.ContainerArgs:
     """Return the container of a member."""
+    health = METRICS_PORT if args.config.has_users else CLIENT_PORT
     return core.v1.ContainerArgs(
         name=NAME,
         image=args.config.image,
         image_pull_policy=PULL_POLICY,
         command=["etcd"],
-        args=[f"--config-file={CONFIG_FILE}"] if _restarts_empty(args.config) else _flags(args),
+        args=[f"--config-file={CONFIG_FILE}"] if args.config.rejoins else _flags(args),
         env=[field_env("POD_NAME", "metadata.name")],
         ports=[
             core.v1.ContainerPortArgs(name="client", container_port=CLIENT_PORT),
@@ -273,20 +333,20 @@ def _container(args: EtcdArgs) -> core.v1.ContainerArgs:
         resources=core.v1.ResourceRequirementsArgs(
             requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": ETCD_MEMORY_LIMIT}
         ),
-        volume_mounts=[_mount(args)],
+        volume_mounts=_mounts(args, "tls"),
         # The first start waits for DNS and for a quorum.
-        startup_probe=_probe("/health", period=1, failures=120),
-        readiness_probe=_probe("/health", period=2, failures=3),
+        startup_probe=_probe("/health", port=health, period=1, failures=120),
+        readiness_probe=_probe("/health", port=health, period=2, failures=3),
         # Serializable: only checks this member, so that a lost quorum does not restart all
         # members.
-        liveness_probe=_probe("/health?serializable=true", period=10, failures=6),
+        liveness_probe=_probe("/health?serializable=true", port=health, period=10, failures=6),
     )
 
 
-def _probe(path: str, *, period: int, failures: int) -> core.v1.ProbeArgs:
-    """Return a probe of the client port; `period` in seconds."""
+def _probe(path: str, *, port: int, period: int, failures: int) -> core.v1.ProbeArgs:
+    """Return a probe; `period` in seconds."""
     return core.v1.ProbeArgs(
-        http_get=core.v1.HTTPGetActionArgs(path=path, port=CLIENT_PORT),
+        http_get=core.v1.HTTPGetActionArgs(path=path, port=port),
         period_seconds=period,
         timeout_seconds=5,
         failure_threshold=failures,
@@ -300,16 +360,17 @@ def _flags(args: EtcdArgs) -> list[pulumi.Input[str]]:
     over.
     """
     domain = pulumi.Output.concat(NAME, ".", args.namespace, ".svc.cluster.local")
-    host = pulumi.Output.concat("http://$(POD_NAME).", domain)
+    scheme = "https" if args.config.has_users else "http"
+    host = pulumi.Output.concat(f"{scheme}://$(POD_NAME).", domain)
     peers = [
-        pulumi.Output.concat(f"{NAME}-{index}=http://{NAME}-{index}.", domain, f":{PEER_PORT}")
+        pulumi.Output.concat(f"{NAME}-{index}={scheme}://{NAME}-{index}.", domain, f":{PEER_PORT}")
         for index in range(args.config.members)
     ]
     return [
         "--name=$(POD_NAME)",
         f"--data-dir={DATA}/member",
-        f"--listen-client-urls=http://0.0.0.0:{CLIENT_PORT}",
-        f"--listen-peer-urls=http://0.0.0.0:{PEER_PORT}",
+        f"--listen-client-urls={scheme}://0.0.0.0:{CLIENT_PORT}",
+        f"--listen-peer-urls={scheme}://0.0.0.0:{PEER_PORT}",
         pulumi.Output.concat("--advertise-client-urls=", host, f":{CLIENT_PORT}"),
         pulumi.Output.concat("--initial-advertise-peer-urls=", host, f":{PEER_PORT}"),
         pulumi.Output.all(*peers).apply(lambda urls: "--initial-cluster=" + ",".join(urls)),
@@ -323,4 +384,9 @@ def _flags(args: EtcdArgs) -> list[pulumi.Input[str]]:
         "--auto-compaction-retention=5m",
         "--logger=zap",
         "--log-level=warn",
+        *(
+            [*etcd_access.server_flags(), f"--listen-metrics-urls=http://0.0.0.0:{METRICS_PORT}"]
+            if args.config.has_users
+            else []
+        ),
     ]

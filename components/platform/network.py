@@ -16,7 +16,7 @@ import pulumi
 from pulumi_kubernetes import meta, networking
 
 from components.component import Component
-from components.platform import elastic_controller, etcd
+from components.platform import elastic_controller, etcd, etcd_access
 from components.platform.observability import NAME as EXPORTER
 from components.platform.observability import PORT as EXPORTER_PORT
 from components.platform.pods import (
@@ -112,14 +112,26 @@ class NetworkPolicies(Component):
         )
 
 
-def job_rules(*, with_controller: bool = True) -> list[AllowRule]:
+def job_rules(*, with_controller: bool = True, with_etcd_users: bool = False) -> list[AllowRule]:
     """Return the rules of the namespace of the job.
 
     Args:
         with_controller: whether the controller runs there, and not in the system namespace.
+        with_etcd_users: whether a Job makes the credentials of etcd.
     """
-    rules = _job_rules()
+    rules = [*_job_rules(), *([_credentials_rule()] if with_etcd_users else [])]
     return rules if with_controller else [rule for rule in rules if rule.pods != CONTROLLER]
+
+
+def _credentials_rule() -> AllowRule:
+    """Return the rule of the Job that writes the credentials of etcd into Secrets."""
+    return AllowRule(
+        name="etcd-credentials-to-api-server",
+        pods=etcd_access.LABELS,
+        egress=True,
+        peers=[_all_but_metadata_service()],
+        ports=[_tcp(port) for port in API_PORTS],
+    )
 
 
 def _job_rules() -> list[AllowRule]:

@@ -30,7 +30,7 @@ def images_of_stack(config: "StackConfig") -> list[str]:
         "trainer": True,
         "controller": config.controller.kind == "maintained",
         "spot": config.platform.spot.enabled,
-        "etcd-rejoin": config.etcd.persistence == "memory" and config.etcd.members > 1,
+        "etcd-rejoin": config.etcd.rejoins or config.etcd.has_users,
     }
     return [name for name in KEYS if used[name]]
 

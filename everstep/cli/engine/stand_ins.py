@@ -72,7 +72,7 @@ def images_used(config: "StackConfig") -> list[ImageUse]:
             "controller.image", controller, "controller", own=config.controller.kind == "maintained"
         ),
     ]
-    if config.etcd.persistence == "memory" and config.etcd.members > 1:
+    if config.etcd.rejoins or config.etcd.has_users:
         rejoin = config.etcd.rejoin_image
         images.append(ImageUse("etcd.rejoinImage", rejoin, "etcd-rejoin", own=True))
     add_ons = (

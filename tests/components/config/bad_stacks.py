@@ -479,6 +479,8 @@ CASES = [
     ),
     one(EKS, "etcd.storageClass", "gp3", "applies only to disk", "use disk"),
     one(AKS, "etcd.members", 2, "is even", "use 1 or 3"),
+    one(LOCAL, "etcd.authentication", "users", "does not work with volume", "memory or disk"),
+    one(EKS, "etcd.authentication", "password", "must be 'none' or 'users'"),
     # --- tags and protection
     Case(EKS, {"tags.owner": None}, "tags.owner", ("is missing", "add it")),
     Case(

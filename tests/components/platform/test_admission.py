@@ -135,9 +135,7 @@ def test_a_pod_that_could_run_another_program_may_not_use_the_controllers_accoun
     namespace, pod = own_pod(graph())
     CHANGES[change](pod)
 
-    assert f"service account {ACCOUNTS[namespace]} is the controller's" in refusal(
-        api, namespace, pod
-    )
+    assert f"service account {ACCOUNTS[namespace]} is reserved" in refusal(api, namespace, pod)
 
 
 @pytest.mark.parametrize("namespace", ACCOUNTS)

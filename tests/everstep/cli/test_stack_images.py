@@ -76,9 +76,12 @@ def test_a_stack_pushes_the_images_that_its_pods_use() -> None:
     etcd = {"members": 1}
     small = from_mapping({"tags": tags, "cluster": cluster, "controller": upstream, "etcd": etcd})
     large = from_mapping({"tags": tags, "cluster": cluster, "etcd": {"members": 3}})
+    users = {"members": 1, "authentication": "users"}
+    secured = from_mapping({"tags": tags, "cluster": cluster, "etcd": users})
 
     assert stack_images.images_of_stack(small) == ["trainer", "spot"]
     assert stack_images.images_of_stack(large) == ["trainer", "controller", "spot", "etcd-rejoin"]
+    assert "etcd-rejoin" in stack_images.images_of_stack(secured), "it sets up the users"
 
 
 def test_a_file_that_is_not_a_stack_configuration_is_refused(tmp_path: Path) -> None:
