@@ -158,12 +158,12 @@ def registrations(
     faults = [
         fault(
             what,
-            f"{name} is {states.get(name, 'unknown')}",
+            f"{name} is {states.get(name.lower(), 'unknown')}",
             key,
             f"az provider register --namespace {name} --wait",
         )
         for name, key in used.items()
-        if states.get(name) != "Registered"
+        if states.get(name.lower()) != "Registered"
     ]
     yield from faults or [good(what, f"all {len(used)} resource providers")]
 

@@ -267,7 +267,10 @@ class AzureAccount:
         ]
 
     def registrations(self) -> dict[str, str]:
-        """Return the state of each resource provider: `Registered`, ..."""
+        """Return the state of each resource provider, by lower-case name: `Registered`, ...
+
+        Azure writes `Microsoft.Insights` also as `microsoft.insights`.
+        """
         from azure.mgmt.resource.resources import ResourceManagementClient
 
         client = self._client(ResourceManagementClient, self.subscription_id)
@@ -275,7 +278,7 @@ class AzureAccount:
             "Microsoft.Resources/subscriptions/providers/read",
             lambda: list(client.providers.list()),
         )
-        return {str(each.namespace): str(each.registration_state) for each in found}
+        return {str(each.namespace).lower(): str(each.registration_state) for each in found}
 
     # -- what a location offers
 
@@ -432,7 +435,7 @@ def _offer(size: Any) -> SizeOffer:  # noqa: ANN401  a ResourceSku of the SDK
             zones -= set(each.restriction_info.zones or ())
     return SizeOffer(
         family=str(size.family),
-        vcpus=int(capabilities.get("vCPUsAvailable") or capabilities.get("vCPUs") or 0),
+        vcpus=int(capabilities.get("vCPUs") or 0),
         zones=frozenset(zones),
         restriction=restriction,
         spot=capabilities.get("LowPriorityCapable") == "True",

@@ -307,6 +307,12 @@ def test_two_roles_together_are_enough(doctor: Doctor) -> None:
     assert all(check.passed for check in doctor(permissions=[CONTRIBUTOR, rbac]))
 
 
+def test_a_resource_provider_may_be_spelled_in_lower_case(doctor: Doctor) -> None:
+    monitoring = {"monitoring": {"containerInsights": True}}
+
+    assert all(check.passed for check in doctor(cluster=monitoring))
+
+
 def test_an_unregistered_provider_does_not_hide_the_other_results(doctor: Doctor) -> None:
     found = doctor(unregistered=frozenset({"Microsoft.Compute"}))
 

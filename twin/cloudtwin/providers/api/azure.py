@@ -204,11 +204,12 @@ class AzureApi:
     def providers(self, _request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
         """Return the resource providers with their registrations."""
         names = [f"Microsoft.{name}" for name in NAMESPACES]
+        spelled = {"Microsoft.Insights": "microsoft.insights"}  # as Azure does
         return {
             "value": [
                 {
                     "id": f"/subscriptions/{SUBSCRIPTION}/providers/{name}",
-                    "namespace": name,
+                    "namespace": spelled.get(name, name),
                     "registrationState": "NotRegistered"
                     if name in self.facts.unregistered
                     else "Registered",
