@@ -67,7 +67,7 @@ def history(nodes: int, events: int) -> Iterator[tuple[str, dict[str, object]]]:
     rng = random.Random(0)  # noqa: S311  the same run each time
     present, step, now = [f"node-{n}" for n in range(nodes)], 0, START
     absent: list[str] = []
-    total = int(events * SECONDS_BETWEEN_EVENTS / STEP_SECONDS)
+    total = int(1.2 * events * SECONDS_BETWEEN_EVENTS / STEP_SECONDS)
     for generation in range(events + 1):
         for rank, node in enumerate(present):
             group = {"generation": generation, "world_size": len(present), "rank": rank}

@@ -27,11 +27,11 @@ def main() -> None:
     losses = [event.at for event in run.training_events if event.kind == "vanish"]
     now = losses[-1] + SECONDS_AFTER_THE_LAST_LOSS
     then = RunRecord(
-        tuple(line for line in run.lines if line.at <= now),
+        tuple(entry for entry in run.entries if entry.at <= now),
         tuple(event for event in run.events if event.at <= now),
     )
     draw("follow", follow_screen(build(then), then, now, WIDTH))
-    draw("report", report_screen(build(run), run, run.lines[-1].at, WIDTH))
+    draw("report", report_screen(build(run), run, run.entries[-1].at, WIDTH))
 
 
 def draw(name: str, screen: RenderableType) -> None:

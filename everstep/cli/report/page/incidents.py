@@ -31,6 +31,7 @@ class Incident:
         tone: its effect on the capacity.
         kind: its kind, one word or two.
         subject: the node or the worker.
+        node: the node that it happened to; empty if unknown or more than one.
         cause: a sentence that states the cause.
         evidence: the reason that a worker recorded; empty if none did.
         seconds_to_next_step: recovery time as docs/report.md defines it.
@@ -43,6 +44,7 @@ class Incident:
     tone: Tone
     kind: str
     subject: str
+    node: str
     cause: str
     evidence: str = ""
     seconds_to_next_step: float | None = None
@@ -94,8 +96,8 @@ def incidents(run: RunRecord, events: Sequence[EventRecovery]) -> tuple[Incident
     until = [change.until for change in changes]
     of_machines = [_of_machine(event, _explained(event, changes, until)) for event in events]
     explained = {change for event in events for change in _explained(event, changes, until)}
-    of_group = [_of_group(change) for change in changes if change not in explained]
-    notes = [_of_note(entry) for entry in run.entries if entry.kind in NOTES]
+    of_group = [_of_group(run, change) for change in changes if change not in explained]
+    notes = [_of_note(run, entry) for entry in run.entries if entry.kind in NOTES]
     return tuple(sorted([*of_machines, *of_group, *notes], key=lambda one: one.at))
 
 
@@ -122,6 +124,7 @@ def _of_machine(event: EventRecovery, changes: Sequence[GroupChange]) -> Inciden
         tone=tone,
         kind=event.kind,
         subject=event.node,
+        node=event.node,
         cause=CAUSES.get(event.kind, "The machine recorded this event."),
         evidence=next((change.reason for change in changes if change.reason), ""),
         seconds_to_next_step=event.seconds_to_next_step,
@@ -131,14 +134,19 @@ def _of_machine(event: EventRecovery, changes: Sequence[GroupChange]) -> Inciden
     )
 
 
-def _of_group(change: GroupChange) -> Incident:
+def _of_group(run: RunRecord, change: GroupChange) -> Incident:
     tone = Tone.LOSS if change.lost or change.left or change.noticed_loss else Tone.ARRIVAL
     kind, cause = _change_text(change)
+    gone = change.lost | change.left
+    nodes = {run.node_of(one, change.at) for one in gone} or {
+        run.node_of(one, change.until) for one in change.joined
+    }
     return Incident(
         at=change.at,
         tone=tone,
         kind=kind,
-        subject=_names(change.lost | change.left or change.joined),
+        subject=_names(gone or change.joined),
+        node=nodes.pop() if len(nodes) == 1 else "",
         cause=cause,
         evidence=change.reason,
         seconds_to_next_step=change.until - change.at,
@@ -168,7 +176,7 @@ def _names(workers: Set[str]) -> str:
     )
 
 
-def _of_note(entry: JournalEntry) -> Incident:
+def _of_note(run: RunRecord, entry: JournalEntry) -> Incident:
     kind, cause = NOTES[entry.kind]
     values = {name: entry.values.get(name, "?") for name in ("step", "lines")}
     return Incident(
@@ -176,6 +184,7 @@ def _of_note(entry: JournalEntry) -> Incident:
         tone=Tone.NOTE,
         kind=kind,
         subject=entry.worker,
+        node=run.node_of(entry.worker, entry.at),
         cause=cause.format(**values),
         evidence=str(entry.values.get("reason") or ""),
     )

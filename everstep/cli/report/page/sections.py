@@ -52,7 +52,9 @@ def _after(losses: int) -> str:
 
 
 def _spent(money: Money | None) -> tuple[str, str, str]:
-    if money is None or (money.billed and money.spent_usd is None):
+    if money is None:
+        return "Spent", UNKNOWN, "unknown without a stack"
+    if money.billed and money.spent_usd is None:
         return "Spent", UNKNOWN, "no price is known"
     if not money.billed:
         return "Spent", usd(0.0), "nothing was billed"
@@ -175,7 +177,7 @@ def _estimate(estimate: RestartEstimate, start: float) -> Html:
     text = (
         f"The second bar is a model, not a measurement: it replays the {estimate.changes} changes of this run for "
         f"workers that restart from the last checkpoint, with the measured costs of torchrun's etcd "
-        f"backend: {estimate.lost_seconds:,.0f} s lost, against {estimate.live_lost_seconds:,.1f} s here.{ended}"
+        f"backend: {seconds(estimate.lost_seconds)} lost, against {seconds(estimate.live_lost_seconds)} here.{ended}"
     )
     assumptions = element("ul", *(element("li", line) for line in estimate.assumptions))
     more = element("details", element("summary", "Assumptions of the model"), assumptions)

@@ -66,11 +66,11 @@ def timeline(page: Page) -> Html:
     nodes = [_lane(page, lane) for lane in page.lanes]
     named = {lane.timeline.node for lane in page.lanes}
     others = [
-        (number, one) for number, one in enumerate(page.incidents, 1) if one.subject not in named
+        (number, one) for number, one in enumerate(page.incidents, 1) if one.node not in named
     ]
     if others:
         marks = marks_of(others, page.start, page.seconds)
-        nodes.append(_row(page, "Workers", "", LANE_HEIGHT // 2, (), _glyphs(page, marks, 8)))
+        nodes.append(_row(page, "Several nodes", "", LANE_HEIGHT // 2, (), _glyphs(page, marks, 8)))
     return element("div", *nodes, axis(page), *_charts(page), class_="timeline", id="lanes")
 
 
@@ -89,7 +89,7 @@ def position(page: Page, at: float) -> str:
 
 def _lane(page: Page, lane: Lane) -> Html:
     node = lane.timeline.node
-    events = [(number, one) for number, one in enumerate(page.incidents, 1) if one.subject == node]
+    events = [(number, one) for number, one in enumerate(page.incidents, 1) if one.node == node]
     marks = marks_of(events, page.start, page.seconds)
     bars = [_bars(page, lane, state) for state in BARS if lane.seconds[state]]
     share = lane.seconds[NodeState.TRAINING] / page.seconds if page.seconds else 0.0

@@ -7,6 +7,7 @@ from everstep.cli.durations import clock
 from everstep.cli.report.money import Money, usd
 from everstep.cli.report.page.incidents import Incident, losses
 from everstep.cli.report.page.model import Page, Status
+from everstep.cli.report.page.words import seconds
 
 
 @dataclass(frozen=True)
@@ -84,16 +85,16 @@ def _price_of_losses(page: Page, lost: Sequence[Incident]) -> Iterator[str]:
         else "no step was repeated"
     )
     when = (
-        f"{waits[0]:.1f} s after the loss"
+        f"{seconds(waits[0])} after the loss"
         if len(waits) == 1
-        else f"at most {max(waits):.1f} s after a loss"
+        else f"at most {seconds(max(waits))} after a loss"
     )
     yield f"The next step came {when}, and {redone}."
     estimate = page.report.restart_estimate
     if estimate and page.report.goodput and estimate.lost_seconds > estimate.live_lost_seconds:
         yield (
-            f"Changes of the group cost {estimate.live_lost_seconds:,.1f} s; restarting every worker, as torchrun "
-            f"does, would have cost an estimated {estimate.lost_seconds:,.0f} s."
+            f"Changes of the group cost {seconds(estimate.live_lost_seconds)}; restarting every worker, as torchrun "
+            f"does, would have cost an estimated {seconds(estimate.lost_seconds)}."
         )
 
 

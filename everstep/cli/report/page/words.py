@@ -14,9 +14,15 @@ def percent(share: float | None) -> str:
     return UNKNOWN if share is None else f"{share:.1%}"
 
 
+LONG_SECONDS = 600
+"""Duration from which hours and minutes read better than seconds."""
+
+
 def seconds(value: float | None) -> str:
-    """Return a duration in seconds."""
-    return UNKNOWN if value is None else f"{value:,.1f} s"
+    """Return a duration, in seconds unless it is long."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.1f} s" if value < LONG_SECONDS else clock(value)
 
 
 def event_label(incident: Incident, start: float) -> str:

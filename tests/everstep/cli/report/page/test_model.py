@@ -75,12 +75,16 @@ def test_a_change_of_the_group_without_a_machine_event_is_an_incident(
     """As on a cloud, which records no events of machines."""
     recorded_run.form(*ALL).train(20)
     recorded_run.write("gpu-0", "lost", step=20, reason="fashion-worker-2 does not respond")
-    recorded_run.wait(4.0).form("gpu-0", "gpu-1").train(20)
+    recorded_run.wait(4.0).training, recorded_run.generation = ["gpu-0", "gpu-1"], 2
+    for rank, node in enumerate(recorded_run.training):  # the survivors do not start again
+        recorded_run.write(node, "generation", generation=2, world_size=2, rank=rank)
 
-    incident = next(one for one in page_of(recorded_run).incidents if one.tone is Tone.LOSS)
+    incident = only(page_of(recorded_run.train(20)))
 
-    assert "fashion-worker-2" in incident.cause
+    assert incident.tone is Tone.LOSS
+    assert incident.cause == "fashion-worker-2 was lost without notice."
     assert incident.evidence == "fashion-worker-2 does not respond"
+    assert incident.node == "gpu-2", "its mark is on the node's lane"
     assert incident.seconds_to_next_step == pytest.approx(4.5)
 
 
