@@ -466,4 +466,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         'policy_types=["Ingress", "Egress"]',
         'policy_types=["Ingress"]',
     ),
+    Mutation(
+        "the monitor of the GPU exporters in the namespace of the job",
+        "components/platform/monitoring.py",
+        "operator_objects.gpu_monitor(scraping), args.system_namespace",
+        "operator_objects.gpu_monitor(scraping), args.namespace",
+    ),
+    Mutation(
+        "monitors without the labels by which the operator selects them",
+        "components/platform/operator_objects.py",
+        '"labels": {**PART_OF, **operator_labels}',
+        '"labels": {**PART_OF}',
+    ),
+    Mutation(
+        "one endpoint for a pod of several processes",
+        "components/platform/monitoring.py",
+        "processes=max(1, config.job.gpus_per_worker)",
+        "processes=1",
+    ),
 )

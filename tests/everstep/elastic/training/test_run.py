@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from everstep import elastic
+from everstep.catalog import metrics
 from everstep.elastic.data_order.sampler import SampleOrder
 from everstep.errors import EverstepError
 
@@ -377,3 +379,48 @@ def test_the_public_names_are_pinned() -> None:
         "choose_device",
     ]
     assert all(getattr(elastic, name) for name in elastic.__all__)
+
+
+def test_a_worker_exports_its_progress_its_loss_and_its_checkpoints(tmp_path: Path) -> None:
+    began, model = time.time(), network()
+    run = started(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path, checkpoint_seconds=7)
+    losses = train(run, model)
+    values = run._session.reading().values
+
+    assert values[metrics.STEP] == values[metrics.WORKER_STEPS] == run.total_steps
+    assert values[metrics.PLANNED_STEPS] == run.total_steps
+    assert values[metrics.SAMPLES] == SAMPLES * EPOCHS
+    assert values[metrics.LOSS] == pytest.approx(losses[-1], abs=1e-4)
+    assert (values[metrics.CHECKPOINT_TIME] or 0) >= began
+    assert values[metrics.CHECKPOINT_INTERVAL] == 7
+    assert (values[metrics.CHECKPOINT_BYTES] or 0) > 0
+    assert values[metrics.CHECKPOINT_FAILURES] == 0
+
+
+def test_only_rank_0_exports_the_age_of_the_checkpoint(tmp_path: Path) -> None:
+    model = network()
+    run = started(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path)
+
+    values = run._session.state.checkpoints.reading(leads=False)
+
+    assert values[metrics.CHECKPOINT_TIME] is None, "the youngest worker would hide an old one"
+
+
+def test_a_run_without_checkpoints_exports_nothing_about_them() -> None:
+    model = network()
+    run = started(model, OPTIMIZERS["SGD"](model))
+
+    assert metrics.CHECKPOINT_TIME not in run._session.reading().values
+
+
+def test_a_new_process_counts_its_own_steps_only(tmp_path: Path) -> None:
+    model = network()
+    run = started(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path, checkpoint_steps=1)
+    train(run, model, stop_after=4)
+    second = network()
+    again = started(second, OPTIMIZERS["SGD"](second), checkpoint=tmp_path, checkpoint_steps=1)
+    train(again, second)
+
+    values = again._session.reading().values
+    assert (values[metrics.WORKER_STEPS] or 0) < run.total_steps
+    assert values[metrics.STEP] == run.total_steps
