@@ -37,6 +37,7 @@ class CommandResults:
     """The results of the commands."""
 
     up: subprocess.CompletedProcess[str]
+    follow: subprocess.CompletedProcess[str]
     preview: subprocess.CompletedProcess[str]
     report: dict[str, Any]
     status: dict[str, Any]
@@ -49,6 +50,7 @@ def results() -> CommandResults:
     """Run the life cycle once; the twin is always taken down."""
     try:
         up = everstep("up", "--drill", seconds=UP_SECONDS)
+        follow = everstep("follow")
         preview = everstep("pulumi", "preview", "--expect-no-changes", "--non-interactive")
         report = everstep("report", "--json")
         status = everstep("status", "--json")
@@ -57,7 +59,7 @@ def results() -> CommandResults:
     doctor = everstep("doctor", "--json")
     assert up.returncode == 0, up.stderr[-4000:]
     return CommandResults(
-        up, preview, json.loads(report.stdout), json.loads(status.stdout), down, doctor
+        up, follow, preview, json.loads(report.stdout), json.loads(status.stdout), down, doctor
     )
 
 
@@ -99,6 +101,15 @@ def test_both_nodes_come_back_and_train_again(results: CommandResults) -> None:
 def test_the_report_is_printed_at_the_end(results: CommandResults) -> None:
     for word in ("fashion", "accuracy", "drain", "vanish", "gpu-0", "finished"):
         assert word in results.up.stdout
+
+
+def test_following_an_ended_training_says_so_and_repeats_the_report(
+    results: CommandResults,
+) -> None:
+    assert results.follow.returncode == 0, results.follow.stderr
+    assert "This training has ended already." in results.follow.stderr
+    assert "This training has ended already." not in results.up.stderr
+    assert "finished" in results.follow.stdout
 
 
 def test_a_preview_after_up_finds_no_changes(results: CommandResults) -> None:

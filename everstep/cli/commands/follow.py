@@ -32,6 +32,9 @@ def follow_to_end(context: StackContext, *, drill: bool = False) -> None:
     reader = context.run_reader()
     monitor = JobMonitor(context.connect(), context.job)
     billing = billing_of(context.config, context.target)
+    monitor.refresh()
+    if monitor.outcome() is not None:
+        say("This training has ended already. To train again: `everstep down`, then `everstep up`.")
     try:
         if drill:
             with DrillRunner(context.twin()) as runner:
