@@ -255,9 +255,9 @@ def generations_begin_with_one_state(history: History) -> Iterator[str]:
     steps = defaultdict(set)
     for start in history.starts:
         steps[start.generation].add(start.step)
-    for generation, found in sorted(steps.items()):
-        if len(found) > 1:
-            yield f"generation {generation} begins at the steps {sorted(found)}"
+    for generation, first_steps in sorted(steps.items()):
+        if len(first_steps) > 1:
+            yield f"generation {generation} begins at the steps {sorted(first_steps)}"
 
 
 def steps_have_one_state(history: History) -> Iterator[str]:
@@ -265,11 +265,11 @@ def steps_have_one_state(history: History) -> Iterator[str]:
     states: dict[Key, list[AppliedStep]] = defaultdict(list)
     for applied in history.applied:
         states[applied.generation, applied.step].append(applied)
-    for (generation, step), found in sorted(states.items()):
+    for (generation, step), applications in sorted(states.items()):
         for moment in ("before", "after"):
-            if len({getattr(applied, moment) for applied in found}) > 1:
+            if len({getattr(applied, moment) for applied in applications}) > 1:
                 workers = ", ".join(
-                    f"{applied.worker} {getattr(applied, moment)}" for applied in found
+                    f"{applied.worker} {getattr(applied, moment)}" for applied in applications
                 )
                 yield f"{moment} step {step} of generation {generation}: {workers}"
 
@@ -427,16 +427,16 @@ def summary(folder: Path) -> dict[str, int]:
 
 def recoveries(folder: Path) -> list[tuple[list[str], float]]:
     """Return the kinds of faults of each round, and the seconds from their end until all nodes train."""
-    found, kinds, ended = [], list[str](), 0.0
+    rounds, kinds, ended = [], list[str](), 0.0
     for entry in _lines(folder / "faults.jsonl"):
         if entry["event"] == "begin":
             kinds.append(entry["type"])
         elif entry["event"] == "faults_end":
             ended = float(entry["at"])
         elif entry["event"] == "calm" and kinds:
-            found.append((kinds, round(float(entry["at"]) - ended, 1)))
+            rounds.append((kinds, round(float(entry["at"]) - ended, 1)))
             kinds = []
-    return found
+    return rounds
 
 
 def main() -> None:

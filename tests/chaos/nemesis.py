@@ -88,9 +88,12 @@ class Nemesis:
 
     # --- one round ---
 
-    def _play_round(self, number: int, one: Round) -> None:
+    def _play_round(self, number: int, round_: Round) -> None:
         began = time.monotonic()
-        pending = [(began + f.at, False, f"{number}-{n}", f) for n, f in enumerate(one.faults)]
+        pending = [
+            (began + fault.at, False, f"{number}-{index}", fault)
+            for index, fault in enumerate(round_.faults)
+        ]
         while pending:
             pending.sort(key=lambda action: action[:3])
             at, ends, name, fault = pending.pop(0)

@@ -130,13 +130,13 @@ class Graph:
         return urns
 
 
-def _needed(one: Recorded, by_urn: Mapping[str, Recorded]) -> Iterator[str]:
+def _needed(resource: Recorded, by_urn: Mapping[str, Recorded]) -> Iterator[str]:
     """Yield the URNs of the direct dependencies of a resource."""
-    yield from one.dependencies
-    if one.provider:
-        yield one.provider.rpartition("::")[0]
-    if one.parent in by_urn and by_urn[one.parent].custom:
-        yield one.parent
+    yield from resource.dependencies
+    if resource.provider:
+        yield resource.provider.rpartition("::")[0]
+    if resource.parent in by_urn and by_urn[resource.parent].custom:
+        yield resource.parent
 
 
 class RecordingMonitor(mocks.MockMonitor):

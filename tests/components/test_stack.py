@@ -215,8 +215,8 @@ def test_a_job_is_annotated_with_its_scaling() -> None:
 def test_a_worker_reads_mutable_annotations_from_files(annotation: str, variable: str) -> None:
     pod = pod_of(maintained()["training-job-fashion"])
     (container,) = pod["containers"]
-    (volume,) = [found for found in pod["volumes"] if "downwardAPI" in found]
-    (mount,) = [found for found in container["volumeMounts"] if found["name"] == volume["name"]]
+    (volume,) = [volume for volume in pod["volumes"] if "downwardAPI" in volume]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == volume["name"]]
     field = {"fieldPath": f"metadata.annotations['{annotation}']"}
     (item,) = [item for item in volume["downwardAPI"]["items"] if item["fieldRef"] == field]
 

@@ -39,8 +39,8 @@ PORTS = {
 }
 
 
-def template_of(one: Recorded) -> dict[str, Any]:
-    spec = one.inputs["spec"]
+def template_of(resource: Recorded) -> dict[str, Any]:
+    spec = resource.inputs["spec"]
     template: dict[str, Any] = (spec.get("replicaSpecs", {}).get("Worker") or spec)["template"]
     return template
 

@@ -29,17 +29,17 @@ def write_lock(workspace: Workspace, pid: int, host: str = "") -> None:
 def test_the_holder_of_a_lock_is_alive_while_its_process_runs(workspace: Workspace) -> None:
     write_lock(workspace, os.getpid())
 
-    (found,) = stack_locks(workspace)
-    assert found.holder_is_alive
+    (lock,) = stack_locks(workspace)
+    assert lock.holder_is_alive
 
 
 def test_the_holder_of_a_lock_is_not_alive_after_its_process_ended(workspace: Workspace) -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    write_lock(workspace, ended.pid)
+    process = subprocess.Popen(["true"])
+    process.wait()
+    write_lock(workspace, process.pid)
 
-    (found,) = stack_locks(workspace)
-    assert not found.holder_is_alive
+    (lock,) = stack_locks(workspace)
+    assert not lock.holder_is_alive
 
 
 def test_the_holder_of_a_lock_on_another_host_counts_as_alive(workspace: Workspace) -> None:
