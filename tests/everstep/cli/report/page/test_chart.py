@@ -35,6 +35,13 @@ def test_a_thinned_curve_keeps_ends_and_extremes(
         assert max(y for _, y in kept) == max(y for _, y in points)
 
 
+@given(st.integers(0, 9_999), st.sampled_from((-5.0, 5.0)))
+def test_a_thinned_curve_keeps_a_spike(position: int, spike: float) -> None:
+    points = [(float(x), spike if x == position else 0.0) for x in range(10_000)]
+
+    assert (float(position), spike) in thin(points)
+
+
 @given(st.floats(0, 1e10))
 def test_time_ticks_are_few_and_within_the_run(seconds: float) -> None:
     ticks = time_ticks(seconds)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from everstep.cli.report.money import Billing
 from everstep.cli.report.page.incidents import Incident, Tone
 from everstep.cli.report.page.model import SILENT_SECONDS, Page, Status, build_page
+from everstep.cli.report.page.render import render
 from everstep.cli.report.page.verdict import verdict
 from everstep.cli.report.run_record import RunRecord, assemble
 from tests.everstep.cli.recorded_run import RecordedRun
@@ -123,6 +124,28 @@ def test_the_cost_is_part_of_the_verdict(drilled: RecordedRun) -> None:
     assert verdict(on_twin).sentences[-1].startswith("In the cloud it would have cost $")
 
 
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "1e400", "true", '"7"', "null", "1" + "0" * 400]
+)
+def test_a_line_with_an_unusable_number_is_harmless(drilled: RecordedRun, value: str) -> None:
+    lines = (
+        f'{{"at": {value}, "kind": "step", "step": 1, "loss": 1.0}}\n'
+        f'{{"at": 1790000001.0, "kind": "step", "step": {value}, "seconds": {value}, "loss": {value}}}\n'
+        f'{{"at": 1790000002.0, "kind": "evaluation", "accuracy": {value}}}\n'
+    )
+    texts = {
+        worker: "".join(json.dumps(line) + "\n" for line in written)
+        for worker, written in drilled.journals.items()
+    }
+
+    page = build_page(assemble({**texts, "other": lines}), drilled.now)
+
+    assert page.report.steps == 300
+    assert len(page.losses) == len(build_page(assemble(texts), drilled.now).losses)
+    assert [accuracy for _, accuracy in page.evaluations] == [0.8912]
+    assert render(page)
+
+
 # --- properties ---------------------------------------------------------------------------------
 
 JSON = st.recursive(
@@ -154,8 +177,6 @@ def test_every_journal_has_a_page(
     foreign: list[dict[str, object]], events: list[dict[str, object]], data: st.DataObject
 ) -> None:
     """Torn lines, lines of other programs, and events in any order."""
-    from everstep.cli.report.page.render import render
-
     recorded = RecordedRun().form(*ALL).train(8).wait(2.0).form("gpu-0", "gpu-1").train(4)
     texts = {
         worker: "".join(json.dumps(line) + "\n" for line in lines)
