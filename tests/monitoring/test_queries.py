@@ -4,6 +4,7 @@ The workers are those of a launcher's run of which one was killed, the controlle
 a job, and the GPUs are those of the twin. No kubelet runs here: its two metrics are not covered.
 """
 
+import itertools
 import re
 import threading
 import time
@@ -27,6 +28,7 @@ from tests.processes import free_port
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
 SECONDS = 240  # for data to appear, on a loaded machine
+PASS_SECONDS = 0.2
 JOB = "training"
 VARIABLES = {"$elasticjob": JOB, "$node": ".*", "$__rate_interval": "1m"}
 PRICES = """
@@ -79,21 +81,31 @@ def texts(folder: Path) -> str:
 
 @contextmanager
 def controller() -> Iterator[int]:
-    """Yield the port of a controller's metrics after passes over one job."""
-    metrics, one = Metrics(), job(spec(3, min_replicas=1), name=JOB)
-    for pods in ([pod(0), pod(1), failed(2)], [pod(0), pod(1), pod(2)]):
-        planned = decide(one, *pods)
-        with metrics.passes.time():
-            metrics.observe_job(("ns", JOB), planned.status, one.spec)
-        for worker_exit in planned.exits:
-            metrics.restarts.labels(worker_exit.cause).inc()
+    """Yield the port of a controller's metrics that makes passes over one job."""
+    metrics, ended = Metrics(), threading.Event()
     metrics.leads.set(1)
     server = serve(metrics, 0, lambda: True)
+    passes = threading.Thread(target=reconcile, args=(metrics, ended))
+    passes.start()
     try:
         yield server.server_port
     finally:
+        ended.set()
+        passes.join()
         server.shutdown()
         server.server_close()
+
+
+def reconcile(metrics: Metrics, ended: threading.Event) -> None:
+    """Make passes over a job, of which one worker fails and comes back, until `ended`."""
+    one = job(spec(3, min_replicas=1), name=JOB)
+    states = itertools.cycle(([pod(0), pod(1), failed(2)], [pod(0), pod(1), pod(2)]))
+    while not ended.wait(PASS_SECONDS):
+        with metrics.passes.time():
+            planned = decide(one, *next(states))
+            metrics.observe_job(("ns", JOB), planned.status, one.spec)
+        for worker_exit in planned.exits:
+            metrics.restarts.labels(worker_exit.cause).inc()
 
 
 @contextmanager
@@ -126,13 +138,13 @@ def resolved(query: str) -> str:
 
 
 def until_data(prometheus: Prometheus, query: str) -> None:
-    """Wait until a query returns data.
+    """Wait until a query returns a number.
 
     Raises:
         AssertionError: Prometheus refuses it, or there is no data in time.
     """
     deadline = time.monotonic() + SECONDS
-    while not prometheus.query(query):
+    while all(one["value"][1] == "NaN" for one in prometheus.query(query)):
         assert time.monotonic() < deadline, f"no data: {query}\n{prometheus.log.read_text()}"
         time.sleep(0.2)
 
