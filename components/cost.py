@@ -13,8 +13,20 @@ from typing import Any
 
 from cloudfacts import prices
 
-from components.config import AksConfig, EksConfig, FsxConfig, PriceConfig, StackConfig
-from components.config.aks import FALLBACK_POOL
+from components.config import (
+    AksConfig,
+    AksPool,
+    EksConfig,
+    EksPool,
+    FsxConfig,
+    PriceConfig,
+    StackConfig,
+)
+
+BETWEEN_ZONES_USD = 0.01
+"""USD for a GB between zones of a region, paid for sending and again for receiving. Source: EC2
+on-demand pricing, "Data transfer within the same AWS Region"; the same in all regions. Azure bills
+nothing."""
 
 USAGE_NOTE = "traffic, requests, logs, backups, keys and storage in S3 or Blob are billed by usage and not included"
 
@@ -89,32 +101,49 @@ def estimate(config: StackConfig) -> Cost:
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
         items = [*_eks(cluster, config), *_fsx(config)]
-        return _cost(items, cluster.region, "us-east-1")
+        return _cost(items, cluster.region, "us-east-1", _between_zones(cluster, config))
     if isinstance(cluster, AksConfig):
         return _cost(_aks(cluster, config), cluster.location, "eastus")
     note = "the stack creates no machines: it runs on existing ones"
     return Cost(items=(), as_of=prices.AS_OF, notes=(note,))
 
 
-def _cost(items: Iterable[CostItem], region: str, listed: str) -> Cost:
+def _cost(items: Iterable[CostItem], region: str, listed: str, more: Sequence[str] = ()) -> Cost:
     """Return the cost of the items, with notes on costs that are not included."""
     other_region = f"services and storage are priced as in {listed}; {region} may differ"
     notes = (USAGE_NOTE,) if region == listed else (other_region, USAGE_NOTE)
-    return Cost(items=tuple(items), as_of=prices.AS_OF, notes=notes)
+    return Cost(items=tuple(items), as_of=prices.AS_OF, notes=(*notes, *more))
+
+
+def _between_zones(cluster: EksConfig, config: StackConfig) -> list[str]:
+    """Return notes on traffic between zones, which AWS bills in both directions."""
+    price = f"{2 * BETWEEN_ZONES_USD:g} USD per GB ({BETWEEN_ZONES_USD:g} in each direction)"
+    storage = config.storage
+    existing = storage.existing if isinstance(storage, FsxConfig) else None
+    home = existing.zone if existing else cluster.file_system_zone
+    remote = [zone for zone in cluster.gpu_zones if zone != home]
+    notes = []
+    if remote:
+        notes.append(
+            f"workers in {' or '.join(remote)} read and write the file system in {home} across zones: {price}"
+        )
+    if config.job.spread_zones:
+        notes.append(f"job.spreadZones lets gradients cross zones in every step: {price}")
+    return notes
 
 
 def _eks(cluster: EksConfig, config: StackConfig) -> list[CostItem]:
     """Return the items of a cluster on EKS."""
-    gpu, system, region = cluster.gpu_pool, cluster.system_pool, cluster.region
+    system, region = cluster.system_pool, cluster.region
     gateways = len(cluster.zones) if cluster.network.nat_per_zone else 1
     gateways = 0 if cluster.network.vpc_id else gateways
-    price = _highest_price(gpu.instance_types, region, config)
-    types = " or ".join(gpu.instance_types)
-    nodes = (_training_nodes(cluster, config), gpu.max_nodes)
+    training = _training_nodes(cluster, config)
     return [
-        _pool("GPU pool", types, nodes, price, spot=gpu.capacity == "spot"),
-        _disk("GPU pool", gpu.disk_gib, "gp3", nodes),
-        _pool("GPU fallback", types, (0, gpu.fallback_nodes), price, spot=False),
+        *(
+            item
+            for pool, nodes in zip(cluster.pools, training, strict=True)
+            for item in _eks_gpu(pool, nodes, region, config)
+        ),
         _pool(
             "system pool",
             system.instance_types[0],
@@ -129,11 +158,59 @@ def _eks(cluster: EksConfig, config: StackConfig) -> list[CostItem]:
     ]
 
 
-def _training_nodes(cluster: EksConfig | AksConfig, config: StackConfig) -> int:
-    """Return the GPU nodes of a training: with autoscaling, one for each worker."""
-    pool = cluster.gpu_pool
-    nodes = max(pool.nodes, config.job.replicas) if cluster.autoscaling.enabled else pool.nodes
-    return min(nodes, pool.max_nodes)
+def _eks_gpu(pool: EksPool, nodes: int, region: str, config: StackConfig) -> list[CostItem]:
+    """Return the items of a GPU pool and its fallback.
+
+    Args:
+        pool: the pool.
+        nodes: its nodes while training.
+        region: AWS region.
+        config: the configuration of the stack.
+    """
+    gpu, suffix = pool.settings, f" {pool.name}" if pool.name else ""
+    price = _highest_price(gpu.instance_types, region, config)
+    types = " or ".join(gpu.instance_types)
+    counts = (nodes, gpu.max_nodes)
+    return [
+        _pool(f"GPU pool{suffix}", types, counts, price, spot=gpu.capacity == "spot"),
+        _disk(f"GPU pool{suffix}", gpu.disk_gib, "gp3", counts),
+        _pool(f"GPU fallback{suffix}", types, (0, gpu.fallback_nodes), price, spot=False),
+    ]
+
+
+def _training_nodes(cluster: EksConfig | AksConfig, config: StackConfig) -> list[int]:
+    """Return the GPU nodes of each pool while training: with autoscaling, one for each worker.
+
+    Workers are counted in the pools in their order, each up to its maximum. By default all are in
+    the zone of the first.
+    """
+    pools = [_Sizes.of(pool) for pool in cluster.pools]
+    if not cluster.autoscaling.enabled:
+        return [min(pool.nodes, pool.maximum) for pool in pools]
+    left, counts = config.job.replicas, []
+    for pool in pools:
+        usable = config.job.spread_zones or not cluster.gpu_pools or pool.zones == pools[0].zones
+        workers = 0 if pool.fallback or not usable else left
+        counts.append(min(max(pool.nodes, workers), pool.maximum))
+        left = max(0, left - counts[-1]) if cluster.gpu_pools else 0
+    return counts
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The sizes of a pool of either cloud."""
+
+    nodes: int
+    maximum: int
+    zones: tuple[str, ...]
+    fallback: bool = False
+
+    @classmethod
+    def of(cls, pool: EksPool | AksPool) -> "_Sizes":
+        """Return the sizes of a pool."""
+        if isinstance(pool, EksPool):
+            return cls(pool.settings.nodes, pool.settings.max_nodes, (pool.zone,))
+        return cls(pool.nodes, pool.max_nodes, pool.zones, pool.fallback)
 
 
 def _fsx(config: StackConfig) -> list[CostItem]:
@@ -148,26 +225,16 @@ def _fsx(config: StackConfig) -> list[CostItem]:
 
 
 def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
-    """Return the items of a cluster on AKS, whose workers are priced in the first pool."""
-    gpu, system, location = cluster.gpu_pool, cluster.system_pool, cluster.location
-    gpu_items = []
-    for position, (pool, size) in enumerate(gpu.vm_sizes.items()):
-        counts = (0 if position else _training_nodes(cluster, config), gpu.max_nodes)
-        price = _highest_price([size], location, config)
-        spot = gpu.capacity == "spot"
-        gpu_items.append(_pool(f"GPU pool {pool}", size, counts, price, spot=spot))
-        gpu_items.append(_disk(f"GPU pool {pool}", gpu.disk_gib, "azureStandardSsd", counts))
-    first = next(iter(gpu.vm_sizes.values()))
+    """Return the items of a cluster on AKS, whose workers are priced in the first pools."""
+    system, location = cluster.system_pool, cluster.location
     counts = (system.nodes, system.max_nodes)
     gateways = 0 if cluster.network.subnet_id else 1
+    training = _training_nodes(cluster, config)
     return [
-        *gpu_items,
-        _pool(
-            f"GPU pool {FALLBACK_POOL}",
-            first,
-            (0, gpu.fallback_nodes),
-            _highest_price([first], location, config),
-            spot=False,
+        *(
+            item
+            for pool, nodes in zip(cluster.pools, training, strict=True)
+            for item in _aks_gpu(pool, nodes, location, config)
         ),
         _pool(
             "system pool",
@@ -181,6 +248,16 @@ def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
         _service("network", "NAT gateway", "natGatewayAzure", gateways),
         _service("network", "public IPv4 address", "publicAddressAzure", gateways),
     ]
+
+
+def _aks_gpu(pool: AksPool, nodes: int, location: str, config: StackConfig) -> list[CostItem]:
+    """Return the items of a GPU pool: its machines and, unless it is a fallback, their disks."""
+    counts, price = (nodes, pool.max_nodes), _highest_price([pool.vm_size], location, config)
+    component = f"GPU pool {pool.name}"
+    machines = _pool(component, pool.vm_size, counts, price, spot=pool.spot)
+    if pool.fallback:
+        return [machines]
+    return [machines, _disk(component, pool.settings.disk_gib, "azureStandardSsd", counts)]
 
 
 @dataclass(frozen=True)

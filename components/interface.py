@@ -42,10 +42,11 @@ class Cluster:
         system_pool: nodes that are never interrupted, for everything else.
         kubeconfig: secret content of a kubeconfig file, not its path.
         region: cloud region; None without a cloud.
-        zone: availability zone of the workers; None without a cloud.
+        zone: availability zone of the workers; None without a cloud, or if they may be in several.
         name: name of the cluster in the cloud; None without a cloud.
         endpoint: address of the API server; None if only the kubeconfig contains it.
         efa_interfaces: number of Elastic Fabric Adapters of a GPU node; 0 without EFA.
+        spans_zones: whether the GPU pools are in several zones, one each.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
     """
 
@@ -58,6 +59,7 @@ class Cluster:
     name: pulumi.Input[str] | None = None
     endpoint: pulumi.Input[str] | None = None
     efa_interfaces: int = 0
+    spans_zones: bool = False
     scales_from_zero: bool = False
 
 

@@ -1,14 +1,14 @@
 """The cluster autoscaler of an EKS cluster: adds nodes for pending pods and removes idle ones.
 
-It prefers spot: the priority expander tries the spot group first and, if no capacity comes within the
-provision time, the on-demand group, if the stack has one. It may resize the groups of this cluster
+It prefers spot: the priority expander tries the spot groups in their order and, if no capacity comes
+within the provision time, the on-demand groups, if the stack has any. It may resize the groups of this cluster
 and nothing else in the account.
 
 Karpenter would choose among all instance types by itself, but its instances are in no Pulumi state:
 `pulumi destroy` would leave them running.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -25,9 +25,9 @@ from components.aws.autoscaler_policies import (
 )
 from components.aws.iam import POD_IDENTITY
 from components.aws.identity import Role, RoleArgs
-from components.aws.node_groups import CSI_STARTUP_TAINT
+from components.aws.node_groups import CSI_STARTUP_TAINT, gpu_pools
 from components.component import Component
-from components.config import EksAutoscalingConfig
+from components.config import EksAutoscalingConfig, EksConfig
 from components.interface import Placement
 from components.platform.pods import (
     PULL_POLICY,
@@ -38,7 +38,8 @@ from components.platform.pods import (
 )
 from everstep.catalog.names import GPU_POOL, ON_DEMAND
 
-PRIORITIES = {50: rf".*-{GPU_POOL}-.*", 10: rf".*-gpu-{ON_DEMAND}-.*", 1: ".*"}
+ANY_GROUP = ".*"
+OF_ONE_POOL = {50: rf".*-{GPU_POOL}-.*", 10: rf".*-gpu-{ON_DEMAND}-.*", 1: ANY_GROUP}
 PROVISION_MINUTES = 10  # time without capacity after which the next group is tried
 AUTOSCALER_METRICS_PORT = 8085
 LABELS = labels(NAME)
@@ -55,6 +56,7 @@ class EksAutoscalerArgs:
         account: AWS account, twelve digits.
         config: the `cluster.autoscaling` section of a stack.
         placement: nodes on which it runs.
+        priorities: priority -> pattern of the names of Auto Scaling groups; the highest is first.
     """
 
     cluster: str
@@ -63,6 +65,7 @@ class EksAutoscalerArgs:
     account: pulumi.Input[str]
     config: EksAutoscalingConfig
     placement: Placement
+    priorities: Mapping[int, str]
 
 
 class EksAutoscaler(Component):
@@ -114,7 +117,9 @@ class EksAutoscaler(Component):
             f"{self.name}-preference",
             metadata=self._metadata(PRIORITIES_NAME),
             data={
-                "priorities": yaml.safe_dump({rank: [name] for rank, name in PRIORITIES.items()})
+                "priorities": yaml.safe_dump(
+                    {rank: [pattern] for rank, pattern in self._args.priorities.items()}
+                )
             },
             opts=self.child(delete_before_replace=True),
         )
@@ -165,6 +170,19 @@ class EksAutoscaler(Component):
             ),
             security_context=container_security(),
         )
+
+
+def priorities(config: EksConfig) -> dict[int, str]:
+    """Return the table of the priority expander: the GPU pools in their order, then all other groups.
+
+    EKS names the Auto Scaling group of a node group `eks-<node group>-<uuid>`. With several pools a
+    pattern matches it whole, because a pool's name may begin like another's.
+    """
+    if not config.gpu_pools:
+        return OF_ONE_POOL
+    patterns = [f"^eks-{config.name}-{pool.name}-[0-9a-f-]{{36}}$" for pool in gpu_pools(config)]
+    ranked = {10 * rank: each for rank, each in enumerate(reversed(patterns), start=1)}
+    return {**ranked, 1: ANY_GROUP}
 
 
 def flags(cluster: str, config: EksAutoscalingConfig) -> list[str]:

@@ -24,7 +24,7 @@ class EfaArgs:
     """Arguments of an Efa.
 
     Attributes:
-        cluster: name of the EKS cluster.
+        cluster: name of the EKS cluster, and of the zone if several have EFA: prefix of all names.
         vpc_id: VPC of the nodes.
         node_security_group: security group of the cluster; an interface that names groups gets no
             other.

@@ -32,7 +32,7 @@ from components.aws.addons import (
     csi_identity,
     network_identity,
 )
-from components.aws.autoscaler import EksAutoscaler, EksAutoscalerArgs
+from components.aws.autoscaler import EksAutoscaler, EksAutoscalerArgs, priorities
 from components.aws.budget import AwsBudget, AwsBudgetArgs
 from components.aws.cluster import EksCluster, EksClusterArgs
 from components.aws.fsx import Fsx, FsxArgs
@@ -131,7 +131,7 @@ class EksEnvironment(Component):
             name=config.name,
             region=config.region,
             zones=config.zones,
-            nat_zones=config.zones if config.network.nat_per_zone else [config.gpu_zone],
+            nat_zones=config.zones if config.network.nat_per_zone else [config.file_system_zone],
             cidr=config.network.cidr,
             existing=self._args.vpc or _configured_vpc(config),
         )
@@ -159,7 +159,7 @@ class EksEnvironment(Component):
             region=self._cluster_config.region,
             account=self._account,
             vpc_id=self._network.vpc_id,
-            subnet_id=self._network.private_subnet_ids[self._cluster_config.gpu_zone],
+            subnet_id=self._network.private_subnet_ids[self._cluster_config.file_system_zone],
             node_security_group=self._cluster.security_group,
             protect=self._config.protect,
         )
@@ -195,7 +195,6 @@ class EksEnvironment(Component):
             system_pool=system_pool(config),
             gpu_pools=gpu_pools(config),
             autoscaling=config.autoscaling.enabled,
-            efa=config.gpu_pool.efa,
             tags=self._tags,
         )
         after = [*early.installed, *self._network.prerequisites]
@@ -233,6 +232,7 @@ class EksEnvironment(Component):
             account=self._account,
             config=self._cluster_config.autoscaling,
             placement=SYSTEM_PLACEMENT,
+            priorities=priorities(self._cluster_config),
         )
         opts = self._on_aws(providers=[self._kubernetes])
         EksAutoscaler(f"{self.name}-autoscaler", args, opts)
@@ -267,7 +267,8 @@ class EksEnvironment(Component):
                 system_pool=SYSTEM_PLACEMENT,
                 kubeconfig=self._kubeconfig,
                 region=config.region,
-                zone=config.gpu_zone,
+                zone=_only(config.gpu_zones),
+                spans_zones=len(config.gpu_zones) > 1,
                 name=cluster.name,
                 endpoint=cluster.endpoint,
                 efa_interfaces=_efa_interfaces(config),
@@ -294,8 +295,13 @@ def _configured_vpc(config: EksConfig) -> ExistingVpc | None:
 
 def _efa_interfaces(config: EksConfig) -> int:
     """Return the number of EFA interfaces of a GPU node, which a worker must request."""
-    pool = config.gpu_pool
+    pool = config.pools[0].settings  # with EFA, all pools have the same instance type
     return INSTANCE_TYPES[pool.instance_types[0]].efa_interfaces if pool.efa else 0
+
+
+def _only(zones: Sequence[str]) -> str | None:
+    """Return the zone of all GPU nodes; None if they may be in several."""
+    return zones[0] if len(zones) == 1 else None
 
 
 def kubeconfig(name: str, endpoint: str, certificate: str, region: str) -> str:

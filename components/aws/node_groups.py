@@ -7,7 +7,7 @@ lacks: encrypted disks, tags of instances and disks, and a metadata service that
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pulumi
 from pulumi_aws import autoscaling, ec2, eks
@@ -16,18 +16,21 @@ from components.aws.autoscaler_policies import scaling_group_name
 from components.aws.efa import HUGE_PAGES, Efa, EfaArgs, cards
 from components.aws.identity import Role, RoleArgs
 from components.component import Component
-from components.config import EksConfig, TolerationConfig
+from components.config import EksConfig, EksPool, TolerationConfig
+from components.config.eks import FALLBACK_SUFFIX
 from components.interface import Placement
 from components.platform.gpu import EFA_RESOURCE
 from everstep.catalog.names import (
     CAPACITY_LABEL,
     GPU_POOL,
+    GPU_POOL_LABEL,
     ON_DEMAND,
     POOL_LABEL,
     SPOT_TAINT,
     SYSTEM_POOL,
 )
 
+EFA = "efa"
 CSI_STARTUP_TAINT = "fsx.csi.aws.com/agent-not-ready"  # removed by the driver once it can mount
 # With this label the autoscaler expects GPUs on a new node and waits until they are allocatable.
 ACCELERATOR_LABEL = "k8s.amazonaws.com/accelerator"
@@ -63,6 +66,7 @@ class NodePool:
         create_before_delete: whether a replacement is created before the old group is deleted.
         labels: labels of the nodes.
         taints: taints of the nodes.
+        efa: name of the EFA resources that its nodes share; empty without EFA.
     """
 
     name: str
@@ -77,6 +81,7 @@ class NodePool:
     create_before_delete: bool
     labels: Mapping[str, str]
     taints: Sequence[eks.NodeGroupTaintArgs] = field(default_factory=tuple)
+    efa: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +98,6 @@ class EksNodeGroupsArgs:
         system_pool: settings of the system group.
         gpu_pools: settings of the GPU groups, in order of preference.
         autoscaling: whether an autoscaler changes the sizes.
-        efa: whether GPU nodes get Elastic Fabric Adapters.
         tags: tags of instances and disks, to which the provider's default tags do not apply.
     """
 
@@ -106,7 +110,6 @@ class EksNodeGroupsArgs:
     system_pool: NodePool
     gpu_pools: Sequence[NodePool]
     autoscaling: bool
-    efa: bool
     tags: Mapping[str, str]
 
 
@@ -129,7 +132,7 @@ class EksNodeGroups(Component):
         super().__init__("cluster:EksNodes", name, opts)
         self._args = args
         self._role = self._declare_role()
-        self._efa = self._declare_efa() if args.efa else None
+        self._efa = self._declare_efa()
         self.role_arn = self._role.arn
         self.system = self._group(args.system_pool)
         self.gpu = tuple(self._group(pool) for pool in args.gpu_pools)
@@ -144,20 +147,25 @@ class EksNodeGroups(Component):
         )
         return Role(f"{self.name}-role", args, self.child())
 
-    def _declare_efa(self) -> Efa:
+    def _declare_efa(self) -> dict[str, Efa]:
+        """Declare the resources of EFA by name: a placement group is in one zone."""
+        types = {pool.efa: pool.instance_types[0] for pool in self._args.gpu_pools if pool.efa}
+        return {name: self._declare_one_efa(name, machine) for name, machine in types.items()}
+
+    def _declare_one_efa(self, name: str, instance_type: str) -> Efa:
         args = EfaArgs(
-            cluster=self._args.cluster,
+            cluster=f"{self._args.cluster}-{name}".removesuffix(f"-{EFA}"),
             vpc_id=self._args.vpc_id,
             node_security_group=self._args.node_security_group,
-            instance_type=self._args.gpu_pools[0].instance_types[0],
+            instance_type=instance_type,
         )
-        return Efa(f"{self.name}-efa", args, self.child())
+        return Efa(f"{self.name}-{name}", args, self.child())
 
     def _group(self, pool: NodePool) -> eks.NodeGroup:
         """Declare a node group."""
         group_name = f"{self._args.cluster}-{pool.name}"
         template = self._template(pool, group_name)
-        efa = self._efa if pool.ami_type == GPU_AMI else None
+        efa = self._efa.get(pool.efa)
         group = eks.NodeGroup(
             f"{self.name}-{pool.name}",
             node_group_name=None if pool.create_before_delete else group_name,
@@ -212,7 +220,7 @@ class EksNodeGroups(Component):
 
     def _template(self, pool: NodePool, group_name: str) -> ec2.LaunchTemplate:
         """Declare the launch template of a group."""
-        efa = self._efa if pool.ami_type == GPU_AMI else None
+        efa = self._efa.get(pool.efa)
         return ec2.LaunchTemplate(
             f"{self.name}-{pool.name}-template",
             name=group_name,
@@ -255,36 +263,63 @@ def system_pool(config: EksConfig) -> NodePool:
 
 
 def gpu_pools(config: EksConfig) -> list[NodePool]:
-    """Return the settings of the GPU groups, in order of preference: the fallback is last."""
-    pool = config.gpu_pool
-    spot = pool.capacity == "spot"
-    first = _gpu_pool(config, spot=spot, sizes=(pool.min_nodes, pool.nodes, pool.max_nodes))
-    if not (spot and pool.fallback_nodes):
-        return [first]
-    return [first, _gpu_pool(config, spot=False, sizes=(0, 0, pool.fallback_nodes))]
+    """Return the settings of the GPU groups, in order of preference: fallbacks are last."""
+    fallbacks = [pool for pool in config.pools if pool.settings.fallback_nodes]
+    return [*map(_gpu_group, config.pools), *map(_fallback_group, fallbacks)]
 
 
-def _gpu_pool(config: EksConfig, *, spot: bool, sizes: tuple[int, int, int]) -> NodePool:
-    """Return the settings of a GPU group, in the zone of the file system."""
-    min_size, desired_size, max_size = sizes
+def _gpu_group(pool: EksPool) -> NodePool:
+    """Return the settings of the group of a GPU pool."""
+    settings, spot = pool.settings, pool.settings.capacity == "spot"
     labels = {POOL_LABEL: GPU_POOL, ACCELERATOR_LABEL: "nvidia"}
+    if pool.name:
+        labels[GPU_POOL_LABEL] = pool.name
     return NodePool(
-        name=GPU_POOL if spot else f"gpu-{ON_DEMAND}",
+        name=_group_name(pool, spot=spot),
         ami_type=GPU_AMI,
-        instance_types=config.gpu_pool.instance_types,
+        instance_types=settings.instance_types,
         capacity="SPOT" if spot else "ON_DEMAND",
-        zones=[config.gpu_zone],
-        min_size=min_size,
-        desired_size=desired_size,
-        max_size=max_size,
-        disk_gib=config.gpu_pool.disk_gib,
+        zones=[pool.zone],
+        min_size=settings.min_nodes,
+        desired_size=settings.nodes,
+        max_size=settings.max_nodes,
+        disk_gib=settings.disk_gib,
         create_before_delete=False,  # two groups at once would need twice the quota of GPUs
         labels=labels if spot else {**labels, CAPACITY_LABEL: ON_DEMAND},
         taints=[
             eks.NodeGroupTaintArgs(key=SPOT_TAINT, value="true", effect="NO_SCHEDULE"),
             eks.NodeGroupTaintArgs(key=CSI_STARTUP_TAINT, effect="NO_EXECUTE"),
         ],
+        efa=_efa_name(pool),
     )
+
+
+def _fallback_group(pool: EksPool) -> NodePool:
+    """Return the settings of the empty on-demand group of a spot pool."""
+    spot = _gpu_group(pool)
+    return replace(
+        spot,
+        name=f"gpu-{pool.name}{FALLBACK_SUFFIX}" if pool.name else f"gpu-{ON_DEMAND}",
+        capacity="ON_DEMAND",
+        labels={**spot.labels, CAPACITY_LABEL: ON_DEMAND},
+        min_size=0,
+        desired_size=0,
+        max_size=pool.settings.fallback_nodes,
+    )
+
+
+def _group_name(pool: EksPool, *, spot: bool) -> str:
+    """Return the name of a pool's group, without that of the cluster."""
+    if pool.name:
+        return f"gpu-{pool.name}"
+    return GPU_POOL if spot else f"gpu-{ON_DEMAND}"
+
+
+def _efa_name(pool: EksPool) -> str:
+    """Return the name of the EFA resources of a pool: those of its zone if there are several pools."""
+    if not pool.settings.efa:
+        return ""
+    return f"{pool.zone}-{EFA}" if pool.name else EFA
 
 
 def _disk(size_gib: pulumi.Input[int]) -> ec2.LaunchTemplateBlockDeviceMappingArgs:

@@ -30,7 +30,6 @@ from components.azure.node_pools import (
     SYSTEM_PLACEMENT,
     AksNodePools,
     AksNodePoolsArgs,
-    gpu_pools,
     priorities,
 )
 from components.component import Component
@@ -185,7 +184,7 @@ class AksEnvironment(Component):
             metadata=kubernetes.meta.v1.ObjectMetaArgs(
                 name="cluster-autoscaler-priority-expander", namespace="kube-system"
             ),
-            data={"priorities": priorities(gpu_pools(config))},
+            data={"priorities": priorities(config.pools)},
             opts=pulumi.ResourceOptions.merge(
                 self._cluster.child(delete_before_replace=True),
                 pulumi.ResourceOptions(provider=self._kubernetes),
@@ -223,7 +222,7 @@ class AksEnvironment(Component):
         AzureBudget(f"{self.name}-budget", args, self._on_azure())
 
     def _describe(self) -> Environment:
-        config, zones = self._cluster_config, self._cluster_config.gpu_pool.zones
+        config, zones = self._cluster_config, self._cluster_config.gpu_zones
         return Environment(
             cluster=Cluster(
                 provider=self._kubernetes,
@@ -232,6 +231,7 @@ class AksEnvironment(Component):
                 kubeconfig=self._kubeconfig,
                 region=config.location,
                 zone=zones[0] if len(zones) == 1 else None,
+                spans_zones=bool(config.gpu_pools) and len(zones) > 1,
                 name=self._cluster.cluster.name,
                 endpoint=self._cluster.endpoint,
                 scales_from_zero=config.autoscaling.enabled,

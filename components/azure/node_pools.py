@@ -1,14 +1,14 @@
-"""The node pools of an AKS cluster: an inline system pool, GPU spot pools and an optional fallback.
+"""The node pools of an AKS cluster: an inline system pool, GPU spot pools and optional fallbacks.
 
 Each GPU pool is a resource of its own: a change of an inline pool updates all pools of the cluster,
 and removing one does not delete it. The system pool must be inline, because a cluster has at least
 one pool when it is created and when it is deleted.
 
-A pool has machines of one size. Several sizes are several pools, which the autoscaler tries in the
+A pool has machines of one size. Several sizes or zones are several pools, which the autoscaler tries in the
 order of its priorities.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -16,10 +16,10 @@ import yaml
 from pulumi_azure_native import containerservice
 
 from components.component import Component
-from components.config import AksConfig, TolerationConfig
-from components.config.aks import FALLBACK_POOL, SYSTEM_POOL
+from components.config import AksConfig, AksPool, TolerationConfig
+from components.config.aks import SYSTEM_POOL
 from components.interface import Placement
-from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL, ON_DEMAND, POOL_LABEL
+from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL, GPU_POOL_LABEL, ON_DEMAND, POOL_LABEL
 from everstep.catalog.names import SPOT_TAINT as SPOT_TAINT_KEY
 
 # AKS adds this label and taint to the nodes of a spot pool by itself. Undeclared, each refresh would
@@ -37,69 +37,21 @@ OS_SKU = "Ubuntu"  # AKS installs the NVIDIA driver on it for every GPU size
 CREATE_TIMEOUT = "60m"
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodePool:
-    """The settings of one pool of GPU nodes.
-
-    Attributes:
-        name: name of the pool, part of its nodes' names: `aks-<name>-...`.
-        vm_size: size of all its machines.
-        spot: whether its machines are spot instances.
-        min_size: minimum number of nodes.
-        desired_size: initial number of nodes, changed by the autoscaler.
-        max_size: maximum number of nodes.
-    """
-
-    name: str
-    vm_size: str
-    spot: bool
-    min_size: int
-    desired_size: int
-    max_size: int
-
-    @property
-    def taint(self) -> TolerationConfig:
-        """Taint that only workers tolerate."""
-        return SPOT_TAINT if self.spot else GPU_TAINT
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Labels that workers select, and that show how the nodes are bought."""
-        return {POOL_LABEL: GPU_POOL} | (
-            {SPOT_KEY: "spot"} if self.spot else {CAPACITY_LABEL: ON_DEMAND}
-        )
+def taint_of(pool: AksPool) -> TolerationConfig:
+    """Return the taint of a pool of GPU nodes, which only workers tolerate."""
+    return SPOT_TAINT if pool.spot else GPU_TAINT
 
 
-def gpu_pools(config: AksConfig) -> list[NodePool]:
-    """Return the settings of the GPU pools, in order of preference: the fallback is last."""
-    pool = config.gpu_pool
-    spot = pool.capacity == "spot"
-    pools = [
-        NodePool(
-            name=name,
-            vm_size=size,
-            spot=spot,
-            min_size=pool.min_nodes,
-            # The job starts on the first pool; the others grow only if it has no capacity.
-            desired_size=max(pool.min_nodes, pool.nodes if index == 0 else 0),
-            max_size=pool.max_nodes,
-        )
-        for index, (name, size) in enumerate(pool.vm_sizes.items())
-    ]
-    if not (spot and pool.fallback_nodes):
-        return pools
-    fallback = NodePool(
-        name=FALLBACK_POOL,
-        vm_size=pools[0].vm_size,
-        spot=False,
-        min_size=0,
-        desired_size=0,
-        max_size=pool.fallback_nodes,
+def labels_of(pool: AksPool) -> dict[str, str]:
+    """Return the labels that workers select, and that show how the nodes are bought."""
+    return (
+        {POOL_LABEL: GPU_POOL}
+        | ({SPOT_KEY: "spot"} if pool.spot else {CAPACITY_LABEL: ON_DEMAND})
+        | ({GPU_POOL_LABEL: pool.label} if pool.label else {})
     )
-    return [*pools, fallback]
 
 
-def priorities(pools: list[NodePool]) -> str:
+def priorities(pools: Sequence[AksPool]) -> str:
     """Return the table of the autoscaler's `priority` expander: the highest number is tried first.
 
     Its patterns match the names of scale sets, `aks-<pool>-<digits>-vmss`.
@@ -190,10 +142,10 @@ class AksNodePools(Component):
     ) -> None:
         super().__init__("cluster:AksGpuPools", name, opts)
         self._args = args
-        self.gpu = tuple(self._pool(pool) for pool in gpu_pools(args.config))
+        self.gpu = tuple(self._pool(pool) for pool in args.config.pools)
         self.register_outputs({"names": [pool.name for pool in self.gpu]})
 
-    def _pool(self, pool: NodePool) -> containerservice.AgentPool:
+    def _pool(self, pool: AksPool) -> containerservice.AgentPool:
         """Declare a pool."""
         config = self._args.config
         scales = config.autoscaling.enabled
@@ -207,24 +159,24 @@ class AksNodePools(Component):
             vm_size=pool.vm_size,
             os_type="Linux",
             os_sku=OS_SKU,
-            os_disk_size_gb=config.gpu_pool.disk_gib,
-            gpu_profile=containerservice.GPUProfileArgs(driver=config.gpu_pool.driver),
-            count=pool.desired_size,
+            os_disk_size_gb=pool.settings.disk_gib,
+            gpu_profile=containerservice.GPUProfileArgs(driver=pool.settings.driver),
+            count=pool.nodes,
             enable_auto_scaling=scales,
-            min_count=pool.min_size if scales else None,
-            max_count=pool.max_size if scales else None,
+            min_count=pool.min_nodes if scales else None,
+            max_count=pool.max_nodes if scales else None,
             scale_down_mode="Delete",
-            availability_zones=list(config.gpu_pool.zones) or None,
+            availability_zones=list(pool.zones) or None,
             vnet_subnet_id=self._args.subnet_id,
             enable_node_public_ip=False,
-            node_labels=pool.labels,
-            node_taints=[taint_text(pool.taint)],
+            node_labels=labels_of(pool),
+            node_taints=[taint_text(taint_of(pool))],
             orchestrator_version=config.kubernetes_version,
             tags=self._args.tags,
             scale_set_priority="Spot" if pool.spot else "Regular",
             # Deallocated machines would still use quota, and keep the autoscaler from other pools.
             scale_set_eviction_policy="Delete" if pool.spot else None,
-            spot_max_price=config.gpu_pool.max_price if pool.spot else None,
+            spot_max_price=pool.settings.max_price if pool.spot else None,
             upgrade_settings=_upgrades(pool),
             opts=self.child(
                 delete_before_replace=True,
@@ -237,7 +189,7 @@ class AksNodePools(Component):
         )
 
 
-def _upgrades(pool: NodePool) -> containerservice.AgentPoolUpgradeSettingsArgs | None:
+def _upgrades(pool: AksPool) -> containerservice.AgentPoolUpgradeSettingsArgs | None:
     """Return the upgrade settings of a pool; None for a spot pool, where AKS allows none.
 
     On demand, a surge would need additional quota of GPUs: instead one node at a time is replaced.

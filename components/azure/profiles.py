@@ -3,7 +3,7 @@
 import pulumi
 from pulumi_azure_native import containerservice as aks
 
-from components.azure.node_pools import gpu_pools, system_pool_scales, upgrades_version
+from components.azure.node_pools import system_pool_scales, upgrades_version
 from components.config import AksConfig
 
 CLEANER_HOURS = 168  # between two removals of unused images; the default of AKS
@@ -80,7 +80,7 @@ def autoscaler(config: AksConfig) -> aks.ManagedClusterPropertiesAutoScalerProfi
 
 def has_several_gpu_pools(config: AksConfig) -> bool:
     """Return whether the autoscaler can choose among several GPU pools."""
-    return len(gpu_pools(config)) > 1
+    return len(config.pools) > 1
 
 
 def security() -> aks.ManagedClusterSecurityProfileArgs:

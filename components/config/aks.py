@@ -1,6 +1,7 @@
 """Configuration of an AKS cluster and its Blob container."""
 
 import ipaddress
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from cloudfacts import azure
@@ -22,6 +23,7 @@ SYSTEM_POOL = "system"
 FALLBACK_POOL = "ondemand"
 """Names of the agent pools that are not in `gpuPool.vmSizes`."""
 
+FALLBACK_SUFFIX = "od"  # of the agent pool with the `fallbackNodes` of one of several pools
 MAX_POOL_NAME_LENGTH = 12  # AKS, Linux
 MAX_GROUP_NAME_LENGTH = 90  # Azure Resource Manager
 
@@ -48,6 +50,15 @@ PoolName = Annotated[
         "a name of an agent pool: lower-case letters and digits",
         "t4",
         max_length=MAX_POOL_NAME_LENGTH,
+    ),
+]
+NamedPoolName = Annotated[
+    str,
+    shaped(
+        r"[a-z][a-z0-9]*",
+        "a name of an agent pool: lower-case letters and digits",
+        "t4zone1",
+        max_length=MAX_POOL_NAME_LENGTH - len(FALLBACK_SUFFIX),
     ),
 ]
 VmSize = Annotated[str, shaped(r"Standard_[A-Za-z0-9_]+", "a VM size", "Standard_D4s_v5")]
@@ -140,7 +151,23 @@ class AksSystemPoolConfig(Section):
     disk_gib: DiskGib = Field(default=64, description="Size of a node's disk, in GiB.")
 
 
-class AksGpuPoolConfig(Section):
+class AksGpuNodesConfig(Section):
+    """The keys that all pools of GPU nodes have."""
+
+    capacity: Literal["spot", "onDemand"] = Field(
+        default="spot", description="Capacity type of the nodes."
+    )
+    max_price: float = Field(
+        default=-1,
+        description="Maximum price of a spot node in USD per hour; -1: up to the on-demand price.",
+    )
+    driver: Literal["Install", "None"] = Field(
+        default="Install", description="`None` if the GPU operator installs the driver."
+    )
+    disk_gib: DiskGib = Field(default=128, description="Size of a node's disk, in GiB.")
+
+
+class AksGpuPoolConfig(AksGpuNodesConfig):
     """The GPU nodes: one agent pool for each VM size."""
 
     vm_sizes: dict[PoolName, GpuVmSize] = Field(
@@ -151,24 +178,75 @@ class AksGpuPoolConfig(Section):
     min_nodes: NodeCount = Field(default=0, description="Minimum number of nodes of each pool.")
     nodes: NodeCount = Field(default=0, description="Initial number of nodes of the first pool.")
     max_nodes: NodeCount = Field(default=6, description="Maximum number of nodes of each pool.")
-    capacity: Literal["spot", "onDemand"] = Field(
-        default="spot", description="Capacity type of the nodes."
-    )
-    max_price: float = Field(
-        default=-1,
-        description="Maximum price of a spot node in USD per hour; -1: up to the on-demand price.",
-    )
     fallback_nodes: NodeCount = Field(
         default=0,
         description="Maximum number of on-demand nodes (of the first VM size) while spot has no capacity.",
     )
-    driver: Literal["Install", "None"] = Field(
-        default="Install", description="`None` if the GPU operator installs the driver."
-    )
     zones: tuple[Zone, ...] = Field(
         default=(), description="Availability zones; none: the cloud chooses."
     )
-    disk_gib: DiskGib = Field(default=128, description="Size of a node's disk, in GiB.")
+
+
+class AksPoolSizeConfig(Section):
+    """The keys that identify one of several pools and count its nodes."""
+
+    name: NamedPoolName = Field(
+        description="Name of the agent pool: another name is another pool. The pool of its "
+        f"`fallbackNodes` has the same name with `{FALLBACK_SUFFIX}` at its end."
+    )
+    zone: Zone | None = Field(
+        default=None,
+        description="Availability zone of the pool's nodes; absent: the cloud chooses.",
+    )
+    vm_size: GpuVmSize = Field(description="VM size with GPUs.")
+    min_nodes: NodeCount = Field(default=0, description="Minimum number of nodes.")
+    nodes: NodeCount = Field(default=0, description="Initial number of nodes.")
+    max_nodes: NodeCount = Field(default=6, description="Maximum number of nodes.")
+    fallback_nodes: NodeCount = Field(
+        default=0, description="Maximum number of on-demand nodes while spot has no capacity."
+    )
+
+
+class AksNamedPoolConfig(AksGpuNodesConfig, AksPoolSizeConfig):
+    """One of several pools of GPU nodes, each in one zone and of one VM size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AksPool:
+    """One agent pool of GPU nodes, from `gpuPool` or from an entry of `gpuPools`.
+
+    Attributes:
+        key: the key of the stack file with its VM size.
+        zones_key: the key of the stack file with its zones.
+        name: name of the agent pool.
+        label: its name as one of several pools, for its nodes' label; empty for a pool of `gpuPool`.
+        vm_size: VM size of its nodes.
+        zones: availability zones of its nodes; empty: the cloud chooses.
+        min_nodes: minimum number of nodes.
+        nodes: initial number of nodes.
+        max_nodes: maximum number of nodes.
+        spot: whether its nodes are spot machines.
+        fallback: whether it serves only while spot pools have no capacity.
+        settings: the keys that all pools have.
+    """
+
+    key: str
+    zones_key: str
+    name: str
+    label: str = ""
+    vm_size: str
+    zones: tuple[str, ...]
+    min_nodes: int
+    nodes: int
+    max_nodes: int
+    spot: bool
+    fallback: bool = False
+    settings: AksGpuNodesConfig
+
+    @property
+    def capacity_key(self) -> str:
+        """The key of the stack file with its capacity type."""
+        return f"{self.zones_key.rpartition('.')[0]}.capacity"
 
 
 class AksAutoscalingConfig(Section):
@@ -247,8 +325,20 @@ class AksConfig(Section):
     system_pool: AksSystemPoolConfig = Field(
         default_factory=AksSystemPoolConfig, description="On-demand CPU nodes."
     )
-    gpu_pool: AksGpuPoolConfig = Field(
-        default_factory=AksGpuPoolConfig, description="The GPU nodes, where workers run."
+    gpu_pool: AksGpuPoolConfig | None = Field(
+        default=None, description="The GPU nodes, where workers run."
+    )
+    gpu_pools: tuple[AksNamedPoolConfig, ...] = Field(
+        default=(),
+        min_length=1,
+        description="Several pools of GPU nodes, each in one zone, instead of `gpuPool`, in order of "
+        "preference.",
+    )
+    min_gpu_memory_gib: float | None = Field(
+        default=None,
+        gt=0,
+        description="Memory that every GPU of `gpuPools` has at least, in GiB; required if the "
+        "pools differ.",
     )
     autoscaling: AksAutoscalingConfig = Field(
         default_factory=AksAutoscalingConfig, description="The cluster autoscaler."
@@ -259,6 +349,79 @@ class AksConfig(Section):
     monitoring: MonitoringConfig = Field(
         default_factory=MonitoringConfig, description="Azure Monitor."
     )
+
+    @property
+    def pools(self) -> tuple[AksPool, ...]:
+        """The agent pools of GPU nodes, in order of preference; fallbacks are last."""
+        if self.gpu_pools:
+            return (
+                *(_named_pool(index, pool) for index, pool in enumerate(self.gpu_pools)),
+                *(
+                    _named_fallback(index, pool)
+                    for index, pool in enumerate(self.gpu_pools)
+                    if pool.fallback_nodes
+                ),
+            )
+        return _pools_by_size(self.gpu_pool or AksGpuPoolConfig())
+
+    @property
+    def gpu_zones(self) -> tuple[str, ...]:
+        """The zones of the GPU nodes, that of the preferred pool first; empty: the cloud chooses."""
+        return tuple(dict.fromkeys(zone for pool in self.pools for zone in pool.zones))
+
+
+def _named_pool(index: int, named: AksNamedPoolConfig) -> AksPool:
+    """Return one of several pools."""
+    return AksPool(
+        key=f"cluster.gpuPools[{index}].vmSize",
+        zones_key=f"cluster.gpuPools[{index}].zone",
+        name=named.name,
+        label=named.name,
+        vm_size=named.vm_size,
+        zones=(named.zone,) if named.zone else (),
+        min_nodes=named.min_nodes,
+        nodes=named.nodes,
+        max_nodes=named.max_nodes,
+        spot=named.capacity == "spot",
+        settings=named,
+    )
+
+
+def _as_fallback(pool: AksPool, name: str, max_nodes: int) -> AksPool:
+    """Return the empty on-demand pool that serves while a spot pool has no capacity."""
+    return replace(
+        pool, name=name, spot=False, fallback=True, min_nodes=0, nodes=0, max_nodes=max_nodes
+    )
+
+
+def _named_fallback(index: int, named: AksNamedPoolConfig) -> AksPool:
+    """Return the fallback of one of several pools."""
+    name = f"{named.name}{FALLBACK_SUFFIX}"
+    return _as_fallback(_named_pool(index, named), name, named.fallback_nodes)
+
+
+def _pools_by_size(gpu: AksGpuPoolConfig) -> tuple[AksPool, ...]:
+    """Return the pools of `gpuPool`: one for each VM size, and the fallback of the first."""
+    spot = gpu.capacity == "spot"
+    pools = tuple(
+        AksPool(
+            key=f"cluster.gpuPool.vmSizes.{name}",
+            zones_key="cluster.gpuPool.zones",
+            name=name,
+            vm_size=size,
+            zones=gpu.zones,
+            min_nodes=gpu.min_nodes,
+            # The job starts on the first pool; the others grow only if it has no capacity.
+            nodes=max(gpu.min_nodes, gpu.nodes if index == 0 else 0),
+            max_nodes=gpu.max_nodes,
+            spot=spot,
+            settings=gpu,
+        )
+        for index, (name, size) in enumerate(gpu.vm_sizes.items())
+    )
+    if not (spot and gpu.fallback_nodes):
+        return pools
+    return (*pools, _as_fallback(pools[0], FALLBACK_POOL, gpu.fallback_nodes))
 
 
 class BlobConfig(Section):

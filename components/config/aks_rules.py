@@ -1,7 +1,7 @@
 """Rules across the keys of a cluster on AKS: network, node pools and upgrades."""
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 from cloudfacts import azure
@@ -9,7 +9,13 @@ from cloudfacts import azure
 from components.config.aks import FALLBACK_POOL, SYSTEM_POOL
 from components.config.faults import ConfigFault
 from components.config.network_rules import disjoint, is_private, narrow_enough, not_reserved
-from components.config.pool_rules import counts, same_gpus, unique, workers_have_nodes
+from components.config.pool_rules import (
+    SEVERAL_POOLS,
+    counts,
+    same_gpus,
+    unique,
+    workers_have_nodes,
+)
 from components.config.rules import ConfigRule, Flag
 
 MAX_DECIMALS = 5  # AKS, spotMaxPrice
@@ -44,7 +50,17 @@ def _pod_cidr_fits_nodes(
     pods: str, system: int, pools: Mapping[str, str], maximum: int, fallback: int
 ) -> list[ConfigFault]:
     """Check that podCidr has a /24 for the maximum number of nodes."""
-    nodes = system + len(pools) * maximum + fallback + SURGE_NODES
+    return pod_cidr_faults(pods, system + len(pools) * maximum + fallback)
+
+
+def pod_cidr_faults(pods: str, maximum: int) -> list[ConfigFault]:
+    """Check that podCidr has a /24 for every node, those of an upgrade included.
+
+    Args:
+        pods: addresses of pods.
+        maximum: maximum number of nodes of all pools.
+    """
+    nodes = maximum + SURGE_NODES
     limit = 2 ** max(0, POD_PREFIX - ipaddress.IPv4Network(pods).prefixlen)
     if nodes <= limit:
         return []
@@ -126,8 +142,12 @@ def _system_size_fits(size: str) -> list[ConfigFault]:
 
 
 def _max_price_valid(price: float, capacity: str) -> list[ConfigFault]:
-    """Check that maxPrice is -1 or a positive price, and that it is set only for spot."""
-    path = "cluster.gpuPool.maxPrice"
+    """Check the price ceiling of the pools of `gpuPool`."""
+    return max_price_faults("cluster.gpuPool.maxPrice", price, capacity)
+
+
+def max_price_faults(path: str, price: float, capacity: str) -> list[ConfigFault]:
+    """Check that a price ceiling is -1 or a positive price, and that it is set only for spot."""
     if price == -1:
         return []
     if capacity == "onDemand":
@@ -201,11 +221,17 @@ def _channels_agree(channel: str, node_image: str) -> list[ConfigFault]:
 _AKS = {"cluster": ("aks",)}
 _NETWORK, _SYSTEM, _GPU = "cluster.network", "cluster.systemPool", "cluster.gpuPool"
 
+
+def _of_one_pool(paths: tuple[str, ...], check: Callable[..., list[ConfigFault]]) -> ConfigRule:
+    """Return a rule about `gpuPool`, which does not apply to `gpuPools`."""
+    return ConfigRule(paths, check, _AKS, unless=SEVERAL_POOLS)
+
+
 RULES = (
     ConfigRule(
         (f"{_NETWORK}.cidr", f"{_NETWORK}.podCidr", f"{_NETWORK}.serviceCidr"), _blocks, _AKS
     ),
-    ConfigRule(
+    _of_one_pool(
         (
             f"{_NETWORK}.podCidr",
             f"{_SYSTEM}.maxNodes",
@@ -214,17 +240,16 @@ RULES = (
             f"{_GPU}.fallbackNodes",
         ),
         _pod_cidr_fits_nodes,
-        _AKS,
     ),
     ConfigRule(("cluster.authorizedRanges", "cluster.privateApi"), _api_is_reachable, _AKS),
-    ConfigRule((f"{_GPU}.vmSizes",), _pool_names_unused, _AKS),
-    ConfigRule((f"{_GPU}.vmSizes",), _vm_sizes_unique, _AKS),
-    ConfigRule((f"{_GPU}.vmSizes", "job.gpusPerWorker"), _vm_sizes_interchangeable, _AKS),
+    _of_one_pool((f"{_GPU}.vmSizes",), _pool_names_unused),
+    _of_one_pool((f"{_GPU}.vmSizes",), _vm_sizes_unique),
+    _of_one_pool((f"{_GPU}.vmSizes", "job.gpusPerWorker"), _vm_sizes_interchangeable),
     ConfigRule((f"{_SYSTEM}.vmSize",), _system_size_fits, _AKS),
-    ConfigRule((f"{_GPU}.maxPrice", f"{_GPU}.capacity"), _max_price_valid, _AKS),
+    _of_one_pool((f"{_GPU}.maxPrice", f"{_GPU}.capacity"), _max_price_valid),
     ConfigRule((f"{_SYSTEM}.nodes", f"{_SYSTEM}.maxNodes"), _system_counts, _AKS),
-    ConfigRule((f"{_GPU}.minNodes", f"{_GPU}.nodes", f"{_GPU}.maxNodes"), _gpu_counts, _AKS),
-    ConfigRule(
+    _of_one_pool((f"{_GPU}.minNodes", f"{_GPU}.nodes", f"{_GPU}.maxNodes"), _gpu_counts),
+    _of_one_pool(
         (
             "job.replicas",
             f"{_GPU}.nodes",
@@ -234,7 +259,6 @@ RULES = (
             "cluster.autoscaling.enabled",
         ),
         _workers_have_nodes,
-        _AKS,
     ),
     ConfigRule(
         (

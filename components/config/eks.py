@@ -1,5 +1,6 @@
 """Configuration of an EKS cluster and its FSx for Lustre file system."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -7,6 +8,7 @@ from pydantic import AfterValidator, Field
 from components.config import catalog
 from components.config.faults import known_or_nearest, nearest, refused
 from components.config.section import (
+    MAX_CLUSTER_NAME_LENGTH,
     Cidr,
     ClusterName,
     DiskGib,
@@ -17,6 +19,8 @@ from components.config.section import (
 )
 
 MAX_FSX_GIB = 2_147_482_800  # FSx API, StorageCapacity: below 2**31, a multiple of 2400
+FALLBACK_SUFFIX = "-on-demand"  # of the node group with a pool's `fallbackNodes`
+MAX_POOL_NAME_LENGTH = 63 - MAX_CLUSTER_NAME_LENGTH - len("-gpu-") - len(FALLBACK_SUFFIX)
 LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 """Retention periods that CloudWatch Logs offers, up to two years."""
 
@@ -44,6 +48,16 @@ def _is_offered(days: int) -> int:
     )
 
 
+def _without_price_ceiling(price: float | None) -> None:
+    """Refuse a price ceiling, with the reason."""
+    if price is not None:
+        raise refused(
+            "is not possible: EKS refuses market options in the template of a managed node group, "
+            "and a spot node never costs more than on demand",
+            "remove it",
+        )
+
+
 InstanceType = Annotated[str, shaped(r"[a-z0-9-]+\.[a-z0-9-]+", "an instance type", "m6i.xlarge")]
 GpuInstanceType = Annotated[str, AfterValidator(_has_gpus)]
 Region = Annotated[str, known_or_nearest("AWS region", catalog.AWS_REGIONS)]
@@ -66,6 +80,15 @@ AccountId = Annotated[
 VpcId = Annotated[str, shaped(r"vpc-[0-9a-f]{8,17}", "an id of a VPC", "vpc-0123456789abcdef0")]
 SubnetId = Annotated[
     str, shaped(r"subnet-[0-9a-f]{8,17}", "an id of a subnet", "subnet-0123456789abcdef0")
+]
+PoolName = Annotated[
+    str,
+    shaped(
+        r"[a-z]([-a-z0-9]*[a-z0-9])?",
+        "a name of a pool: lower-case letters, digits and dashes",
+        "g5-a",
+        max_length=MAX_POOL_NAME_LENGTH,
+    ),
 ]
 FileSystemId = Annotated[
     str, shaped(r"fs-[0-9a-f]{8,17}", "an id of a file system", "fs-0123456789abcdef0")
@@ -151,6 +174,42 @@ class EksGpuPoolConfig(Section):
     )
 
 
+class _Named(Section):
+    """The key that identifies one of several pools."""
+
+    name: PoolName = Field(
+        description="Name of the pool, part of its resources' names: another name is another pool."
+    )
+
+
+class EksNamedPoolConfig(EksGpuPoolConfig, _Named):
+    """One of several pools of GPU nodes, each in one zone."""
+
+    zone: str = Field(description="Zone of the pool's nodes, one of `cluster.zones`.")
+    max_price: Annotated[float | None, AfterValidator(_without_price_ceiling)] = Field(
+        default=None,
+        description="Not possible on EKS: its managed node groups pay the market price, at most "
+        "the on-demand price.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EksPool:
+    """One pool of GPU nodes, from `gpuPool` or from an entry of `gpuPools`.
+
+    Attributes:
+        key: the key of the stack file that declares it, such as `cluster.gpuPools[1]`.
+        name: its name; empty for `gpuPool`.
+        zone: zone of its nodes.
+        settings: its other keys.
+    """
+
+    key: str
+    name: str
+    zone: str
+    settings: EksGpuPoolConfig
+
+
 class EksAutoscalingConfig(Section):
     """The cluster autoscaler."""
 
@@ -208,8 +267,20 @@ class EksConfig(Section):
     system_pool: EksSystemPoolConfig = Field(
         default_factory=EksSystemPoolConfig, description="On-demand CPU nodes."
     )
-    gpu_pool: EksGpuPoolConfig = Field(
-        default_factory=EksGpuPoolConfig, description="The GPU nodes, where workers run."
+    gpu_pool: EksGpuPoolConfig | None = Field(
+        default=None, description="The GPU nodes, where workers run, in one zone."
+    )
+    gpu_pools: tuple[EksNamedPoolConfig, ...] = Field(
+        default=(),
+        min_length=1,
+        description="Several pools of GPU nodes instead of `gpuPool`, in order of preference; the "
+        "file system is in the zone of the first.",
+    )
+    min_gpu_memory_gib: float | None = Field(
+        default=None,
+        gt=0,
+        description="Memory that every GPU of `gpuPools` has at least, in GiB; required if the "
+        "pools differ.",
     )
     autoscaling: EksAutoscalingConfig = Field(
         default_factory=EksAutoscalingConfig, description="The cluster autoscaler."
@@ -220,9 +291,28 @@ class EksConfig(Section):
     )
 
     @property
-    def gpu_zone(self) -> str:
-        """The zone of the GPU nodes and of the file system."""
-        return self.gpu_pool.zone or self.zones[0]
+    def pools(self) -> tuple[EksPool, ...]:
+        """The pools of GPU nodes, in order of preference."""
+        if self.gpu_pools:
+            return tuple(
+                EksPool(
+                    key=f"cluster.gpuPools[{index}]", name=one.name, zone=one.zone, settings=one
+                )
+                for index, one in enumerate(self.gpu_pools)
+            )
+        one = self.gpu_pool or EksGpuPoolConfig()
+        zone = one.zone or self.zones[0]
+        return (EksPool(key="cluster.gpuPool", name="", zone=zone, settings=one),)
+
+    @property
+    def gpu_zones(self) -> tuple[str, ...]:
+        """The zones of the GPU nodes, that of the preferred pool first."""
+        return tuple(dict.fromkeys(pool.zone for pool in self.pools))
+
+    @property
+    def file_system_zone(self) -> str:
+        """The zone of a new file system: that of the preferred pool."""
+        return self.gpu_zones[0]
 
 
 class FsxFileSystemConfig(Section):

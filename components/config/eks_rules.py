@@ -14,7 +14,13 @@ from components.config.network_rules import (
     narrow_enough,
     not_reserved,
 )
-from components.config.pool_rules import counts, same_gpus, unique, workers_have_nodes
+from components.config.pool_rules import (
+    SEVERAL_POOLS,
+    counts,
+    same_gpus,
+    unique,
+    workers_have_nodes,
+)
 from components.config.rules import ConfigRule, Flag
 
 SERVICE_PREFIXES = range(12, 25)  # EKS: /12 to /24
@@ -191,7 +197,9 @@ _EKS = {"cluster": ("eks",)}
 
 RULES = (
     ConfigRule(("cluster.region", "cluster.zones"), _zones_of_region, _EKS),
-    ConfigRule(("cluster.gpuPool.zone", "cluster.zones"), _gpu_zone_known, _EKS),
+    ConfigRule(
+        ("cluster.gpuPool.zone", "cluster.zones"), _gpu_zone_known, _EKS, unless=SEVERAL_POOLS
+    ),
     ConfigRule(("cluster.network.cidr",), _vpc_size, _EKS),
     ConfigRule(("cluster.network.serviceCidr", "cluster.network.cidr"), _service_block, _EKS),
     ConfigRule(
@@ -207,11 +215,20 @@ RULES = (
         ("cluster.gpuPool.minNodes", "cluster.gpuPool.nodes", "cluster.gpuPool.maxNodes"),
         _gpu_counts,
         _EKS,
+        unless=SEVERAL_POOLS,
     ),
     ConfigRule(
-        ("cluster.gpuPool.instanceTypes", "job.gpusPerWorker"), _gpu_types_interchangeable, _EKS
+        ("cluster.gpuPool.instanceTypes", "job.gpusPerWorker"),
+        _gpu_types_interchangeable,
+        _EKS,
+        unless=SEVERAL_POOLS,
     ),
-    ConfigRule(("cluster.gpuPool.efa", "cluster.gpuPool.instanceTypes"), _efa_one_type, _EKS),
+    ConfigRule(
+        ("cluster.gpuPool.efa", "cluster.gpuPool.instanceTypes"),
+        _efa_one_type,
+        _EKS,
+        unless=SEVERAL_POOLS,
+    ),
     ConfigRule(
         (
             "job.replicas",
@@ -222,6 +239,7 @@ RULES = (
         ),
         _workers_have_nodes,
         _EKS,
+        unless=SEVERAL_POOLS,
     ),
     ConfigRule(("cluster.kubernetesVersion", "cluster.addonVersions"), _kube_proxy_fits, _EKS),
 )

@@ -27,5 +27,17 @@ def booleans(
             rule = f"is {str(value).lower()}, and a number is required"
             yield ConfigFault(f"{path}{key}", None, rule, "write a number")
         inner = chosen(found, value)
-        if isinstance(value, Mapping) and inner is not None:
-            yield from booleans(value, inner, f"{path}{key}.")
+        if inner is None:
+            continue
+        for suffix, each in _sections(value):
+            yield from booleans(each, inner, f"{path}{key}{suffix}.")
+
+
+def _sections(value: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the mapping under a key, or the mappings in its list, each with the end of its path."""
+    if isinstance(value, Mapping):
+        yield "", value
+    elif isinstance(value, list):
+        yield from (
+            (f"[{index}]", each) for index, each in enumerate(value) if isinstance(each, Mapping)
+        )

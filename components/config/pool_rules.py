@@ -6,6 +6,9 @@ from components.config.faults import ConfigFault
 from components.config.rules import ConfigRule, Flag
 from everstep.catalog.timing import NOTICE_SECONDS
 
+SEVERAL_POOLS = "cluster.gpuPools"
+"""The key in whose presence the rules about `cluster.gpuPool` do not apply."""
+
 
 def counts(pool: str, *, minimum: int, nodes: int, maximum: int) -> list[ConfigFault]:
     """Check that a pool's sizes are consistent and allow at least one node."""
@@ -59,9 +62,15 @@ def same_gpus(path: str, gpus: Mapping[str, int], per_worker: int) -> list[Confi
     return []
 
 
-def _fallback_requires_spot(capacity: str, fallback: int, scaled: Flag) -> list[ConfigFault]:
-    """Check that fallback nodes belong to a spot pool and that the autoscaler can add them."""
-    path = "cluster.gpuPool.fallbackNodes"
+def fallback_faults(path: str, capacity: str, fallback: int, *, scaled: bool) -> list[ConfigFault]:
+    """Check that fallback nodes belong to a spot pool and that the autoscaler can add them.
+
+    Args:
+        path: the key of the fallback.
+        capacity: capacity type of the pool.
+        fallback: maximum number of fallback nodes.
+        scaled: whether autoscaling is enabled.
+    """
     if fallback and capacity == "onDemand":
         rule, fix = (
             "applies only to spot pools, and capacity is onDemand",
@@ -72,6 +81,11 @@ def _fallback_requires_spot(capacity: str, fallback: int, scaled: Flag) -> list[
         rule = "are never created: cluster.autoscaling.enabled is false"
         return [ConfigFault(path, fallback, rule, "enable autoscaling or set it to 0")]
     return []
+
+
+def _fallback_requires_spot(capacity: str, fallback: int, scaled: Flag) -> list[ConfigFault]:
+    """Check the fallback of the single pool."""
+    return fallback_faults("cluster.gpuPool.fallbackNodes", capacity, fallback, scaled=scaled)
 
 
 def workers_have_nodes(replicas: int, nodes: int, maximum: int, scaled: Flag) -> list[ConfigFault]:
@@ -97,7 +111,7 @@ def workers_have_nodes(replicas: int, nodes: int, maximum: int, scaled: Flag) ->
     ]
 
 
-def _grace_within_notice(kind: str, capacity: str, grace: int) -> list[ConfigFault]:
+def grace_faults(kind: str, capacity: str, grace: int) -> list[ConfigFault]:
     """Check that the grace period does not exceed the cloud's interruption notice."""
     notice = NOTICE_SECONDS[kind]
     if capacity == "onDemand" or grace <= notice:
@@ -117,10 +131,12 @@ RULES = (
         ),
         _fallback_requires_spot,
         _CLOUDS,
+        unless=SEVERAL_POOLS,
     ),
     ConfigRule(
         ("cluster.kind", "cluster.gpuPool.capacity", "job.graceSeconds"),
-        _grace_within_notice,
+        grace_faults,
         _CLOUDS,
+        unless=SEVERAL_POOLS,
     ),
 )

@@ -26,11 +26,13 @@ class ConfigRule:
         paths: the keys, dotted, below `everstep:`.
         check: function from their values, in the same order, to the faults found.
         only: section -> kinds to which the rule applies; empty: all kinds.
+        unless: a key whose presence disables the rule; empty: none does.
     """
 
     paths: tuple[str, ...]
     check: Callable[..., list[ConfigFault]]
     only: Mapping[str, Collection[str]] = field(default_factory=dict)
+    unless: str = ""
 
 
 def violations(
@@ -53,7 +55,9 @@ def violations(
 def _applies(rule: ConfigRule, data: Mapping[str, Any], model: type[BaseModel]) -> bool:
     """Return whether a rule applies to the kinds of the stack's sections."""
     kinds = {section: value_at(data, model, f"{section}.kind") for section in rule.only}
-    return all(kinds[section] in wanted for section, wanted in rule.only.items())
+    if not all(kinds[section] in wanted for section, wanted in rule.only.items()):
+        return False
+    return not (rule.unless and value_at(data, model, rule.unless))
 
 
 def _touches(path: str, faulty: str) -> bool:

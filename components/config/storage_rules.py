@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from cloudfacts import azure
 
 from components.config.faults import ConfigFault
+from components.config.pool_rules import SEVERAL_POOLS
 from components.config.rules import ConfigRule
 
 STORAGE_OF = {"existing": "hostpath", "eks": "fsx", "aks": "blob"}
@@ -178,7 +179,10 @@ RULES = (
         _FSX,
     ),
     ConfigRule(
-        ("storage.existing.zone", "cluster.gpuPool.zone", "cluster.zones"), _same_zone, _FSX_ON_EKS
+        ("storage.existing.zone", "cluster.gpuPool.zone", "cluster.zones"),
+        _same_zone,
+        _FSX_ON_EKS,
+        unless=SEVERAL_POOLS,
     ),
     ConfigRule(
         ("storage.existing.fileSystemId", "storage.bucket"), _bucket_needs_new_file_system, _FSX

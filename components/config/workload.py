@@ -177,6 +177,11 @@ class JobConfig(Section):
         ge=10,
         description="Termination grace period of a worker in seconds, within the cloud's notice (Azure 30, AWS 120).",
     )
+    spread_zones: bool = Field(
+        default=False,
+        description="Whether workers may be in several zones at the same time; otherwise all are in "
+        "one, any of those of `cluster.gpuPools`. AWS bills traffic between zones.",
+    )
     max_restarts: int = Field(
         default=1000, ge=0, description="Maximum number of group changes of one worker."
     )

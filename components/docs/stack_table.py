@@ -5,7 +5,8 @@ The descriptions are the first comments of the stack files. docs/configuration.m
 unit test fails if the page is not current.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -105,16 +106,52 @@ def _nodes(config: StackConfig) -> str:
     """Return the number, capacity type and machine types of the GPU nodes."""
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
-        types, pools = list(cluster.gpu_pool.instance_types), 1
+        counts = [
+            _NodeCounts(
+                one.settings.min_nodes,
+                one.settings.max_nodes,
+                one.settings.fallback_nodes,
+                spot=one.settings.capacity == "spot",
+            )
+            for one in cluster.pools
+        ]
+        types = [name for one in cluster.pools for name in one.settings.instance_types]
     elif isinstance(cluster, AksConfig):
-        types = list(cluster.gpu_pool.vm_sizes.values())
-        pools = len(types)
+        counts = [
+            _NodeCounts(0, 0, one.max_nodes, spot=True)
+            if one.fallback
+            else _NodeCounts(one.min_nodes, one.max_nodes, 0, spot=one.spot)
+            for one in cluster.pools
+        ]
+        types = [one.vm_size for one in cluster.pools]
     else:
         return "existing nodes"
-    pool = cluster.gpu_pool
-    capacity = "spot" if pool.capacity == "spot" else "on demand"
-    fallback = f" + {pool.fallback_nodes} on demand" if pool.fallback_nodes else ""
-    return f"{pool.min_nodes} to {pool.max_nodes * pools} {capacity}{fallback}: {', '.join(types)}"
+    listed = ", ".join(dict.fromkeys(types))
+    zones = len(cluster.gpu_zones) if cluster.gpu_pools else 1
+    return _counted(counts) + (f" in {zones} zones" if zones > 1 else "") + f": {listed}"
+
+
+@dataclass(frozen=True)
+class _NodeCounts:
+    """The number of nodes of a pool."""
+
+    minimum: int
+    maximum: int
+    fallback: int
+    spot: bool
+
+
+def _counted(pools: Sequence[_NodeCounts]) -> str:
+    """Return the number of nodes of all pools: of spot nodes, and of those on demand."""
+    spot = [pool for pool in pools if pool.spot]
+    fixed = [pool for pool in pools if not pool.spot]
+    parts = [
+        f"{sum(one.minimum for one in each)} to {sum(one.maximum for one in each)} {capacity}"
+        for each, capacity in ((spot, "spot"), (fixed, "on demand"))
+        if each
+    ]
+    fallback = sum(pool.fallback for pool in pools)
+    return " + ".join([*parts, *([f"{fallback} on demand"] if fallback else [])])
 
 
 def _volume(config: StackConfig) -> str:

@@ -33,8 +33,10 @@ from everstep.catalog.names import (
     DEADLINE_ANNOTATION,
     ELASTICJOB_API_VERSION,
     ELASTICJOB_KIND,
+    JOB_NAME_LABEL,
     RUN_VARIABLE,
     SCALING_ANNOTATION,
+    ZONE_LABEL,
 )
 from everstep.catalog.timing import EXIT_SECONDS
 
@@ -73,6 +75,7 @@ class ElasticTrainingJobArgs:
         storage: volume with data and run folder.
         upstream: whether the published TorchElastic controller runs the job.
         efa_interfaces: number of Elastic Fabric Adapters of a node, all used by its one worker.
+        one_zone: whether all workers must be in one of the zones of the GPU nodes, any of them.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
     """
 
@@ -86,6 +89,7 @@ class ElasticTrainingJobArgs:
     storage: Storage
     upstream: bool
     efa_interfaces: int = 0
+    one_zone: bool = False
     scales_from_zero: bool = False
 
 
@@ -163,7 +167,10 @@ def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
         "securityContext": pod_security(),
         "priorityClassName": config.priority_class or WORKER_CLASS,
         **_node_placement(args.placement),
-        "affinity": _one_per_node(config.name),
+        "affinity": {
+            **_one_per_node(config.name),
+            **(_in_one_zone(config.name) if args.one_zone else {}),
+        },
         "containers": [_container(args)],
         "volumes": [
             args.storage.volume(),
@@ -198,15 +205,25 @@ def _node_placement(placement: Placement) -> dict[str, Any]:
 
 def _one_per_node(job: str) -> dict[str, Any]:
     """Return the affinity by which an eviction of a node stops only one worker."""
+    return {"podAntiAffinity": _required("kubernetes.io/hostname", job)}
+
+
+def _in_one_zone(job: str) -> dict[str, Any]:
+    """Return the affinity by which workers join those that run, and the first of them any zone.
+
+    The scheduler exempts a pod that matches its own term if no other pod does. Without a node in the
+    zone of the others a worker waits, so that gradients never cross zones. A zone that loses all its
+    workers frees the job for another one.
+    """
+    return {"podAffinity": _required(ZONE_LABEL, job)}
+
+
+def _required(topology: str, job: str) -> dict[str, Any]:
+    """Return the term that relates a worker to the others of its job."""
     return {
-        "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {
-                    "topologyKey": "kubernetes.io/hostname",
-                    "labelSelector": {"matchLabels": {"job-name": job}},
-                }
-            ]
-        }
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": topology, "labelSelector": {"matchLabels": {JOB_NAME_LABEL: job}}}
+        ]
     }
 
 

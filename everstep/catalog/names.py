@@ -14,6 +14,7 @@ SYSTEM_NAMESPACE = "everstep-system"  # of the programs that run on nodes
 # --- Labels and taints of nodes
 POOL_LABEL = f"{DOMAIN}/pool"
 GPU_POOL = "gpu-spot"  # the pool of the workers, also for GPU nodes bought on demand
+GPU_POOL_LABEL = f"{DOMAIN}/gpu-pool"  # name of one of several pools of workers
 SYSTEM_POOL = "system"
 CAPACITY_LABEL = f"{DOMAIN}/capacity"
 ON_DEMAND = "on-demand"
@@ -21,6 +22,7 @@ SPOT_TAINT = f"{DOMAIN}/spot"
 SPOT_TAINT_VALUE = "true"
 AZURE_SPOT_LABEL = "kubernetes.azure.com/scalesetpriority"  # AKS sets it, and a taint of this name
 AZURE_SPOT = "spot"
+ZONE_LABEL = "topology.kubernetes.io/zone"  # set by both clouds, and expected by the autoscaler
 
 # --- Annotations of nodes, written by the spot watcher
 NOTICE_ANNOTATION = f"{DOMAIN}/notice"  # an announced interruption with its deadline, as JSON

@@ -51,8 +51,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "GPU nodes spread over all zones, away from the file system",
         "components/aws/node_groups.py",
-        "zones=[config.gpu_zone],",
-        "zones=config.zones,",
+        "zones=[pool.zone],",
+        "zones=[f'{pool.zone[:-1]}{letter}' for letter in 'ab'],",
     ),
     Mutation(
         "GPU nodes without the label that workers select",
@@ -111,8 +111,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "GPU image without NVIDIA's driver",
         "components/aws/node_groups.py",
-        "ami_type=GPU_AMI,\n        instance_types=config",
-        "ami_type=SYSTEM_AMI,\n        instance_types=config",
+        "ami_type=GPU_AMI,\n        instance_types=settings",
+        "ami_type=SYSTEM_AMI,\n        instance_types=settings",
     ),
     Mutation(
         "no repair of broken nodes",
@@ -123,8 +123,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "fallback nodes not marked as on demand",
         "components/aws/node_groups.py",
-        "labels=labels if spot else {**labels, CAPACITY_LABEL: ON_DEMAND},",
-        "labels=labels,",
+        "labels={**spot.labels, CAPACITY_LABEL: ON_DEMAND},",
+        "labels=spot.labels,",
     ),
     Mutation(
         "public API for all addresses",
@@ -355,13 +355,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "GPU pool that never scales to zero",
         "components/azure/node_pools.py",
-        "min_count=pool.min_size if scales else None",
+        "min_count=pool.min_nodes if scales else None",
         "min_count=1 if scales else None",
     ),
     Mutation(
         "maximum price not set",
         "components/azure/node_pools.py",
-        "spot_max_price=config.gpu_pool.max_price if pool.spot else None",
+        "spot_max_price=pool.settings.max_price if pool.spot else None",
         "spot_max_price=None",
     ),
     Mutation(

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from cloudfacts.aws import INSTANCE_TYPES
 from cloudfacts.aws_actions import all_actions
-from cloudfacts.quotas import quota
+from cloudfacts.quotas import Quota, quota
 
 from everstep.cli.account.aws_account import AwsAccount
 from everstep.cli.account.checks import AccountCheck, RequestError, fault, run
 from everstep.cli.account.images import images_of
 
 if TYPE_CHECKING:
-    from components.config import EksConfig, StackConfig
+    from components.config import EksConfig, EksPool, StackConfig
 
 NO_CONTROL_PLANE = frozenset({"use1-az3", "usw1-az2", "cac1-az3"})
 """Ids of zones in which EKS creates no control plane. Source: EKS User Guide, "VPC and subnet
@@ -194,14 +194,9 @@ def _other_zones(ids: dict[str, str], used: Sequence[str]) -> str:
 
 def pools(cluster: "EksConfig") -> list[PoolNeed]:
     """Return the machines that a stack may start."""
-    gpu, system = cluster.gpu_pool, cluster.system_pool
-    key, zone = "cluster.gpuPool.instanceTypes", [cluster.gpu_zone]
-    spot = gpu.capacity == "spot"
+    system = cluster.system_pool
     needs = [
-        PoolNeed("GPU pool", key, gpu.instance_types, zone, spot=spot, nodes=gpu.max_nodes),
-        PoolNeed(
-            "GPU fallback", key, gpu.instance_types, zone, spot=False, nodes=gpu.fallback_nodes
-        ),
+        *(need for pool in cluster.pools for need in _gpu_needs(pool)),
         PoolNeed(
             "system pool",
             "cluster.systemPool.instanceTypes",
@@ -214,9 +209,20 @@ def pools(cluster: "EksConfig") -> list[PoolNeed]:
     return [need for need in needs if need.nodes]
 
 
+def _gpu_needs(pool: "EksPool") -> list[PoolNeed]:
+    """Return the machines of a GPU pool and of its fallback."""
+    gpu, key = pool.settings, f"{pool.key}.instanceTypes"
+    suffix, zones, types = f" {pool.name}" if pool.name else "", [pool.zone], gpu.instance_types
+    spot = gpu.capacity == "spot"
+    return [
+        PoolNeed(f"GPU pool{suffix}", key, types, zones, spot=spot, nodes=gpu.max_nodes),
+        PoolNeed(f"GPU fallback{suffix}", key, types, zones, spot=False, nodes=gpu.fallback_nodes),
+    ]
+
+
 def offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Yield pools for which a zone offers no instance type, or not all of them."""
-    needs = [need for need in pools(cluster) if need.name != "GPU fallback"]
+    needs = [need for need in pools(cluster) if not need.name.startswith("GPU fallback")]
     offered = account.offered(sorted({name for need in needs for name in need.types}))
     for need in needs:
         for zone in need.zones:
@@ -237,20 +243,35 @@ def offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountChec
 
 
 def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
-    """Yield pools that the account's quotas do not allow, wholly or in part."""
-    for need in pools(cluster):
-        machines = [INSTANCE_TYPES[name] for name in need.types if name in INSTANCE_TYPES]
-        counted = quota(need.types[0], spot=need.spot)
-        if not machines or counted is None:
-            continue
-        largest = max(machine.vcpus for machine in machines)
-        allowed, wanted = account.quota(counted.code), largest * need.nodes
-        found = f"{allowed:g} vCPUs of {wanted} for {need.nodes} nodes: {counted.name}"
+    """Yield pools that the account's quotas do not allow, wholly or in part.
+
+    Pools that share a quota share its vCPUs, so they are checked together.
+    """
+    for counted, needs in _by_quota(pools(cluster)).items():
+        machines = [_vcpus(need) for need in needs]
+        nodes = sum(need.nodes for need in needs)
+        allowed = account.quota(counted.code)
+        wanted = sum(max(sizes) * need.nodes for sizes, need in zip(machines, needs, strict=True))
+        found = f"{allowed:g} vCPUs of {wanted} for {nodes} nodes: {counted.name}"
         fix = f"{QUOTA_PAGE} {counted.code} --desired-value {wanted}"
-        fatal = allowed < min(machine.vcpus for machine in machines)
-        yield AccountCheck(
-            f"quota, {need.name}", allowed >= wanted, found, need.field, fix, fatal=fatal
-        )
+        name = "quota, " + " + ".join(need.name for need in needs)
+        fatal = allowed < min(map(min, machines))
+        yield AccountCheck(name, allowed >= wanted, found, needs[0].field, fix, fatal=fatal)
+
+
+def _by_quota(needs: Iterable[PoolNeed]) -> dict[Quota, list[PoolNeed]]:
+    """Return the pools that each quota limits, those whose machines are known."""
+    found: dict[Quota, list[PoolNeed]] = {}
+    for need in needs:
+        counted = quota(need.types[0], spot=need.spot)
+        if counted is not None and _vcpus(need):
+            found.setdefault(counted, []).append(need)
+    return found
+
+
+def _vcpus(need: PoolNeed) -> list[int]:
+    """Return the vCPUs of a pool's instance types, as far as they are known."""
+    return [INSTANCE_TYPES[name].vcpus for name in need.types if name in INSTANCE_TYPES]
 
 
 def images(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]:

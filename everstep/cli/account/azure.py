@@ -102,10 +102,11 @@ def right_subscription(account: AzureAccount, cluster: "AksConfig") -> Iterator[
         yield fault(what, f"{found.name} ({found.id})", key, fix, fatal=False)
     else:
         yield good(what, f"{found.name} ({found.id})", key)
-    if WITHOUT_SPOT.match(found.offer) and cluster.gpu_pool.capacity == "spot":
+    spot = [pool for pool in cluster.pools if pool.spot]
+    if WITHOUT_SPOT.match(found.offer) and spot:
         fix = "Set it to onDemand, or use a subscription that pays by use."
         yield fault(
-            what, f"the offer {found.offer} has no spot machines", "cluster.gpuPool.capacity", fix
+            what, f"the offer {found.offer} has no spot machines", spot[0].capacity_key, fix
         )
 
 

@@ -9,7 +9,7 @@ from everstep.cli.account.azure_names import group_of
 from everstep.cli.account.checks import AccountCheck, fault, good
 
 if TYPE_CHECKING:
-    from components.config import AksConfig
+    from components.config import AksConfig, AksPool
 
 SPOT_QUOTA, REGIONAL_QUOTA = "lowprioritycores", "cores"
 SUPPORT_PLAN = "KubernetesOfficial"
@@ -35,7 +35,7 @@ class PoolNeed:
     zones: Sequence[str]
     spot: bool
     nodes: int
-    zones_field: str = "cluster.gpuPool.zones"
+    zones_field: str
 
 
 def kubernetes(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
@@ -60,21 +60,31 @@ def kubernetes(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountC
 
 def pools(cluster: "AksConfig") -> list[PoolNeed]:
     """Return the machines that a stack may start."""
-    gpu, system = cluster.gpu_pool, cluster.system_pool
-    key = "cluster.gpuPool.vmSizes"
-    spot = gpu.capacity == "spot"
-    first = next(iter(gpu.vm_sizes.items()))
+    system = cluster.system_pool
     needs = [
-        *(
-            PoolNeed(f"GPU pool {name}", f"{key}.{name}", size, gpu.zones, spot=spot, nodes=gpu.max_nodes)
-            for name, size in gpu.vm_sizes.items()
-        ),
-        PoolNeed("GPU fallback", f"{key}.{first[0]}", first[1], gpu.zones, spot=False,
-                 nodes=gpu.fallback_nodes),
+        *map(_gpu_need, cluster.pools),
         PoolNeed("system pool", "cluster.systemPool.vmSize", system.vm_size, system.zones, spot=False,
                  nodes=system.max_nodes, zones_field="cluster.systemPool.zones"),
     ]  # fmt: skip
     return [need for need in needs if need.nodes]
+
+
+def _gpu_need(pool: "AksPool") -> PoolNeed:
+    """Return the machines of a GPU pool or of a fallback."""
+    name = (
+        " ".join(filter(None, ["GPU fallback", pool.label]))
+        if pool.fallback
+        else f"GPU pool {pool.name}"
+    )
+    return PoolNeed(
+        name,
+        pool.key,
+        pool.vm_size,
+        pool.zones,
+        spot=pool.spot,
+        nodes=pool.max_nodes,
+        zones_field=pool.zones_key,
+    )
 
 
 def offerings(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:

@@ -10,12 +10,13 @@ from pulumi_azure_native import containerservice
 from components.azure.node_pools import (
     GPU_PLACEMENT,
     SYSTEM_PLACEMENT,
-    NodePool,
-    gpu_pools,
+    labels_of,
     priorities,
     system_pool,
+    taint_of,
 )
-from components.config import AksConfig, TolerationConfig
+from components.config import AksConfig, AksPool, TolerationConfig
+from components.config.aks import AksGpuNodesConfig
 from tests.components.azure.aks_stack import cluster_of, full, plain
 from tests.components.recorder import Recorded
 
@@ -123,11 +124,11 @@ def test_the_autoscaler_changes_only_the_count() -> None:
 
 def test_the_first_pool_starts_with_nodes_and_the_others_from_zero() -> None:
     pools = {
-        gpu_pool.name: gpu_pool for gpu_pool in gpu_pools(config_of({"nodes": 4, "maxNodes": 8}))
+        node_pool.name: node_pool for node_pool in config_of({"nodes": 4, "maxNodes": 8}).pools
     }
 
     assert {
-        name: (node_pool.desired_size, node_pool.min_size, node_pool.max_size)
+        name: (node_pool.nodes, node_pool.min_nodes, node_pool.max_nodes)
         for name, node_pool in pools.items()
     } == {
         "t4": (4, 0, 8),
@@ -136,30 +137,42 @@ def test_the_first_pool_starts_with_nodes_and_the_others_from_zero() -> None:
 
 
 def test_a_pool_starts_between_its_minimum_and_maximum() -> None:
-    for pool in gpu_pools(config_of({"minNodes": 2, "nodes": 3, "maxNodes": 4})):
-        assert pool.min_size <= pool.desired_size <= pool.max_size
+    for pool in config_of({"minNodes": 2, "nodes": 3, "maxNodes": 4}).pools:
+        assert pool.min_nodes <= pool.nodes <= pool.max_nodes
 
 
 def test_on_demand_capacity_has_no_spot_pool_and_no_fallback() -> None:
-    pools = gpu_pools(config_of({"capacity": "onDemand"}))
+    pools = config_of({"capacity": "onDemand"}).pools
 
     assert [node_pool.name for node_pool in pools] == ["t4", "a100"]
     for pool in pools:
         assert not pool.spot
-        assert pool.taint == TolerationConfig(key="everstep.dev/spot", value="true")
-        assert pool.labels["everstep.dev/capacity"] == "on-demand"
+        assert taint_of(pool) == TolerationConfig(key="everstep.dev/spot", value="true")
+        assert labels_of(pool)["everstep.dev/capacity"] == "on-demand"
 
 
 def test_the_fallback_has_the_first_vm_size() -> None:
     sizes = {"b": "Standard_NV36ads_A10_v5", "a": "Standard_NC4as_T4_v3"}
 
-    *_, last = gpu_pools(config_of({"vmSizes": sizes, "fallbackNodes": 3}))
+    *_, last = config_of({"vmSizes": sizes, "fallbackNodes": 3}).pools
 
-    assert (last.name, last.vm_size, last.max_size) == ("ondemand", "Standard_NV36ads_A10_v5", 3)
+    assert (last.name, last.vm_size, last.max_nodes) == ("ondemand", "Standard_NV36ads_A10_v5", 3)
 
 
-def pool(name: str) -> NodePool:
-    return NodePool(name=name, vm_size="x", spot=True, min_size=0, desired_size=0, max_size=1)
+def pool(name: str) -> AksPool:
+    settings = AksGpuNodesConfig()
+    return AksPool(
+        key="",
+        zones_key="",
+        name=name,
+        vm_size="x",
+        zones=(),
+        min_nodes=0,
+        nodes=0,
+        max_nodes=1,
+        spot=True,
+        settings=settings,
+    )
 
 
 def test_the_autoscaler_tries_the_pools_in_configured_order() -> None:

@@ -77,6 +77,35 @@ def one(base: dict[str, Any], path: str, value: Any, *message: str) -> Case:
     return Case(base, {path: value}, path, message)
 
 
+EKS_POOLS = {
+    "a": {"name": "a", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"]},
+    "b": {"name": "b", "zone": "us-east-1b", "instanceTypes": ["g5.xlarge"]},
+}
+AKS_POOLS = {
+    "a": {"name": "a", "zone": "1", "vmSize": "Standard_NC4as_T4_v3"},
+    "b": {"name": "b", "zone": "2", "vmSize": "Standard_NC4as_T4_v3"},
+}
+EFA_POOL = {"efa": True, "instanceTypes": ["p4d.24xlarge"]}
+
+
+def pools(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return the change that declares two valid pools, `a` and `b`, with changes to one of them.
+
+    Args:
+        base: the stack, which determines the cloud.
+        changes: name of the pool -> keys to replace.
+    """
+    valid = EKS_POOLS if base is EKS else AKS_POOLS
+    return {"cluster.gpuPools": [{**valid[name], **changes.get(name, {})} for name in valid]}
+
+
+def several(
+    base: dict[str, Any], path: str, *message: str, also: Any = None, **changes: Any
+) -> Case:
+    """Return a case with a mistake in one of two pools, or in a key that conflicts with them."""
+    return Case(base, pools(base, **changes) | (also or {}), path, message)
+
+
 CASES = [
     # --- AWS: regions and zones
     one(EKS, "cluster.region", "us-esat-1", "not a known AWS region", "us-east-1"),
@@ -251,6 +280,186 @@ CASES = [
         ("never created", "enable autoscaling"),
     ),
     one(EKS, "cluster.gpuPool.fallbackNodes", -1, "greater than or equal to 0"),
+    # --- AWS: several pools
+    one(EKS, "cluster.gpuPools", [], "at least 1"),
+    several(
+        EKS,
+        "cluster.gpuPools",
+        "set together with cluster.gpuPool",
+        "remove one",
+        also={"cluster.gpuPool": {"maxNodes": 4}},
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[1].name",
+        "also the name of cluster.gpuPools[0]",
+        "choose",
+        b={"name": "a"},
+    ),
+    several(
+        EKS, "cluster.gpuPools[1].name", "21 characters; the maximum is 19", b={"name": "b" * 21}
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[1].name",
+        "not a name of a pool",
+        "write it as g5-a",
+        b={"name": "B_2"},
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[1].name",
+        "ends with -on-demand",
+        "another",
+        b={"name": "a-on-demand"},
+    ),
+    Case(
+        EKS,
+        {"cluster.gpuPools": [{"name": "a", "instanceTypes": ["g5.xlarge"]}]},
+        "cluster.gpuPools[0].zone",
+        ("is missing", "add it"),
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[1].zone",
+        "not a zone of us-east-1",
+        "did you mean us-east-1",
+        b={"zone": "us-east-1g"},
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[1].zone",
+        "not in cluster.zones",
+        "add it to cluster.zones",
+        b={"zone": "us-east-1c"},
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[1].zones",
+        "not a known key",
+        "did you mean zone",
+        b={"zones": ["us-east-1b"]},
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[1].instanceTypes[0]",
+        "has 4 GPUs, and the first type of the pools has 1",
+        "interchangeable",
+        b={"instanceTypes": ["g5.12xlarge"]},
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[0].instanceTypes[1]",
+        "listed twice",
+        a={"instanceTypes": ["g5.xlarge"] * 2},
+    ),
+    several(
+        EKS,
+        "job.gpusPerWorker",
+        "more than a node of gpuPools has (1)",
+        "lower it to 1",
+        also={"job.gpusPerWorker": 2},
+    ),
+    several(
+        EKS,
+        "cluster.minGpuMemoryGib",
+        "is missing, and the GPUs of the pools differ in memory",
+        "at most 16",
+        b={"instanceTypes": ["g4dn.xlarge"]},
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[1].instanceTypes",
+        "GPUs with 16 GiB of memory, and cluster.minGpuMemoryGib is 20",
+        "choose larger GPUs",
+        b={"instanceTypes": ["g4dn.xlarge"]},
+        also={"cluster.minGpuMemoryGib": 20},
+    ),
+    one(EKS, "cluster.minGpuMemoryGib", 24, "applies only to cluster.gpuPools", "remove it"),
+    several(
+        EKS, "cluster.gpuPools[1].maxPrice", "market options", "remove it", b={"maxPrice": 0.5}
+    ),
+    several(
+        EKS, "cluster.gpuPools[1].minNodes", "more than maxNodes (6)", b={"minNodes": 7, "nodes": 6}
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[1].maxNodes",
+        "is true, and a number is required",
+        b={"maxNodes": True},
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[1].fallbackNodes",
+        "applies only to spot pools",
+        b={"capacity": "onDemand", "fallbackNodes": 1},
+    ),
+    several(
+        EKS,
+        "job.replicas",
+        "more than the 4 nodes that gpuPools allow in one zone",
+        "set job.spreadZones to true",
+        a={"maxNodes": 4},
+        b={"maxNodes": 4},
+        also={"job.replicas": 6, "job.maxReplicas": 6},
+    ),
+    several(
+        EKS,
+        "job.minReplicas",
+        "more than the 1 nodes that gpuPools allow in zone us-east-1b",
+        "lower it to 1",
+        b={"maxNodes": 1},
+        also={"job.minReplicas": 2},
+    ),
+    several(EKS, "job.graceSeconds", "more than the 120 seconds", also={"job.graceSeconds": 600}),
+    one(
+        EKS,
+        "job.spreadZones",
+        True,
+        "applies only to cluster.gpuPools in several zones",
+        "remove it",
+    ),
+    one(LOCAL, "job.spreadZones", True, "applies only to cluster.gpuPools", "remove it"),
+    several(
+        EKS,
+        "cluster.gpuPools[1].efa",
+        "another pool has EFA",
+        "in all pools or in none",
+        a=EFA_POOL,
+        b={"instanceTypes": ["p4d.24xlarge"]},
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[0].efa",
+        "EFA does not connect zones",
+        a=EFA_POOL,
+        b=EFA_POOL,
+        also={"job.spreadZones": True},
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[0].efa",
+        "needs one instance type in all pools",
+        a=EFA_POOL,
+        b={"efa": True, "instanceTypes": ["p4de.24xlarge"]},
+        also={"cluster.minGpuMemoryGib": 40},
+    ),
+    several(
+        EKS,
+        "cluster.gpuPools[0].efa",
+        "g5.xlarge does not support EFA",
+        "efa: false",
+        a={"efa": True},
+        b={"efa": True},
+    ),
+    several(
+        EKS,
+        "storage.existing.zone",
+        "the zone of no GPU pool (us-east-1a)",
+        "add a pool in us-east-1b",
+        b={"zone": "us-east-1a"},
+        also={"storage.existing": FILE_SYSTEM},
+    ),
     one(EKS, "cluster.systemPool.nodes", 0, "less than 1", "etcd and the controller run there"),
     one(EKS, "cluster.systemPool.nodes", 4, "more than maxNodes (3)", "raise maxNodes to 4"),
     Case(
@@ -443,6 +652,78 @@ CASES = [
         ("applies only to spot nodes", "remove it"),
     ),
     one(AKS, "cluster.gpuPool.minNodes", 8, "more than maxNodes (6)", "lower it to 6"),
+    # --- Azure: several pools
+    several(
+        AKS,
+        "cluster.gpuPools",
+        "set together with cluster.gpuPool",
+        also={"cluster.gpuPool": {"maxNodes": 4}},
+    ),
+    several(
+        AKS, "cluster.gpuPools[1].name", "11 characters; the maximum is 10", b={"name": "b" * 11}
+    ),
+    several(
+        AKS,
+        "cluster.gpuPools[1].name",
+        "the name of the system pool",
+        "rename",
+        b={"name": "system"},
+    ),
+    several(
+        AKS,
+        "cluster.gpuPools[1].name",
+        "has the name of the fallback of a",
+        a={"fallbackNodes": 1},
+        b={"name": "aod"},
+    ),
+    several(AKS, "cluster.gpuPools[1].zone", "must be '1', '2' or '3'", b={"zone": "4"}),
+    several(
+        AKS,
+        "cluster.gpuPools[1].zone",
+        "is missing, and other pools have one",
+        "in none",
+        b={"zone": None},
+    ),
+    several(
+        AKS,
+        "cluster.gpuPools[0].zone",
+        "westus has no availability zones",
+        b={"zone": None, "vmSize": "Standard_NC8as_T4_v3"},
+        also={"cluster.location": "westus", "cluster.systemPool.zones": []},
+    ),
+    several(
+        AKS,
+        "cluster.gpuPools[1].vmSize",
+        "has 4 GPUs, and the first type of the pools has 1",
+        b={"vmSize": "Standard_NC64as_T4_v3"},
+    ),
+    several(
+        AKS,
+        "cluster.gpuPools[1].vmSize",
+        "has 1/6 of a GPU, and the first pool has whole GPUs",
+        "equal parts",
+        b={"vmSize": "Standard_NV6ads_A10_v5"},
+        also={"cluster.minGpuMemoryGib": 4},
+    ),
+    several(
+        AKS,
+        "cluster.minGpuMemoryGib",
+        "differ in memory",
+        "at most 16",
+        b={"vmSize": "Standard_NC24ads_A100_v4"},
+    ),
+    several(AKS, "cluster.gpuPools[1].vmSize", "also that of a, in the same zone", b={"zone": "1"}),
+    several(
+        AKS, "cluster.gpuPools[1].maxPrice", "must be above 0, or -1", "use -1", b={"maxPrice": 0}
+    ),
+    several(
+        AKS,
+        "cluster.network.podCidr",
+        "fits 16 nodes",
+        a={"maxNodes": 8},
+        b={"maxNodes": 8},
+        also={"cluster.network.podCidr": "10.244.0.0/20"},
+    ),
     one(AKS, "cluster.systemPool.nodes", 0, "less than 1", "use 1 or more"),
     one(AKS, "cluster.systemPool.vmSize", "Standard_NC4as_T4_v3", "has GPUs", "D4s_v5"),
     one(AKS, "cluster.systemPool.vmSize", "Standard_B4ms", "burstable", "D4s_v5"),
@@ -924,7 +1205,7 @@ CASES = [
         ("not a DNS name of a file system",),
     ),
     # --- unknown keys, at any depth and inside the chosen kind
-    one(EKS, "cluster.gpuPol", {}, "not a known key", "did you mean gpuPool?"),
+    one(EKS, "cluster.gpuPol", {}, "not a known key", "did you mean gpuPool"),
     one(EKS, "cluster.gpuPool.instanceType", "g5.xlarge", "did you mean instanceTypes?"),
     one(EKS, "cluster.gpuPool.vmSizes", {}, "not a known key"),
     one(AKS, "cluster.gpuPool.spotMaxPrice", 1, "not a known key", "maxPrice"),
@@ -959,6 +1240,24 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"cluster.gpuPool.nodes": 1, "cluster.gpuPool.maxNodes": 1, "job.replicas": 1},
     ),
     (EKS, {"cluster.gpuPool.efa": True, "cluster.gpuPool.instanceTypes": ["p4d.24xlarge"]}),
+    (EKS, pools(EKS, a={"fallbackNodes": 2}) | {"job.replicas": 8, "job.maxReplicas": 8}),
+    (
+        EKS,
+        pools(EKS) | {"job.spreadZones": True, "job.replicas": 12, "job.maxReplicas": 12},
+    ),
+    (EKS, pools(EKS, a=EFA_POOL, b=EFA_POOL) | {"job.gpusPerWorker": 8, "job.globalBatch": 96}),
+    (EKS, pools(EKS, b={"name": "b" * 19}) | {"storage.existing": FILE_SYSTEM}),
+    (
+        EKS,
+        pools(EKS, b={"instanceTypes": ["g4dn.xlarge"]}) | {"cluster.minGpuMemoryGib": 16},
+    ),
+    (
+        EKS,
+        pools(EKS, a={"capacity": "onDemand"}, b={"capacity": "onDemand"})
+        | {"job.graceSeconds": 600},
+    ),
+    (AKS, pools(AKS, a={"fallbackNodes": 2, "name": "a" * 10, "maxPrice": 0.12345})),
+    (AKS, pools(AKS, b={"zone": "1", "capacity": "onDemand"})),
     (EKS, {"cluster.gpuPool.fallbackNodes": 2, "job.replicas": 8, "job.maxReplicas": 8}),
     (EKS, {"cluster.autoscaling.enabled": False, "cluster.gpuPool.nodes": 3}),
     (EKS, {"job.graceSeconds": 120}),

@@ -106,8 +106,8 @@ def test_gpu_nodes_are_in_the_first_zone_by_default() -> None:
     first = from_mapping(EKS | {"cluster": {"kind": "eks", "zones": zones}})
     second = EKS | {"cluster": {"kind": "eks", "zones": zones, "gpuPool": {"zone": zones[1]}}}
 
-    assert as_kind(first.cluster, EksConfig).gpu_zone == "us-east-1b"
-    assert as_kind(from_mapping(second).cluster, EksConfig).gpu_zone == "us-east-1a"
+    assert as_kind(first.cluster, EksConfig).file_system_zone == "us-east-1b"
+    assert as_kind(from_mapping(second).cluster, EksConfig).file_system_zone == "us-east-1a"
 
 
 def test_unquoted_yaml_numbers_are_accepted_as_text() -> None:

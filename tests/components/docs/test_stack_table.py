@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from components.config import AksConfig, EksConfig, StackConfig
+from components.config import AksConfig, EksConfig, EksPool, StackConfig
 from components.config.schema import fields, models_in
 from components.cost import estimate
 from components.docs import stack_table
@@ -62,7 +62,9 @@ def test_gpu_nodes_are_spot_and_scale_from_zero(name: str) -> None:
     cluster = stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml").cluster
 
     assert isinstance(cluster, EksConfig | AksConfig)
-    assert (cluster.gpu_pool.capacity, cluster.gpu_pool.min_nodes) == ("spot", 0)
+    pools = [one.settings if isinstance(one, EksPool) else one for one in cluster.pools]
+    assert {one.min_nodes for one in pools} == {0}
+    assert {one.settings.capacity for one in cluster.pools} == {"spot"}
 
 
 @pytest.mark.parametrize("name", ON_CLOUDS)

@@ -210,6 +210,32 @@ def test_a_quota_stops_the_job_only_if_no_machine_fits(
     assert "--quota-code L-3819A6DF --desired-value 16" in check.fix
 
 
+POOLS = [
+    {"name": "near", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"], "maxNodes": 4},
+    {"name": "far", "zone": "us-east-1b", "instanceTypes": ["g6.8xlarge"], "maxNodes": 2},
+]
+
+
+def test_pools_that_share_a_quota_are_checked_together(doctor: Doctor, state: Path) -> None:
+    QuotaStore(state).set(SPOT, 79)
+    checks = doctor(cluster={"gpuPool": None, "gpuPools": POOLS})
+    (check,) = [each for each in checks if each.name == "quota, GPU pool near + GPU pool far"]
+
+    assert not check.passed
+    assert "79 vCPUs of 80 for 6 nodes" in check.observed
+    assert check.field == "cluster.gpuPools[0].instanceTypes"
+
+
+def test_each_pools_types_are_checked_in_its_own_zone(doctor: Doctor) -> None:
+    not_offered = frozenset({("g6.8xlarge", "us-east-1b"), ("g6.8xlarge", "us-east-1a")})
+    checks = doctor(cluster={"gpuPool": None, "gpuPools": POOLS}, not_offered=not_offered)
+    (check,) = [each for each in checks if each.name == "GPU pool far"]
+
+    assert check.field == "cluster.gpuPools[1].instanceTypes"
+    assert "g6.8xlarge not offered in us-east-1b" in check.observed
+    assert all(each.passed for each in checks if each.name == "GPU pool near")
+
+
 def test_a_quota_of_the_system_pool_is_checked(doctor: Doctor, state: Path) -> None:
     QuotaStore(state).set(STANDARD, 0)
 

@@ -1,0 +1,434 @@
+"""Rules about several GPU pools (`cluster.gpuPools`), on both clouds and on one of them.
+
+Workers of one job must be interchangeable, and by default all of them are in one zone. A fault names
+the key of the pool that violates a rule.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from cloudfacts import aws, azure
+
+from components.config import catalog
+from components.config.aks import FALLBACK_SUFFIX as AKS_FALLBACK_SUFFIX
+from components.config.aks import SYSTEM_POOL, AksGpuPoolConfig, AksNamedPoolConfig
+from components.config.aks_rules import max_price_faults, pod_cidr_faults
+from components.config.eks import FALLBACK_SUFFIX as EKS_FALLBACK_SUFFIX
+from components.config.eks import EksGpuPoolConfig, EksNamedPoolConfig
+from components.config.faults import ConfigFault, nearest
+from components.config.pool_rules import SEVERAL_POOLS as POOLS
+from components.config.pool_rules import counts, fallback_faults, grace_faults
+from components.config.rules import ConfigRule, Flag
+
+MIN_MEMORY = "cluster.minGpuMemoryGib"
+SPREAD = "job.spreadZones"
+MIB = 1024
+
+
+NamedPool: TypeAlias = EksNamedPoolConfig | AksNamedPoolConfig
+
+
+def _key(index: int, name: str = "") -> str:
+    """Return the key of a pool, or of one of its values."""
+    return f"{POOLS}[{index}]" + (f".{name}" if name else "")
+
+
+def _one_way(
+    single: EksGpuPoolConfig | AksGpuPoolConfig | None, several: Sequence[NamedPool]
+) -> list[ConfigFault]:
+    """Check that the pools are declared in one way only."""
+    if single is None or not several:
+        return []
+    rule = "is set together with cluster.gpuPool, which declares a single pool"
+    fix = "remove one: an entry of gpuPools can have the values of gpuPool"
+    return [ConfigFault(POOLS, ", ".join(pool.name for pool in several), rule, fix)]
+
+
+def _names_unique(pools: Sequence[NamedPool]) -> list[ConfigFault]:
+    """Check that no two pools have one name: the names of their resources come from it."""
+    names = [pool.name for pool in pools]
+    return [
+        ConfigFault(
+            _key(index, "name"),
+            name,
+            f"is also the name of {_key(names.index(name))}",
+            "choose another name",
+        )
+        for index, name in enumerate(names)
+        if name in names[:index]
+    ]
+
+
+def _counts(pools: Sequence[NamedPool]) -> list[ConfigFault]:
+    """Check the node counts of each pool."""
+    return [
+        fault
+        for index, pool in enumerate(pools)
+        for fault in counts(
+            _key(index), minimum=pool.min_nodes, nodes=pool.nodes, maximum=pool.max_nodes
+        )
+    ]
+
+
+def _fallback_requires_spot(pools: Sequence[NamedPool], scaled: Flag) -> list[ConfigFault]:
+    """Check that fallback nodes belong to spot pools and that the autoscaler can add them."""
+    return [
+        fault
+        for index, pool in enumerate(pools)
+        for fault in fallback_faults(
+            _key(index, "fallbackNodes"), pool.capacity, pool.fallback_nodes, scaled=scaled
+        )
+    ]
+
+
+def _grace_within_notice(kind: str, pools: Sequence[NamedPool], grace: int) -> list[ConfigFault]:
+    """Check that the grace period fits the notice if any pool is on spot machines."""
+    spot = any(pool.capacity == "spot" for pool in pools)
+    return grace_faults(kind, "spot" if spot else "onDemand", grace) if pools else []
+
+
+def _nodes_by_zone(pools: Sequence[NamedPool], *, scaled: bool) -> dict[str | None, int]:
+    """Return the maximum number of nodes in each zone; without autoscaling, the initial one."""
+    nodes: dict[str | None, int] = {}
+    for pool in pools:
+        own = pool.max_nodes + pool.fallback_nodes if scaled else pool.nodes
+        nodes[pool.zone] = nodes.get(pool.zone, 0) + own
+    return nodes
+
+
+def _workers_have_nodes(
+    replicas: int, min_replicas: int, pools: Sequence[NamedPool], spread: Flag, scaled: Flag
+) -> list[ConfigFault]:
+    """Check that the pools allow a node for every worker, in one zone unless workers are spread."""
+    nodes = _nodes_by_zone(pools, scaled=scaled)
+    if not pools:
+        return []
+    spans = len(nodes) > 1 and not spread
+    available = max(nodes.values()) if spans else sum(nodes.values())
+    place = "in one zone" if spans else "in all zones"
+    if replicas > available:
+        rule = f"is more than the {available} nodes that gpuPools allow {place}"
+        fix = f"lower replicas to {available} or allow more nodes"
+        if spans and sum(nodes.values()) >= replicas:
+            fix += f", or set {SPREAD} to true"
+        return [ConfigFault("job.replicas", replicas, rule, fix)]
+    if not spans:
+        return []
+    return [
+        ConfigFault(
+            "job.minReplicas",
+            min_replicas,
+            f"is more than the {count} nodes that gpuPools allow in zone {zone}, so that workers in "
+            "that zone would wait forever",
+            f"lower it to {count}, allow more nodes there, or remove that zone's pools",
+        )
+        for zone, count in nodes.items()
+        if scaled and count < min_replicas
+    ]
+
+
+def _spread_applies(spread: Flag, pools: Sequence[NamedPool]) -> list[ConfigFault]:
+    """Check that job.spreadZones is set only if there are several zones."""
+    if not spread or len({pool.zone for pool in pools}) > 1:
+        return []
+    rule = "applies only to cluster.gpuPools in several zones"
+    return [ConfigFault(SPREAD, "true", rule, "remove it")]
+
+
+def _spread_without_pools(spread: Flag) -> list[ConfigFault]:
+    """Check that job.spreadZones is not set on an existing cluster, whose zones are not known."""
+    return _spread_applies(spread, ())
+
+
+def _same_gpus(counts_of: Mapping[str, int], per_worker: int) -> list[ConfigFault]:
+    """Check that every machine type has the same number of GPUs, and that a worker fits.
+
+    Args:
+        counts_of: key of a machine type and the type -> number of its GPUs.
+        per_worker: GPUs that one worker requests.
+    """
+    if not counts_of:
+        return []
+    first = next(iter(counts_of.values()))
+    for at, count in counts_of.items():
+        key, _, machine = at.partition("=")
+        if count != first:
+            rule = f"has {count} GPUs, and the first type of the pools has {first}"
+            fix = f"use types with {first}: workers of one job are interchangeable"
+            return [ConfigFault(key, machine, rule, fix)]
+    if per_worker > first:
+        rule = f"is more than a node of gpuPools has ({first})"
+        fix = f"lower it to {first} or choose larger machine types"
+        return [ConfigFault("job.gpusPerWorker", per_worker, rule, fix)]
+    return []
+
+
+def _memory_stated(mebibytes: Mapping[str, int], minimum: float | None) -> list[ConfigFault]:
+    """Check that GPUs have the stated memory, which must be stated if the pools differ.
+
+    Args:
+        mebibytes: key of a pool -> memory of its smallest GPU, in MiB.
+        minimum: the stated minimum, in GiB.
+    """
+    # Rounded down to tenths, as shown, so that a number from the message is accepted.
+    memory = {key: mib * 10 // MIB / 10 for key, mib in mebibytes.items()}
+    if minimum is None:
+        if len(set(memory.values())) < 2:
+            return []
+        described = ", ".join(f"{key}: {gib:g}" for key, gib in memory.items())
+        rule = f"is missing, and the GPUs of the pools differ in memory (GiB: {described})"
+        fix = f"set it to what a worker needs, at most {min(memory.values()):g}"
+        return [ConfigFault(MIN_MEMORY, None, rule, fix)]
+    return [
+        ConfigFault(
+            key,
+            None,
+            f"has GPUs with {gib:g} GiB of memory, and {MIN_MEMORY} is {minimum:g}",
+            f"choose larger GPUs, or lower {MIN_MEMORY} to {gib:g}",
+        )
+        for key, gib in memory.items()
+        if gib < minimum
+    ]
+
+
+def _min_memory_applies(minimum: float | None, pools: Sequence[NamedPool]) -> list[ConfigFault]:
+    """Check that minGpuMemoryGib is set only together with gpuPools."""
+    if minimum is None or pools:
+        return []
+    return [ConfigFault(MIN_MEMORY, minimum, f"applies only to {POOLS}", "remove it")]
+
+
+# --- EKS
+
+
+def _eks_gpus(pools: Sequence[EksNamedPoolConfig], per_worker: int) -> list[ConfigFault]:
+    """Check that all instance types of all pools have the same number of GPUs."""
+    return _same_gpus(
+        {
+            f"{_key(index, f'instanceTypes[{position}]')}={name}": aws.INSTANCE_TYPES[name].gpus
+            for index, pool in enumerate(pools)
+            for position, name in enumerate(pool.instance_types)
+        },
+        per_worker,
+    )
+
+
+def _eks_types_unique(pools: Sequence[EksNamedPoolConfig]) -> list[ConfigFault]:
+    """Check that no pool lists an instance type twice."""
+    return [
+        ConfigFault(
+            _key(index, f"instanceTypes[{position}]"), name, "is listed twice", "remove one"
+        )
+        for index, pool in enumerate(pools)
+        for position, name in enumerate(pool.instance_types)
+        if name in pool.instance_types[:position]
+    ]
+
+
+def _eks_memory(pools: Sequence[EksNamedPoolConfig], minimum: float | None) -> list[ConfigFault]:
+    """Check the memory of the smallest GPU of each pool."""
+    mebibytes = {
+        _key(index, "instanceTypes"): min(
+            aws.INSTANCE_TYPES[name].gpu_memory_mib for name in pool.instance_types
+        )
+        for index, pool in enumerate(pools)
+    }
+    return _memory_stated(mebibytes, minimum)
+
+
+def _eks_zones(
+    region: str, zones: Sequence[str], pools: Sequence[EksNamedPoolConfig]
+) -> list[ConfigFault]:
+    """Check that each pool is in a zone that the region has and the cluster uses."""
+    known, faults = aws.zones(region), []
+    for index, pool in enumerate(pools):
+        if pool.zone not in known:
+            rule, fix = f"is not a zone of {region}", nearest(pool.zone, known)
+        elif pool.zone not in zones:
+            rule = "is not in cluster.zones"
+            fix = f"use {' or '.join(zones)}, or add it to cluster.zones"
+        else:
+            continue
+        faults.append(ConfigFault(_key(index, "zone"), pool.zone, rule, fix))
+    return faults
+
+
+def _eks_names_free(pools: Sequence[EksNamedPoolConfig]) -> list[ConfigFault]:
+    """Check that no pool has the name of another pool's fallback."""
+    return [
+        ConfigFault(
+            _key(index, "name"),
+            pool.name,
+            f"ends with {EKS_FALLBACK_SUFFIX}, as the node groups of fallbackNodes do",
+            "choose another name",
+        )
+        for index, pool in enumerate(pools)
+        if pool.name.endswith(EKS_FALLBACK_SUFFIX)
+    ]
+
+
+def _efa_everywhere(pools: Sequence[EksNamedPoolConfig], spread: Flag) -> list[ConfigFault]:
+    """Check that all pools or none have EFA, on one instance type, and that workers stay in one zone."""
+    path, with_efa = _key(0, "efa"), [pool for pool in pools if pool.efa]
+    if not with_efa:
+        return []
+    if len(with_efa) < len(pools):
+        index = next(index for index, pool in enumerate(pools) if not pool.efa)
+        rule = "is false, and another pool has EFA, which every worker then requests"
+        return [ConfigFault(_key(index, "efa"), "false", rule, "enable it in all pools or in none")]
+    if spread:
+        rule = f"is enabled together with {SPREAD}, and EFA does not connect zones"
+        return [ConfigFault(path, "true", rule, f"remove {SPREAD}, or set efa to false")]
+    types = {name for pool in pools for name in pool.instance_types}
+    if len(types) > 1:
+        rule = "needs one instance type in all pools: a worker requests all adapters of its node"
+        fix = f"keep one with EFA, such as {catalog.AWS_EFA_TYPES[0]}"
+        return [ConfigFault(path, "true", rule, fix)]
+    name = types.pop()
+    if name not in catalog.AWS_EFA_TYPES:
+        fix = f"use one with EFA, such as {catalog.AWS_EFA_TYPES[0]}, or efa: false"
+        return [ConfigFault(path, "true", f"is enabled, and {name} does not support EFA", fix)]
+    return []
+
+
+def _file_system_reachable(
+    zone: str | None, pools: Sequence[EksNamedPoolConfig]
+) -> list[ConfigFault]:
+    """Check that a pool is in the zone of an existing file system: others pay for their reads."""
+    zones = list(dict.fromkeys(pool.zone for pool in pools))
+    if zone is None or not zones or zone in zones:
+        return []
+    rule = f"is the zone of no GPU pool ({', '.join(zones)}): all reads would cross zones"
+    return [ConfigFault("storage.existing.zone", zone, rule, f"add a pool in {zone}")]
+
+
+# --- AKS
+
+
+def _aks_names_free(pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
+    """Check that no pool has the name of the system pool or of another pool's fallback."""
+    fallbacks = {
+        f"{pool.name}{AKS_FALLBACK_SUFFIX}": pool.name for pool in pools if pool.fallback_nodes
+    }
+    taken = {name: f"the fallback of {pool}" for name, pool in fallbacks.items()}
+    taken[SYSTEM_POOL] = "the system pool"
+    return [
+        ConfigFault(
+            _key(index, "name"), pool.name, f"has the name of {taken[pool.name]}", "rename it"
+        )
+        for index, pool in enumerate(pools)
+        if pool.name in taken
+    ]
+
+
+def _aks_gpus(pools: Sequence[AksNamedPoolConfig], per_worker: int) -> list[ConfigFault]:
+    """Check that all pools have the same number of GPUs, and the same part of a GPU."""
+    sizes = [azure.VM_SIZES[pool.vm_size] for pool in pools]
+    for index, size in enumerate(sizes):
+        if size.gpu_share != sizes[0].gpu_share:
+            rule = f"has {_share(size)}, and the first pool has {_share(sizes[0])}"
+            fix = "use sizes with equal parts"
+            return [ConfigFault(_key(index, "vmSize"), size.name, rule, fix)]
+    counts_of = {
+        f"{_key(index, 'vmSize')}={size.name}": size.gpus for index, size in enumerate(sizes)
+    }
+    return _same_gpus(counts_of, per_worker)
+
+
+def _share(size: azure.VmSize) -> str:
+    """Return the part of a GPU that a machine has, in words."""
+    parts = round(1 / size.gpu_share)
+    return "whole GPUs" if parts == 1 else f"1/{parts} of a GPU"
+
+
+def _aks_memory(pools: Sequence[AksNamedPoolConfig], minimum: float | None) -> list[ConfigFault]:
+    """Check the memory of each pool's GPUs."""
+    mebibytes = {
+        _key(index, "vmSize"): azure.VM_SIZES[pool.vm_size].gpu_memory_mib
+        for index, pool in enumerate(pools)
+    }
+    return _memory_stated(mebibytes, minimum)
+
+
+def _aks_zones(location: str, pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
+    """Check that the location has zones, and that either all pools have one or none has."""
+    zoned = [index for index, pool in enumerate(pools) if pool.zone is not None]
+    if zoned and not azure.LOCATIONS[location].zones:
+        rule = f"is set, and {location} has no availability zones"
+        fix = "remove it, or choose another location"
+        return [ConfigFault(_key(index, "zone"), pools[index].zone, rule, fix) for index in zoned]
+    if not zoned or len(zoned) == len(pools):
+        return []
+    rule = "is missing, and other pools have one: workers could not be kept in one zone"
+    return [
+        ConfigFault(_key(index, "zone"), None, rule, "set it in all pools or in none")
+        for index in range(len(pools))
+        if index not in zoned
+    ]
+
+
+def _aks_pools_differ(pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
+    """Check that no two pools buy the same machines: they would share quota and spot market."""
+    faults, first = [], dict[tuple[str, str | None, str], str]()
+    for index, pool in enumerate(pools):
+        bought = (pool.vm_size, pool.zone, pool.capacity)
+        if bought in first:
+            rule = f"is also that of {first[bought]}, in the same zone and capacity type"
+            fix = "remove one, or choose another size or zone"
+            faults.append(ConfigFault(_key(index, "vmSize"), pool.vm_size, rule, fix))
+        first.setdefault(bought, pool.name)
+    return faults
+
+
+def _max_prices_valid(pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
+    """Check the price ceiling of each pool."""
+    return [
+        fault
+        for index, pool in enumerate(pools)
+        for fault in max_price_faults(_key(index, "maxPrice"), pool.max_price, pool.capacity)
+    ]
+
+
+def _pod_cidr_fits(
+    pods: str, system: int, pools: Sequence[AksNamedPoolConfig]
+) -> list[ConfigFault]:
+    """Check that podCidr has a /24 for the maximum number of nodes of all pools."""
+    nodes = sum(pool.max_nodes + pool.fallback_nodes for pool in pools)
+    return pod_cidr_faults(pods, system + nodes) if pools else []
+
+
+_CLOUDS = {"cluster": ("eks", "aks")}
+_EKS, _AKS = {"cluster": ("eks",)}, {"cluster": ("aks",)}
+_SCALED = "cluster.autoscaling.enabled"
+
+RULES = (
+    ConfigRule(("cluster.gpuPool", POOLS), _one_way, _CLOUDS),
+    ConfigRule((POOLS,), _names_unique, _CLOUDS),
+    ConfigRule((POOLS,), _counts, _CLOUDS),
+    ConfigRule((POOLS, _SCALED), _fallback_requires_spot, _CLOUDS),
+    ConfigRule(("cluster.kind", POOLS, "job.graceSeconds"), _grace_within_notice, _CLOUDS),
+    ConfigRule(
+        ("job.replicas", "job.minReplicas", POOLS, SPREAD, _SCALED), _workers_have_nodes, _CLOUDS
+    ),
+    ConfigRule((SPREAD, POOLS), _spread_applies, _CLOUDS),
+    ConfigRule((SPREAD,), _spread_without_pools, {"cluster": ("existing",)}),
+    ConfigRule((MIN_MEMORY, POOLS), _min_memory_applies, _CLOUDS),
+    ConfigRule((POOLS, "job.gpusPerWorker"), _eks_gpus, _EKS),
+    ConfigRule((POOLS,), _eks_types_unique, _EKS),
+    ConfigRule((POOLS, MIN_MEMORY), _eks_memory, _EKS),
+    ConfigRule(("cluster.region", "cluster.zones", POOLS), _eks_zones, _EKS),
+    ConfigRule((POOLS,), _eks_names_free, _EKS),
+    ConfigRule((POOLS, SPREAD), _efa_everywhere, _EKS),
+    ConfigRule(
+        ("storage.existing.zone", POOLS), _file_system_reachable, _EKS | {"storage": ("fsx",)}
+    ),
+    ConfigRule((POOLS,), _aks_names_free, _AKS),
+    ConfigRule((POOLS, "job.gpusPerWorker"), _aks_gpus, _AKS),
+    ConfigRule((POOLS, MIN_MEMORY), _aks_memory, _AKS),
+    ConfigRule(("cluster.location", POOLS), _aks_zones, _AKS),
+    ConfigRule((POOLS,), _aks_pools_differ, _AKS),
+    ConfigRule((POOLS,), _max_prices_valid, _AKS),
+    ConfigRule(
+        ("cluster.network.podCidr", "cluster.systemPool.maxNodes", POOLS), _pod_cidr_fits, _AKS
+    ),
+)

@@ -1,0 +1,199 @@
+"""Several GPU pools on EKS: a node group each, in a zone of its own."""
+
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+
+from components.aws.autoscaler import priorities
+from components.cost import as_text, estimate
+from components.stack import TrainingStack, TrainingStackArgs
+from tests.components.aws.eks_stack import (
+    STACK,
+    EksEnvironment,
+    EksEnvironmentArgs,
+    cluster_of,
+    declared_eks,
+    eks_config,
+    plain,
+)
+from tests.components.recorder import Graph, record
+
+POOLS = [
+    {"name": "near", "zone": "us-east-1b", "instanceTypes": ["g5.xlarge"], "fallbackNodes": 2},
+    {"name": "far", "zone": "us-east-1a", "instanceTypes": ["g6.xlarge"], "maxNodes": 4},
+]
+NEAR, FAR, FALLBACK = (f"eks-nodes-gpu-{name}" for name in ("near", "far", "near-on-demand"))
+
+
+@cache
+def two_pools() -> Graph:
+    return declared_eks(cluster={"gpuPools": POOLS})
+
+
+@cache
+def affinity_of(*, spread: bool, pools: bool = True) -> dict[str, Any]:
+    """Return the affinity of a worker's pod."""
+    cluster = {"gpuPools": POOLS} if pools else {}
+    config = eks_config(cluster=cluster, job={"name": "fashion", "spreadZones": spread})
+
+    def program() -> dict[str, Any]:
+        environment = EksEnvironment(
+            "eks", EksEnvironmentArgs(config=config, stack=STACK)
+        ).environment
+        args = TrainingStackArgs(
+            config=config, cluster=environment.cluster, volume=environment.volume
+        )
+        return dict(TrainingStack("training", args).outputs)
+
+    job = record(program)["training-job-fashion"].inputs
+    affinity: dict[str, Any] = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["affinity"]
+    return affinity
+
+
+def test_each_pool_is_a_node_group_in_its_zone_named_after_the_pool() -> None:
+    groups = {one.name: one.inputs for one in two_pools().of("NodeGroup")}
+
+    assert set(groups) == {"eks-nodes-system", NEAR, FAR, FALLBACK}
+    assert groups[NEAR]["nodeGroupName"] == "everstep-gpu-near"
+    assert groups[NEAR]["subnetIds"] == ["eks-network-private-us-east-1b-id"]
+    assert groups[FAR]["subnetIds"] == ["eks-network-private-us-east-1a-id"]
+    assert groups[FAR]["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 4}
+
+
+def test_a_pool_before_the_others_renames_none_of_them() -> None:
+    first = {"name": "first", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"]}
+    groups = {one.name for one in two_pools().of("NodeGroup")}
+
+    more = declared_eks(cluster={"gpuPools": [first, *POOLS]})
+
+    assert groups < {one.name for one in more.of("NodeGroup")}, (
+        "a renamed group would be deleted with its running workers"
+    )
+
+
+def test_workers_select_the_nodes_of_every_pool_and_labels_tell_the_pools_apart() -> None:
+    for group, pool in ((NEAR, "near"), (FAR, "far"), (FALLBACK, "near")):
+        labels = two_pools()[group].inputs["labels"]
+        assert labels["everstep.dev/pool"] == "gpu-spot"
+        assert labels["everstep.dev/gpu-pool"] == pool
+    assert "everstep.dev/gpu-pool" not in plain()["eks-nodes-gpu-spot"].inputs["labels"]
+
+
+def test_a_fallback_is_empty_and_on_demand_in_the_zone_of_its_pool() -> None:
+    near, fallback = two_pools()[NEAR].inputs, two_pools()[FALLBACK].inputs
+
+    assert fallback["capacityType"] == "ON_DEMAND"
+    assert fallback["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 2}
+    assert fallback["labels"] == {**near["labels"], "everstep.dev/capacity": "on-demand"}
+    for key in ("instanceTypes", "subnetIds", "amiType", "taints", "nodeRoleArn"):
+        assert fallback[key] == near[key]
+
+
+def test_the_file_system_and_the_gateway_are_in_the_zone_of_the_first_pool() -> None:
+    file_system = two_pools().one("LustreFileSystem").inputs
+
+    assert file_system["subnetIds"] == "eks-network-private-us-east-1b-id"
+    assert [one.name for one in two_pools().of("NatGateway")] == ["eks-network-nat-us-east-1b"]
+
+
+def scaling_groups(names: list[str]) -> list[str]:
+    return [f"eks-everstep-gpu-{name}-7cc1a1b2-0123-4567-89ab-0123456789ab" for name in names]
+
+
+def test_the_autoscaler_tries_spot_pools_in_their_order_and_fallbacks_last() -> None:
+    config_map = two_pools()["eks-autoscaler-preference"].inputs["data"]["priorities"]
+    ranks: dict[int, list[str]] = yaml.safe_load(config_map)
+    groups = scaling_groups(["near-on-demand", "far", "near"])
+    rank = {
+        group: max(number for number, (pattern,) in ranks.items() if re.search(pattern, group))
+        for group in groups
+    }
+
+    assert sorted(groups, key=lambda group: -rank[group]) == scaling_groups(
+        ["near", "far", "near-on-demand"]
+    )
+    assert ranks[1] == [".*"], "the system group has the lowest rank"
+
+
+def test_a_pattern_matches_only_the_group_of_its_pool() -> None:
+    pools = [
+        {"name": name, "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"]}
+        for name in ("a", "a-b", "a-00000000")
+    ]
+    table = priorities(cluster_of(gpuPools=pools))
+    groups = scaling_groups(["a", "a-b", "a-00000000"])
+
+    for rank, group in zip((30, 20, 10), groups, strict=True):
+        assert [one for one in groups if re.search(table[rank], one)] == [group]
+
+
+def test_every_zone_with_efa_has_a_placement_group_of_its_own() -> None:
+    efa = {"efa": True, "instanceTypes": ["p4d.24xlarge"]}
+    pools = [{**pool, **efa} for pool in POOLS]
+    graph = declared_eks(cluster={"gpuPools": pools})
+
+    names = {one.inputs["name"] for one in graph.of("PlacementGroup")}
+    assert names == {"everstep-us-east-1a-gpu", "everstep-us-east-1b-gpu"}
+    near, far, fallback = (
+        graph[f"{group}-template"].inputs["placement"] for group in (NEAR, FAR, FALLBACK)
+    )
+    assert near == fallback != far, "a placement group is in one zone"
+    tags = {one.name for one in graph.of("Tag")}
+    for group in (NEAR, FAR, FALLBACK):
+        assert {f"{group}-efa", f"{group}-huge-pages"} <= tags, "it would not scale from zero"
+
+
+def test_workers_stay_in_one_zone_unless_they_are_spread() -> None:
+    term = {
+        "topologyKey": "topology.kubernetes.io/zone",
+        "labelSelector": {"matchLabels": {"job-name": "fashion"}},
+    }
+
+    assert affinity_of(spread=False)["podAffinity"] == {
+        "requiredDuringSchedulingIgnoredDuringExecution": [term]
+    }
+    assert "podAffinity" not in affinity_of(spread=True)
+    for affinity in (affinity_of(spread=False), affinity_of(spread=True)):
+        (other,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert other["topologyKey"] == "kubernetes.io/hostname"
+
+
+def test_one_pool_needs_no_rule_about_zones() -> None:
+    assert set(affinity_of(spread=False, pools=False)) == {"podAntiAffinity"}, (
+        "a changed template would replace the job of every stack"
+    )
+
+
+def test_the_cost_counts_every_pool_and_its_fallback() -> None:
+    items = {
+        (item.component, item.name): (item.count, item.maximum)
+        for item in estimate(eks_config(cluster={"gpuPools": POOLS})).items
+    }
+
+    assert items["GPU pool near", "g5.xlarge"] == (3, 6)
+    assert items["GPU fallback near", "g5.xlarge"] == (0, 2)
+    assert items["GPU pool far", "g6.xlarge"] == (0, 4)
+    assert items["GPU pool far", "disk of 100 GiB"] == (0, 4)
+
+
+def test_workers_beyond_the_first_pool_are_priced_in_the_next_one_of_its_zone() -> None:
+    pools = [{**POOLS[0], "maxNodes": 2}, {**POOLS[1]}, {**POOLS[0], "name": "more"}]
+    config = eks_config(cluster={"gpuPools": pools})
+
+    counts = {item.component: item.count for item in estimate(config).items}
+
+    assert [counts[f"GPU pool {name}"] for name in ("near", "far", "more")] == [2, 0, 1]
+
+
+@pytest.mark.parametrize(("spread", "noted"), [(False, False), (True, True)])
+def test_the_cost_states_the_price_of_traffic_between_zones(spread: bool, noted: bool) -> None:
+    config = eks_config(cluster={"gpuPools": POOLS}, job={"spreadZones": spread})
+
+    text = as_text(estimate(config))
+
+    assert "in us-east-1a read and write the file system in us-east-1b across zones: 0.02" in text
+    assert ("gradients cross zones in every step: 0.02 USD per GB" in text) is noted
+    assert "across zones" not in as_text(estimate(eks_config()))

@@ -1,0 +1,88 @@
+"""Several GPU pools on AKS: an agent pool each, in a zone of its own."""
+
+import re
+from functools import cache
+
+import yaml
+
+from components.cost import estimate
+from tests.components.azure.aks_stack import aks_config, declared_aks, full
+from tests.components.recorder import Graph
+
+POOLS = [
+    {
+        "name": "t4one",
+        "zone": "1",
+        "vmSize": "Standard_NC4as_T4_v3",
+        "maxPrice": 0.25,
+        "fallbackNodes": 2,
+    },
+    {"name": "t4two", "zone": "2", "vmSize": "Standard_NC4as_T4_v3", "maxNodes": 4},
+]
+ONE, TWO, FALLBACK = (f"aks-cluster-pools-{name}" for name in ("t4one", "t4two", "t4oneod"))
+MAX_NAME_LENGTH = 12  # AKS, Linux
+
+
+@cache
+def two_pools() -> Graph:
+    return declared_aks(cluster={"gpuPools": POOLS})
+
+
+def test_each_pool_is_an_agent_pool_in_its_zone_with_its_own_price_ceiling() -> None:
+    pools = {one.name: one.inputs for one in two_pools().of("AgentPool")}
+
+    assert set(pools) == {ONE, TWO, FALLBACK}
+    assert [pools[name]["availabilityZones"] for name in (ONE, TWO, FALLBACK)] == [
+        ["1"],
+        ["2"],
+        ["1"],
+    ]
+    assert [pools[name]["spotMaxPrice"] for name in (ONE, TWO)] == [0.25, -1]
+    assert [pools[name]["maxCount"] for name in (ONE, TWO, FALLBACK)] == [6, 4, 2]
+    assert {pools[name]["minCount"] for name in pools} == {0}
+    for inputs in pools.values():
+        assert len(inputs["agentPoolName"]) <= MAX_NAME_LENGTH
+
+
+def test_the_fallback_is_on_demand_without_a_price_ceiling() -> None:
+    inputs = two_pools()[FALLBACK].inputs
+
+    assert inputs["scaleSetPriority"] == "Regular"
+    assert "spotMaxPrice" not in inputs
+    assert inputs["nodeTaints"] == ["everstep.dev/spot=true:NoSchedule"]
+
+
+def test_workers_select_the_nodes_of_every_pool_and_labels_tell_the_pools_apart() -> None:
+    for name, pool in ((ONE, "t4one"), (TWO, "t4two"), (FALLBACK, "t4one")):
+        labels = two_pools()[name].inputs["nodeLabels"]
+        assert labels["everstep.dev/pool"] == "gpu-spot"
+        assert labels["everstep.dev/gpu-pool"] == pool
+    for one in full().of("AgentPool"):
+        assert "everstep.dev/gpu-pool" not in one.inputs["nodeLabels"]
+
+
+def test_the_autoscaler_tries_spot_pools_in_their_order_and_fallbacks_last() -> None:
+    profile = two_pools().one("ManagedCluster").inputs["autoScalerProfile"]
+    ranks = yaml.safe_load(two_pools()["aks-cluster-priorities"].inputs["data"]["priorities"])
+    tried = [pattern for _, (pattern,) in sorted(ranks.items(), reverse=True)]
+
+    assert profile["expander"] == "priority"
+    assert tried == ["^aks-t4one-", "^aks-t4two-", "^aks-t4oneod-"]
+    assert not re.search(tried[0], "aks-t4oneod-31-vmss")
+
+
+def test_a_single_one_of_several_pools_keeps_its_name() -> None:
+    graph = declared_aks(cluster={"gpuPools": POOLS[1:]})
+
+    assert [one.name for one in graph.of("AgentPool")] == [TWO]
+
+
+def test_the_cost_counts_every_pool_and_its_fallback() -> None:
+    items = {
+        (item.component, item.name): (item.count, item.maximum)
+        for item in estimate(aks_config(cluster={"gpuPools": POOLS})).items
+    }
+
+    assert items["GPU pool t4one", "Standard_NC4as_T4_v3"] == (3, 6)
+    assert items["GPU pool t4two", "Standard_NC4as_T4_v3"] == (0, 4)
+    assert items["GPU pool t4oneod", "Standard_NC4as_T4_v3"] == (0, 2)
