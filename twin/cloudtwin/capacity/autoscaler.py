@@ -69,12 +69,16 @@ class PendingPod:
         requests: requested resources.
         selector: labels that its machine must have.
         tolerations: its tolerations.
+        together: labels of the pods with which it must share a zone; empty: any zone.
+        zones: the zones in which such pods run; empty: none runs, and the first may choose.
     """
 
     name: str
     requests: Resources
     selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
+    together: str = ""
+    zones: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +122,8 @@ class ScalablePool:
         for key, value in pod.selector.items():
             if labels.get(key) != value:
                 return f"it has no label {key}={value}"
+        if pod.zones and self.pool.zone not in pod.zones:
+            return f"it is in {self.pool.zone}, and pods that share its zone are in {', '.join(sorted(pod.zones))}"
         for taint in self.pool.all_taints:
             hard = taint.effect != "PreferNoSchedule" and taint.key not in self.ignored_taints
             if hard and not any(toleration.tolerates(taint) for toleration in pod.tolerations):
@@ -177,14 +183,23 @@ class _Placement:
             for _ in range(scalable.pool.desired_size - sum(node.pool == name for node in nodes))
         ]
         self._nodes += nodes
+        self._zone_of: dict[str, str] = {}
 
     def place(self, pod: PendingPod) -> None:
         """Assign a pod to a machine, a new one if no other can run it."""
+        if pod.together and not pod.zones and pod.together in self._zone_of:
+            pod = replace(pod, zones=frozenset({self._zone_of[pod.together]}))
+        zone = self._place(pod)
+        if pod.together and zone is not None:
+            self._zone_of.setdefault(pod.together, zone)
+
+    def _place(self, pod: PendingPod) -> str | None:
+        """Assign a pod; return the zone of its machine, None if it stays pending."""
         for index, node in enumerate(self._nodes):
             pool = self._pools.get(node.pool)
             if pool and not pool.obstacle(pod) and node.free.fits(pod.requests):
                 self._nodes[index] = replace(node, free=node.free - pod.requests)
-                return
+                return pool.pool.zone
         obstacles = []
         for name, pool in self._pools.items():
             size = self.sizes.get(name, pool.pool.desired_size)
@@ -194,9 +209,10 @@ class _Placement:
             self.sizes[name] = size + 1
             self._nodes.append(PoolNode(name="", pool=name, free=pool.offers - pod.requests))
             self.reasons.append(f"{name} grows to {size + 1} for {pod.name}")
-            return
+            return pool.pool.zone
         reason = "; ".join(obstacles) or "there is no pool"
         self.reasons.append(f"{pod.name} stays pending: {reason}")
+        return None
 
     def _obstacle(self, pool: ScalablePool, pod: PendingPod, size: int) -> str:
         if obstacle := pool.obstacle(pod):

@@ -25,6 +25,7 @@ from cloudtwin.nodes.model import GPU_RESOURCE
 
 IMAGE = "cluster-autoscaler"
 PRIORITIES = "cluster-autoscaler-priority-expander"
+ZONE = "topology.kubernetes.io/zone"
 ENDED = {"Succeeded", "Failed"}
 SUFFIXES: dict[str, int | str] = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
@@ -124,17 +125,55 @@ def priorities_of(config_map: Object, pools: Sequence[Pool]) -> dict[str, int]:
 
 def _group_name(pool: Pool) -> str:
     """Return the cloud's name for the group of machines of a pool, which priorities refer to."""
-    return f"eks-{pool.name}-00000000" if pool.cloud == "aws" else f"aks-{pool.name}-00000000-vmss"
+    if pool.cloud == "aws":
+        return f"eks-{pool.name}-00000000-0000-0000-0000-000000000000"
+    return f"aks-{pool.name}-00000000-vmss"
 
 
-def pending_pods(pods: Sequence[Object]) -> list[PendingPod]:
-    """Return the unschedulable pods."""
+def _together(pod: Object) -> str:
+    """Return the labels of the pods with which a pod must share a zone; empty without such a term."""
+    affinity = (pod["spec"].get("affinity") or {}).get("podAffinity") or {}
+    for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
+        if term.get("topologyKey") == ZONE:
+            labels = (term.get("labelSelector") or {}).get("matchLabels") or {}
+            return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return ""
+
+
+def _zones_of_peers(
+    pod: Object, pods: Sequence[Object], zones: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the zones in which pods run with which a pod must share a zone."""
+    labels = dict(each.split("=", 1) for each in _together(pod).split(",") if each)
+    peers = [
+        peer
+        for peer in pods
+        if labels
+        and peer["metadata"]["namespace"] == pod["metadata"]["namespace"]
+        and labels.items() <= (peer["metadata"].get("labels") or {}).items()
+        and peer.get("status", {}).get("phase") not in ENDED
+    ]
+    found = (zones.get(peer["spec"].get("nodeName") or "", "") for peer in peers)
+    return frozenset(filter(None, found))
+
+
+def pending_pods(
+    pods: Sequence[Object], zones: Mapping[str, str] | None = None
+) -> list[PendingPod]:
+    """Return the unschedulable pods.
+
+    Args:
+        pods: all pods of the cluster.
+        zones: the zone of each machine.
+    """
     return [
         PendingPod(
             name=f"{pod['metadata']['namespace']}/{pod['metadata']['name']}",
             requests=requests_of(pod),
             selector=pod["spec"].get("nodeSelector") or {},
             tolerations=tuple(_toleration(t) for t in pod["spec"].get("tolerations") or ()),
+            together=_together(pod),
+            zones=_zones_of_peers(pod, pods, zones or {}),
         )
         for pod in pods
         if pod.get("status", {}).get("phase") == "Pending"

@@ -70,7 +70,7 @@ class Scaler:
         )
         by_name = {scalable_pool.pool.name: scalable_pool.pool for scalable_pool in scalable}
         observed = observation.pool_nodes(by_name, groups, nodes, pods, self._idle(nodes, pods))
-        return autoscaler.decide(scalable, observed, observation.pending_pods(pods))
+        return autoscaler.decide(scalable, observed, observation.pending_pods(pods, _zones(nodes)))
 
     def _idle(self, nodes: Mapping[str, Object], pods: Sequence[Object]) -> dict[str, float]:
         now = time.monotonic()
@@ -91,6 +91,13 @@ class Scaler:
             return observation.priorities_of(self.api.get(path), pools)
         except ApiError:
             return {}  # without it all pools have one priority
+
+
+def _zones(nodes: Mapping[str, Object]) -> dict[str, str]:
+    """Return the zone of each machine that has one."""
+    labels = {name: node["metadata"].get("labels") or {} for name, node in nodes.items()}
+    zone = observation.ZONE
+    return {name: str(own[zone]) for name, own in labels.items() if own.get(zone)}
 
 
 def nominal_resources(pool: Pool) -> Resources:

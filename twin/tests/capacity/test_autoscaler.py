@@ -56,6 +56,25 @@ def test_a_pool_without_capacity_is_skipped_for_the_next() -> None:
     assert sizes(pools, pods=[pending()]) == {"b-demand": 1}
 
 
+def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:
+    near = scalable(pool("near", zone="us-east-1a", max_size=2), priority=20)
+    far = scalable(pool("far", zone="us-east-1b"), priority=10)
+    pods = [pending(f"default/{index}", together="job-name=fashion") for index in range(3)]
+
+    assert sizes([near, far], pods=pods) == {"near": 2}
+    assert sizes([near, far], pods=[pending() for _ in pods]) == {"near": 2, "far": 1}
+
+
+def test_pods_join_the_zone_in_which_others_run_and_any_zone_once_none_does() -> None:
+    near = scalable(pool("near", zone="us-east-1a"), priority=20, out_of_capacity=True)
+    far = scalable(pool("far", zone="us-east-1b"), priority=10)
+    alone = pending(together="job-name=fashion")
+    bound = pending(together="job-name=fashion", zones=frozenset({"us-east-1a"}))
+
+    assert sizes([near, far], pods=[bound]) == {}
+    assert sizes([near, far], pods=[alone]) == {"far": 1}
+
+
 def test_a_full_pool_is_skipped_for_the_next() -> None:
     full = scalable(pool("a-spot", desired_size=1, max_size=1), priority=50)
 

@@ -193,3 +193,32 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
 def test_an_invalid_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a valid Kubernetes quantity"):
         observation.quantity(text)
+
+
+def test_a_pod_that_shares_a_zone_with_others_is_bound_to_the_zones_of_those_that_run() -> None:
+    term = {
+        "topologyKey": "topology.kubernetes.io/zone",
+        "labelSelector": {"matchLabels": {"job": "a"}},
+    }
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    spec = {"containers": [{"name": "c"}], "affinity": affinity}
+    condition = {"type": "PodScheduled", "reason": "Unschedulable"}
+    waits = {
+        "metadata": {"name": "w", "namespace": "n", "labels": {"job": "a"}},
+        "spec": spec,
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
+
+    def running(job: str, node: str, phase: str = "Running") -> dict[str, Any]:
+        return {
+            "metadata": {"name": node, "namespace": "n", "labels": {"job": job}},
+            "spec": {"containers": [{"name": "c"}], "nodeName": node},
+            "status": {"phase": phase},
+        }
+
+    pods = [waits, running("a", "one"), running("b", "two"), running("a", "two", "Failed")]
+    (found,) = observation.pending_pods(pods, {"one": "us-east-1a", "two": "us-east-1b"})
+    (free,) = observation.pending_pods([waits])
+
+    assert (found.together, found.zones) == ("job=a", frozenset({"us-east-1a"}))
+    assert (free.together, free.zones) == ("job=a", frozenset())
