@@ -59,6 +59,8 @@ On a cloud also:
 | `cluster.gpuPool.diskGib` (eks) | nodes are replaced one after the other |
 | a size in `cluster.gpuPool.vmSizes`, `capacity`, `maxPrice` (aks) | that pool is recreated; other pools stay |
 | a name in `cluster.gpuPool.vmSizes` (aks) | the pool is added or removed; other pools stay |
+| an entry of `cluster.gpuPools` | by its `name`: that pool is added, removed or changed as above; other pools stay |
+| a second zone in `cluster.gpuPools`, `job.spreadZones` | the job is deleted and created again |
 | `cluster.publicAccess`, `authorizedRanges`, `administrators` | in place |
 | `cluster.kubernetesVersion` | in place, one minor version at a time; a downgrade is impossible |
 | `cluster.name`, `region`, `location`, `network.cidr` | all resources are recreated: create another stack instead |
