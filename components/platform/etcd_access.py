@@ -23,9 +23,9 @@ from components.platform.pods import (
     pod_security,
     tolerations,
 )
+from everstep.catalog.names import ETCD_CREDENTIALS
 
-NAME = "etcd-credentials"
-LABELS = labels(NAME)
+LABELS = labels(ETCD_CREDENTIALS)
 RBAC = "etcd-credentials-rbac.yaml"
 MEMBERS_SECRET, AGENT_SECRET = "etcd-members", "etcd-agent"
 FOLDER = "/etc/everstep-etcd"  # of the credentials, in members and in workers
@@ -69,13 +69,18 @@ class EtcdCredentials(Component):
         guard = ServiceAccountGuard(
             f"{name}-account",
             ServiceAccountGuardArgs(
-                namespace=args.namespace, account=NAME, image=args.image, command=command
+                namespace=args.namespace,
+                account=ETCD_CREDENTIALS,
+                image=args.image,
+                command=command,
             ),
             self.child(),
         )
         batch.v1.Job(
             f"{name}-job",
-            metadata=meta.v1.ObjectMetaArgs(name=NAME, namespace=args.namespace, labels=LABELS),
+            metadata=meta.v1.ObjectMetaArgs(
+                name=ETCD_CREDENTIALS, namespace=args.namespace, labels=LABELS
+            ),
             spec=batch.v1.JobSpecArgs(
                 backoff_limit=RETRIES,
                 template=core.v1.PodTemplateSpecArgs(
@@ -107,7 +112,7 @@ def _pod(args: EtcdCredentialsArgs, command: tuple[pulumi.Input[str], ...]) -> c
     memory = core.v1.EmptyDirVolumeSourceArgs(medium="Memory", size_limit="1Mi")
     return core.v1.PodSpecArgs(
         restart_policy="Never",
-        service_account_name=NAME,
+        service_account_name=ETCD_CREDENTIALS,
         enable_service_links=False,
         security_context=pod_security(),
         priority_class_name=PLATFORM_CLASS,

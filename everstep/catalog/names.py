@@ -54,6 +54,7 @@ ETCD_CLIENT_SERVICE = "etcd-client"
 CONTROLLER = "elastic-job-controller"  # upstream's Deployment and service account
 MAINTAINED_CONTROLLER = "elasticjob-controller"  # Everstep's own: its service account and lease
 SPOT_WATCHER = "spot"
+ETCD_CREDENTIALS = "etcd-credentials"  # the Job that makes etcd's certificates and passwords
 TRAINER_SERVICE_ACCOUNT = "trainer"  # cloud identities are bound to this name
 VOLUME_CLAIM = "everstep"
 WORKER_PRIORITY_CLASS, PLATFORM_PRIORITY_CLASS = "everstep-workers", "everstep-platform"

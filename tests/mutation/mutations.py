@@ -313,14 +313,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "spot taint not declared, so it drifts",
         "components/azure/node_pools.py",
-        "node_taints=[taint_text(pool.taint)]",
+        "node_taints=[taint_text(taint_of(pool))]",
         "node_taints=[]",
     ),
     Mutation(
         "spot label not declared, so it drifts",
         "components/azure/node_pools.py",
-        '{SPOT_KEY: "spot"} if self.spot else',
-        "{} if self.spot else",
+        '{SPOT_KEY: "spot"} if pool.spot else',
+        "{} if pool.spot else",
     ),
     Mutation(
         "surge on a spot pool",

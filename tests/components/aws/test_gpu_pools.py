@@ -8,12 +8,11 @@ import pytest
 import yaml
 
 from components.aws.autoscaler import priorities
+from components.aws.environment import EksEnvironment, EksEnvironmentArgs
 from components.cost import as_text, estimate
 from components.stack import TrainingStack, TrainingStackArgs
 from tests.components.aws.eks_stack import (
     STACK,
-    EksEnvironment,
-    EksEnvironmentArgs,
     cluster_of,
     declared_eks,
     eks_config,

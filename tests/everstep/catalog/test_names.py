@@ -53,10 +53,15 @@ def test_service_accounts_in_manifests_are_those_of_the_catalog() -> None:
         document["metadata"]["name"]
         for path in MANIFESTS
         for document in documents(path)
-        if document["kind"] == "ServiceAccount"
+        if document.get("kind") == "ServiceAccount"
     }
 
-    assert accounts == {names.CONTROLLER, names.MAINTAINED_CONTROLLER, names.SPOT_WATCHER}
+    assert accounts == {
+        names.CONTROLLER,
+        names.MAINTAINED_CONTROLLER,
+        names.SPOT_WATCHER,
+        names.ETCD_CREDENTIALS,
+    }
 
 
 def test_the_custom_resource_is_that_of_the_catalog() -> None:
