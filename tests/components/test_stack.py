@@ -1,30 +1,18 @@
 """A complete stack on an existing cluster: order, security, placement and outputs."""
 
-from functools import cache
 from typing import Any
 
 import pytest
 
-from tests.components.existing.existing_stack import SPOT, SYSTEM, declared, pod_of
+from tests.components.existing.existing_stack import (
+    SPOT,
+    SYSTEM,
+    declared,
+    maintained,
+    pod_of,
+    upstream,
+)
 from tests.components.recorder import Graph
-
-UPSTREAM = {"kind": "upstream", "image": "torchelastic/kubernetes:0.1.0"}
-
-
-@cache
-def maintained() -> Graph:
-    return declared(job={"name": "fashion"})
-
-
-@cache
-def upstream() -> Graph:
-    return declared(job={"name": "fashion"}, controller=UPSTREAM)
-
-
-@pytest.fixture(params=[maintained, upstream], ids=["maintained", "upstream"])
-def graph(request: pytest.FixtureRequest) -> Graph:
-    result: Graph = request.param()
-    return result
 
 
 def pods(graph: Graph) -> dict[str, dict[str, Any]]:

@@ -6,13 +6,11 @@ from functools import cached_property
 from typing import Any
 
 from everstep.cli.account.checks import RequestError
-from everstep.errors import EverstepError
-from everstep.resources import in_clone
+from everstep.optional_packages import BOTO3
 
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 20, 3
 NOT_FOUND = frozenset({"ResourceNotFoundException", "NoSuchEntity", "NoSuchResourceException"})
 SIMULATED_AT_ONCE = 50
-PACKAGES = ("boto3", "botocore", "jmespath", "s3transfer")
 Answer = Mapping[str, Any]
 
 
@@ -59,10 +57,7 @@ class AwsAccount:
             import boto3
             from botocore.config import Config
         except ModuleNotFoundError:
-            command = "make aws" if in_clone() else f"pip install --no-deps {' '.join(PACKAGES)}"
-            raise EverstepError(
-                "the checks of an AWS account need boto3", f"`{command}` installs it."
-            ) from None
+            raise BOTO3.missing("the checks of an AWS account need boto3") from None
         self.region = region
         retries: Any = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
         self._config = Config(

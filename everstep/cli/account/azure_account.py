@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from everstep.cli.account.azure_login import TRANSPORT, credential, subscription_of_cli
 from everstep.cli.account.checks import RequestError
-from everstep.errors import EverstepError
-from everstep.resources import in_clone
+from everstep.optional_packages import AZURE_SDK
 
 ARM, GRAPH = "https://management.azure.com", "https://graph.microsoft.com"
 PERMISSIONS_VERSION = "2022-04-01"
@@ -114,9 +113,8 @@ class AzureAccount:
             import azure.identity
             import azure.mgmt.core  # noqa: F401
         except ModuleNotFoundError:
-            command = "make azure" if in_clone() else "pip install 'everstep[azure]'"
-            raise EverstepError(
-                "the checks of an Azure subscription need Azure's SDK", f"`{command}` installs it."
+            raise AZURE_SDK.missing(
+                "the checks of an Azure subscription need Azure's SDK"
             ) from None
         self.location = location
         self._wanted = subscription

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from everstep.errors import EverstepError
-from everstep.resources import in_clone
+from everstep.optional_packages import AZURE_BLOB
 from everstep.staging.content import (
     BrokenContentError,
     ChangedError,
@@ -44,7 +44,9 @@ class BlobSource:
         try:
             from azure.storage.blob import ContainerClient
         except ModuleNotFoundError:
-            raise _missing_package("azure-storage-blob") from None
+            raise AZURE_BLOB.missing(
+                "reading from Azure Blob Storage needs azure-storage-blob"
+            ) from None
         self._account, self._container, self._prefix = account, container, prefix
         settings: dict[str, Any] = {
             "connection_timeout": SECONDS,
@@ -197,15 +199,8 @@ def _credential(account: str) -> Any:  # noqa: ANN401  a string or an object of 
     try:
         from azure.identity import DefaultAzureCredential
     except ModuleNotFoundError:
-        raise _missing_package("azure-identity") from None
+        raise AZURE_BLOB.missing("reading from Azure Blob Storage needs azure-identity") from None
     return DefaultAzureCredential()
-
-
-def _missing_package(package: str) -> EverstepError:
-    command = "make azure" if in_clone() else "pip install azure-storage-blob azure-identity"
-    return EverstepError(
-        f"reading from Azure Blob Storage needs {package}", f"`{command}` installs it."
-    )
 
 
 def _first_line(error: Exception) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from everstep.errors import EverstepError
-from everstep.resources import in_clone
+from everstep.optional_packages import BOTO3
 from everstep.staging.content import (
     BrokenContentError,
     ChangedError,
@@ -16,9 +16,6 @@ from everstep.staging.content import (
 )
 from everstep.staging.copying import CHUNK_BYTES
 from everstep.staging.entry import MANIFEST, Entry, check_name
-
-PACKAGES = ("boto3", "botocore", "jmespath", "s3transfer")
-"""Installed without their dependencies, which exclude those of the Kubernetes client."""
 
 MD5 = re.compile(r"[0-9a-f]{32}")
 PARTS = re.compile(r"[0-9a-f]{32}-[0-9]+")
@@ -61,10 +58,7 @@ class S3Source:
             import boto3
             from botocore.config import Config
         except ModuleNotFoundError:
-            command = "make aws" if in_clone() else f"pip install --no-deps {' '.join(PACKAGES)}"
-            raise EverstepError(
-                "reading from S3 needs boto3", f"`{command}` installs it."
-            ) from None
+            raise BOTO3.missing("reading from S3 needs boto3") from None
         retries: Any = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
         config = Config(
             max_pool_connections=connections,

@@ -110,7 +110,12 @@ def own() -> Graph:
 @cache
 def whole() -> Graph:
     """Declare a complete stack on AWS, with the training."""
-    config = eks_config(job={"name": "fashion"})
+    return declared_training(job={"name": "fashion"})
+
+
+def declared_training(**sections: Any) -> Graph:
+    """Declare all resources of a stack, with the training."""
+    config = eks_config(**sections)
 
     def program() -> dict[str, Any]:
         environment = EksEnvironment(

@@ -8,17 +8,15 @@ import pytest
 import yaml
 
 from components.aws.autoscaler import priorities
-from components.aws.environment import EksEnvironment, EksEnvironmentArgs
 from components.cost import as_text, estimate
-from components.stack import TrainingStack, TrainingStackArgs
 from tests.components.aws.eks_stack import (
-    STACK,
     cluster_of,
     declared_eks,
+    declared_training,
     eks_config,
     plain,
 )
-from tests.components.recorder import Graph, record
+from tests.components.recorder import Graph
 
 POOLS = [
     {"name": "near", "zone": "us-east-1b", "instanceTypes": ["g5.xlarge"], "fallbackNodes": 2},
@@ -35,19 +33,11 @@ def two_pools() -> Graph:
 @cache
 def affinity_of(*, spread: bool, pools: bool = True) -> dict[str, Any]:
     """Return the affinity of a worker's pod."""
-    cluster = {"gpuPools": POOLS} if pools else {}
-    config = eks_config(cluster=cluster, job={"name": "fashion", "spreadZones": spread})
-
-    def program() -> dict[str, Any]:
-        environment = EksEnvironment(
-            "eks", EksEnvironmentArgs(config=config, stack=STACK)
-        ).environment
-        args = TrainingStackArgs(
-            config=config, cluster=environment.cluster, volume=environment.volume
-        )
-        return dict(TrainingStack("training", args).outputs)
-
-    job = record(program)["training-job-fashion"].inputs
+    graph = declared_training(
+        cluster={"gpuPools": POOLS} if pools else {},
+        job={"name": "fashion", "spreadZones": spread},
+    )
+    job = graph["training-job-fashion"].inputs
     affinity: dict[str, Any] = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["affinity"]
     return affinity
 

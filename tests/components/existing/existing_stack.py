@@ -1,5 +1,6 @@
 """Stacks on an existing cluster for tests: from sections of a stack file to the recorded graph."""
 
+from functools import cache
 from typing import Any
 
 import pulumi
@@ -46,3 +47,18 @@ def pod_of(resource: Recorded) -> dict[str, Any]:
         spec = spec["replicaSpecs"]["Worker"]
     pod: dict[str, Any] = spec["template"]["spec"]
     return pod
+
+
+UPSTREAM = {"kind": "upstream", "image": "torchelastic/kubernetes:0.1.0"}
+
+
+@cache
+def maintained() -> Graph:
+    """Declare a stack with Everstep's controller."""
+    return declared(job={"name": "fashion"})
+
+
+@cache
+def upstream() -> Graph:
+    """Declare a stack with the upstream controller."""
+    return declared(job={"name": "fashion"}, controller=UPSTREAM)

@@ -1,36 +1,8 @@
 """The ElasticJob controllers: permissions, definition and options."""
 
-from functools import cache
-from typing import Any
-
-import pytest
-
 from components.platform import elastic_controller
-from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.existing.existing_stack import maintained, pod_of, upstream
 from tests.components.recorder import Graph
-
-UPSTREAM = {"kind": "upstream", "image": "torchelastic/kubernetes:0.1.0"}
-
-
-@cache
-def maintained() -> Graph:
-    return declared(job={"name": "fashion"})
-
-
-@cache
-def upstream() -> Graph:
-    return declared(job={"name": "fashion"}, controller=UPSTREAM)
-
-
-@pytest.fixture(params=[maintained, upstream], ids=["maintained", "upstream"])
-def graph(request: pytest.FixtureRequest) -> Graph:
-    result: Graph = request.param()
-    return result
-
-
-def pods(graph: Graph) -> dict[str, dict[str, Any]]:
-    kinds = ("StatefulSet", "Deployment", "Job", "ElasticJob")
-    return {resource.name: pod_of(resource) for kind in kinds for resource in graph.of(kind)}
 
 
 def test_the_maintained_controller_has_only_the_permissions_it_needs() -> None:

@@ -1,0 +1,35 @@
+"""Packages that only some commands need, and how they are installed."""
+
+from dataclasses import dataclass
+
+from everstep.errors import EverstepError
+from everstep.resources import in_clone
+
+
+@dataclass(frozen=True)
+class OptionalPackages:
+    """Packages that are imported when a command needs them.
+
+    Attributes:
+        target: target of the Makefile that installs them in a clone.
+        arguments: of the `pip install` that installs them elsewhere.
+    """
+
+    target: str
+    arguments: str
+
+    def missing(self, problem: str) -> EverstepError:
+        """Return the error for a package that is not installed.
+
+        Args:
+            problem: what needs which package.
+        """
+        command = f"make {self.target}" if in_clone() else f"pip install {self.arguments}"
+        return EverstepError(problem, f"`{command}` installs it.")
+
+
+BOTO3 = OptionalPackages("aws", "--no-deps boto3 botocore jmespath s3transfer")
+"""Installed without their dependencies, which exclude those of the Kubernetes client."""
+
+AZURE_SDK = OptionalPackages("azure", "'everstep[azure]'")
+AZURE_BLOB = OptionalPackages("azure", "azure-storage-blob azure-identity")
