@@ -121,6 +121,9 @@ docs: .venv/.development  ## Write docs/configuration.md, docs/metrics.md, stack
 	.venv/bin/python -m tests.components.config.messages
 	.venv/bin/python -m tests.examples.script_page
 
+site: .venv/.docs  ## Build the documentation site into build/site; a broken link or anchor is an error
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build
+
 lock: .venv/.development  ## Lock the dependencies again, with hashes
 	PATH="$(CURDIR)/.venv/bin:$$PATH" requirements/lock.sh
 
@@ -152,6 +155,11 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/peers.txt
 	@touch $@
 
+# Without the project: the site is built from files only.
+.venv/.docs: .venv/.uv requirements/docs.txt
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/docs.txt
+	@touch $@
+
 .venv/.development: .venv/.runtime requirements/development.txt requirements/models.txt requirements/account.txt requirements/s3-server.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/development.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/models.txt
@@ -159,4 +167,4 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/s3-server.txt
 	@touch $@
 
-.PHONY: help aws azure up down browser test test-browser test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-staging test-mutations wheels images built lint prose format catalog facts-age docs lock clean
+.PHONY: help aws azure up down browser test test-browser test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-staging test-mutations wheels images built lint prose format catalog facts-age docs site lock clean

@@ -24,5 +24,7 @@ lock trainer --python-version 3.11 --universal --constraint requirements/develop
 lock examples --python-version 3.11 --universal --constraint requirements/development.txt --extra examples pyproject.toml
 # Of benchmarks/peers, in addition to the development group.
 lock peers --python-version 3.11 --universal --constraint requirements/development.txt --extra peers pyproject.toml
+# Of `make site`, which needs nothing else.
+lock docs --python-version 3.11 --universal --constraint requirements/development.txt --extra docs pyproject.toml
 # The images run Debian trixie's Python.
 lock controller --python-version 3.13 --python-platform x86_64-manylinux_2_28 --extra controller pyproject.toml
