@@ -11,6 +11,7 @@ from everstep.elastic.membership.arrivals import (
     LATE_SECONDS,
     MAX_SUSPICIONS,
     MIN_BEATS,
+    MARGIN_SECONDS,
     MIN_SILENCE_SECONDS,
     SUSPICIONS_SECONDS,
     Arrivals,
@@ -206,8 +207,11 @@ def test_suspicion_grows_with_silence_and_is_slower_for_a_less_punctual_member(
 
     assert level <= late.level(now + silence + 0.1)
     assert level <= punctual.level(now + silence) + 1e-9
-    if silence >= max(MIN_SILENCE_SECONDS, 3 * max(gaps)) + 1e-6:
-        assert level >= 1, "at the latest after three times the longest gap"
+    limit = max(MIN_SILENCE_SECONDS, MARGIN_SECONDS + max(gaps))
+    if silence >= limit + 1e-6:
+        assert level >= 1, "a constant margin after the longest gap"
+    if silence < gaps[-1] + MARGIN_SECONDS - 1e-6:
+        assert level < 1, "not within the margin after the latest gap"
 
 
 def test_a_mistake_doubles_the_silence_for_the_node_for_some_minutes() -> None:
