@@ -42,10 +42,11 @@ from tests.processes import stat_fields
 from tests.trainer.elastic.nodes import etcd_process
 
 PROCESSES = 4  # that share the agents
-MIN_MEMBERS = 4  # two of them are removed
+REMOVED = 2  # members, by `regroup` and `loss`; a group may begin without them
+MIN_MEMBERS = 2 + REMOVED
 START_SECONDS = 300.0
 START_TOGETHER = 6 * PROCESSES  # so that a name determines its process
-STARTS_PER_SECOND = 50.0
+STARTS_PER_SECOND = 25.0
 REGROUP_SECONDS = 300.0
 BURST_SECONDS = 8.0  # of a stall: frequent probes at first
 POLL_SECONDS = 0.05
@@ -85,7 +86,7 @@ class Fleet:
         self._endpoint, etcd = self._undo.enter_context(etcd_process(folder))
         self._etcd_pid = etcd.pid
         self._names = [f"node-{number:05}" for number in range(members)]
-        limits = GroupLimits(max_members=members + arrivals)
+        limits = GroupLimits(min_members=members - REMOVED, max_members=members + arrivals)
         context = multiprocessing.get_context("spawn")
         self._hosts: list[tuple[Connection, int]] = []
         for _ in range(min(PROCESSES, members)):
