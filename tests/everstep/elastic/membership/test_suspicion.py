@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from everstep.elastic.membership.arrivals import (
     LATE_SECONDS,
+    MARGIN_SECONDS,
     MAX_SUSPICIONS,
     MIN_BEATS,
-    MARGIN_SECONDS,
     MIN_SILENCE_SECONDS,
     SUSPICIONS_SECONDS,
     Arrivals,
