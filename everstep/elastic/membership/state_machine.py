@@ -23,16 +23,9 @@ In a large run only few *coordinators* watch all members, and instruct the other
                   '-> leave, or ended
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from everstep.elastic.membership.connectivity import (
-    FUTILE_GENERATIONS,
-    Admission,
-    Connectivity,
-    cut_off_reason,
-    futile_reason,
-)
 from everstep.elastic.membership.coordinators import is_large
 from everstep.elastic.membership.events import (
     Action,
@@ -41,13 +34,10 @@ from everstep.elastic.membership.events import (
     BoundsChanged,
     Depart,
     Event,
-    GiveUp,
     LeaseLapsed,
     Leave,
     MemberRemoved,
     MembershipSnapshot,
-    Postpone,
-    Probe,
     Probed,
     Progressed,
     Reachable,
@@ -71,7 +61,7 @@ from everstep.elastic.membership.generations import (
 )
 from everstep.elastic.membership.group_changes import GroupChanges, enumerated
 from everstep.elastic.membership.lease_suspects import suspects_between_groups, suspects_of_stall
-from everstep.elastic.membership.probed_members import MAX_PROBED, members_to_probe
+from everstep.elastic.membership.peer_probes import PeerProbes
 from everstep.elastic.membership.proposer import Proposer
 from everstep.elastic.membership.run_view import RunView
 from everstep.elastic.membership.shortage import Shortage, find_shortage
@@ -95,10 +85,8 @@ class Membership:
     _away: bool = False  # etcd does not respond
     _doubt_until: float = float("-inf")
     _announced: tuple[str, int] = ("", 0)  # last of Stop or Regroup, and its generation
-    _connectivity: Connectivity = field(default_factory=Connectivity)
-    _admission: Admission = field(default_factory=Admission)
+    _probes: PeerProbes = field(default_factory=PeerProbes)
     _stepped: int = 0  # the newest generation in which the workers have taken a step
-    _probing: int = 0  # probes without an answer yet
     _changes: GroupChanges = field(default_factory=GroupChanges)
     _waits_after: int = 0  # number that this agent's key was last put with
     _proposer: Proposer = field(default_factory=Proposer)
@@ -151,9 +139,9 @@ class Membership:
         if self.wants and self._proposer.propose_at is not None:
             due.append(self._proposer.propose_at)
         elif self.wants and not self.identity:
-            due.append(self._admission.retry_at)
-        if self.identity and not self._probing:
-            due += self._connectivity.next_due(self.members)
+            due.append(self._probes.retry_at)
+        if self.identity:
+            due += self._probes.next_due(self.view)
         due += self._proposer.next_due(self.view, self.limits)
         return min((moment for moment in due if moment > now), default=None)
 
@@ -244,12 +232,9 @@ class Membership:
         if not self.identity:
             return []
         if group and self._was_futile(group):
-            self._connectivity.failed()
-            if self._connectivity.futile >= FUTILE_GENERATIONS:
-                others = [self.view.node(name) for name in group.members if name != self.identity]
-                return [GiveUp(futile_reason(others))]
-            if probe := self._probe(group.members[:MAX_PROBED]):
-                return probe  # it waits for the next group when the probe is answered
+            actions = self._probes.after_futile(self.view, self.identity, group)
+            if actions:
+                return actions  # it waits for the next group when the probe is answered
         return [self._announce()]
 
     def _was_futile(self, group: Generation) -> bool:
@@ -265,45 +250,19 @@ class Membership:
     def _note_step(self, number: int) -> None:
         if self.mine and self.mine.number == number:
             self._stepped = number
-            self._connectivity.progressed(self.mine.members)
-
-    def _probe(self, names: Iterable[str]) -> list[Action]:
-        """Return the action that probes these members, or none if no member can be probed."""
-        known = self.view.coordinators.members | self.members
-        targets = tuple(
-            (name, known[name].endpoint)
-            for name in names
-            if name != self.identity and name in known and known[name].endpoint
-        )
-        if not targets:
-            return []
-        self._probing += 1
-        return [Probe(targets)]
+            self._probes.connectivity.progressed(self.mine.members)
 
     def _take_probe(self, probed: Probed, now: float) -> list[Action]:
-        self._probing -= 1
         before = self._avoided()
-        self._connectivity.probed(self.identity or "", probed.targets, probed.unreachable, now)
+        self._probes.take(probed, self.identity, now)
         if not self.identity:
-            return self._admit(probed.targets, probed.unreachable, now) if self.wants else []
+            return self._probes.admit(probed, self.view, now) if self.wants else []
         if self.wants:
             return [self._announce()]
         return [self._announce_as_is()] if self._avoided() != before else []
 
-    def _admit(
-        self, targets: Collection[str], unreachable: Collection[str], now: float
-    ) -> list[Action]:
-        """Return the actions after a joiner's probe; it registers only if it reaches enough members."""
-        training = {member.identity for member in still_training(self.members, self.current)}
-        if self._admission.judge(training.intersection(targets), unreachable, now):
-            return []
-        reason = cut_off_reason(sorted(self.view.node(name) for name in unreachable))
-        if self._admission.refusals >= FUTILE_GENERATIONS:
-            return [GiveUp(f"{reason}; {FUTILE_GENERATIONS} attempts failed")]
-        return [Postpone(reason)]
-
     def _avoided(self) -> tuple[str, ...]:
-        return self._connectivity.avoided(self.members)
+        return self._probes.avoided(self.view)
 
     def _become_registered(self, identity: str) -> list[Action]:
         reclaimed, self._reclaiming, self._lapsed = self._reclaiming, False, ""
@@ -360,10 +319,8 @@ class Membership:
         return [*role, *self._decide_for_workers(now)]
 
     def _decide_for_workers(self, now: float) -> list[Action]:
-        if self.identity and not self._probing:
-            due = self._connectivity.due(self.members, now)
-            if due and (probe := self._probe(due)):
-                return [*probe, *self._decide(now)]
+        if self.identity and (probe := self._probes.of_avoided(self.view, self.identity, now)):
+            return [*probe, *self._decide(now)]
         if self.mine:
             return self._decide_in_group(self.mine, now)
         if not self.wants:
@@ -384,7 +341,7 @@ class Membership:
             self.view,
             self.identity,
             self.limits,
-            self._connectivity,
+            self._probes.connectivity,
             now,
             in_doubt=self._in_doubt(now),
         )
@@ -484,13 +441,12 @@ class Membership:
 
     def _register(self, now: float) -> list[Action]:
         """Register, but only after a probe of the members if there are any."""
-        if self._registering or self._probing or now < self._admission.retry_at:
+        if self._registering:
             return []
-        if not self._admission.probed and (
-            probe := self._probe(members_to_probe(self.view, self.limits))
-        ):
+        probe = self._probes.before_registration(self.view, self.limits, now)
+        if probe is not None:
             return probe
-        self._registering, self._admission.probed = True, False
+        self._registering = True
         self._waits_after = self.view.max_number
         return [Register(self.view.max_number, self._avoided())]
 
