@@ -1,10 +1,9 @@
 """Rules and values of all AWS resources: regions, tags, ARNs, ids. Pure."""
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from cloudtwin.providers.model import Inputs, ProviderConfig, ResourceRequest
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.values import Object, Unknown, plain
 from cloudtwin.providers.schema.check import Mistake, nearest
+from cloudtwin.providers.schema.limits import limits_of
 from cloudtwin.providers.schema.model import ResourceSchema
 
 ACCOUNT = "123456789012"  # the account of AWS's own examples
@@ -54,6 +54,8 @@ BLOCK_SUFFIXES = (
 )  # ends of the names of address blocks
 USER_KEYED = ("tags", "labels", "metadata")  # objects whose keys the user chooses
 
+limits = partial(limits_of, Path(__file__).parent)
+
 
 def zones(region: str) -> list[str]:
     """Return the names of a region's zones; none for an unknown region."""
@@ -82,17 +84,6 @@ def ec2(kind: str) -> Callable[[ResourceRequest], dict[str, Any]]:
         return {"arn": arn("ec2", f"{kind}/{request.id}", request.region), "ownerId": ACCOUNT}
 
     return describe
-
-
-@lru_cache(maxsize=1)
-def _input_limits() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    content: dict[str, Any] = json.loads(Path(__file__).with_name("shapes.json").read_text())
-    return content
-
-
-def limits(token: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return input path -> limits of a type, from AWS's service models."""
-    return _input_limits().get(token, {})
 
 
 def configure(arguments: Mapping[str, Any]) -> ProviderConfig:

@@ -7,7 +7,6 @@ provider reads only the file. Members of an API are matched to inputs by name, w
 plural; RENAMED lists the inputs that the provider names differently.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +15,11 @@ from typing import Any
 import botocore.loaders
 import botocore.model
 
+from cloudtwin.providers.schema.limits import Limits, write_limits
 from cloudtwin.providers.schema.model import Fields, ResourceSchema, Shape
 from cloudtwin.providers.schema.store import SchemaStore
 
-TARGET = Path(__file__).with_name("shapes.json")
+PACKAGE = Path(__file__).parent
 UNLIMITED = 2**31 - 1
 NUMBERS = ("integer", "long", "float", "double")
 SSE = "ServerSideEncryptionConfiguration.Rules.*"
@@ -144,21 +144,13 @@ OMITTED = ("tags", "tagsAll", "instanceType", "filterExpression")
 
 def main() -> None:
     """Write the file."""
-    TARGET.write_text(text())
+    write_limits(PACKAGE, read())
 
 
-def text() -> str:
-    """Return the contents of shapes.json for the installed models."""
+def read() -> dict[str, Limits]:
+    """Return the limits of each type in the installed service models."""
     store = SchemaStore("aws", CALLS)
-    types = {token: _LimitReader(token, store.load(token)).limits() for token in sorted(CALLS)}
-    limited = {token: limits for token, limits in types.items() if limits}
-    lines = (
-        f' "{token}": {{\n'
-        + ",\n".join(f"  {json.dumps(path)}: {json.dumps(limit)}" for path, limit in limits.items())
-        + "\n }"
-        for token, limits in limited.items()
-    )
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return {token: _LimitReader(token, store.load(token)).limits() for token in CALLS}
 
 
 class _LimitReader:

@@ -1,10 +1,9 @@
 """Rules and values of all Azure resources: ARM ids, locations, names. Pure."""
 
-import json
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from cloudtwin.providers.model import (
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.values import Object
 from cloudtwin.providers.schema.check import Mistake, nearest
+from cloudtwin.providers.schema.limits import limits_of
 from cloudtwin.providers.schema.model import ResourceSchema
 
 SUBSCRIPTION = "00000000-0000-4000-8000-000000000000"
@@ -44,6 +44,8 @@ ARGUMENTS = frozenset({
     "clientCertificatePassword", "version", "useDefaultAzureCredential", "pluginDownloadURL",
     "disableInstanceDiscovery", "oidcTokenFilePath", "msiClientId",
 })  # fmt: skip
+
+limits = partial(limits_of, Path(__file__).parent)
 
 
 def location_of(text: object) -> str:
@@ -130,17 +132,6 @@ def arm_type(
         rules=(*own, *rules),
         **{**defaults, **record},
     )
-
-
-@lru_cache(maxsize=1)
-def _shapes() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    content: dict[str, Any] = json.loads(Path(__file__).with_name("shapes.json").read_text())
-    return content
-
-
-def limits(token: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return input path -> limits of a type, from the models of Azure's SDK."""
-    return _shapes().get(token, {})
 
 
 def configure(arguments: Mapping[str, Any]) -> ProviderConfig:

@@ -8,15 +8,16 @@ of Pulumi has the model with its name, and a property the attribute with its nam
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from cloudtwin.providers.schema.limits import Limits, write_limits
 from cloudtwin.providers.schema.model import Fields, ResourceSchema, Shape
 from cloudtwin.providers.schema.store import SchemaStore
 
-TARGET = Path(__file__).with_name("shapes.json")
-MODELS = Path(__file__).with_name("models.json")
+PACKAGE = Path(__file__).parent
+MODELS = PACKAGE / "models.json"
 # Type -> the model of its request, where the names differ.
 RENAMED: Mapping[str, str] = {
     "azure-native:storage:StorageAccount": "StorageAccountCreateParameters",
@@ -27,27 +28,19 @@ KEYS = {"minimum": "min", "maximum": "max", "min_length": "min", "max_length": "
 EVERYTHING = (".+", "^.*$")
 
 
-def text(tokens: list[str]) -> str:
-    """Return the contents of shapes.json for types."""
+def read(tokens: Collection[str]) -> dict[str, Limits]:
+    """Return the limits of types in models.json."""
     models = json.loads(MODELS.read_text())
     store = SchemaStore("azure-native", tokens)
-    types = {
-        token: _Walk(store.load(token), models[module]).limits()
-        for token in sorted(tokens)
+    return {
+        token: _LimitReader(store.load(token), models[module]).limits()
+        for token in tokens
         if (module := token.split(":")[1]) in models
     }
-    lines = (
-        f' "{token}": {{\n'
-        + ",\n".join(f"  {json.dumps(path)}: {json.dumps(limit)}" for path, limit in limits.items())
-        + "\n }"
-        for token, limits in types.items()
-        if limits
-    )
-    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-class _Walk:
-    """Matches the inputs of one type with the attributes of its models."""
+class _LimitReader:
+    """Reader of the limits of one type: matches its inputs with the attributes of its models."""
 
     def __init__(self, schema: ResourceSchema, module: Mapping[str, Any]) -> None:
         self._schema, self._models = schema, module["models"]
@@ -113,7 +106,7 @@ def main() -> None:
     """Write the file."""
     from cloudtwin.providers.azure import CLOUD
 
-    TARGET.write_text(text(list(CLOUD.types)))
+    write_limits(PACKAGE, read(CLOUD.types))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,11 @@
+"""The limits in shapes.json are those of the models of Azure's SDK."""
+
+from cloudtwin.providers import azure
+from cloudtwin.providers.azure import read_shapes
+from cloudtwin.providers.schema.limits import is_current
+
+
+def test_the_checked_in_limits_are_those_of_the_checked_in_models() -> None:
+    limits = read_shapes.read(azure.CLOUD.types)
+
+    assert is_current(read_shapes.PACKAGE, limits), "run `make catalog`"
