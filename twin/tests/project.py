@@ -66,10 +66,10 @@ class Project:
 
     def preview(self) -> dict[str, str]:
         """Return the operation on each resource in a preview, by name."""
-        found: dict[str, str] = {}
+        operations: dict[str, str] = {}
         for step in json.loads(self.pulumi("preview", "--json"))["steps"]:
-            found.setdefault(step["urn"].rpartition("::")[2], step["op"])
-        return found
+            operations.setdefault(step["urn"].rpartition("::")[2], step["op"])
+        return operations
 
     def resources(self) -> dict[str, dict[str, Any]]:
         """Return the resources of the state, by name."""
@@ -83,8 +83,8 @@ class Project:
 @pytest.fixture(scope="session")
 def pulumi_program() -> Path:
     """Return the Pulumi engine; CLOUDTWIN_TEST_PULUMI names an existing one."""
-    if given := os.environ.get("CLOUDTWIN_TEST_PULUMI"):
-        return Path(given)
+    if program := os.environ.get("CLOUDTWIN_TEST_PULUMI"):
+        return Path(program)
     from cloudtwin.toolchain import ensure_tools
 
     return ensure_tools(["pulumi"], Lines())["pulumi"]

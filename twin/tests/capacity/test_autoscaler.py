@@ -57,22 +57,22 @@ def test_a_pool_without_capacity_is_skipped_for_the_next() -> None:
 
 
 def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:
-    near = scalable(pool("near", zone="us-east-1a", max_size=2), priority=20)
-    far = scalable(pool("far", zone="us-east-1b"), priority=10)
+    preferred = scalable(pool("near", zone="us-east-1a", max_size=2), priority=20)
+    fallback = scalable(pool("far", zone="us-east-1b"), priority=10)
     pods = [pending(f"default/{index}", together="job-name=fashion") for index in range(3)]
 
-    assert sizes([near, far], pods=pods) == {"near": 2}
-    assert sizes([near, far], pods=[pending() for _ in pods]) == {"near": 2, "far": 1}
+    assert sizes([preferred, fallback], pods=pods) == {"near": 2}
+    assert sizes([preferred, fallback], pods=[pending() for _ in pods]) == {"near": 2, "far": 1}
 
 
 def test_pods_join_the_zone_in_which_others_run_and_any_zone_once_none_does() -> None:
-    near = scalable(pool("near", zone="us-east-1a"), priority=20, out_of_capacity=True)
-    far = scalable(pool("far", zone="us-east-1b"), priority=10)
+    preferred = scalable(pool("near", zone="us-east-1a"), priority=20, out_of_capacity=True)
+    fallback = scalable(pool("far", zone="us-east-1b"), priority=10)
     alone = pending(together="job-name=fashion")
     bound = pending(together="job-name=fashion", zones=frozenset({"us-east-1a"}))
 
-    assert sizes([near, far], pods=[bound]) == {}
-    assert sizes([near, far], pods=[alone]) == {"far": 1}
+    assert sizes([preferred, fallback], pods=[bound]) == {}
+    assert sizes([preferred, fallback], pods=[alone]) == {"far": 1}
 
 
 def test_a_full_pool_is_skipped_for_the_next() -> None:
@@ -183,8 +183,12 @@ def test_no_pool_exceeds_its_maximum_and_every_pod_is_placed_or_has_a_reason(
 
     decision = autoscaler.decide([scalable(p) for p in declared], [], pods)
 
-    for one in declared:
-        assert one.desired_size <= decision.sizes.get(one.name, one.desired_size) <= one.max_size
+    for declared_pool in declared:
+        assert (
+            declared_pool.desired_size
+            <= decision.sizes.get(declared_pool.name, declared_pool.desired_size)
+            <= declared_pool.max_size
+        )
     grown = sum(decision.sizes.get(p.name, p.desired_size) - p.desired_size for p in declared)
     assert grown <= len(pods), "never more machines than pending pods"
     pending_reasons = [reason for reason in decision.reasons if "stays pending" in reason]

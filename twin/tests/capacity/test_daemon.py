@@ -80,15 +80,15 @@ def names(twin: Twin, pool: str) -> set[str]:
 
 
 def desired_size(store: PoolStore, pool: str) -> int:
-    found = store.get(pool)
-    assert found is not None, f"the pool {pool} is gone"
-    return found.desired_size
+    stored = store.get(pool)
+    assert stored is not None, f"the pool {pool} is gone"
+    return stored.desired_size
 
 
 def running_daemon(twin: Twin) -> processes.Process:
-    found = daemon.find(twin.layout)
-    assert found is not None, "the daemon does not run"
-    return found
+    process = daemon.find(twin.layout)
+    assert process is not None, "the daemon does not run"
+    return process
 
 
 def ready_machines(twin: Twin, pool: str) -> tuple[str, ...] | None:

@@ -35,9 +35,9 @@ def machine(pool_daemon: Daemon, of: Pool, name: str = "spot-0") -> Machine:
 
 
 def desired_size(pool_daemon: Daemon) -> int:
-    found = pool_daemon.store.get("spot")
-    assert found is not None
-    return found.desired_size
+    stored = pool_daemon.store.get("spot")
+    assert stored is not None
+    return stored.desired_size
 
 
 def plan(start: Iterable[str] = (), **short: int) -> FleetPlan:
@@ -46,9 +46,9 @@ def plan(start: Iterable[str] = (), **short: int) -> FleetPlan:
 
 
 def test_the_lower_of_the_market_and_the_limit_set_by_hand_applies(pool_daemon: Daemon) -> None:
-    one, other = pool("a"), pool("b", capacity="on-demand")
+    spot, on_demand = pool("a"), pool("b", capacity="on-demand")
     opened = MarketConfig(time_factor=1.0, seed="s", opened_at=time.time() - 1)
-    pools = {"a": one, "b": other}
+    pools = {"a": spot, "b": on_demand}
 
     assert pool_daemon.limits(pools, opened) == {"a": 8}, (
         "a new market has capacity for the maximum"

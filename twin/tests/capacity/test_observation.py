@@ -119,27 +119,29 @@ def test_daemons_do_not_make_a_machine_busy() -> None:
 def test_the_autoscaler_is_found_by_its_image_and_its_flags_apply() -> None:
     flags = ("--startup-taint=a/b", "--ignore-taint=c,d", "--scale-down-unneeded-time=10m", "--v")
 
-    found = observation.find_autoscaler([kube_pod(), autoscaler(*flags)])
+    observed = observation.find_autoscaler([kube_pod(), autoscaler(*flags)])
 
-    assert found is not None
-    assert found.ignored_taints == {"a/b", "c", "d"}
-    assert found.idle_seconds == 600
+    assert observed is not None
+    assert observed.ignored_taints == {"a/b", "c", "d"}
+    assert observed.idle_seconds == 600
     assert observation.find_autoscaler([kube_pod(), autoscaler(phase="Pending")]) is None
 
 
 def test_eks_pools_scale_with_an_autoscaler_pod_and_aks_pools_if_enabled() -> None:
     pools = [pool("eks"), pool("aks", cloud="azure", autoscaled=True), pool("no", cloud="azure")]
     offers = {p.name: MACHINE for p in pools}
-    found = AutoscalerPod(namespace="kube-system", flags={"scale-down-unneeded-time": ("2m",)})
-
-    without = observation.scalable_pools(pools, offers, None, {}, {})
-    with_it = observation.scalable_pools(
-        pools, offers, found, {"eks": 7}, {"eks": 1}, time_factor=60
+    autoscaler_pod = AutoscalerPod(
+        namespace="kube-system", flags={"scale-down-unneeded-time": ("2m",)}
     )
 
-    assert [t.pool.name for t in without] == ["aks"]
-    assert [t.pool.name for t in with_it] == ["eks", "aks"]
-    eks = with_it[0]
+    without_pod = observation.scalable_pools(pools, offers, None, {}, {})
+    with_pod = observation.scalable_pools(
+        pools, offers, autoscaler_pod, {"eks": 7}, {"eks": 1}, time_factor=60
+    )
+
+    assert [t.pool.name for t in without_pod] == ["aks"]
+    assert [t.pool.name for t in with_pod] == ["eks", "aks"]
+    eks = with_pod[0]
     assert (eks.priority, eks.out_of_capacity, eks.pool.idle_seconds) == (7, True, 2)
 
 
@@ -217,8 +219,8 @@ def test_a_pod_that_shares_a_zone_with_others_is_bound_to_the_zones_of_those_tha
         }
 
     pods = [waits, running("a", "one"), running("b", "two"), running("a", "two", "Failed")]
-    (found,) = observation.pending_pods(pods, {"one": "us-east-1a", "two": "us-east-1b"})
+    (bound,) = observation.pending_pods(pods, {"one": "us-east-1a", "two": "us-east-1b"})
     (free,) = observation.pending_pods([waits])
 
-    assert (found.together, found.zones) == ("job=a", frozenset({"us-east-1a"}))
+    assert (bound.together, bound.zones) == ("job=a", frozenset({"us-east-1a"}))
     assert (free.together, free.zones) == ("job=a", frozenset())

@@ -31,13 +31,13 @@ def store(tmp_path: Path) -> PoolStore:
 
 
 def test_a_stored_pool_is_read_back_unchanged(store: PoolStore) -> None:
-    one = pool(labels={"a": "b"}, taints=(TAINT,), startup_taints=(AGENT,), zone="us-east-1a")
-    other = pool("system", cloud="azure", role=Role.SYSTEM, capacity="on-demand", autoscaled=True)
-    store.put(other)
-    store.put(one)
+    spot = pool(labels={"a": "b"}, taints=(TAINT,), startup_taints=(AGENT,), zone="us-east-1a")
+    system = pool("system", cloud="azure", role=Role.SYSTEM, capacity="on-demand", autoscaled=True)
+    store.put(system)
+    store.put(spot)
 
-    assert store.all() == (one, other)
-    assert store.get("spot") == one
+    assert store.all() == (spot, system)
+    assert store.get("spot") == spot
     assert store.get("none") is None
 
 

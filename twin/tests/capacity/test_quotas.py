@@ -36,10 +36,10 @@ GPU = {"cloud": "aws", "instance_types": ("g5.xlarge",), "max_size": 8}  # 4 vCP
 def test_an_instance_type_counts_against_the_quota_of_its_family(
     instance_type: str, spot: bool, code: str
 ) -> None:
-    found = quota(instance_type, spot=spot)
+    family_quota = quota(instance_type, spot=spot)
 
-    assert found is not None
-    assert found.code == code
+    assert family_quota is not None
+    assert family_quota.code == code
 
 
 @pytest.mark.parametrize("instance_type", ["inf2.xlarge", "trn1.2xlarge", "x2idn.16xlarge"])
@@ -48,9 +48,9 @@ def test_families_with_quotas_of_their_own_have_no_quota_here(instance_type: str
 
 
 def test_a_pool_gets_as_many_machines_as_the_quota_has_vcpus() -> None:
-    found = limits([pool("a", **GPU), pool("b", **GPU, capacity="on-demand")], {G_SPOT: 11})
+    machines = limits([pool("a", **GPU), pool("b", **GPU, capacity="on-demand")], {G_SPOT: 11})
 
-    assert found == {"a": 2}, "on-demand machines have another quota"
+    assert machines == {"a": 2}, "on-demand machines have another quota"
 
 
 def test_pools_with_one_quota_share_it() -> None:

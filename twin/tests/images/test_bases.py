@@ -48,11 +48,11 @@ def test_a_failed_build_of_a_base_names_the_cause(line: str, cause: str) -> None
 
 
 def test_a_base_is_built_again_when_its_packages_change() -> None:
-    one = bases.Base("python", ("python3",))
-    two = bases.Base("python", ("python3", "python3-pip"))
+    before = bases.Base("python", ("python3",))
+    changed = bases.Base("python", ("python3", "python3-pip"))
 
-    assert one.key != two.key
-    assert one.reference == f"localhost/cloudtwin/base-python:{one.key}"
+    assert before.key != changed.key
+    assert before.reference == f"localhost/cloudtwin/base-python:{before.key}"
 
 
 @pytest.mark.parametrize(

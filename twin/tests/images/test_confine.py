@@ -14,15 +14,15 @@ FOREVER = 'mount -t tmpfs everstep "$0" && touch "$0/mounted" && echo ready && s
 
 
 def processes_with(text: str) -> list[list[str]]:
-    found = []
+    matching = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
         if text in arguments and int(folder.name) != os.getpid():
-            found.append(arguments)
-    return found
+            matching.append(arguments)
+    return matching
 
 
 def wait_for(condition: Callable[[], object]) -> None:

@@ -86,19 +86,19 @@ def test_a_containerd_on_a_clone_reads_every_image_and_does_not_change_the_store
 def test_a_store_is_updated_from_a_copy_of_the_last_one(filled: ImageStore, tmp_path: Path) -> None:
     root = tmp_path / "next" / "root"
     golden.copy(filled.root, root)
-    kept = ImportSource(next((tmp_path / "made").glob("b-salut")))
+    unchanged = ImportSource(next((tmp_path / "made").glob("b-salut")))
 
-    golden.fill(root, [image(tmp_path / "made", "a", b"servus"), kept])
+    golden.fill(root, [image(tmp_path / "made", "a", b"servus"), unchanged])
 
     assert greetings(root) == {b"servus", b"salut"}
     assert len(list((root / CONTENT).iterdir())) == 6  # manifest, config and layer of each
 
 
 def test_an_archive_of_the_user_is_loaded_under_its_own_name(tmp_path: Path) -> None:
-    made = image(tmp_path / "made", "theirs", b"hello").path
+    layout = image(tmp_path / "made", "theirs", b"hello").path
     archive = tmp_path / "theirs.tar"
-    with archive.open("wb") as out:
-        oci_layout.write_archive(made, "registry.test/team/theirs:1.0", out, known=())
+    with archive.open("wb") as file:
+        oci_layout.write_archive(layout, "registry.test/team/theirs:1.0", file, known=())
 
     references = golden.fill(tmp_path / "store" / "root", [ImportSource(archive)])
 
@@ -115,11 +115,11 @@ def test_an_image_with_a_broken_blob_is_named(tmp_path: Path) -> None:
 
 
 def test_a_layout_and_a_store_share_equal_blobs(filled: ImageStore, tmp_path: Path) -> None:
-    made = next((tmp_path / "made").glob("a-hello"))
+    layout = next((tmp_path / "made").glob("a-hello"))
 
-    golden.share_content(filled.root, made)
+    golden.share_content(filled.root, layout)
 
-    for blob in (made / "blobs" / "sha256").iterdir():
+    for blob in (layout / "blobs" / "sha256").iterdir():
         assert blob.samefile(filled.root / CONTENT / blob.name)
 
 
@@ -164,6 +164,6 @@ def test_an_image_is_built_from_its_dockerfile_into_an_archive(
 
     archive = images.build(PAUSE, Silent())
 
-    assert [found.reference for found in oci_layout.read(archive)] == [PAUSE.reference]
+    assert [built.reference for built in oci_layout.read(archive)] == [PAUSE.reference]
     assert images.build(PAUSE, Silent()) == archive
     assert not list(store.images_folder().glob(".staging-*"))

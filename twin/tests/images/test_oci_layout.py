@@ -31,8 +31,8 @@ def folder(tmp_path: Path) -> Path:
 def archive_of(
     folder: Path, path: Path, reference: str | None = None, known: Collection[str] = ()
 ) -> Path:
-    with path.open("wb") as out:
-        oci_layout.write_archive(folder, reference, out, known)
+    with path.open("wb") as file:
+        oci_layout.write_archive(folder, reference, file, known)
     return path
 
 
@@ -130,5 +130,5 @@ def test_layouts_share_blobs_and_drop_unused_ones(tmp_path: Path, folder: Path) 
     assert "stray" in blobs(tmp_path / "other")
     assert "stray" not in blobs(folder)
     for name in blobs(folder):
-        mine = folder / "blobs" / "sha256" / name
-        assert mine.samefile(tmp_path / "other" / "blobs" / "sha256" / name)
+        blob = folder / "blobs" / "sha256" / name
+        assert blob.samefile(tmp_path / "other" / "blobs" / "sha256" / name)

@@ -103,9 +103,9 @@ def test_a_missing_source_is_named(root: Path) -> None:
 
 
 def test_every_image_of_the_twin_has_its_sources_and_its_reference() -> None:
-    for own in OWN_RECIPES:
-        assert recipes.context_files(own)
-        assert own.reference == f"localhost/cloudtwin/{own.name}:local"
+    for own_recipe in OWN_RECIPES:
+        assert recipes.context_files(own_recipe)
+        assert own_recipe.reference == f"localhost/cloudtwin/{own_recipe.name}:local"
 
 
 def test_two_images_cannot_have_the_same_name() -> None:

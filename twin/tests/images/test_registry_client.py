@@ -141,13 +141,13 @@ def test_an_immutable_tag_keeps_its_image_and_a_mutable_one_does_not(
     server: Server, tmp_path: Path
 ) -> None:
     pusher = server.registry(ECR, PUSHER)
-    one, other = image(tmp_path / "one", "1"), image(tmp_path / "other", "2")
+    first, second = image(tmp_path / "one", "1"), image(tmp_path / "other", "2")
 
-    digest = pusher.upload(one, "everstep/trainer", "immutable", Silent())
+    digest = pusher.upload(first, "everstep/trainer", "immutable", Silent())
     with pytest.raises(RegistryError, match="tag is immutable") as caught:
-        pusher.upload(other, "everstep/trainer", "immutable", Silent())
-    pusher.upload(one, "everstep/mutable", "1", Silent())
-    moved = pusher.upload(other, "everstep/mutable", "1", Silent())
+        pusher.upload(second, "everstep/trainer", "immutable", Silent())
+    pusher.upload(first, "everstep/mutable", "1", Silent())
+    moved = pusher.upload(second, "everstep/mutable", "1", Silent())
 
     assert (caught.value.status, caught.value.code) == (400, "TAG_INVALID")
     assert pusher.digest("everstep/trainer", "immutable") == digest

@@ -12,14 +12,14 @@ def test_a_store_is_built_again_when_an_image_or_an_archive_of_the_user_changes(
     archive = tmp_path / "other.tar"
     archive.write_text("one")
     keys = {"trainer": "a", "etcd": "b"}
-    found = {store.store_key(keys, []), store.store_key(keys, [archive])}
-    assert store.store_key(dict(reversed(keys.items())), []) in found
+    store_keys = {store.store_key(keys, []), store.store_key(keys, [archive])}
+    assert store.store_key(dict(reversed(keys.items())), []) in store_keys
 
-    found.add(store.store_key(keys | {"etcd": "c"}, []))
+    store_keys.add(store.store_key(keys | {"etcd": "c"}, []))
     os.utime(archive, ns=(0, 1))
-    found.add(store.store_key(keys, [archive]))
+    store_keys.add(store.store_key(keys, [archive]))
 
-    assert len(found) == 4
+    assert len(store_keys) == 4
 
 
 def test_the_archives_of_the_user_are_the_tars_in_the_configured_folder(

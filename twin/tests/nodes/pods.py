@@ -68,10 +68,10 @@ def remove(api: KubernetesClient, name: str) -> None:
 
 def phase(api: KubernetesClient, name: str) -> str | None:
     try:
-        found: str | None = api.get(f"{PODS}/{name}")["status"].get("phase")
+        pod_phase: str | None = api.get(f"{PODS}/{name}")["status"].get("phase")
     except ApiError:
         return None
-    return found
+    return pod_phase
 
 
 def events_of(api: KubernetesClient, name: str) -> str:

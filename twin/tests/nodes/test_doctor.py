@@ -81,10 +81,10 @@ def test_the_status_of_a_stopped_twin_can_be_read(state_root: Path) -> None:
 def test_a_state_folder_without_its_keeper_is_a_leftover(state_root: Path) -> None:
     (state_root / "old").mkdir(parents=True)
 
-    found = [entry for entry in doctor.leftovers() if entry.kind == "state"]
+    states = [entry for entry in doctor.leftovers() if entry.kind == "state"]
 
-    assert [entry.what for entry in found] == [str(state_root / "old")]
-    assert "CLOUDTWIN_NAME=old" in found[0].how_to_remove
+    assert [entry.what for entry in states] == [str(state_root / "old")]
+    assert "CLOUDTWIN_NAME=old" in states[0].how_to_remove
 
 
 @pytest.mark.parametrize("fault", ["host", "name"])

@@ -48,8 +48,8 @@ TYPES = {**aws.CLOUD.types, **azure.CLOUD.types}
 def test_a_change_replaces_a_resource_only_if_the_field_is_immutable(
     token: str, field: str, replaces: bool
 ) -> None:
-    found = compare(TYPES[token], "r", {field: "old"}, {field: "new"}, [])
-    assert bool(found.replaces) == replaces
+    diff = compare(TYPES[token], "r", {field: "old"}, {field: "new"}, [])
+    assert bool(diff.replaces) == replaces
 
 
 def test_an_ignored_change_makes_no_difference() -> None:
@@ -93,8 +93,8 @@ def changed(
 
 @pytest.mark.parametrize(("version", "refusals"), [("1.36", 0), ("1.37", 1), ("1.34", 1)])
 def test_an_eks_cluster_goes_up_one_version_at_a_time(version: str, refusals: int) -> None:
-    found = changed(CLUSTER, {}, {"version": "1.35"}, {"version": version})
-    assert len(found) == refusals, found
+    reasons = changed(CLUSTER, {}, {"version": "1.35"}, {"version": version})
+    assert len(reasons) == refusals, reasons
 
 
 @pytest.mark.parametrize(("version", "refusals"), [("1.36", 0), ("1.37", 1), ("1.34", 1)])
@@ -111,10 +111,10 @@ def test_an_eks_cluster_is_not_updated_before_its_node_groups_have_its_version(
     inputs = {"clusterName": "c", "nodeGroupName": "gpu"}
     group = Resource(token=NODES, id="c:gpu", urn="", inputs=inputs, outputs={"version": nodes})
     outputs = {"name": "c", "version": "1.35"}
-    found = changed(CLUSTER, {}, outputs, {"version": "1.36"}, others=[group])
+    reasons = changed(CLUSTER, {}, outputs, {"version": "1.36"}, others=[group])
 
-    assert len(found) == refusals
-    assert not refusals or found[0].startswith(
+    assert len(reasons) == refusals
+    assert not refusals or reasons[0].startswith(
         "Nodegroups gpu must be updated to match cluster version 1.35"
     )
 
@@ -140,9 +140,9 @@ def test_an_aks_cluster_is_not_upgraded_while_a_pool_would_be_too_old(
         token=aks_rules.POOL, id=f"{AKS}/agentPools/t4", urn="", inputs={}, outputs=outputs
     )
     cluster = {"currentKubernetesVersion": "1.36.2"}
-    wanted = {**INLINE, "kubernetesVersion": "1.37"}
+    upgraded = {**INLINE, "kubernetesVersion": "1.37"}
 
-    assert len(changed(identity.CLUSTER, INLINE, cluster, wanted, AKS, [old])) == refusals
+    assert len(changed(identity.CLUSTER, INLINE, cluster, upgraded, AKS, [old])) == refusals
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_inline_pools_keep_their_version_or_get_that_of_the_control_plane(
         return {"kubernetesVersion": control, "agentPoolProfiles": pools}
 
     before, outputs = cluster("1.36", "1.36", "1.36"), {"currentKubernetesVersion": "1.36.2"}
-    found = changed(identity.CLUSTER, before, outputs, cluster("1.37", *versions), AKS)
+    reasons = changed(identity.CLUSTER, before, outputs, cluster("1.37", *versions), AKS)
 
-    assert sum("must be all specified or all unspecified" in text for text in found) == refusals
+    assert sum("must be all specified or all unspecified" in text for text in reasons) == refusals
 
 
 @pytest.mark.parametrize(("size", "refusals"), [(4800, 0), (1200, 1)])
@@ -179,15 +179,15 @@ def test_a_file_system_only_grows(size: int, refusals: int) -> None:
 
 def test_inline_pools_cannot_be_added_or_change_their_machines() -> None:
     old = {"agentPoolProfiles": [{"name": "system", "vmSize": "Standard_D4s_v5"}]}
-    more = {"agentPoolProfiles": [*old["agentPoolProfiles"], {"name": "gpu"}]}
-    other = {"agentPoolProfiles": [{"name": "system", "vmSize": "Standard_D8s_v5"}]}
+    added = {"agentPoolProfiles": [*old["agentPoolProfiles"], {"name": "gpu"}]}
+    resized = {"agentPoolProfiles": [{"name": "system", "vmSize": "Standard_D8s_v5"}]}
     outputs = {"currentKubernetesVersion": "1.36.2"}
 
     assert "A new agent pool was introduced: gpu" in str(
-        changed(identity.CLUSTER, old, outputs, more, AKS)
+        changed(identity.CLUSTER, old, outputs, added, AKS)
     )
     assert "'properties.vmSize' of the pool system" in str(
-        changed(identity.CLUSTER, old, outputs, other, AKS)
+        changed(identity.CLUSTER, old, outputs, resized, AKS)
     )
 
 
@@ -196,10 +196,12 @@ def test_a_generated_name_starts_with_that_of_the_resource_and_is_the_same_at_pr
     cloud: str, name: str
 ) -> None:
     kind = aws.CLOUD.types["aws:iam/role:Role"]
-    one, two = (with_name(kind, cloud, "nodes", {}, {}, seed)["name"] for seed in (b"a", b"a"))
-    assert one == two
-    assert one.startswith(name)
-    assert with_name(kind, cloud, "nodes", {}, {}, b"b")["name"] != one
+    at_preview, at_update = (
+        with_name(kind, cloud, "nodes", {}, {}, seed)["name"] for seed in (b"a", b"a")
+    )
+    assert at_preview == at_update
+    assert at_preview.startswith(name)
+    assert with_name(kind, cloud, "nodes", {}, {}, b"b")["name"] != at_preview
 
 
 @settings(max_examples=30, deadline=None)

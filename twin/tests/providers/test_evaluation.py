@@ -36,64 +36,70 @@ def preconditions(cloud: Cloud) -> dict[str, Precondition]:
 
 
 RULES = [
-    pytest.param(rules(cloud)[name], *case, id=f"{word}: {name}")
-    for word, (cloud, cases) in CLOUDS.items()
+    pytest.param(rules(cloud)[name], *case, id=f"{cloud_name}: {name}")
+    for cloud_name, (cloud, cases) in CLOUDS.items()
     for name, case in cases.RULES.items()
 ]
 PRECONDITIONS = [
-    pytest.param(word, name, id=f"{word}: {name}")
-    for word, (_, cases) in CLOUDS.items()
+    pytest.param(cloud_name, name, id=f"{cloud_name}: {name}")
+    for cloud_name, (_, cases) in CLOUDS.items()
     for name in cases.PRECONDITIONS
 ]
 
 
-@pytest.mark.parametrize(("rule", "good", "bad", "reason"), RULES)
+@pytest.mark.parametrize(("rule", "valid", "invalid", "reason"), RULES)
 def test_a_rule_accepts_valid_inputs_and_explains_invalid_ones(
-    rule: InputRule, good: Object, bad: Object, reason: str
+    rule: InputRule, valid: Object, invalid: Object, reason: str
 ) -> None:
-    assert list(rule.violations(good)) == []
-    reasons = [mistake.reason for mistake in rule.violations(bad)]
+    assert list(rule.violations(valid)) == []
+    reasons = [mistake.reason for mistake in rule.violations(invalid)]
     assert any(reason in text for text in reasons), reasons
 
 
-@pytest.mark.parametrize(("word", "name"), PRECONDITIONS)
-def test_a_precondition_holds_in_one_account_and_not_in_the_other(word: str, name: str) -> None:
-    cloud, cases = CLOUDS[word]
+@pytest.mark.parametrize(("cloud_name", "name"), PRECONDITIONS)
+def test_a_precondition_holds_in_one_account_and_not_in_the_other(
+    cloud_name: str, name: str
+) -> None:
+    cloud, cases = CLOUDS[cloud_name]
     token, inputs, _, _, reason = cases.PRECONDITIONS[name]
-    good, bad = cases.WORLDS[name]
+    holding, violating = cases.ACCOUNTS[name]
     precondition = preconditions(cloud)[name]
 
     if name not in cases.ONLY_FAILS:
-        assert list(precondition.violations(request_for(word, token, inputs, good))) == []
-    reasons = list(precondition.violations(request_for(word, token, inputs, bad)))
+        assert list(precondition.violations(request_for(cloud_name, token, inputs, holding))) == []
+    reasons = list(precondition.violations(request_for(cloud_name, token, inputs, violating)))
     assert any(reason in text for text in reasons), reasons
 
 
-def request_for(word: str, token: str, inputs: Object, account: Inventory) -> ResourceRequest:
-    found = ResourceRequest(
+def request_for(cloud_name: str, token: str, inputs: Object, account: Inventory) -> ResourceRequest:
+    request = ResourceRequest(
         inputs=inputs,
-        config=ProviderConfig(cloud=word, region="us-east-1"),
+        config=ProviderConfig(cloud=cloud_name, region="us-east-1"),
         account=account,
         entropy="0" * 32,
     )
     return replace(
-        found, id=CLOUDS[word][0].types[token].identify(found) if word != "aws" else "new"
+        request,
+        id=CLOUDS[cloud_name][0].types[token].identify(request) if cloud_name != "aws" else "new",
     )
 
 
-@pytest.mark.parametrize("word", CLOUDS)
-def test_every_rule_has_a_case_and_a_source(word: str) -> None:
-    cloud, cases = CLOUDS[word]
+@pytest.mark.parametrize("cloud_name", CLOUDS)
+def test_every_rule_has_a_case_and_a_source(cloud_name: str) -> None:
+    cloud, cases = CLOUDS[cloud_name]
 
     assert set(rules(cloud)) == set(cases.RULES), "each rule has its pair of cases"
     assert set(preconditions(cloud)) == set(cases.PRECONDITIONS) | cases.ON_CHANGE
-    every: list[InputRule | Precondition] = [*rules(cloud).values(), *preconditions(cloud).values()]
-    assert all(rule.source for rule in every), "each rule needs a source to check it against"
+    all_rules: list[InputRule | Precondition] = [
+        *rules(cloud).values(),
+        *preconditions(cloud).values(),
+    ]
+    assert all(rule.source for rule in all_rules), "each rule needs a source to check it against"
 
 
-@pytest.mark.parametrize("word", CLOUDS)
-def test_a_rule_ignores_unknown_values(word: str) -> None:
-    cloud, cases = CLOUDS[word]
+@pytest.mark.parametrize("cloud_name", CLOUDS)
+def test_a_rule_ignores_unknown_values(cloud_name: str) -> None:
+    cloud, cases = CLOUDS[cloud_name]
     for name, rule in rules(cloud).items():
         unknown = dict.fromkeys(cases.RULES[name][1], UNKNOWN)
         assert violations(rule, unknown) == [] or not unknown, name

@@ -113,15 +113,15 @@ def test_a_security_group_is_deleted_with_its_rules_unless_another_group_refers_
     provider: Provider,
 ) -> None:
     vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
-    one, two = (provider.make(GROUP, name, vpcId=vpc) for name in ("one", "two"))
-    traffic = {"ipProtocol": "-1", "referencedSecurityGroupId": one}
-    provider.make(INGRESS, "own", securityGroupId=one, **traffic)
-    rule = provider.make(INGRESS, "other", securityGroupId=two, **traffic)
+    deleted, other = (provider.make(GROUP, name, vpcId=vpc) for name in ("one", "two"))
+    traffic = {"ipProtocol": "-1", "referencedSecurityGroupId": deleted}
+    provider.make(INGRESS, "own", securityGroupId=deleted, **traffic)
+    rule = provider.make(INGRESS, "other", securityGroupId=other, **traffic)
 
     with pytest.raises(CloudError, match="DependencyViolation"):
-        provider.drop(GROUP, one)
+        provider.drop(GROUP, deleted)
     provider.drop(INGRESS, rule)
-    provider.drop(GROUP, one)
+    provider.drop(GROUP, deleted)
     assert not list(provider.account.read().all(INGRESS))
 
 
@@ -142,13 +142,13 @@ def test_deleting_a_missing_resource_succeeds(provider: Provider) -> None:
 def test_concurrent_creations_are_all_kept(provider: Provider) -> None:
     vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
     with ThreadPoolExecutor(16) as pool:
-        made = list(
+        created = list(
             pool.map(
                 lambda n: provider.make(SUBNET, f"s{n}", vpcId=vpc, cidrBlock=f"10.0.{n}.0/24"),
                 range(16),
             )
         )
-    assert {resource.id for resource in provider.account.read().all(SUBNET)} == set(made)
+    assert {resource.id for resource in provider.account.read().all(SUBNET)} == set(created)
 
 
 def test_a_creation_with_a_lost_response_is_adopted_and_not_repeated(provider: Provider) -> None:
@@ -176,8 +176,8 @@ def test_a_resource_without_capacity_is_kept_for_the_engine(provider: Provider) 
     faults(provider, {"kind": "capacity", "type": VPC})
     with pytest.raises(IncompleteError, match="no Spot capacity"):
         provider.make(VPC, "v", cidrBlock=BLOCK)
-    (kept,) = provider.account.read().all(VPC)
-    assert kept.acknowledged, "the engine has its id and will update it"
+    (resource,) = provider.account.read().all(VPC)
+    assert resource.acknowledged, "the engine has its id and will update it"
 
 
 def test_an_invalid_fault_names_the_valid_kinds(provider: Provider) -> None:

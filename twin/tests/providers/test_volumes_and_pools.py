@@ -50,10 +50,10 @@ BOTH = lustre(("sg-f", "sg-c"), ("sg-c", "sg-f"))
 def test_a_file_system_is_mounted_only_if_lustre_ports_are_open_in_both_directions(
     rules: list[Resource], reason: str
 ) -> None:
-    found = file_systems(Inventory((a.cluster(), a.A, FILES, *rules)))["fs-1"]
-    assert found["allowed"] is (not reason)
-    assert reason in found["reason"]
-    assert found["attributes"] == {"dnsname": "fs-1.fsx", "mountname": "abc"}
+    volume = file_systems(Inventory((a.cluster(), a.A, FILES, *rules)))["fs-1"]
+    assert volume["allowed"] is (not reason)
+    assert reason in volume["reason"]
+    assert volume["attributes"] == {"dnsname": "fs-1.fsx", "mountname": "abc"}
 
 
 ISSUER = "https://issuer/"
@@ -91,8 +91,8 @@ def allowed(*resources: Resource) -> object:
 
 
 def test_a_container_is_mounted_by_a_trusted_identity_with_the_role() -> None:
-    whole = (account(), BLOB_CONTAINER, FEDERATED, TRAINER, TRUST, RIGHT)
-    assert allowed(*whole) == {"client": ["system:serviceaccount:elastic-job:trainer"]}
+    complete = (account(), BLOB_CONTAINER, FEDERATED, TRAINER, TRUST, RIGHT)
+    assert allowed(*complete) == {"client": ["system:serviceaccount:elastic-job:trainer"]}
     assert allowed(account(), BLOB_CONTAINER, FEDERATED, TRAINER, TRUST) == {}, (
         "a mount needs the role"
     )
@@ -160,12 +160,14 @@ def test_an_upgrade_changes_the_release_of_a_node_group_and_so_does_its_template
 def test_an_aks_pool_has_its_surge_and_a_spot_pool_none(
     inputs: dict[str, object], surge: int
 ) -> None:
-    given = {"agentPoolName": "t4", "vmSize": "Standard_NC4as_T4_v3", "count": 4, **inputs}
-    pool = z.resource(POOL, f"{z.AKS}/agentPools/t4", {**given, "orchestratorVersion": "1.35"})
-    (found,) = separate_pool(pool, Inventory((z.cluster(), pool)))
+    pool_inputs = {"agentPoolName": "t4", "vmSize": "Standard_NC4as_T4_v3", "count": 4, **inputs}
+    resource = z.resource(
+        POOL, f"{z.AKS}/agentPools/t4", {**pool_inputs, "orchestratorVersion": "1.35"}
+    )
+    (pool,) = separate_pool(resource, Inventory((z.cluster(), resource)))
 
-    assert found.surge == surge
-    assert found.release == "1.35.5", "a pool has its own version"
+    assert pool.surge == surge
+    assert pool.release == "1.35.5", "a pool has its own version"
 
 
 def test_a_gpu_machine_without_the_nvidia_image_offers_no_gpu() -> None:
@@ -175,20 +177,20 @@ def test_a_gpu_machine_without_the_nvidia_image_offers_no_gpu() -> None:
 
 
 def test_aks_puts_its_label_and_taint_on_a_spot_pool_that_declares_none() -> None:
-    pool = z.resource(
+    resource = z.resource(
         POOL, f"{z.AKS}/agentPools/t4",
         {"agentPoolName": "t4", "vmSize": "Standard_NC4as_T4_v3", "scaleSetPriority": "Spot",
          "enableAutoScaling": True, "count": 0, "minCount": 0, "maxCount": 3},
     )  # fmt: skip
     cluster = z.cluster(autoScalerProfile={"scaleDownUnneededTime": "5m"})
-    (found,) = separate_pool(pool, Inventory((cluster, pool)))
+    (pool,) = separate_pool(resource, Inventory((cluster, resource)))
 
-    assert found.labels == {SPOT: "spot"}
-    assert found.taints == (Taint(SPOT, "spot", "NoSchedule"),)
-    assert (found.desired_size, found.max_size, found.autoscaled) == (0, 3, True)
-    assert found.idle_seconds == 300
+    assert pool.labels == {SPOT: "spot"}
+    assert pool.taints == (Taint(SPOT, "spot", "NoSchedule"),)
+    assert (pool.desired_size, pool.max_size, pool.autoscaled) == (0, 3, True)
+    assert pool.idle_seconds == 300
 
 
 def test_inline_pools_are_machines_too() -> None:
-    (found,) = inline_pools(z.cluster(), Inventory())
-    assert (found.name, found.role, found.region) == ("system", Role.SYSTEM, "eastus")
+    (pool,) = inline_pools(z.cluster(), Inventory())
+    assert (pool.name, pool.role, pool.region) == ("system", Role.SYSTEM, "eastus")

@@ -84,18 +84,18 @@ def test_an_official_provider_in_the_users_home_replaces_the_stand_in(
 ) -> None:
     home = tmp_path / "home"
     install_plugins(home, pulumi)
-    theirs = official(users_plugins(tmp_path) / f"resource-kubernetes-v{version}")
+    official_folder = official(users_plugins(tmp_path) / f"resource-kubernetes-v{version}")
 
     install_plugins(home, pulumi)
     install_plugins(home, pulumi)
 
-    folder = home / "plugins" / theirs.name
+    folder = home / "plugins" / official_folder.name
     assert not folder.is_symlink(), "the engine skips plugin folders that are symbolic links"
     assert {path.name: path.resolve() for path in folder.iterdir()} == {
-        path.name: path for path in theirs.iterdir()
+        path.name: path for path in official_folder.iterdir()
     }
     assert [name for name in installed(home) if PROVIDER in name] == [
-        f"plugins/{theirs.name}/{PROVIDER}"
+        f"plugins/{official_folder.name}/{PROVIDER}"
     ], "a stand-in left behind might be the one that the engine starts"
 
 
@@ -103,11 +103,11 @@ def test_the_stand_in_returns_when_the_official_provider_is_removed(
     tmp_path: Path, pulumi: Path
 ) -> None:
     home = tmp_path / "home"
-    theirs = official(users_plugins(tmp_path) / "resource-kubernetes-v4.34.2")
+    official_folder = official(users_plugins(tmp_path) / "resource-kubernetes-v4.34.2")
     install_plugins(home, pulumi)
-    for file in theirs.iterdir():
+    for file in official_folder.iterdir():
         file.unlink()
-    theirs.rmdir()
+    official_folder.rmdir()
 
     install_plugins(home, pulumi)
     assert "cloudtwin.pulumi" in (home / STAND_IN).read_text()
@@ -115,13 +115,13 @@ def test_the_stand_in_returns_when_the_official_provider_is_removed(
 
 def test_a_folder_that_an_older_version_linked_becomes_real(tmp_path: Path, pulumi: Path) -> None:
     home = tmp_path / "home"
-    theirs = official(users_plugins(tmp_path) / "resource-kubernetes-v4.34.2")
+    official_folder = official(users_plugins(tmp_path) / "resource-kubernetes-v4.34.2")
     (home / "plugins").mkdir(parents=True)
-    (home / "plugins" / theirs.name).symlink_to(theirs, target_is_directory=True)
+    (home / "plugins" / official_folder.name).symlink_to(official_folder, target_is_directory=True)
 
     install_plugins(home, pulumi)
-    assert not (home / "plugins" / theirs.name).is_symlink()
-    assert (home / STAND_IN).resolve() == theirs / PROVIDER
+    assert not (home / "plugins" / official_folder.name).is_symlink()
+    assert (home / STAND_IN).resolve() == official_folder / PROVIDER
 
 
 def test_requiring_absent_official_plugins_names_the_first_missing_one(

@@ -31,9 +31,9 @@ def start(environment: dict[str, str]) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
-    out, err = process.communicate(timeout=90)
-    assert process.returncode == 0, err
-    return out.split()[-1], err
+    output, errors = process.communicate(timeout=90)
+    assert process.returncode == 0, errors
+    return output.split()[-1], errors
 
 
 def wait_for(condition: Callable[[], object]) -> None:

@@ -49,13 +49,13 @@ def test_a_build_that_fails_leaves_nothing_but_its_lock(
 def test_the_next_build_removes_the_staging_folder_of_a_killed_one(tmp_path: Path) -> None:
     abandoned = tmp_path / f".staging-tool-{KEY}-dead"
     abandoned.mkdir()
-    other = tmp_path / f".staging-another-{KEY}-alive"
-    other.mkdir()
+    of_another_name = tmp_path / f".staging-another-{KEY}-alive"
+    of_another_name.mkdir()
 
     cache.ensure(tmp_path, "tool", KEY, Silent(), make("whole"))
 
     assert not abandoned.exists()
-    assert other.exists(), "a build of another name may be running"
+    assert of_another_name.exists(), "a build of another name may be running"
 
 
 def test_a_staging_folder_that_reappears_during_the_next_build_is_removed(
@@ -97,9 +97,9 @@ def test_the_last_used_versions_are_kept_and_older_ones_are_removed(tmp_path: Pa
         cache.ensure(tmp_path, "tool", key, Silent(), make(key))
         cache.ensure(tmp_path, "tool", keys[0], Silent(), make("never"))  # in use all the time
 
-    left = {path.name for path in cache.versions(tmp_path, "tool")}
-    assert len(left) == cache.KEPT_VERSIONS
-    assert {f"tool-{keys[0]}", f"tool-{keys[-1]}"} <= left
+    remaining = {path.name for path in cache.versions(tmp_path, "tool")}
+    assert len(remaining) == cache.KEPT_VERSIONS
+    assert {f"tool-{keys[0]}", f"tool-{keys[-1]}"} <= remaining
 
 
 def test_the_error_for_a_full_disk_names_the_cause(tmp_path: Path) -> None:

@@ -59,9 +59,9 @@ def test_a_node_that_could_not_be_deleted_stays_overdue(
 def test_only_a_machine_whose_first_process_is_dead_is_gone(tmp_path: Path) -> None:
     for name in ("alive", "dead", "preparing"):
         (tmp_path / name).mkdir()
-    own = Process.of(os.getpid())
-    assert own is not None
-    own.save(tmp_path / "alive" / "process.json")
-    Process(own.pid, own.started - 1).save(tmp_path / "dead" / "process.json")
+    process = Process.of(os.getpid())
+    assert process is not None
+    process.save(tmp_path / "alive" / "process.json")
+    Process(process.pid, process.started - 1).save(tmp_path / "dead" / "process.json")
 
     assert gone_machines(tmp_path) == {"dead"}

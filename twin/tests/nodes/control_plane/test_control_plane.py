@@ -93,22 +93,22 @@ def test_up_restarts_a_killed_component_and_keeps_its_data(twin: Twin, component
 
 
 def test_two_twins_run_at_once_and_are_independent(twin: Twin) -> None:
-    other = Twin.open("nodes-test-2")
+    second = Twin.open("nodes-test-2")
     try:
-        other.up([], Lines())
-        first_api, other_api = api_of(twin), api_of(other)
-        other_api.apply(
+        second.up([], Lines())
+        first_api, second_api = api_of(twin), api_of(second)
+        second_api.apply(
             "/api/v1/namespaces/x",
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}},
         )
 
-        assert first_api.port != other_api.port
+        assert first_api.port != second_api.port
         names = [item["metadata"]["name"] for item in first_api.get("/api/v1/namespaces")["items"]]
         assert "x" not in names
     finally:
-        other.down(Lines())
+        second.down(Lines())
     assert twin.status().api_ready, "taking one down must not affect the other"
-    assert left_of(other) == []
+    assert left_of(second) == []
 
 
 def test_the_second_of_two_concurrent_ups_names_the_process_of_the_first(twin: Twin) -> None:

@@ -54,8 +54,8 @@ def test_the_relay_keeps_its_port_and_takes_another_if_it_is_in_use() -> None:
         port = first.getsockname()[1]
         with relay.listen(port) as second:
             assert second.getsockname()[1] not in {0, port}
-    with relay.listen(port) as again:
-        assert again.getsockname() == ("127.0.0.1", port)
+    with relay.listen(port) as third:
+        assert third.getsockname() == ("127.0.0.1", port)
 
 
 def test_the_relay_listens_on_loopback_only() -> None:

@@ -112,7 +112,7 @@ def refused(api: KubernetesClient, image: str, message: str, pull_secret: str = 
     eventually(
         lambda: "Failed to pull" in events_of(api, name), PULL_SECONDS, "the event is recorded"
     )
-    assert message in (found := events_of(api, name)), found
+    assert message in (events := events_of(api, name)), events
     assert phase(api, name) == "Pending"
 
 
@@ -148,8 +148,8 @@ def test_nodes_pull_from_their_account_by_digest_while_their_role_allows_it(
 
     eventually(lambda: phase(api, name) == "Succeeded", PULL_SECONDS, "the image runs")
     refused(api, f"{ECR}/everstep/other:1", "not found")
-    other = digest[:-4] + ("0000" if digest[-4:] != "0000" else "1111")
-    refused(api, f"{ECR}/everstep/python@{other}", "not found")
+    unknown_digest = digest[:-4] + ("0000" if digest[-4:] != "0000" else "1111")
+    refused(api, f"{ECR}/everstep/python@{unknown_digest}", "not found")
 
 
 def test_a_registry_of_others_asks_for_the_login_that_a_pod_names(

@@ -76,9 +76,11 @@ def api(tmp_path: Path) -> AzureApi:
     paths = {GROUP: TEAM, CLUSTER: CLUSTER_PATH, ACCOUNT: ACCOUNT_PATH, REGISTRY: REGISTRY_PATH}
     with Account(tmp_path, "azure-native").transaction() as transaction:
         for token, path in paths.items():
-            given = inputs.get(token, {})
-            one = Resource(token=token, id=path, urn="", inputs=given, outputs={}, ready=True)
-            transaction.put(one)
+            resource_inputs = inputs.get(token, {})
+            resource = Resource(
+                token=token, id=path, urn="", inputs=resource_inputs, outputs={}, ready=True
+            )
+            transaction.put(resource)
     return AzureApi(tmp_path, TWO)
 
 
@@ -86,16 +88,16 @@ def unknown_keys(model: Any, value: Mapping[str, Any], path: str = "") -> Iterat
     """Yield the keys of a response that its model does not have."""
     fields = {field._rest_name: name for name, field in type(model)._attr_to_rest_field.items()}
     for key, inner in value.items():
-        here = f"{path}.{key}"
+        key_path = f"{path}.{key}"
         if key not in fields:
-            yield here
+            yield key_path
             continue
-        found = getattr(model, fields[key])
-        models = found if isinstance(found, list) else [found]
+        attribute = getattr(model, fields[key])
+        models = attribute if isinstance(attribute, list) else [attribute]
         values = inner if isinstance(inner, list) else [inner]
-        for each, raw in zip(models, values, strict=False):
-            if hasattr(type(each), "_attr_to_rest_field"):
-                yield from unknown_keys(each, raw, here)
+        for inner_model, inner_value in zip(models, values, strict=False):
+            if hasattr(type(inner_model), "_attr_to_rest_field"):
+                yield from unknown_keys(inner_model, inner_value, key_path)
 
 
 @pytest.mark.parametrize("line", SHAPES)
@@ -145,9 +147,9 @@ def test_a_wrong_request_is_refused_with_azures_code(
 
 def test_a_taken_name_says_why(api: AzureApi) -> None:
     path = f"{ROOT}/providers/Microsoft.Storage/checkNameAvailability"
-    found = api.manage(AzureRequest("POST", path, VERSION, STORAGE_NAME))
+    response = api.manage(AzureRequest("POST", path, VERSION, STORAGE_NAME))
 
-    assert (found["nameAvailable"], found["reason"]) == (False, "AlreadyExists")
+    assert (response["nameAvailable"], response["reason"]) == (False, "AlreadyExists")
 
 
 @pytest.mark.parametrize("token", ["", "Bearer none", "Bearer a.b.c"])

@@ -23,18 +23,14 @@ from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.protocol.values import Object
 
 POD = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
-LOGS = "aws:cloudwatch/logGroup:LogGroup"
-BUDGET = "aws:budgets/budget:Budget"
-ALIAS = "aws:kms/alias:Alias"
-ROLE_POLICY = "aws:iam/rolePolicy:RolePolicy"
-BUCKET_POLICY = "aws:s3/bucketPolicy:BucketPolicy"
-REPOSITORY_POLICY = "aws:ecr/repositoryPolicy:RepositoryPolicy"
 ACCESS = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
 USES = {"Effect": "Allow", "Action": "s3:GetObject", "Principal": "*"}
 TRUST = json.dumps({"Statement": [{**USES, "Action": "sts:AssumeRole"}]})
-OPEN = json.dumps({"Statement": [{**USES, "Resource": "*"}]})
-GOOD = json.dumps({"Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]})
-BAD = json.dumps({"Statement": [{"Effect": "Maybe", "Action": "s3:GetObject"}]})
+RESOURCE_DOCUMENT = json.dumps({"Statement": [{**USES, "Resource": "*"}]})
+IDENTITY_DOCUMENT = json.dumps(
+    {"Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}
+)
+INVALID_DOCUMENT = json.dumps({"Statement": [{"Effect": "Maybe", "Action": "s3:GetObject"}]})
 SIZES = {"minSize": 0, "desiredSize": 1, "maxSize": 3}
 
 
@@ -93,11 +89,11 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     ),
     "IPv4 source of a rule": ({"cidrIpv4": "10.0.0.0/8"}, {"cidrIpv4": "10.0.0.1/8"}, "host bits"),
     "IPv6 source of a rule": ({"cidrIpv6": "::/0"}, {"cidrIpv6": "10.0.0.0/8"}, "IPv6"),
-    "trust policy of a role": ({"assumeRolePolicy": TRUST}, {"assumeRolePolicy": GOOD}, "Principal"),
-    "document of a policy": ({"policy": GOOD}, {"policy": BAD}, "Allow or Deny"),
-    "document of a role's policy": ({"policy": GOOD}, {"policy": "{}"}, "no Statement"),
-    "document of a bucket": ({"policy": OPEN}, {"policy": BAD}, "Allow or Deny"),
-    "document of a repository": ({"policy": TRUST}, {"policy": BAD}, "Allow or Deny"),
+    "trust policy of a role": ({"assumeRolePolicy": TRUST}, {"assumeRolePolicy": IDENTITY_DOCUMENT}, "Principal"),
+    "document of a policy": ({"policy": IDENTITY_DOCUMENT}, {"policy": INVALID_DOCUMENT}, "Allow or Deny"),
+    "document of a role's policy": ({"policy": IDENTITY_DOCUMENT}, {"policy": "{}"}, "no Statement"),
+    "document of a bucket": ({"policy": RESOURCE_DOCUMENT}, {"policy": INVALID_DOCUMENT}, "Allow or Deny"),
+    "document of a repository": ({"policy": TRUST}, {"policy": INVALID_DOCUMENT}, "Allow or Deny"),
     "deletion window of a key": ({"deletionWindowInDays": 7}, {"deletionWindowInDays": 3}, "7 to 30"),
     "name of an alias": ({"name": "alias/mine"}, {"name": "mine"}, "alias/"),
     "name of a launch template": ({"name": "gpu"}, {"name": "g"}, "at least 3"),
@@ -305,8 +301,8 @@ def role(name: str, service: str, *actions: str) -> Resource:
 
 
 def attached(to: str, policy: str) -> Resource:
-    own = f"arn:aws:iam::aws:policy/{policy}"
-    return resource(ATTACHMENT, f"{to}/{policy}", {"role": to, "policyArn": own})
+    policy_arn = f"arn:aws:iam::aws:policy/{policy}"
+    return resource(ATTACHMENT, f"{to}/{policy}", {"role": to, "policyArn": policy_arn})
 
 
 def subnet(name: str, zone: str, block: str) -> Resource:
@@ -433,12 +429,12 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
                                [resource(SYSTEM, "fs-1", {"deploymentType": "SCRATCH_2"})],
                                [resource(SYSTEM, "fs-1", {})], "SCRATCH_1"),
 }  # fmt: skip
-ONLY_FAILS = {"policy of AWS exists"}  # no world makes it pass
+ONLY_FAILS = {"policy of AWS exists"}  # no account makes it pass
 ON_CHANGE = {  # see test_changes.py
     "version steps of a cluster", "nodes before the next version", "version of nodes never lower",
     "a file system grows",
 }  # fmt: skip
-WORLDS = {
-    name: (Inventory(tuple(good)), Inventory(tuple(bad)))
-    for name, (_, _, good, bad, _) in PRECONDITIONS.items()
+ACCOUNTS = {
+    name: (Inventory(tuple(holding)), Inventory(tuple(violating)))
+    for name, (_, _, holding, violating, _) in PRECONDITIONS.items()
 }

@@ -31,9 +31,9 @@ def test_every_add_on_has_a_default_and_a_most_recent_version(addon: str, kubern
 
 def test_kube_proxy_follows_the_version_of_kubernetes() -> None:
     for kubernetes in VERSIONS:
-        found = resolved(addonName="kube-proxy", kubernetesVersion=kubernetes)["version"]
-        assert str(found).startswith(f"v{kubernetes}.")
-        assert found != f"v{kubernetes}.0-eksbuild.1", "AWS has published no such build"
+        version = resolved(addonName="kube-proxy", kubernetesVersion=kubernetes)["version"]
+        assert str(version).startswith(f"v{kubernetes}.")
+        assert version != f"v{kubernetes}.0-eksbuild.1", "AWS has published no such build"
 
 
 @pytest.mark.parametrize(

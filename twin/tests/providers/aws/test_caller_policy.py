@@ -30,8 +30,8 @@ def test_the_listed_actions_are_enough_for_the_life_of_a_resource(provider: Prov
 
 @pytest.mark.parametrize("missing", actions_to("create", VPC))
 def test_a_creation_needs_each_of_its_actions(provider: Provider, missing: str) -> None:
-    rest = [action for action in all_actions() if action != missing]
-    set_policy(provider.account.folder, policy(*rest))
+    other_actions = [action for action in all_actions() if action != missing]
+    set_policy(provider.account.folder, policy(*other_actions))
 
     with pytest.raises(CloudError, match=f"AccessDeniedException.*{missing}"):
         provider.make(VPC, "v", cidrBlock=BLOCK)
@@ -40,8 +40,8 @@ def test_a_creation_needs_each_of_its_actions(provider: Provider, missing: str) 
 
 def test_a_deletion_needs_the_action_that_deletes(provider: Provider) -> None:
     identity = provider.make(VPC, "v", cidrBlock=BLOCK)
-    rest = [action for action in all_actions() if action != "ec2:DeleteVpc"]
-    set_policy(provider.account.folder, policy(*rest))
+    other_actions = [action for action in all_actions() if action != "ec2:DeleteVpc"]
+    set_policy(provider.account.folder, policy(*other_actions))
 
     with pytest.raises(CloudError, match="ec2:DeleteVpc"):
         provider.drop(VPC, identity)

@@ -77,10 +77,10 @@ POOLS: dict[str, tuple[Object, Object, str]] = {
 # rule -> (valid inputs, invalid inputs, part of the message)
 RULES: dict[str, tuple[Object, Object, str]] = {
     **POOLS,
-    **{f"inline: {name}": (pools(good), pools(bad), reason) for name, (good, bad, reason) in POOLS.items()},
+    **{f"inline: {name}": (pools(valid), pools(invalid), reason) for name, (valid, invalid, reason) in POOLS.items()},
     **{
-        f"name in {name}": ({name: good}, {name: bad}, "not allowed in this name")
-        for name, good, bad in (
+        f"name in {name}": ({name: valid}, {name: invalid}, "not allowed in this name")
+        for name, valid, invalid in (
             ("resourceGroupName", "everstep-dev", "everstep dev"),
             ("virtualNetworkName", "everstep", "ever step"),
             ("subnetName", "nodes", "no/des"),
@@ -376,7 +376,7 @@ ON_CHANGE = {  # see test_changes.py
     "steps of an AKS version", "inline pools unchanged", "versions of inline pools",
     "pools not too old for the next version", "version of a pool never lower",
 }  # fmt: skip
-WORLDS = {
-    name: (Inventory(tuple(good)), Inventory(tuple(bad)))
-    for name, (_, _, good, bad, _) in PRECONDITIONS.items()
+ACCOUNTS = {
+    name: (Inventory(tuple(holding)), Inventory(tuple(violating)))
+    for name, (_, _, holding, violating, _) in PRECONDITIONS.items()
 }

@@ -58,7 +58,7 @@ def test_undeclared_spot_label_and_taint_drift_as_they_do_on_aks(project: CloudP
 
 
 def test_two_federated_credentials_written_at_once_are_refused(project: CloudProject) -> None:
-    both = """
+    credentials = """
 for name in ("one", "two"):
     managedidentity.FederatedIdentityCredential(
         name, federated_identity_credential_resource_name=name, resource_name_=identity.name,
@@ -66,7 +66,7 @@ for name in ("one", "two"):
         subject=f"system:serviceaccount:elastic-job:{name}", opts=opts,
     )
 """
-    project.program(AKS.partition("right = ")[0] + both)
+    project.program(AKS.partition("right = ")[0] + credentials)
 
     assert "ConcurrentFederatedIdentityCredentialsWrites" in project.up(fails=True)
 

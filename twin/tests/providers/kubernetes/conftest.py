@@ -31,8 +31,8 @@ namespace = os.environ["NAMESPACE"]
 @pytest.fixture(scope="session")
 def kubeconfig() -> Iterator[Path]:
     """Yield the kubeconfig of a real API server; CLOUDTWIN_TEST_KUBECONFIG selects an existing one."""
-    if given := os.environ.get("CLOUDTWIN_TEST_KUBECONFIG"):
-        yield Path(given)
+    if existing := os.environ.get("CLOUDTWIN_TEST_KUBECONFIG"):
+        yield Path(existing)
         return
     from cloudtwin.nodes import Twin
 

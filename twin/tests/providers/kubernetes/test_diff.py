@@ -116,10 +116,10 @@ SECRET = manifest("v1", "Secret", data={"a": "MQ=="}, type="Opaque")
 def test_an_object_is_replaced_only_if_kubernetes_refuses_the_change(
     old: Object, path: tuple[str | int, ...], value: Plain, replaces: bool
 ) -> None:
-    found = compare(old, changed(old, path, value), [])
+    diff = compare(old, changed(old, path, value), [])
 
-    assert [field.path for field in found.fields] == [path]
-    assert bool(found.replaces) == replaces
+    assert [field.path for field in diff.fields] == [path]
+    assert bool(diff.replaces) == replaces
 
 
 def test_the_old_object_is_deleted_first_if_both_would_have_one_name() -> None:
@@ -132,10 +132,10 @@ def test_the_old_object_is_deleted_first_if_both_would_have_one_name() -> None:
 
 
 def test_an_unknown_name_is_a_change_and_may_equal_the_old_name() -> None:
-    found = compare(DEPLOYMENT, changed(DEPLOYMENT, ("metadata", "namespace"), UNKNOWN), [])
+    diff = compare(DEPLOYMENT, changed(DEPLOYMENT, ("metadata", "namespace"), UNKNOWN), [])
 
-    assert found.replaces == ("metadata.namespace",)
-    assert found.delete_first
+    assert diff.replaces == ("metadata.namespace",)
+    assert diff.delete_first
 
 
 def test_null_equals_absent_and_marking_a_secret_changes_nothing() -> None:
@@ -153,8 +153,8 @@ def test_an_empty_object_differs_from_none() -> None:
 def test_ignored_paths_hide_their_subtrees_and_nothing_else() -> None:
     new = changed(changed(DEPLOYMENT, ("spec", "replicas"), 2), ("spec", "replicasNot"), 1)
 
-    left = compare(DEPLOYMENT, new, ["spec.replicas"]).fields
-    assert [field.path for field in left] == [("spec", "replicasNot")]
+    changes = compare(DEPLOYMENT, new, ["spec.replicas"]).fields
+    assert [field.path for field in changes] == [("spec", "replicasNot")]
     assert not compare(DEPLOYMENT, new, ["spec"]).fields
 
 
@@ -168,18 +168,16 @@ TREES = some.recursive(
 
 
 @given(TREES, TREES)
-def test_there_is_a_difference_exactly_where_two_values_are_unequal(
-    one: Plain, other: Plain
-) -> None:
-    found = compare({"spec": one}, {"spec": other}, []).fields
+def test_there_is_a_difference_exactly_where_two_values_are_unequal(old: Plain, new: Plain) -> None:
+    changes = compare({"spec": old}, {"spec": new}, []).fields
 
-    assert bool(found) == (repr(one) != repr(other) and _differs(one, other))
+    assert bool(changes) == (repr(old) != repr(new) and _differs(old, new))
 
 
-def _differs(one: Plain, other: Plain) -> bool:
+def _differs(old: Plain, new: Plain) -> bool:
     """Compare as JSON does: true is not 1, and the order of keys does not matter."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() != other.keys() or any(_differs(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) != len(other) or any(map(_differs, one, other))
-    return type(one) is not type(other) or one != other
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() != new.keys() or any(_differs(old[key], new[key]) for key in old)
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) != len(new) or any(map(_differs, old, new))
+    return type(old) is not type(new) or old != new

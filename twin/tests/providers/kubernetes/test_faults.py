@@ -87,8 +87,10 @@ def test_a_conflict_names_the_owner_and_the_fix(
 
 
 def test_two_resources_cannot_manage_one_object(project: ClusterProject) -> None:
-    one = 'k8s.core.v1.ConfigMap("NAME", metadata={"name": "m", "namespace": namespace})'
-    project.program("\n".join([one.replace("NAME", "one"), one.replace("NAME", "two")]))
+    declaration = 'k8s.core.v1.ConfigMap("NAME", metadata={"name": "m", "namespace": namespace})'
+    project.program(
+        "\n".join([declaration.replace("NAME", "one"), declaration.replace("NAME", "two")])
+    )
 
     assert "is declared twice" in project.pulumi("preview", fails=True)
 
@@ -96,8 +98,8 @@ def test_two_resources_cannot_manage_one_object(project: ClusterProject) -> None
 def test_an_object_of_another_manager_is_not_overwritten(
     project: ClusterProject, namespace: str, api: client.CoreV1Api
 ) -> None:
-    theirs = client.V1ConfigMap(metadata=client.V1ObjectMeta(name="m"), data={"a": "theirs"})
-    api.create_namespaced_config_map(namespace, theirs, field_manager="them")
+    existing = client.V1ConfigMap(metadata=client.V1ObjectMeta(name="m"), data={"a": "theirs"})
+    api.create_namespaced_config_map(namespace, existing, field_manager="them")
     project.program(
         'k8s.core.v1.ConfigMap("map", metadata={"name": "m", "namespace": namespace}, data={"a": "ours"})'
     )

@@ -51,34 +51,34 @@ def test_defaults_and_equal_quantities_are_not_drift() -> None:
 
 
 def test_an_outside_change_to_a_field_of_the_program_is_drift() -> None:
-    def change(each: Object) -> None:
-        each["spec"]["replicas"] = 5
-        each["spec"]["template"]["spec"]["containers"][1]["image"] = "log:2"
-        each["spec"]["template"]["spec"]["containers"][0]["args"] = ["-v", "-x"]
-        del each["metadata"]["labels"]
+    def change(changed: Object) -> None:
+        changed["spec"]["replicas"] = 5
+        changed["spec"]["template"]["spec"]["containers"][1]["image"] = "log:2"
+        changed["spec"]["template"]["spec"]["containers"][0]["args"] = ["-v", "-x"]
+        del changed["metadata"]["labels"]
 
-    found = live.refreshed_inputs(INPUTS, LIVE, touched(change))
-    assert found["spec"]["replicas"] == 5
-    web, log = found["spec"]["template"]["spec"]["containers"]
+    refreshed = live.refreshed_inputs(INPUTS, LIVE, touched(change))
+    assert refreshed["spec"]["replicas"] == 5
+    web, log = refreshed["spec"]["template"]["spec"]["containers"]
     assert (log["image"], web["args"]) == ("log:2", ["-v", "-x"])
     assert web["resources"] == {"requests": {"cpu": "1000m"}}, (
         "untouched, so as the program wrote it"
     )
-    assert "labels" not in found["metadata"]
+    assert "labels" not in refreshed["metadata"]
 
 
 def test_containers_are_matched_by_name() -> None:
-    def change(each: Object) -> None:
-        containers = each["spec"]["template"]["spec"]["containers"]
-        each["spec"]["template"]["spec"]["containers"] = [
+    def change(changed: Object) -> None:
+        containers = changed["spec"]["template"]["spec"]["containers"]
+        changed["spec"]["template"]["spec"]["containers"] = [
             {"name": "side", "image": "s"},
             containers[1],
         ]
 
-    found = live.refreshed_inputs(INPUTS, LIVE, touched(change))["spec"]["template"]["spec"][
+    refreshed = live.refreshed_inputs(INPUTS, LIVE, touched(change))["spec"]["template"]["spec"][
         "containers"
     ]
-    assert found == [{"name": "log", "image": "log:1"}, {"name": "side", "image": "s"}]
+    assert refreshed == [{"name": "log", "image": "log:1"}, {"name": "side", "image": "s"}]
 
 
 def test_a_secret_stays_one_through_outputs_and_refresh() -> None:
@@ -138,11 +138,11 @@ def test_a_preview_returns_known_inputs_and_unknown_server_fields() -> None:
     assert preview["status"] is UNKNOWN
     assert preview["spec"] == INPUTS["spec"]
 
-    dry = live.preview_of_dry_run(LIVE, INPUTS, {})
-    assert dry["metadata"]["uid"] is UNKNOWN, "a dry run's uid is not the final one"
-    assert dry["spec"]["revisionHistoryLimit"] == 10, "defaults are known"
-    again = live.preview_of_dry_run(LIVE, INPUTS, LIVE)
-    assert again["metadata"]["uid"] == "u", "an existing object keeps its identity"
+    creation = live.preview_of_dry_run(LIVE, INPUTS, {})
+    assert creation["metadata"]["uid"] is UNKNOWN, "a dry run's uid is not the final one"
+    assert creation["spec"]["revisionHistoryLimit"] == 10, "defaults are known"
+    update = live.preview_of_dry_run(LIVE, INPUTS, LIVE)
+    assert update["metadata"]["uid"] == "u", "an existing object keeps its identity"
 
 
 def test_an_address_that_a_dry_run_allocates_is_unknown() -> None:
@@ -152,12 +152,12 @@ def test_an_address_that_a_dry_run_allocates_is_unknown() -> None:
         "metadata": {"name": "s"},
         "spec": {"ports": []},
     }
-    dry = {**inputs, "spec": {"ports": [], "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"]}}
+    dry_run = {**inputs, "spec": {"ports": [], "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"]}}
 
-    assert has_unknown(live.preview_of_dry_run(dry, inputs, {})["spec"]["clusterIP"])
+    assert has_unknown(live.preview_of_dry_run(dry_run, inputs, {})["spec"]["clusterIP"])
     headless = {**inputs, "spec": {"clusterIP": "None"}}
     assert (
-        live.preview_of_dry_run({**dry, "spec": {"clusterIP": "None"}}, headless, {})["spec"][
+        live.preview_of_dry_run({**dry_run, "spec": {"clusterIP": "None"}}, headless, {})["spec"][
             "clusterIP"
         ]
         == "None"
@@ -184,9 +184,9 @@ def test_an_import_takes_applied_fields_and_leaves_those_of_the_server() -> None
         "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 2},
         "metadata": {"name": "d", "namespace": "n", "labels": {"a": "1"}},
     }  # fmt: skip
-    whole = live.imported_inputs(LIVE)
-    assert whole["spec"] == LIVE["spec"]
-    assert whole["metadata"] == {"name": "d", "namespace": "n", "labels": {"a": "1"}}
+    imported = live.imported_inputs(LIVE)
+    assert imported["spec"] == LIVE["spec"]
+    assert imported["metadata"] == {"name": "d", "namespace": "n", "labels": {"a": "1"}}
 
 
 def test_nulls_and_status_are_not_sent() -> None:

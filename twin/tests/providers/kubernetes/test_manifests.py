@@ -12,6 +12,6 @@ def test_yaml_is_read_as_kubernetes_reads_it() -> None:
         {"apiVersion": "v1", "kind": "A", "day": "2024-01-01"},
         {"apiVersion": "v1", "kind": "B"},
     ]
-    for wrong in ("a: [", "- 1", "kind: X"):
+    for invalid in ("a: [", "- 1", "kind: X"):
         with pytest.raises(ProviderError):
-            decode(wrong)
+            decode(invalid)

@@ -20,12 +20,12 @@ def test_an_object_without_a_name_gets_one_and_keeps_it() -> None:
 
 
 def test_a_given_or_unknown_name_is_not_changed() -> None:
-    for given in (
+    for named in (
         {"metadata": {"name": "x"}},
         {"metadata": {"name": UNKNOWN}},
         {"metadata": UNKNOWN},
     ):
-        assert objects.with_name(given, "r", b"", {}) == given
+        assert objects.with_name(named, "r", b"", {}) == named
     assert objects.with_name({"metadata": {"generateName": "g-"}}, "r", b"", {})["metadata"][
         "name"
     ].startswith("g-")
@@ -38,9 +38,9 @@ def test_a_long_name_is_shortened_to_the_limit_of_kubernetes() -> None:
 def test_an_id_names_the_namespace_where_there_is_one() -> None:
     assert objects.parse_id("n/x") == ("n", "x")
     assert objects.parse_id("x") == (None, "x")
-    for wrong in ("", "a/b/c", "/x", "n/"):
+    for invalid in ("", "a/b/c", "/x", "n/"):
         with pytest.raises(ValueError, match="NAMESPACE/NAME"):
-            objects.parse_id(wrong)
+            objects.parse_id(invalid)
 
 
 def test_a_type_token_contains_version_and_kind() -> None:
@@ -58,9 +58,9 @@ def test_patch_and_list_types_are_recognised_unless_the_kind_is_custom() -> None
 
 
 def test_the_timeout_option_overrides_the_annotation_and_the_default() -> None:
-    noted = {"metadata": {"annotations": {"pulumi.com/timeoutSeconds": "30"}}}
-    assert objects.timeout_seconds(noted, 5, 600) == 5
-    assert objects.timeout_seconds(noted, 0, 600) == 30
+    annotated = {"metadata": {"annotations": {"pulumi.com/timeoutSeconds": "30"}}}
+    assert objects.timeout_seconds(annotated, 5, 600) == 5
+    assert objects.timeout_seconds(annotated, 0, 600) == 30
     assert (
         objects.timeout_seconds(
             {"metadata": {"annotations": {"pulumi.com/timeoutSeconds": "soon"}}}, 0, 600

@@ -114,8 +114,8 @@ def test_an_object_is_ready_by_the_rule_of_its_kind(observed: Object, verdict: t
 def test_a_claim_that_waits_for_its_first_consumer_counts_as_ready() -> None:
     claim = live("v1", "PersistentVolumeClaim", {"storageClassName": "s"}, {"phase": "Pending"})
 
-    late = {"volumeBindingMode": "WaitForFirstConsumer"}
-    assert assess(claim, Related(storage_class=late)) == Ready(), "its pod may depend on it"
+    late_binding = {"volumeBindingMode": "WaitForFirstConsumer"}
+    assert assess(claim, Related(storage_class=late_binding)) == Ready(), "its pod may depend on it"
     assert isinstance(
         assess(claim, Related(storage_class={"volumeBindingMode": "Immediate"})), Waiting
     )
@@ -143,14 +143,14 @@ def test_the_worst_pod_is_named_and_one_that_cannot_start_is_stuck() -> None:
     )
 
     def verdict(*pods: Object) -> Waiting:
-        found = assess(live(*DEPLOYMENT, {**COUNTS, "availableReplicas": 0}), Related(pods=pods))
-        assert isinstance(found, Waiting)
-        return found
+        stuck = assess(live(*DEPLOYMENT, {**COUNTS, "availableReplicas": 0}), Related(pods=pods))
+        assert isinstance(stuck, Waiting)
+        return stuck
 
     assert verdict(creating) == Waiting("0 of 2 pods are available, 2 are up to date")
-    found = verdict(creating, crashed, absent)
-    assert found.stuck
-    assert "pod p, container c: ErrImageNeverPull: image x is not present" in found.reason
+    stuck = verdict(creating, crashed, absent)
+    assert stuck.stuck
+    assert "pod p, container c: ErrImageNeverPull: image x is not present" in stuck.reason
     assert "exited with 3 (Error)" in verdict(crashed).reason
     assert "0/3 nodes are available" in verdict(unplaced).reason
     assert not verdict(unplaced).stuck, "a node may still be added"
@@ -167,9 +167,9 @@ def test_a_failure_has_its_reason() -> None:
 
 def widget(wait_for: str, **states: object) -> Object:
     """Return a custom resource that is ready once the condition of its annotation is met."""
-    found = live("example.com/v1", "Widget", {}, conditions(**states))
-    found["metadata"]["annotations"] = {"pulumi.com/waitFor": wait_for}
-    return found
+    resource = live("example.com/v1", "Widget", {}, conditions(**states))
+    resource["metadata"]["annotations"] = {"pulumi.com/waitFor": wait_for}
+    return resource
 
 
 def test_an_annotation_makes_a_custom_resource_wait() -> None:

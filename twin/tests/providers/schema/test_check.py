@@ -26,9 +26,9 @@ from twin.tests.providers.samples import SCHEMA, TREES
 def test_names_types_required_fields_and_enumerations_are_checked(
     inputs: Object, reasons: list[str]
 ) -> None:
-    found = [mistake.reason for mistake in check(SCHEMA, inputs)]
-    assert len(found) == len(reasons), found
-    assert all(any(part in reason for reason in found) for part in reasons), found
+    mistakes = [mistake.reason for mistake in check(SCHEMA, inputs)]
+    assert len(mistakes) == len(reasons), mistakes
+    assert all(any(part in reason for reason in mistakes) for part in reasons), mistakes
 
 
 @settings(max_examples=30, deadline=None)
