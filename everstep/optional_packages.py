@@ -1,5 +1,6 @@
 """Packages that only some commands need, and how they are installed."""
 
+import importlib.util
 from dataclasses import dataclass
 
 from everstep.errors import EverstepError
@@ -18,6 +19,15 @@ class OptionalPackages:
     target: str
     arguments: str
 
+    def require(self, module: str, problem: str) -> None:
+        """Check that a module is installed, without importing it.
+
+        Raises:
+            EverstepError: it is not.
+        """
+        if importlib.util.find_spec(module) is None:
+            raise self.missing(problem)
+
     def missing(self, problem: str) -> EverstepError:
         """Return the error for a package that is not installed.
 
@@ -33,3 +43,4 @@ BOTO3 = OptionalPackages("aws", "--no-deps boto3 botocore jmespath s3transfer")
 
 AZURE_SDK = OptionalPackages("azure", "'everstep[azure]'")
 AZURE_BLOB = OptionalPackages("azure", "azure-storage-blob azure-identity")
+TORCH = OptionalPackages("development", "'everstep[trainer]'")

@@ -16,12 +16,14 @@ from everstep.cli.commands import (
     init,
     launch,
     market,
+    nccl_test,
     node,
     plan,
     preview,
     pulumi,
     report,
     return_node,
+    scale,
     status,
     up,
     vanish,
@@ -86,6 +88,8 @@ app.add_typer(images.app, name="images", rich_help_panel=TRAINING)
 app.add_typer(data.app, name="data", rich_help_panel=TRAINING)
 app.add_typer(node.app, name="node", rich_help_panel=MACHINES)
 app.add_typer(market.app, name="market", rich_help_panel=MACHINES)
+app.command("nccl-test", rich_help_panel=TOOLS)(nccl_test.nccl_test)
+app.command(rich_help_panel=TOOLS)(scale.scale)
 app.command(rich_help_panel=TOOLS)(doctor.doctor)
 app.command(rich_help_panel=TOOLS, context_settings=PASS_THROUGH_SETTINGS)(pulumi.pulumi)
 app.command(rich_help_panel=TOOLS)(env.env)

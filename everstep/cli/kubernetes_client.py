@@ -1,4 +1,4 @@
-"""Client that reads nodes, pods and the ElasticJob of a cluster, without a cache.
+"""Client that reads nodes, pods and the ElasticJob of a cluster, without a cache, and creates and deletes objects.
 
 The package kubernetes takes a second to import, so it is imported on use. Every request has a timeout: a
 cluster that does not respond is reported within ten seconds.
@@ -116,9 +116,9 @@ class KubernetesClient:
         Raises:
             EverstepError: the cluster does not respond.
         """
-        pods = self._get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
-        nodes = self._get("/api/v1/nodes")["items"]
-        version = self._get("/version")["gitVersion"]
+        pods = self.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+        nodes = self.get("/api/v1/nodes")["items"]
+        version = self.get("/version")["gitVersion"]
         views = tuple(pod_view(pod) for pod in pods)
         return ClusterView(
             version=str(version),
@@ -129,7 +129,7 @@ class KubernetesClient:
 
     def pods_of_system(self) -> list[dict[str, Any]]:
         """Return the pods of the programs on nodes, such as the spot watcher."""
-        response = self._get(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods", missing={})
+        response = self.get(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods", missing={})
         return list(response.get("items") or ())
 
     def version(self) -> str:
@@ -138,12 +138,12 @@ class KubernetesClient:
         Raises:
             EverstepError: the cluster does not respond.
         """
-        return str(self._get("/version")["gitVersion"])
+        return str(self.get("/version")["gitVersion"])
 
     def conditions(self, job: str) -> tuple[Condition, ...]:
         """Return the conditions of the job that are true; empty if there is no such job."""
         path = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{NAMESPACE}/{ELASTICJOB_PLURAL}/{job}"
-        response = self._get(path, missing={})
+        response = self.get(path, missing={})
         conditions = (response.get("status") or {}).get("conditions") or []
         return tuple(
             Condition(
@@ -158,7 +158,7 @@ class KubernetesClient:
     def running_worker(self, job: str) -> str | None:
         """Return the name of a running, ready worker; None if there is none."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={JOB_NAME_LABEL}%3D{job}"
-        pods = [pod_view(pod) for pod in self._get(path)["items"]]
+        pods = [pod_view(pod) for pod in self.get(path)["items"]]
         return next((pod.name for pod in pods if pod.phase == "Running" and pod.ready), None)
 
     def shell(self, pod: str, script: str) -> str:
@@ -180,14 +180,58 @@ class KubernetesClient:
             )
         )
 
-    def _get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+    def text(self, path: str) -> str:
+        """Return the text at a path, such as the log of a pod; empty where nothing is found."""
+        status, _, data = self._send("GET", path)
+        return data.decode(errors="replace") if status == HTTPStatus.OK else ""
+
+    def create(self, path: str, body: Mapping[str, Any]) -> None:
+        """Create an object in a collection.
+
+        Raises:
+            EverstepError: the API server refuses it.
+        """
+        status, reason, data = self._send("POST", path, body)
+        if status not in (HTTPStatus.OK, HTTPStatus.CREATED):
+            message = _message(data) or reason
+            name = f"{body['kind']} {body['metadata']['name']}"
+            raise EverstepError(f"the API server refused to create the {name}: {message}")
+
+    def delete(self, path: str) -> None:
+        """Delete an object and what it owns, if it exists.
+
+        Raises:
+            EverstepError: the API server refuses it.
+        """
+        status, reason, data = self._send("DELETE", path, {"propagationPolicy": "Background"})
+        if status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND):
+            message = _message(data) or reason
+            raise EverstepError(f"the API server refused to delete {path}: {message}")
+
+    def get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the JSON object at a path; `missing`, if given, where nothing is found."""
+        status, reason, data = self._send("GET", path)
+        if status == HTTPStatus.NOT_FOUND and missing is not None:
+            return missing
+        if status != HTTPStatus.OK:
+            raise EverstepError(
+                f"the API server refused GET {path}: {status} {reason}",
+                "Is the kubeconfig's user allowed to read there?",
+            )
+        value = json.loads(data)
+        return value if isinstance(value, dict) else {}
+
+    def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> tuple[int, str, bytes]:
+        """Return status, reason and body of a response."""
         from urllib3.exceptions import HTTPError
 
         request = self._client.param_serialize(
-            "GET",
+            method,
             path,
-            header_params={"Accept": "application/json"},
+            header_params={"Accept": "application/json", "Content-Type": "application/json"},
+            body=body,
             auth_settings=["BearerToken"],
         )
         try:
@@ -197,15 +241,16 @@ class KubernetesClient:
             data = response.read()  # type: ignore[no-untyped-call]  # kubernetes has no types
         except (HTTPError, OSError) as error:
             raise unreachable(self._client.configuration.host, error) from None
-        if response.status == HTTPStatus.NOT_FOUND and missing is not None:
-            return missing
-        if response.status != HTTPStatus.OK:
-            raise EverstepError(
-                f"the API server refused GET {path}: {response.status} {response.reason}",
-                "Is the kubeconfig's user allowed to read there?",
-            )
-        value = json.loads(data)
-        return value if isinstance(value, dict) else {}
+        return int(response.status), str(response.reason), bytes(data or b"")
+
+
+def _message(data: bytes) -> str:
+    """Return the message of the API server's answer; empty if it has none."""
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        return ""
+    return str(answer.get("message", "")) if isinstance(answer, dict) else ""
 
 
 def unreachable(host: str, error: Exception) -> EverstepError:

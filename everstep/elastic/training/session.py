@@ -347,7 +347,9 @@ class Session:
 
     def note_seconds(self) -> None:
         """Record the seconds of this process by activity, since its start."""
-        self.worker.journal.note("seconds", step=self.state.step, **self.worker.accounting.spent())
+        spent = self.worker.accounting.spent()
+        processor = round(time.process_time(), 4)
+        self.worker.journal.note("seconds", step=self.state.step, **spent, processor=processor)
 
     def reading(self) -> Reading:
         """Return the values for Prometheus; thread-safe."""

@@ -1,0 +1,48 @@
+"""A program with processes of its own that ends with this command, also after Ctrl-C."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+GRACE_SECONDS = 10.0
+"""Time between SIGTERM and SIGKILL."""
+
+
+@contextmanager
+def running(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a program in a session of its own; at the end of the block end all of its processes.
+
+    Args:
+        command: program and arguments.
+        log: file for its output.
+        environment: variables in addition to those of this process.
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,  # Ctrl-C reaches this process, which ends the others in order
+        )
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_SECONDS)
+    with suppress(ProcessLookupError):  # those that outlived the first one
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,149 @@
+"""`everstep scale`: time of an epoch with several numbers of replicas, beside the ideal."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from everstep.catalog.trainer_options import DATASETS, MODELS
+from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
+from everstep.cli.console import progress, results, say
+from everstep.cli.engine.context import StackContext, open_running_stack
+from everstep.cli.report.readers import FolderReader, PodReader, RunReader
+from everstep.cli.scaling import local as here
+from everstep.cli.scaling import show
+from everstep.cli.scaling.in_cluster import ClusterStudy
+from everstep.cli.scaling.local import ALL_STEPS, LocalStudy, TrainerSettings
+from everstep.cli.scaling.store import Store
+from everstep.cli.scaling.study import DEFAULT_BATCH, DEFAULT_LOADER_WORKERS, PRESETS, SizeResult
+from everstep.errors import EverstepError
+from everstep.files import write_atomically
+from everstep.spelling import unknown_name
+
+MAX_REPLICAS = 1024
+READABLE = 0o644
+
+
+def scale(
+    *,
+    replicas: Annotated[str, typer.Option(metavar="N,N", help="Numbers of replicas.")] = "1,2,3",
+    model: Annotated[str, typer.Option(help="Model of the trainer.")] = "resnet50",
+    stack: Stack = DEFAULT_STACK,
+    twin: OnTwin = False,
+    local: Annotated[
+        bool, typer.Option("--local", help="Processes of this machine instead of a stack.")
+    ] = False,
+    batch: Annotated[
+        int, typer.Option(min=0, help="Images of a process in one step; 0: as published.")
+    ] = 0,
+    steps: Annotated[
+        int,
+        typer.Option(min=0, help="Measure this number of steps and extrapolate; 0: a whole epoch."),
+    ] = 0,
+    dataset: Annotated[str, typer.Option(help="With --local: format of --data.")] = "fashion-mnist",
+    data: Annotated[
+        Path | None, typer.Option(help="With --local: prepared data; by default random images.")
+    ] = None,
+    images: Annotated[
+        int, typer.Option(min=1, help="With --local: number of random images.")
+    ] = 2048,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for measurements and chart.")
+    ] = Path("scaling"),
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure sizes again that were measured already.")
+    ] = False,
+    wait: Annotated[
+        int, typer.Option(min=1, metavar="SECONDS", help="Time for a size to begin to train.")
+    ] = 1200,
+    as_json: AsJson = False,
+) -> None:
+    """Train with each number of replicas and compare the time of an epoch with the ideal.
+
+    A size that was measured with the same settings is kept, so an interrupted study continues where it stopped.
+    """
+    numbers = _numbers(replicas)
+    if model not in MODELS:
+        raise unknown_name("model", model, MODELS)
+    preset = PRESETS.get(model)
+    settings = TrainerSettings(
+        model=model,
+        batch=batch or (preset.batch if preset else DEFAULT_BATCH),
+        steps=steps,
+        loader_workers=preset.loader_workers if preset and not local else DEFAULT_LOADER_WORKERS,
+    )
+    shared = here.processors() if local else None
+    study: LocalStudy | ClusterStudy
+    if local:
+        study = _local_study(settings, dataset, data, images, out)
+        described = {**vars(settings), "on": "local", "data": str(study.data), "dataset": dataset}
+    else:
+        context = open_running_stack(stack, twin=twin)
+        study = _cluster_study(context, settings, wait)
+        described = {**vars(settings), "on": stack, "target": str(context.target)}
+    sizes = _measure(study, numbers, Store(out, described), again=again)
+    path = out / f"{model}.svg"
+    write_atomically(path, show.chart(model, sizes, shared).svg(), READABLE)
+    say(f"   wrote {path}")
+    if as_json:
+        text = json.dumps(show.as_value(described, sizes, shared), indent=2)
+        results.print(text, markup=False)
+    else:
+        show.show(model, sizes, shared)
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the numbers of replicas, ascending.
+
+    Raises:
+        EverstepError: one is not a number, or out of range.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and 1 <= int(word) <= MAX_REPLICAS for word in words):
+        raise EverstepError(
+            f"--replicas {text!r} is not a list of numbers from 1 to {MAX_REPLICAS}",
+            "Separate them with commas: --replicas 1,2,3",
+        )
+    return sorted({int(word) for word in words})
+
+
+def _measure(
+    study: LocalStudy | ClusterStudy, numbers: list[int], store: Store, *, again: bool
+) -> list[SizeResult]:
+    """Return the results of all sizes; measure those that are missing."""
+    missing = [number for number in numbers if again or store.get(number) is None]
+    if missing and isinstance(study, ClusterStudy):
+        study.check()
+    for number in numbers:
+        if number not in missing:
+            say(f"   {number}: measured already, in {store.path}; --again measures it again")
+            continue
+        store.add(study.measure(number, progress()))
+    return [found for number in numbers if (found := store.get(number))]
+
+
+def _local_study(
+    settings: TrainerSettings, dataset: str, data: Path | None, images: int, out: Path
+) -> LocalStudy:
+    here.require_trainer()
+    if dataset not in DATASETS:
+        raise unknown_name("data set", dataset, DATASETS)
+    if data is None and dataset != "fashion-mnist":
+        raise EverstepError(f"--dataset {dataset} needs --data", "Name its folder.")
+    if data is not None and not data.is_dir():
+        raise EverstepError(f"--data {data} is not a folder", "Name a folder of prepared data.")
+    folder = (data or here.make_images(out, images, progress())).absolute()
+    return LocalStudy(settings, dataset, folder)
+
+
+def _cluster_study(context: StackContext, settings: TrainerSettings, wait: int) -> ClusterStudy:
+    client = context.connect()
+
+    def open_reader(job: str) -> RunReader:
+        if context.on_twin:
+            folder = context.run_folder.parent / job
+            return FolderReader(folder, folder / "no-events", ALL_STEPS)
+        return PodReader(client, job, context.workspace.events, ALL_STEPS)
+
+    return ClusterStudy(client, context.job, settings, open_reader, wait)

@@ -1,0 +1,189 @@
+"""Run an interconnect test on the nodes of a stack, and remove its objects whatever its end."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from everstep.catalog.names import (
+    EFA_RESOURCE,
+    ELASTICJOB_API_VERSION,
+    ELASTICJOB_PLURAL,
+    JOB_NAME_LABEL,
+    JOB_NAMESPACE,
+)
+from everstep.cli.interconnect import manifests
+from everstep.cli.interconnect.manifests import NAME, ClusterTest
+from everstep.cli.kubernetes_client import KubernetesClient, PodView, pod_view
+from everstep.errors import EverstepError
+from everstep.interconnect import results
+from everstep.progress import Progress, Step
+from everstep.resources import PACKAGES
+
+CORE, BATCH = f"/api/v1/namespaces/{JOB_NAMESPACE}", f"/apis/batch/v1/namespaces/{JOB_NAMESPACE}"
+COLLECTIONS = {
+    "ConfigMap": f"{CORE}/configmaps",
+    "Service": f"{CORE}/services",
+    "Job": f"{BATCH}/jobs",
+}
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+POLL_SECONDS = 1.0
+LOG_LINES = 12
+"""Last lines of a failed pod's log in an error."""
+
+
+class ClusterRun:
+    """One test in a cluster.
+
+    Args:
+        client: client of the cluster.
+        job: name of the stack's ElasticJob.
+        sleep: function that waits between two looks at the cluster.
+    """
+
+    def __init__(
+        self, client: KubernetesClient, job: str, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._client, self._job, self._sleep = client, job, sleep
+
+    def run(self, test: ClusterTest, wait_seconds: int, progress: Progress) -> list[str]:
+        """Run the test and return the logs of its pods, that of the first node first.
+
+        Args:
+            test: options of the test.
+            wait_seconds: time in which all pods must have started.
+            progress: receiver of the progress.
+
+        Raises:
+            EverstepError: the job or its nodes do not allow it, pods do not start, or a process is lost.
+        """
+        job = self._read_job()
+        self._check_adapters(job, test)
+        sources = manifests.read_sources(PACKAGES / "everstep")
+        with self._created(manifests.objects(job, test, sources)):
+            with progress.step(f"Starting {test.nodes} pods") as step:
+                self._wait_for_pods(test.nodes, wait_seconds, step)
+            with progress.step("Measuring the interconnect") as step:
+                self._wait_for_end(step)
+            return [self._log(pod.name) for pod in self._pods()]
+
+    def default_nodes(self) -> int:
+        """Return the number of nodes of the stack's job."""
+        worker = self._read_job()["spec"]["replicaSpecs"]["Worker"]
+        return int(worker.get("replicas", 1))
+
+    def _read_job(self) -> Mapping[str, Any]:
+        path = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{JOB_NAMESPACE}/{ELASTICJOB_PLURAL}/{self._job}"
+        job = self._client.get(path, missing={})
+        if not job:
+            raise EverstepError(
+                f"there is no ElasticJob {self._job} in the namespace {JOB_NAMESPACE}",
+                "The test takes nodes, image and devices from it: run `everstep up` first.",
+            )
+        manifests.worker_template(job)
+        return job
+
+    def _check_adapters(self, job: Mapping[str, Any], test: ClusterTest) -> None:
+        """Check that the stack has nodes with the adapters: pods would wait for them endlessly."""
+        if not test.efa:
+            return
+        nodes = self._client.get("/api/v1/nodes")["items"]
+        available = max([manifests.adapters_of_worker(job), *map(_adapters, nodes)])
+        if available < test.efa:
+            raise EverstepError(
+                f"--efa {test.efa}: a node of this stack has {available} EFA adapters ({EFA_RESOURCE})",
+                "Use --efa 0, or a stack with cluster.gpuPool.efa and an instance type with EFA.",
+            )
+
+    @contextmanager
+    def _created(self, objects: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+        """Create the objects, and delete them at the end of the block, also after Ctrl-C."""
+        job = self._client.get(f"{COLLECTIONS['Job']}/{NAME}", missing={})
+        if job and not _ended(job):
+            raise EverstepError(
+                f"a Job {NAME} exists in the namespace {JOB_NAMESPACE}: another test runs",
+                f"Wait for it, or remove it: kubectl -n {JOB_NAMESPACE} delete job,svc,cm {NAME}",
+            )
+        try:
+            for one in objects:
+                path = COLLECTIONS[one["kind"]]
+                self._client.delete(f"{path}/{NAME}")  # of a test that was killed
+                self._client.create(path, one)
+            yield
+        finally:
+            for path in reversed(COLLECTIONS.values()):
+                self._client.delete(f"{path}/{NAME}")
+
+    def _pods(self) -> list[PodView]:
+        path = f"{CORE}/pods?labelSelector={JOB_NAME_LABEL}%3D{NAME}"
+        pods = [pod_view(pod) for pod in self._client.get(path)["items"]]
+        return sorted(pods, key=lambda pod: int(pod.labels.get(INDEX_LABEL, "0")))
+
+    def _wait_for_pods(self, nodes: int, seconds: int, step: Step) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            pods = self._pods()
+            started = [pod for pod in pods if pod.phase in ("Running", "Succeeded", "Failed")]
+            step.note(f"{len(started)} of {nodes}")
+            if len(started) == nodes or self._condition():
+                return
+            if time.monotonic() > deadline:
+                raise EverstepError(
+                    f"{len(started)} of {nodes} pods started within {seconds} s: {self._waits_for(pods)}",
+                    f"The training {self._job} may use the nodes: wait for its end. For nodes that a cloud "
+                    "has yet to create, raise --wait.",
+                )
+            self._sleep(POLL_SECONDS)
+
+    def _waits_for(self, pods: Sequence[PodView]) -> str:
+        reasons = sorted({pod.waiting for pod in pods if pod.waiting})
+        return "; ".join(reasons) or self._refusal() or "their images are pulled, or nodes are full"
+
+    def _refusal(self) -> str:
+        """Return the reason for which the Job could not create pods; empty if there is none."""
+        path = f"{CORE}/events?fieldSelector=involvedObject.name%3D{NAME}%2Creason%3DFailedCreate"
+        messages = [str(event.get("message", "")) for event in self._client.get(path)["items"]]
+        return messages[-1] if messages else ""
+
+    def _wait_for_end(self, step: Step) -> None:
+        while not (condition := self._condition()):
+            self._note_progress(step)
+            self._sleep(POLL_SECONDS)
+        if condition == "Complete":
+            return
+        failed = next((pod for pod in self._pods() if pod.phase == "Failed"), None)
+        lines = self._log(failed.name).splitlines()[-LOG_LINES:] if failed else []
+        where = f"{failed.name} on {failed.node}" if failed else "a pod that no longer exists"
+        raise EverstepError(
+            f"the test failed: {where} was lost or ended with an error",
+            "\n".join(lines) or "`everstep status` shows the nodes; start the test again.",
+        )
+
+    def _note_progress(self, step: Step) -> None:
+        """Show the newest measurement, which the first pod prints."""
+        pods = self._pods()
+        if pods and pods[0].phase == "Running":
+            entries = list(
+                results.measurements(results.entries(self._log(pods[0].name).splitlines()))
+            )
+            if entries:
+                step.note(f"{entries[-1].collective} {entries[-1].bytes:,} B")
+
+    def _condition(self) -> str:
+        """Return the condition with which the Job has ended; empty while it runs."""
+        return _ended(self._client.get(f"{COLLECTIONS['Job']}/{NAME}", missing={}))
+
+    def _log(self, pod: str) -> str:
+        return self._client.text(f"{CORE}/pods/{pod}/log")
+
+
+def _adapters(node: Mapping[str, Any]) -> int:
+    """Return the EFA adapters that a node offers."""
+    return int(((node.get("status") or {}).get("allocatable") or {}).get(EFA_RESOURCE, 0))
+
+
+def _ended(job: Mapping[str, Any]) -> str:
+    """Return the condition with which a Job has ended; empty while it runs."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    kinds = [one["type"] for one in conditions if one.get("status") == "True"]
+    return next((kind for kind in kinds if kind in ("Complete", "Failed")), "")

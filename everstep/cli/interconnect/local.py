@@ -1,0 +1,61 @@
+"""Run an interconnect test between processes of this machine, without a cluster."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from everstep.cli.child_process import running
+from everstep.errors import EverstepError
+from everstep.interconnect import results
+from everstep.optional_packages import TORCH
+from everstep.progress import Progress, Step
+
+POLL_SECONDS = 0.2
+PROGRAM = "everstep.interconnect.benchmark"
+VARIABLES = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "OMP_NUM_THREADS": "1"}
+LOG_LINES = 12
+"""Last lines of the log in an error."""
+
+
+def run_locally(ranks: int, arguments: Sequence[str], progress: Progress) -> list[str]:
+    """Run the test with processes that are connected by the loopback device; return their log.
+
+    Args:
+        ranks: number of processes.
+        arguments: arguments of the benchmark.
+        progress: receiver of the progress.
+
+    Raises:
+        EverstepError: PyTorch is not installed, or a process has ended.
+    """
+    TORCH.require(
+        "torch", "everstep nccl-test --local measures with PyTorch, which is not installed"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={ranks}", "--max-restarts=0", "-m", PROGRAM, *arguments]
+    with tempfile.TemporaryDirectory(prefix="everstep-nccl-test-") as folder:
+        log = Path(folder) / "log"
+        with (
+            progress.step(f"Measuring between {ranks} processes") as step,
+            running(command, log, VARIABLES) as process,
+        ):
+            while process.poll() is None:
+                note_newest(step, log.read_text(errors="replace"))
+                time.sleep(POLL_SECONDS)
+        text = log.read_text(errors="replace")
+    if process.returncode:
+        lines = [line for line in text.splitlines() if line.startswith("error:")]
+        raise EverstepError(
+            f"a process of the test ended with exit code {process.returncode}",
+            "\n".join(lines or text.splitlines()[-LOG_LINES:]),
+        )
+    return [text]
+
+
+def note_newest(step: Step, log: str) -> None:
+    """Show the newest measurement of a log."""
+    found = list(results.measurements(results.entries(log.splitlines())))
+    if found:
+        step.note(f"{found[-1].collective} {found[-1].bytes:,} B")

@@ -1,0 +1,239 @@
+"""The objects of an interconnect test in a cluster, derived from the ElasticJob of its stack.
+
+Pods get the nodes, the image, the devices and the security of the job's workers, whatever stack declared them. An
+indexed Job creates them, a headless Service names the first one, and a ConfigMap has the program, so that the image
+needs PyTorch only. The names are fixed: two tests at a time would share the nodes and measure each other.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from everstep.catalog.names import EFA_RESOURCE, GPU_RESOURCE, JOB_NAME_LABEL, JOB_NAMESPACE
+from everstep.errors import EverstepError
+
+NAME = "nccl-test"
+PORT = 29400
+HUGE_PAGES, HUGE_PAGES_FOR_EFA = "hugepages-2Mi", "5120Mi"
+PROGRAM_FOLDER = "/opt/everstep-nccl-test"
+PROGRAM = "everstep.interconnect.benchmark"
+SOURCES = (
+    "__init__.py",
+    "interconnect/__init__.py",
+    "interconnect/collectives.py",
+    "interconnect/benchmark.py",
+)
+"""Files of the package everstep that the program consists of."""
+
+REMOVED_AFTER_SECONDS = 600
+"""After its end the cluster removes the Job itself, if the command was killed before it could."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ClusterTest:
+    """Options of a test in a cluster.
+
+    Attributes:
+        nodes: number of nodes.
+        efa: number of EFA adapters of each pod; None for that of the job's workers.
+        arguments: arguments of the benchmark.
+        seconds: time after which Kubernetes ends the test.
+    """
+
+    nodes: int
+    efa: int | None
+    arguments: Sequence[str]
+    seconds: int
+
+
+def objects(job: Mapping[str, Any], test: ClusterTest, sources: Mapping[str, str]) -> list[Json]:
+    """Return the objects to create, in order.
+
+    Args:
+        job: the ElasticJob of the stack.
+        test: options of the test.
+        sources: source text by name in SOURCES.
+    """
+    template = worker_template(job)
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": NAME, "namespace": JOB_NAMESPACE},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,  # the others look for the first before it is ready
+            "selector": {JOB_NAME_LABEL: NAME},
+            "ports": [{"name": "rendezvous", "port": PORT}],
+        },
+    }
+    return [_config_map(sources), service, _job(template, test)]
+
+
+def worker_template(job: Mapping[str, Any]) -> Json:
+    """Return the pod template of the workers of an ElasticJob.
+
+    Raises:
+        EverstepError: it has none.
+    """
+    try:
+        template = job["spec"]["replicaSpecs"]["Worker"]["template"]
+        template["spec"]["containers"][0]["image"]
+    except (KeyError, IndexError, TypeError):
+        raise EverstepError(
+            f"the ElasticJob {job.get('metadata', {}).get('name', '')} has no template of workers",
+            "`everstep up` declares it again.",
+        ) from None
+    return deepcopy(dict(template))
+
+
+def adapters_of_worker(job: Mapping[str, Any]) -> int:
+    """Return the EFA adapters of each worker of an ElasticJob."""
+    resources = worker_template(job)["spec"]["containers"][0].get("resources") or {}
+    return int((resources.get("limits") or {}).get(EFA_RESOURCE, 0))
+
+
+def read_sources(package: Path) -> dict[str, str]:
+    """Return the program's sources by name."""
+    return {name: (package / name).read_text() for name in SOURCES}
+
+
+def _key(name: str) -> str:
+    return name.replace("/", ".")
+
+
+def _config_map(sources: Mapping[str, str]) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": NAME, "namespace": JOB_NAMESPACE},
+        "data": {_key(name): text for name, text in sources.items()},
+    }
+
+
+def _job(template: Json, test: ClusterTest) -> Json:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": NAME, "namespace": JOB_NAMESPACE},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": test.nodes,
+            "parallelism": test.nodes,
+            "backoffLimit": 0,  # a lost peer ends the test: its figures would be of another group
+            "activeDeadlineSeconds": test.seconds,
+            "ttlSecondsAfterFinished": REMOVED_AFTER_SECONDS,
+            "template": {
+                "metadata": {
+                    "labels": dict((template.get("metadata") or {}).get("labels") or {}),
+                },
+                "spec": _pod(template["spec"], test),
+            },
+        },
+    }
+
+
+def _pod(worker: Json, test: ClusterTest) -> Json:
+    pod = {name: worker[name] for name in _KEPT if name in worker}
+    return {
+        **pod,
+        **({"affinity": _renamed(worker["affinity"])} if "affinity" in worker else {}),
+        "subdomain": NAME,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 5,
+        "containers": [_container(worker["containers"][0], test)],
+        "volumes": [
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+            {"name": "program", "configMap": {"name": NAME, "items": _items()}},
+        ],
+    }
+
+
+_KEPT = (
+    "serviceAccountName",
+    "automountServiceAccountToken",
+    "enableServiceLinks",
+    "imagePullSecrets",
+    "securityContext",
+    "priorityClassName",
+    "nodeSelector",
+    "tolerations",
+)
+"""Fields of a worker's pod that those of the test have, too."""
+
+
+def _items() -> list[Json]:
+    return [{"key": _key(name), "path": f"everstep/{name}"} for name in SOURCES]
+
+
+def _renamed(affinity: Json) -> Json:
+    """Return the affinity with the test's pods in place of the job's workers: one on each node."""
+    renamed = deepcopy(affinity)
+    for kind in ("podAffinity", "podAntiAffinity"):
+        for term in (renamed.get(kind) or {}).get(
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ) or ():
+            labels = (term.get("labelSelector") or {}).get("matchLabels") or {}
+            if JOB_NAME_LABEL in labels:
+                labels[JOB_NAME_LABEL] = NAME
+    return renamed
+
+
+def _container(worker: Json, test: ClusterTest) -> Json:
+    resources = _resources(worker.get("resources") or {}, test.efa)
+    gpus = max(1, int(resources.get("limits", {}).get(GPU_RESOURCE, 0)))
+    kept = {
+        name: worker[name]
+        for name in ("image", "imagePullPolicy", "securityContext")
+        if name in worker
+    }
+    return {
+        **kept,
+        "name": NAME,
+        "workingDir": PROGRAM_FOLDER,  # before the image's own packages
+        "command": _command(test, gpus),
+        "env": [
+            {"name": "NCCL_DEBUG", "value": "INFO"},
+            {"name": "NCCL_DEBUG_SUBSYS", "value": "INIT,NET"},
+            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+        ],
+        "resources": resources,
+        "volumeMounts": [
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - private to the container
+            {"name": "program", "mountPath": PROGRAM_FOLDER, "readOnly": True},
+        ],
+    }
+
+
+def _command(test: ClusterTest, processes: int) -> list[str]:
+    return [
+        "python3",
+        "-m",
+        "torch.distributed.run",
+        f"--nnodes={test.nodes}",
+        f"--nproc-per-node={processes}",
+        "--node-rank=$(JOB_COMPLETION_INDEX)",
+        f"--master-addr={NAME}-0.{NAME}",
+        f"--master-port={PORT}",
+        "--max-restarts=0",
+        "-m",
+        PROGRAM,
+        *test.arguments,
+    ]
+
+
+def _resources(worker: Json, efa: int | None) -> Json:
+    """Return a worker's resources with another number of EFA adapters."""
+    if efa is None:
+        return worker
+    resources = deepcopy(worker)
+    for part in ("requests", "limits"):
+        named = resources.setdefault(part, {})
+        named.pop(EFA_RESOURCE, None)
+        named.pop(HUGE_PAGES, None)
+        if efa:
+            named |= {EFA_RESOURCE: str(efa), HUGE_PAGES: HUGE_PAGES_FOR_EFA}
+    return resources

@@ -1,0 +1,126 @@
+"""Show the results of an interconnect test: tables for people, and a chart."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from everstep.cli.console import results as console
+from everstep.cli.line_chart import Axis, Curve, LineChart
+from everstep.interconnect.collectives import ALL_REDUCE, COLLECTIVES
+from everstep.interconnect.results import PUBLISHED, PUBLISHED_BYTES, Results
+
+BYTE_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def show(results: Results) -> None:
+    """Print tables, the comparison and the verdict."""
+    for line in report_lines(results):
+        console.print(Text(line))
+
+
+def report_lines(results: Results) -> Iterator[str]:
+    """Yield the lines of the report."""
+    setup = results.setup
+    version = f"NCCL {setup['nccl']}, " if setup.get("nccl") else ""
+    yield f"{results.ranks} processes, {setup['backend']} on {setup['device']}, {version}torch {setup['torch']}"
+    yield ""
+    yield from _table(results)
+    yield ""
+    yield from _comparison(results)
+    yield ""
+    yield f"EFA in use: {'yes' if results.verdict.uses_efa else 'no'}, {results.verdict.transport}"
+    yield f"  {results.verdict.reason}"
+    yield from _notes(results)
+
+
+def size_text(size: float) -> str:
+    """Return a size in bytes with a binary unit."""
+    for unit, name in BYTE_UNITS:
+        if size >= unit:
+            return f"{size / unit:.4g} {name}"
+    return f"{size:g} B"
+
+
+def _table(results: Results) -> Iterator[str]:
+    heads = ("size", "count", "time, us", "algbw, GB/s", "busbw, GB/s", "wrong")
+    yield _row("collective", heads)
+    yield "-" * len(_row("", heads))
+    for one in results.measurements:
+        cells = (
+            size_text(one.bytes),
+            str(one.iterations),
+            f"{one.seconds * 1e6:,.1f}",
+            f"{one.algorithm_bandwidth:.4g}",
+            f"{one.bus_bandwidth(results.ranks):.4g}",
+            str(one.wrong),
+        )
+        yield _row(one.collective, cells)
+
+
+def _row(name: str, cells: Sequence[str]) -> str:
+    widths = (12, 7, 14, 14, 14, 7)
+    return name.ljust(16) + "".join(map(str.rjust, cells, widths))
+
+
+def _comparison(results: Results) -> Iterator[str]:
+    yield f"{'bus bandwidth, GB/s':<44}{'average':>10}{'maximum':>10}"
+    for collective in COLLECTIVES:
+        if summary := results.summary(collective):
+            yield f"{'this test, ' + collective:<44}{summary.average:>10.2f}{summary.maximum:>10.2f}"
+    largest = max((one.bytes for one in results.of(ALL_REDUCE)), default=0)
+    if largest > PUBLISHED_BYTES and (summary := results.summary(ALL_REDUCE, PUBLISHED_BYTES)):
+        name = "this test, all_reduce up to 1 GiB"
+        yield f"{name:<44}{summary.average:>10.2f}{summary.maximum:>10.2f}"
+    for one in PUBLISHED:
+        plural = "adapter" if one.adapters == 1 else "adapters"
+        name = f"published, {one.adapters} EFA {plural} ({one.provider})"
+        yield f"{name:<44}{one.average:>10.2f}{one.maximum:>10.2f}"
+
+
+def _notes(results: Results) -> Iterator[str]:
+    yield ""
+    yield "The average is over all sizes, so it depends on them. Published: all-reduce on p4d.24xlarge, 8 B to 1 GiB."
+    if results.bound_by_memory:
+        yield f"Sizes end at {size_text(results.setup['largest'])}: the memory of a process is too small for more."
+    for collective, reason in results.unsupported.items():
+        yield f"{collective} was not measured: {reason}"
+    if results.wrong:
+        yield f"{results.wrong} results were wrong: the network or the devices corrupt data."
+
+
+def chart(results: Results) -> LineChart:
+    """Return the bus bandwidth by size, beside the published maxima."""
+    sizes = [one.bytes for one in results.measurements]
+    curves = [
+        Curve(name, [(one.bytes, one.bus_bandwidth(results.ranks)) for one in results.of(name)])
+        for name in COLLECTIVES
+        if results.of(name)
+    ]
+    span = (min(sizes), max(sizes))
+    references = [
+        Curve(
+            f"{one.adapters} EFA: {one.maximum:g}", [(x, one.maximum) for x in span], reference=True
+        )
+        for one in PUBLISHED
+    ]
+    transport = results.verdict.transport
+    return LineChart(
+        f"Bus bandwidth of {results.ranks} processes over {transport}, and published maxima",
+        Axis("size of the array", _size_ticks(*span), logarithmic=True),
+        Axis("GB/s", _bandwidth_ticks(curves), logarithmic=True),
+        [*curves, *references],
+    )
+
+
+def _size_ticks(low: int, high: int) -> list[tuple[float, str]]:
+    ticks = [low * 16**n for n in range(9) if low * 16**n < high]
+    ends = [*ticks[:1], *(tick for tick in ticks[1:] if tick * 4 <= high), max(high, low * 2)]
+    return [(tick, size_text(tick)) for tick in ends]
+
+
+def _bandwidth_ticks(curves: list[Curve]) -> list[tuple[float, str]]:
+    lowest = min(y for curve in curves for _, y in curve.points)
+    first = next((n for n in range(-6, 1) if lowest >= 10.0**n * 0.999), -7)
+    highest = max(y for curve in curves for _, y in curve.points)
+    last = next(n for n in range(2, 7) if highest <= 10.0**n or n == 6)
+    return [(10.0**n, f"{10.0**n:g}") for n in range(min(first, 1), last + 1)]

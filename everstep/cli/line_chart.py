@@ -1,0 +1,129 @@
+"""Draw curves as SVG: a title, two axes, a legend, and lines through points.
+
+Pictures of measurements are made without a plotting library, as those of the report and of `everstep plan` are.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+WIDTH, HEIGHT = 960, 540
+LEFT, RIGHT, TOP, BOTTOM = 90, 30, 90, 60
+COLOURS = ("#2563eb", "#16a34a", "#ea580c", "#9333ea", "#0f172a")
+STYLE = """
+    .page { fill: #ffffff; }
+    .grid { stroke: #e2e8f0; }
+    .axis { stroke: #64748b; }
+    .h { font-size: 18px; font-weight: 650; fill: #0f172a; }
+    .t { font-size: 14px; fill: #334155; }
+    .line { fill: none; stroke-width: 2.5; }
+    .reference { fill: none; stroke-width: 1.5; stroke-dasharray: 6 4; }
+"""
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line with a name.
+
+    Attributes:
+        name: name in the legend.
+        points: points by x.
+        reference: True for a line to compare with: dashed, without dots.
+    """
+
+    name: str
+    points: Sequence[Point]
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis.
+
+    Attributes:
+        title: quantity and unit.
+        ticks: marked values with their texts, ascending, at least two; they bound the axis.
+        logarithmic: True if equal factors have equal distances.
+    """
+
+    title: str
+    ticks: Sequence[tuple[float, str]]
+    logarithmic: bool = False
+
+    def share(self, value: float) -> float:
+        """Return the position of a value: 0 at the first tick, 1 at the last one."""
+        low, high = (self._scaled(self.ticks[index][0]) for index in (0, -1))
+        return (self._scaled(value) - low) / (high - low)
+
+    def _scaled(self, value: float) -> float:
+        lowest = self.ticks[0][0]
+        return math.log(max(value, lowest)) if self.logarithmic else value
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """A chart.
+
+    Attributes:
+        title: heading.
+        x: horizontal axis.
+        y: vertical axis.
+        curves: lines, drawn in order.
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    curves: Sequence[Curve] = field(default_factory=tuple)
+
+    def svg(self) -> str:
+        """Return the chart as an SVG document."""
+        return "\n".join([*self._head(), *self._axes(), *self._lines(), "</svg>", ""])
+
+    def _head(self) -> Iterator[str]:
+        box = f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" font-family="sans-serif"'
+        yield f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
+        yield f"<title>{escape(self.title)}</title>\n<style>{STYLE}</style>"
+        yield f'<rect class="page" width="{WIDTH}" height="{HEIGHT}"/>'
+        yield f'<text class="h" x="{LEFT}" y="30">{escape(self.title)}</text>'
+
+    def _axes(self) -> Iterator[str]:
+        right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+        for value, text in self.y.ticks:
+            y = self._y(value)
+            yield f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y}" y2="{y}"/>'
+            yield f'<text class="t" text-anchor="end" x="{LEFT - 10}" y="{y + 5:g}">{escape(text)}</text>'
+        yield f'<line class="axis" x1="{LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'
+        for value, text in self.x.ticks:
+            x = self._x(value)
+            yield f'<text class="t" text-anchor="middle" x="{x}" y="{bottom + 22}">{escape(text)}</text>'
+        middle = (LEFT + right) // 2
+        yield f'<text class="t" text-anchor="middle" x="{middle}" y="{bottom + 46}">{escape(self.x.title)}</text>'
+        yield f'<text class="t" x="{LEFT}" y="{TOP - 12}">{escape(self.y.title)}</text>'
+
+    def _lines(self) -> Iterator[str]:
+        width = (WIDTH - LEFT - RIGHT) // max(len(self.curves), 1)
+        for number, curve in enumerate(self.curves):
+            colour = COLOURS[number % len(COLOURS)]
+            kind = "reference" if curve.reference else "line"
+            x, y = LEFT + number * width, 56
+            yield f'<line class="{kind}" stroke="{colour}" x1="{x}" x2="{x + 22}" y1="{y}" y2="{y}"/>'
+            yield f'<text class="t" x="{x + 28}" y="{y + 5}">{escape(curve.name)}</text>'
+            yield f'<path class="{kind}" stroke="{colour}" d="{self._path(curve.points)}"/>'
+            if not curve.reference:
+                for at, value in curve.points:
+                    yield f'<circle r="3.5" fill="{colour}" cx="{self._x(at)}" cy="{self._y(value)}"/>'
+
+    def _path(self, points: Sequence[Point]) -> str:
+        return "".join(
+            f"{'L' if index else 'M'}{self._x(x)} {self._y(y)}"
+            for index, (x, y) in enumerate(points)
+        )
+
+    def _x(self, value: float) -> float:
+        return round(LEFT + self.x.share(value) * (WIDTH - LEFT - RIGHT), 1)
+
+    def _y(self, value: float) -> float:
+        return round(HEIGHT - BOTTOM - self.y.share(value) * (HEIGHT - TOP - BOTTOM), 1)

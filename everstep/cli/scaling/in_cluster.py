@@ -1,0 +1,216 @@
+"""Measure a size on the nodes of a stack, with an ElasticJob that is derived from that of the stack."""
+
+import time
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from everstep.catalog import trainer_options
+from everstep.catalog.names import (
+    ELASTICJOB_API_VERSION,
+    ELASTICJOB_PLURAL,
+    GPU_RESOURCE,
+    JOB_NAME_LABEL,
+    JOB_NAMESPACE,
+    MOUNT,
+    SCALING_ANNOTATION,
+    SCALING_FIXED,
+)
+from everstep.cli.kubernetes_client import KubernetesClient
+from everstep.cli.report.readers import RunReader
+from everstep.cli.scaling.local import TrainerSettings, note_steps
+from everstep.cli.scaling.study import SizeResult, size_result
+from everstep.errors import EverstepError
+from everstep.progress import Progress, Step
+
+JOBS = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{JOB_NAMESPACE}/{ELASTICJOB_PLURAL}"
+PROGRAM = "trainer.train"
+POLL_SECONDS = 1.0
+RESULT_SECONDS = 10.0
+"""Time to wait for the last lines of a journal after the end of a job."""
+
+Json = dict[str, Any]
+
+
+class OpenReader(Protocol):
+    """Opens the run of a job."""
+
+    def __call__(self, job: str) -> RunReader:
+        """Return a reader of the run, with all steps."""
+
+
+@dataclass(frozen=True)
+class ClusterStudy:
+    """A study in a cluster.
+
+    Attributes:
+        client: client of the cluster.
+        job: name of the stack's ElasticJob.
+        settings: settings of the trainer.
+        open_reader: function that opens the run of a job.
+        wait_seconds: time in which a size must have begun to train.
+        sleep: function that waits between two looks at the cluster.
+    """
+
+    client: KubernetesClient
+    job: str
+    settings: TrainerSettings
+    open_reader: OpenReader
+    wait_seconds: int
+    sleep: Callable[[float], None] = time.sleep
+
+    def check(self) -> None:
+        """Check that the stack's job exists, uses the trainer, and leaves its nodes to the study.
+
+        Raises:
+            EverstepError: it does not.
+        """
+        processes_per_replica(self._template())
+        kinds = {condition.type for condition in self.client.conditions(self.job)}
+        if not kinds & {"Succeeded", "Failed", "Suspended"}:
+            raise EverstepError(
+                f"the training {self.job} uses the nodes of the stack",
+                "Wait for its end: `everstep follow` shows it.",
+            )
+
+    def measure(self, replicas: int, progress: Progress) -> SizeResult:
+        """Train with a number of replicas and return their speed.
+
+        Raises:
+            EverstepError: the job does not start or fails.
+        """
+        template = self._template()
+        word = str(int(time.time()))
+        derived = derived_job(template, replicas, self.settings, word)
+        name = str(derived["metadata"]["name"])
+        reader = self.open_reader(name)
+        path = f"{JOBS}/{name}"
+        self.client.delete(path)  # of a study that was killed
+        try:
+            self.client.create(JOBS, derived)
+            with progress.step(f"Training with {replicas} replicas") as step:
+                self._follow(name, reader, step)
+        finally:
+            self.client.delete(path)
+        return size_result(reader.read(), replicas, replicas * processes_per_replica(template))
+
+    def _template(self) -> Mapping[str, Any]:
+        job = self.client.get(f"{JOBS}/{self.job}", missing={})
+        if not job:
+            raise EverstepError(
+                f"there is no ElasticJob {self.job} in the namespace {JOB_NAMESPACE}",
+                "The study takes nodes, image and data from it: run `everstep up` first.",
+            )
+        return job
+
+    def _follow(self, name: str, reader: RunReader, step: Step) -> None:
+        deadline = time.monotonic() + self.wait_seconds
+        while True:
+            steps = len(reader.read().steps)
+            note_steps(step, steps)
+            ended = {c.type: c.message for c in self.client.conditions(name)}
+            if "Failed" in ended:
+                raise EverstepError(
+                    f"the job {name} failed: {ended['Failed']}", "Read the log of its pods."
+                )
+            if "Succeeded" in ended:
+                return
+            if not steps and time.monotonic() > deadline:
+                raise EverstepError(
+                    f"the job {name} took no step within {self.wait_seconds} s: {self._waits_for()}",
+                    "For nodes that a cloud has yet to create, raise --wait.",
+                )
+            self.sleep(POLL_SECONDS)
+
+    def _waits_for(self) -> str:
+        reasons = sorted({pod.waiting for pod in self.client.view(self.job).pods if pod.waiting})
+        return "; ".join(reasons) or "`everstep status` shows its pods"
+
+
+def derived_job(
+    job: Mapping[str, Any], replicas: int, settings: TrainerSettings, word: str
+) -> Json:
+    """Return the ElasticJob of one size: that of the stack with other replicas and settings.
+
+    Args:
+        job: ElasticJob of the stack.
+        replicas: number of replicas, which stays fixed.
+        settings: settings of the trainer.
+        word: word that separates this run from earlier ones of the same name.
+
+    Raises:
+        EverstepError: the job's program is not the trainer, or etcd admits no other run.
+    """
+    processes = replicas * processes_per_replica(job)
+    name = f"scale-{settings.model}-{replicas}".replace("_", "-")
+    template = deepcopy(job["spec"]["replicaSpecs"]["Worker"]["template"])
+    container = template["spec"]["containers"][0]
+    values = settings.values(processes, f"{MOUNT}/runs/{name}", word)  # type: ignore[arg-type]
+    container["args"] = with_options(container["args"], values)
+    _rename(template["spec"].get("affinity") or {}, name)
+    return {
+        "apiVersion": ELASTICJOB_API_VERSION,
+        "kind": "ElasticJob",
+        "metadata": {
+            "name": name,
+            "namespace": JOB_NAMESPACE,
+            "annotations": {SCALING_ANNOTATION: SCALING_FIXED},
+        },
+        "spec": {
+            "rdzvEndpoint": job["spec"]["rdzvEndpoint"],
+            "minReplicas": replicas,
+            "maxReplicas": replicas,
+            "RunPolicy": {"cleanPodPolicy": "None"},
+            "replicaSpecs": {
+                "Worker": {"replicas": replicas, "restartPolicy": "ExitCode", "template": template}
+            },
+        },
+    }
+
+
+def processes_per_replica(job: Mapping[str, Any]) -> int:
+    """Return the processes of each replica: one for each GPU, at least one.
+
+    Raises:
+        EverstepError: the job's program is not the trainer, or etcd admits no other run.
+    """
+    container = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    arguments = [str(argument) for argument in container.get("args") or ()]
+    if PROGRAM not in arguments:
+        raise EverstepError(
+            f"the job {job['metadata']['name']} runs a program of yours, not the trainer",
+            "`everstep scale` sets options of the trainer: use a stack without job.command.",
+        )
+    if any("password_file=" in argument for argument in arguments):
+        raise EverstepError(
+            "etcd.authentication of the stack is users, which admits the run of its job only",
+            "Use a stack with etcd.authentication: none for the study.",
+        )
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return max(1, int(limits.get(GPU_RESOURCE, 0)))
+
+
+def with_options(arguments: list[str], values: Mapping[str, trainer_options.Value]) -> list[str]:
+    """Return a worker's arguments with other values for some options of the trainer."""
+    at = arguments.index(PROGRAM) + 1
+    present = dict(zip(arguments[at::2], arguments[at + 1 :: 2], strict=False))
+    wanted = dict(_pairs(trainer_options.arguments(values)))
+    replaced = {trainer_options.TRAINER_OPTIONS[name].flag for name in values}
+    kept = {flag: value for flag, value in present.items() if flag not in replaced}
+    options = [word for pair in {**kept, **wanted}.items() for word in pair]
+    return [*arguments[:at], *options]
+
+
+def _pairs(words: list[str]) -> list[tuple[str, str]]:
+    return list(zip(words[::2], words[1::2], strict=True))
+
+
+def _rename(affinity: Json, name: str) -> None:
+    """Relate the pods of the derived job to each other, not to those of the stack's job."""
+    for kind in ("podAffinity", "podAntiAffinity"):
+        terms = (affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+        for term in terms or ():
+            labels = (term.get("labelSelector") or {}).get("matchLabels") or {}
+            if JOB_NAME_LABEL in labels:
+                labels[JOB_NAME_LABEL] = name

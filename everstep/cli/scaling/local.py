@@ -1,0 +1,152 @@
+"""Measure a size on this machine: replicas are processes that share its processors."""
+
+import gzip
+import os
+import random
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from everstep.catalog import trainer_options
+from everstep.cli.child_process import running
+from everstep.cli.report.readers import FolderReader
+from everstep.cli.scaling.study import SizeResult, size_result
+from everstep.errors import EverstepError
+from everstep.optional_packages import TORCH
+from everstep.progress import Progress, Step
+
+POLL_SECONDS = 0.5
+ALL_STEPS = 10**9
+LOG_LINES = 12
+SIDE, CLASSES, TEST_IMAGES = 28, 10, 64
+"""Of the images that are made where there are no data: those of Fashion-MNIST."""
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """Settings of the trainer that a study sets.
+
+    Attributes:
+        model: name of the model.
+        batch: images of a process in one step.
+        steps: steps to measure; 0 for a whole epoch.
+        loader_workers: reader processes of each process.
+    """
+
+    model: str
+    batch: int
+    steps: int
+    loader_workers: int
+
+    def values(self, processes: int, run: Path, word: str) -> dict[str, trainer_options.Value]:
+        """Return the trainer's options for a number of processes."""
+        return {
+            "model": self.model,
+            "run": run,
+            "epochs": 1,
+            "global_batch": self.batch * processes,
+            "loader_workers": self.loader_workers,
+            "max_steps": self.steps,
+            "fresh": word,
+        }
+
+
+@dataclass(frozen=True)
+class LocalStudy:
+    """A study on this machine.
+
+    Attributes:
+        settings: settings of the trainer.
+        dataset: name of the data set.
+        data: folder of prepared data.
+    """
+
+    settings: TrainerSettings
+    dataset: str
+    data: Path
+
+    def measure(self, replicas: int, progress: Progress) -> SizeResult:
+        """Train with a number of processes and return their speed.
+
+        Raises:
+            EverstepError: the training failed.
+        """
+        with TemporaryDirectory(prefix="everstep-scale-") as scratch:
+            run, log = Path(scratch) / f"scale-{replicas}", Path(scratch) / "log"
+            values = self.settings.values(replicas, run, "") | {
+                "dataset": self.dataset,
+                "data": self.data,
+            }
+            command = [str(Path(sys.executable).parent / "everstep"), "launch"]
+            command += [f"--nproc-per-node={replicas}", "--max-restarts=0", "-m", "trainer.train"]
+            command += trainer_options.arguments(values)
+            reader = FolderReader(run, run / "no-events", ALL_STEPS)
+            with (
+                progress.step(f"Training with {replicas} processes") as step,
+                running(command, log) as process,
+            ):
+                while process.poll() is None:
+                    note_steps(step, len(reader.read().steps))
+                    time.sleep(POLL_SECONDS)
+            if process.returncode:
+                lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+                raise EverstepError(
+                    f"the training with {replicas} processes ended with exit code {process.returncode}",
+                    "\n".join(lines),
+                )
+            return size_result(reader.read(), replicas, replicas)
+
+
+def note_steps(step: Step, steps: int) -> None:
+    """Show the number of steps so far."""
+    if steps:
+        step.note(f"{steps} steps")
+
+
+def require_trainer() -> None:
+    """Raise an error unless the trainer can run here."""
+    TORCH.require("torch", "everstep scale --local trains with PyTorch, which is not installed")
+
+
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def make_images(folder: Path, images: int, progress: Progress) -> Path:
+    """Return a folder of prepared data with random images; make it if it does not exist.
+
+    The pixels do not change the time of a step.
+    """
+    output = folder / f"random-{images}"
+    if (output / "manifest.json").exists():
+        return output
+    with TemporaryDirectory(prefix="everstep-scale-") as scratch:
+        for name, content in _idx_files(images):
+            (Path(scratch) / f"{name}.gz").write_bytes(gzip.compress(content, compresslevel=1))
+        command = [sys.executable, "-m", "trainer.prepare", "--dataset", "fashion-mnist"]
+        command += ["--source", scratch, "--output", str(output)]
+        with (
+            progress.step(f"Making {images} random images"),
+            running(command, Path(scratch) / "log") as process,
+        ):
+            process.wait()
+        if process.returncode:
+            raise EverstepError(
+                f"no data could be made in {output}", (Path(scratch) / "log").read_text()
+            )
+    return output
+
+
+def _idx_files(images: int) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a data set in the format of MNIST: a header with the shape, then bytes."""
+    generator = random.Random(0)  # noqa: S311 - not for secrets
+    for part, count in (("train", images), ("t10k", TEST_IMAGES)):
+        header = struct.pack(">HBBIII", 0, 8, 3, count, SIDE, SIDE)
+        yield f"{part}-images-idx3-ubyte", header + generator.randbytes(count * SIDE * SIDE)
+        labels = bytes(generator.randrange(CLASSES) for _ in range(count))
+        yield f"{part}-labels-idx1-ubyte", struct.pack(">HBBI", 0, 8, 1, count) + labels

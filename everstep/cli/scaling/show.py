@@ -1,0 +1,117 @@
+"""Show a scaling study: a table for people, JSON for programs, and a chart with the ideal line."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from everstep.cli.console import results as console
+from everstep.cli.line_chart import Axis, Curve, LineChart
+from everstep.cli.report.page.chart import value_ticks
+from everstep.cli.scaling.study import PRESETS, SizeResult, efficiencies
+
+
+def show(model: str, sizes: Sequence[SizeResult], shared_processors: int | None) -> None:
+    """Print the table and its notes."""
+    for line in report_lines(model, sizes, shared_processors):
+        console.print(Text(line))
+
+
+def report_lines(
+    model: str, sizes: Sequence[SizeResult], shared_processors: int | None
+) -> Iterator[str]:
+    """Yield the lines of the report.
+
+    Args:
+        model: name of the model.
+        sizes: measured sizes, ascending.
+        shared_processors: processors that all processes share; None for machines of their own.
+    """
+    columns = "".join(
+        f"{head:>{width}}"
+        for head, width in (
+            ("processes", 11),
+            ("epoch, s", 12),
+            ("images/s", 11),
+            ("efficiency", 12),
+            ("exchange", 10),
+            ("processor ms/image", 20),
+        )
+    )
+    yield f"{model}\n"
+    yield f"{'replicas':<10}{columns}"
+    yield "-" * (10 + len(columns))
+    for size, efficiency in zip(sizes, efficiencies(sizes), strict=True):
+        mark = "*" if size.is_extrapolated else " "
+        yield (
+            f"{size.replicas:<10}{size.processes:>11}{size.epoch_seconds:>11,.1f}{mark}"
+            f"{size.images_per_second:>11,.1f}{efficiency:>12.1%}"
+            f"{_text(size.exchange_share, '.1%'):>10}{_text(size.processor_milliseconds, '.2f'):>20}"
+        )
+    yield from _notes(model, sizes, shared_processors)
+
+
+def _text(value: float | None, form: str) -> str:
+    return "-" if value is None else f"{value:{form}}"
+
+
+def _notes(model: str, sizes: Sequence[SizeResult], shared_processors: int | None) -> Iterator[str]:
+    yield ""
+    if any(size.is_extrapolated for size in sizes):
+        yield "* Extrapolated from the images per second of the measured steps, without the first two."
+    yield "Efficiency: images/s of a replica beside that of the smallest size. Exchange: share of a step's time in"
+    yield "which gradients are summed, including the wait for slower processes."
+    if shared_processors is not None:
+        yield (
+            f"All processes share {shared_processors} processors, so images/s cannot scale beyond them: compare the "
+            "processor time of an image, which machines of their own would spend side by side, and the exchange."
+        )
+    if model in PRESETS:
+        yield f"Published study: {PRESETS[model].machine}, one epoch of ImageNet."
+
+
+def as_value(
+    settings: dict[str, Any], sizes: Sequence[SizeResult], shared_processors: int | None
+) -> dict[str, Any]:
+    """Return the study as plain values for JSON."""
+    return {
+        "settings": settings,
+        "shared_processors": shared_processors,
+        "sizes": [
+            {
+                **size.as_value(),
+                "images_per_second": size.images_per_second,
+                "epoch_seconds": size.epoch_seconds,
+                "extrapolated": size.is_extrapolated,
+                "efficiency": efficiency,
+                "exchange_share": size.exchange_share,
+                "processor_milliseconds_per_image": size.processor_milliseconds,
+            }
+            for size, efficiency in zip(sizes, efficiencies(sizes), strict=True)
+        ],
+    }
+
+
+def chart(model: str, sizes: Sequence[SizeResult], shared_processors: int | None) -> LineChart:
+    """Return the time of an epoch by the number of processes, with the ideal line."""
+    first = sizes[0]
+    measured = [(size.processes, size.epoch_seconds) for size in sizes]
+    ideal = [
+        (float(n), first.epoch_seconds * first.processes / n)
+        for n in range(first.processes, max(sizes[-1].processes, first.processes + 1) + 1)
+    ]
+    highest = max(seconds for _, seconds in measured)
+    ticks = value_ticks(0.0, highest)
+    where = f", {shared_processors} shared processors" if shared_processors is not None else ""
+    return LineChart(
+        f"{model}: time of an epoch{where}",
+        Axis("processes", [(n, f"{n:g}") for n, _ in _x_ticks(ideal)]),
+        Axis("seconds", [(value, f"{value:g}") for value in ticks]),
+        [Curve("measured", measured), Curve("ideal", ideal, reference=True)],
+    )
+
+
+def _x_ticks(ideal: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    step = max(1, len(ideal) // 8)
+    ticks = list(ideal[::step])
+    return ticks if ticks[-1] == ideal[-1] else [*ticks, ideal[-1]]

@@ -1,0 +1,184 @@
+"""A scaling study: speed of the same job with several numbers of replicas. Pure functions of journals.
+
+The batch of a process stays the same, so the global batch grows with the group, as in the published study. Efficiency
+is the speed in proportion to the replicas, beside that of the smallest size that was measured.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from everstep.cli.report.run_record import JournalEntry, RunRecord
+from everstep.elastic.accounting.time_account import Activity
+from everstep.errors import EverstepError
+
+WARM_UP_STEPS = 2
+"""First steps that are not counted if only a part of an epoch is measured."""
+
+PROCESSOR = "processor"
+"""Key of the processor time in a journal's `seconds`."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings of a published study.
+
+    https://aws.amazon.com/blogs/machine-learning/distributed-training-with-amazon-eks-and-torch-distributed-elastic/
+
+    Attributes:
+        batch: images of a process in one step.
+        loader_workers: reader processes of each process.
+        machine: machine type of the study, with GPUs and replicas.
+    """
+
+    batch: int
+    loader_workers: int
+    machine: str
+
+
+PRESETS = {
+    "resnet50": Preset(64, 4, "1 to 4 p3.8xlarge with 4 V100 each"),
+    # The batch of the figure is not published; 1 is that of the same post's comparison with EFA.
+    "efficientnet_b7": Preset(64, 4, "1 to 3 p4d.24xlarge with 8 A100 each"),
+}
+DEFAULT_BATCH, DEFAULT_LOADER_WORKERS = 64, 0
+
+
+@dataclass(frozen=True)
+class SizeResult:
+    """The job with one number of replicas.
+
+    Attributes:
+        replicas: number of replicas.
+        processes: number of processes, one for each GPU.
+        images: images of the steps that were measured.
+        seconds: wall-clock time of these steps.
+        epoch_images: images of an epoch.
+        data: seconds in which a process read images, averaged over the processes; None if not recorded.
+        compute: seconds in which a process computed, likewise.
+        exchange: seconds in which a process summed gradients or waited for the others, likewise.
+        processor: processor seconds of all processes together; None if not recorded.
+    """
+
+    replicas: int
+    processes: int
+    images: int
+    seconds: float
+    epoch_images: int
+    data: float | None
+    compute: float | None
+    exchange: float | None
+    processor: float | None
+
+    @property
+    def images_per_second(self) -> float:
+        """Speed of the whole group."""
+        return self.images / self.seconds
+
+    @property
+    def epoch_seconds(self) -> float:
+        """Time of an epoch; extrapolated if a part was measured."""
+        return self.epoch_images / self.images_per_second
+
+    @property
+    def is_extrapolated(self) -> bool:
+        """True if only a part of an epoch was measured."""
+        return self.images < self.epoch_images
+
+    @property
+    def exchange_share(self) -> float | None:
+        """Share of the time of a step in which gradients are summed; None if not recorded."""
+        if self.exchange is None:
+            return None
+        steps = self.exchange + (self.data or 0.0) + (self.compute or 0.0)
+        return self.exchange / steps if steps else 0.0
+
+    @property
+    def processor_milliseconds(self) -> float | None:
+        """Processor time for one image; None if not recorded."""
+        return None if self.processor is None else 1000 * self.processor / self.images
+
+    def as_value(self) -> dict[str, Any]:
+        """Return the result as plain values."""
+        return asdict(self)
+
+
+def efficiencies(sizes: Sequence[SizeResult]) -> list[float]:
+    """Return the efficiency of each size: 1 is linear to the smallest size."""
+    if not sizes:
+        return []
+    base = min(sizes, key=lambda size: size.replicas)
+    each = base.images_per_second / base.replicas
+    return [size.images_per_second / size.replicas / each for size in sizes]
+
+
+def size_result(run: RunRecord, replicas: int, processes: int) -> SizeResult:
+    """Return the result of a run of one size.
+
+    Args:
+        run: record of the run, with all steps.
+        replicas: number of replicas.
+        processes: number of processes of the group.
+
+    Raises:
+        EverstepError: the group was smaller for some steps, or too few steps were recorded.
+    """
+    start = run.newest_start
+    steps = [step for step in run.steps if not step.again]
+    if start is None or len(steps) <= WARM_UP_STEPS:
+        raise EverstepError(
+            f"{len(steps)} steps were recorded with {replicas} replicas, and the first {WARM_UP_STEPS} do not count",
+            "Measure more steps or more images.",
+        )
+    if changed := {step.world_size for step in steps} - {processes}:
+        raise EverstepError(
+            f"the group of {processes} processes had {', '.join(map(str, sorted(changed)))} for some steps",
+            "A machine was lost or came late: start the command again, it measures only this size.",
+        )
+    epoch_images = start.number("dataset_size")
+    whole = sum(step.images for step in steps) >= epoch_images
+    counted = steps if whole else steps[WARM_UP_STEPS:]
+    began = counted[0].at - counted[0].seconds
+    share = sum(step.images for step in counted) / sum(step.images for step in steps)
+    return SizeResult(
+        replicas=replicas,
+        processes=processes,
+        images=sum(step.images for step in counted),
+        seconds=counted[-1].at - began,
+        epoch_images=epoch_images,
+        **_spent(run, share),
+    )
+
+
+def _spent(run: RunRecord, share: float) -> dict[str, float | None]:
+    """Return the time of the counted steps by activity.
+
+    Journals have sums since the start of a process, so those before the first step are subtracted.
+
+    Args:
+        run: record of the run.
+        share: images that are counted as a share of those of all steps.
+    """
+    by_worker: dict[str, list[JournalEntry]] = {}
+    for entry in run.of_kind("seconds"):
+        by_worker.setdefault(entry.worker, []).append(entry)
+    workers = list(by_worker.values())
+    names = {"data": Activity.DATA, "compute": Activity.COMPUTE, "exchange": Activity.EXCHANGE}
+    sums = {name: _gained(workers, activity.value) for name, activity in names.items()}
+    means = {
+        name: None if value is None else share * value / len(workers)
+        for name, value in sums.items()
+    }
+    processor = _gained(workers, PROCESSOR, required=True)
+    return {**means, "processor": None if processor is None else share * processor}
+
+
+def _gained(
+    workers: Sequence[Sequence[JournalEntry]], name: str, *, required: bool = False
+) -> float | None:
+    """Return the sum over all workers of what they gained from their first entry to their last one."""
+    if not workers or (
+        required and any(entry.measure(name) is None for all_ in workers for entry in all_)
+    ):
+        return None
+    return sum((all_[-1].measure(name) or 0.0) - (all_[0].measure(name) or 0.0) for all_ in workers)

@@ -1,0 +1,233 @@
+"""Time collectives over the processes of a group: `python3 -m everstep.interconnect.benchmark`, once for each rank.
+
+Any launcher that sets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCAL_RANK can start it, such as torchrun. Rank
+0 prints one JSON object a line: the setup, a line for each measurement, and the end. NCCL's own log lines, on the
+same stream, show which network carries the data; `transport` reads them.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from everstep.interconnect.collectives import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    COLLECTIVES,
+    ELEMENT_BYTES,
+    MAX_BYTES,
+    MIN_BYTES,
+    array_sizes,
+)
+
+WARM_UP = 2  # operations of each size before those that are timed
+TIMEOUT = timedelta(seconds=300)
+"""Longest time of one operation; a peer that vanished without notice is reported after it."""
+
+SHARE_OF_MEMORY = 0.8
+ARRAYS = {"cuda": 1.5, "cpu": 3.0}
+"""Memory for an array as a multiple of its size: with the part of a rank and copies of the backend."""
+
+
+def main(arguments: "list[str] | None" = None) -> int:
+    """Run the benchmark; return 0, or 1 after a peer was lost."""
+    options = parse(arguments)
+    try:
+        run(options)
+    except RuntimeError as error:  # torch's: connections that break, time-outs
+        reason = str(error).strip().splitlines()[0]
+        print(f"error: rank {os.environ['RANK']} lost its group: {reason}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def parse(arguments: "list[str] | None") -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="everstep.interconnect.benchmark")
+    add = parser.add_argument
+    add("--backend", choices=("auto", "nccl", "gloo"), default="auto")
+    add("--collectives", nargs="+", choices=COLLECTIVES, default=list(COLLECTIVES))
+    add("--min-bytes", type=int, default=MIN_BYTES)
+    add("--max-bytes", type=int, default=MAX_BYTES)
+    add("--iterations", type=int, default=20, help="timed operations of each size, at most")
+    add("--seconds", type=float, default=2.0, help="time for each size, about")
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Join the group and measure every collective with every size."""
+    device = choose_device()
+    backend = options.backend
+    if backend == "auto":
+        backend = "nccl" if device.type == "cuda" else "gloo"
+    if backend == "gloo":
+        device = torch.device("cpu")
+    dist.init_process_group(backend, timeout=TIMEOUT)
+    try:
+        largest = agree_on_size(options.max_bytes, device)
+        note("setup", **describe(backend, device), max_bytes=options.max_bytes, largest=largest)
+        for collective in options.collectives:
+            measure_all(collective, options, largest, device)
+        note("end")
+    finally:
+        dist.destroy_process_group()
+
+
+def choose_device() -> torch.device:
+    """Return this process's GPU, or the CPU where there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    return device
+
+
+def describe(backend: str, device: torch.device) -> "dict[str, object]":
+    """Return the facts of the group for the first line."""
+    version = ".".join(map(str, torch.cuda.nccl.version())) if backend == "nccl" else ""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    return {
+        "ranks": dist.get_world_size(),
+        "backend": backend,
+        "device": name,
+        "torch": torch.__version__,
+        "nccl": version,
+    }
+
+
+def agree_on_size(largest: int, device: torch.device) -> int:
+    """Return the largest array that fits into the memory of all ranks, a power of two, in bytes."""
+    fits = int(available_bytes(device) * SHARE_OF_MEMORY / ARRAYS[device.type])
+    agreed = torch.tensor([min(largest, 2 ** (fits.bit_length() - 1))], device=device)
+    dist.all_reduce(agreed, dist.ReduceOp.MIN)
+    return int(agreed.item())
+
+
+def available_bytes(device: torch.device) -> int:
+    """Return the free memory for one process of this node, in bytes."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return min(free_memory(), free_in_cgroup()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def free_memory() -> int:
+    """Return the available memory of this machine, in bytes."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+
+
+def free_in_cgroup(folder: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the memory that this container may still use, in bytes."""
+    try:
+        limit = (folder / "memory.max").read_text().strip()
+        return int(limit) - int((folder / "memory.current").read_text())
+    except (OSError, ValueError):  # no limit, or not a container
+        return 2**63 - 1
+
+
+def measure_all(
+    collective: str, options: argparse.Namespace, largest: int, device: torch.device
+) -> None:
+    """Measure one collective with all sizes, and print the results."""
+    for size in array_sizes(collective, dist.get_world_size(), options.min_bytes, largest):
+        try:
+            operation = Operation(collective, size, device)
+            wrong = operation.check()
+        except (NotImplementedError, RuntimeError) as error:
+            if "support" not in str(error):
+                raise
+            note("unsupported", collective=collective, reason=str(error).splitlines()[0])
+            return
+        iterations, seconds = measure(operation, options, device)
+        note(
+            "measurement",
+            collective=collective,
+            bytes=size,
+            iterations=iterations,
+            seconds=seconds,
+            wrong=wrong,
+        )
+
+
+class Operation:
+    """One collective on an array of one size, in place where the collective allows it."""
+
+    def __init__(self, collective: str, size: int, device: torch.device) -> None:
+        self._collective, self._ranks = collective, dist.get_world_size()
+        elements = size // ELEMENT_BYTES
+        self._whole = torch.zeros(elements, device=device)
+        part = 0 if collective == ALL_REDUCE else elements // self._ranks
+        self._part = torch.zeros(part, device=device)
+
+    def __call__(self) -> None:
+        """Run the collective once."""
+        if self._collective == ALL_REDUCE:
+            dist.all_reduce(self._whole)
+        elif self._collective == ALL_GATHER:
+            dist.all_gather_into_tensor(self._whole, self._part)
+        else:
+            dist.reduce_scatter_tensor(self._part, self._whole)
+
+    def check(self) -> int:
+        """Run the collective with known numbers; return how many results are wrong, over all ranks."""
+        self._whole.fill_(dist.get_rank() + 1)
+        self._part.fill_(dist.get_rank() + 1)
+        self()
+        total = self._ranks * (self._ranks + 1) / 2
+        if self._collective == ALL_GATHER:
+            expected = torch.arange(1.0, self._ranks + 1, device=self._whole.device)
+            wrong = (self._whole.view(self._ranks, -1) != expected[:, None]).sum()
+        else:
+            result = self._whole if self._collective == ALL_REDUCE else self._part
+            wrong = (result != total).sum()
+        dist.all_reduce(wrong)
+        self._whole.zero_()  # sums of sums would overflow
+        return int(wrong.item())
+
+
+def measure(
+    operation: Operation, options: argparse.Namespace, device: torch.device
+) -> "tuple[int, float]":
+    """Return the number of timed operations and the seconds of one, averaged over the ranks."""
+    estimate = timed(operation, WARM_UP, device)
+    wanted = min(options.iterations, max(1, int(options.seconds / max(estimate, 1e-9))))
+    agreed = torch.tensor([wanted], device=device)
+    dist.broadcast(agreed, 0)
+    iterations = int(agreed.item())
+    return iterations, timed(operation, iterations, device)
+
+
+def timed(operation: Operation, count: int, device: torch.device) -> float:
+    """Return the seconds of one operation, averaged over `count` operations and all ranks."""
+    dist.barrier()
+    synchronize(device)
+    began = time.perf_counter()
+    for _ in range(count):
+        operation()
+    synchronize(device)
+    seconds = torch.tensor([time.perf_counter() - began], device=device)
+    dist.all_reduce(seconds)
+    return float(seconds.item()) / dist.get_world_size() / count
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the GPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def note(kind: str, **fields: object) -> None:
+    """Print one line on rank 0."""
+    if dist.get_rank() == 0:
+        sys.stdout.write(json.dumps({"kind": kind, **fields}) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

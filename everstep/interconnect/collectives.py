@@ -1,0 +1,41 @@
+"""Collectives and their bandwidths, as NVIDIA's nccl-tests define them.
+
+https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md: the algorithm bandwidth is size / time. The bus
+bandwidth is that multiplied by a factor of the collective and the number of ranks n, so that it can be compared with
+the speed of the hardware: 2(n-1)/n for all-reduce, (n-1)/n for all-gather and reduce-scatter. The size of the last
+two is that of the whole array: n times the part of a rank. One GB is 10^9 bytes.
+"""
+
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
+COLLECTIVES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
+
+ELEMENT_BYTES = 4  # float32
+MIN_BYTES, MAX_BYTES = 8, 4 * 2**30
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """Return the factor from the algorithm bandwidth to the bus bandwidth."""
+    return (2 if collective == ALL_REDUCE else 1) * (ranks - 1) / ranks
+
+
+def algorithm_bandwidth(size: int, seconds: float) -> float:
+    """Return the algorithm bandwidth in bytes per second."""
+    return size / seconds
+
+
+def bus_bandwidth(collective: str, ranks: int, size: int, seconds: float) -> float:
+    """Return the bus bandwidth in bytes per second."""
+    return algorithm_bandwidth(size, seconds) * bus_factor(collective, ranks)
+
+
+def array_sizes(collective: str, ranks: int, smallest: int, largest: int) -> "list[int]":
+    """Return the sizes of the whole array in bytes: doubled from the smallest to the largest.
+
+    An array of all-gather and reduce-scatter has equal parts of whole elements for all ranks, at least one each.
+    """
+    unit = ELEMENT_BYTES * (1 if collective == ALL_REDUCE else ranks)
+    sizes, size = [], smallest
+    while size <= largest:
+        sizes.append(max(size // unit, 1) * unit)
+        size *= 2
+    return sorted({size for size in sizes if size <= max(largest, unit)})

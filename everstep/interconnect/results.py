@@ -1,0 +1,206 @@
+"""The results of an interconnect test, read from the lines that its processes print."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from everstep.errors import EverstepError
+from everstep.interconnect.collectives import (
+    ALL_REDUCE,
+    COLLECTIVES,
+    algorithm_bandwidth,
+    bus_bandwidth,
+)
+from everstep.interconnect.transport import Transport, Verdict, judge
+
+GIGA = 1e9
+"""Bytes of a GB, as nccl-tests counts them."""
+
+PUBLISHED_BYTES = 2**30
+"""Largest size of the published test, an all-reduce from 8 B."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published figure: all-reduce on two p4d.24xlarge, in GB/s of bus bandwidth.
+
+    https://aws.amazon.com/blogs/machine-learning/distributed-training-with-amazon-eks-and-torch-distributed-elastic/
+    """
+
+    adapters: int
+    provider: str
+    average: float
+    maximum: float
+
+
+PUBLISHED = (
+    Published(4, "efa", 8.24, 42.04),
+    Published(1, "efa", 3.02, 5.89),
+    Published(0, "socket", 0.97, 2.38),
+)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One collective with one size.
+
+    Attributes:
+        collective: name of the collective.
+        bytes: size of the whole array.
+        iterations: number of timed operations.
+        seconds: time of one operation, averaged over operations and ranks.
+        wrong: number of wrong results, over all ranks.
+    """
+
+    collective: str
+    bytes: int
+    iterations: int
+    seconds: float
+    wrong: int
+
+    @property
+    def algorithm_bandwidth(self) -> float:
+        """Algorithm bandwidth in GB/s."""
+        return algorithm_bandwidth(self.bytes, self.seconds) / GIGA
+
+    def bus_bandwidth(self, ranks: int) -> float:
+        """Return the bus bandwidth in GB/s."""
+        return bus_bandwidth(self.collective, ranks, self.bytes, self.seconds) / GIGA
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Bus bandwidth of one collective over all sizes, in GB/s."""
+
+    average: float
+    maximum: float
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of one test.
+
+    Attributes:
+        setup: facts of the group: ranks, backend, device, versions, largest size.
+        measurements: measurements in order.
+        unsupported: reason by name of each collective that the backend lacks.
+        complete: True if the test reached its end.
+        verdict: the network that carried the data.
+    """
+
+    setup: Mapping[str, Any]
+    measurements: tuple[Measurement, ...]
+    unsupported: Mapping[str, str]
+    complete: bool
+    verdict: Verdict
+
+    @property
+    def ranks(self) -> int:
+        """Number of processes."""
+        return int(self.setup["ranks"])
+
+    @property
+    def wrong(self) -> int:
+        """Number of wrong results."""
+        return sum(one.wrong for one in self.measurements)
+
+    @property
+    def bound_by_memory(self) -> bool:
+        """True if memory was too small for the largest requested size."""
+        return int(self.setup["largest"]) < int(self.setup["max_bytes"])
+
+    def of(self, collective: str) -> tuple[Measurement, ...]:
+        """Return the measurements of one collective."""
+        return tuple(one for one in self.measurements if one.collective == collective)
+
+    def summary(self, collective: str = ALL_REDUCE, largest: int | None = None) -> Summary | None:
+        """Return average and maximum of a collective; None without a measurement.
+
+        Args:
+            collective: name of the collective.
+            largest: largest size to include, in bytes; None for all.
+        """
+        found = [
+            one.bus_bandwidth(self.ranks)
+            for one in self.of(collective)
+            if largest is None or one.bytes <= largest
+        ]
+        return Summary(sum(found) / len(found), max(found)) if found else None
+
+    def as_value(self) -> dict[str, Any]:
+        """Return the results as plain values for JSON; bandwidths in GB/s."""
+        return {
+            "setup": dict(self.setup),
+            "network": {
+                "efa": self.verdict.uses_efa,
+                "transport": self.verdict.transport.value,
+                "adapters": self.verdict.adapters,
+                "reason": self.verdict.reason,
+            },
+            "measurements": [self._measured(one) for one in self.measurements],
+            "summary": {name: self._summarized(name) for name in COLLECTIVES if self.of(name)},
+            "unsupported": dict(self.unsupported),
+            "published": [vars(one) for one in PUBLISHED],
+        }
+
+    def _measured(self, one: Measurement) -> dict[str, Any]:
+        return {
+            **vars(one),
+            "algorithm_bandwidth": one.algorithm_bandwidth,
+            "bus_bandwidth": one.bus_bandwidth(self.ranks),
+        }
+
+    def _summarized(self, collective: str) -> dict[str, float]:
+        summary = self.summary(collective)
+        return vars(summary) if summary else {}
+
+
+def read(logs: Sequence[str]) -> Results:
+    """Return the results in the logs of all processes.
+
+    Raises:
+        EverstepError: the test has not begun.
+    """
+    lines = [line for log in logs for line in log.splitlines()]
+    found = list(entries(lines))
+    setup = next((entry for entry in found if entry["kind"] == "setup"), None)
+    if setup is None:
+        raise EverstepError("the test ended before its processes had formed a group")
+    return Results(
+        setup={name: value for name, value in setup.items() if name != "kind"},
+        measurements=tuple(measurements(found)),
+        unsupported={
+            entry["collective"]: entry["reason"]
+            for entry in found
+            if entry["kind"] == "unsupported"
+        },
+        complete=any(entry["kind"] == "end" for entry in found),
+        verdict=_verdict(setup, lines),
+    )
+
+
+def measurements(lines: Iterable[Mapping[str, Any]]) -> Iterator[Measurement]:
+    """Yield the measurements among the objects of a log."""
+    for entry in lines:
+        if entry["kind"] == "measurement":
+            yield Measurement(**{name: entry[name] for name in Measurement.__annotations__})
+
+
+def entries(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects among the lines; all others are those of NCCL."""
+    for line in lines:
+        if not line.startswith("{"):
+            continue
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and "kind" in entry:
+            yield entry
+
+
+def _verdict(setup: Mapping[str, Any], lines: Sequence[str]) -> Verdict:
+    if setup["backend"] == "gloo":
+        return Verdict(Transport.SOCKETS, None, "gloo has no other transport")
+    return judge(lines, int(setup["ranks"]))

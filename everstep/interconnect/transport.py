@@ -1,0 +1,151 @@
+"""The network that carried a run of NCCL, from its log (NCCL_DEBUG=INFO).
+
+The plugin aws-ofi-nccl connects NCCL with libfabric, whose provider `efa` uses Elastic Fabric Adapters. Three lines
+of each process matter; the others, such as a plugin that was found or EFA-specific options, prove nothing:
+
+    NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)            the provider that libfabric has chosen
+    NCCL INFO Using network AWS Libfabric                                the network that NCCL has chosen
+    NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/AWS Libfabric/0 the network of one connection
+
+The verdict is EFA only if every process has chosen libfabric and its provider efa, and no connection uses another
+network. libfabric carries data over TCP too (`Selected Provider is tcp`), under the same name of the network.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+PROCESS = re.compile(r"([\w.-]+:\d+):\d+ \[\d+\]")
+"""Host and process, before the thread and the number of the GPU."""
+
+PROVIDER = re.compile(
+    r"NET/OFI Selected provider is ([^\s,(]+)(?:,? fabric is \S+)?(?:,? ?\(found (\d+) nics?\))?",
+    re.IGNORECASE,
+)
+NETWORK = re.compile(r"NCCL INFO (?:Using network|Assigned NET plugin) (.+?)(?: to comm)?\s*$")
+CHANNEL = re.compile(r"via NET/([^/\n]+)/\d+")
+LIBFABRIC = re.compile(r"(?:AWS )?Libfabric", re.IGNORECASE)
+
+
+class Transport(StrEnum):
+    """What carries the data between nodes."""
+
+    EFA = "EFA"
+    LIBFABRIC = "libfabric without EFA"
+    SOCKETS = "TCP sockets"
+    INFINIBAND = "InfiniBand or RoCE"
+    OTHER = "another network"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The transport of a run.
+
+    Attributes:
+        transport: what carries the data; EFA only if all processes use it.
+        adapters: number of adapters that each process has found; None if the log does not say so.
+        reason: evidence for it, one sentence.
+    """
+
+    transport: Transport
+    adapters: int | None
+    reason: str
+
+    @property
+    def uses_efa(self) -> bool:
+        """True if all data between nodes used EFA."""
+        return self.transport is Transport.EFA
+
+
+@dataclass
+class ProcessLog:
+    """Evidence of one process.
+
+    Attributes:
+        networks: names of networks that NCCL has chosen, or that connections use.
+        providers: libfabric's providers, in order of the lines.
+        adapters: number of adapters with the last provider.
+    """
+
+    networks: list[str] = field(default_factory=list)
+    providers: list[str] = field(default_factory=list)
+    adapters: int | None = None
+
+    def read(self, line: str) -> None:
+        """Read one line."""
+        if found := PROVIDER.search(line):
+            self.providers.append(found[1].lower())
+            self.adapters = int(found[2]) if found[2] else None
+        self.networks += [found[1].strip() for found in [NETWORK.search(line)] if found]
+        self.networks += [name.strip() for name in CHANNEL.findall(line)]
+
+    @property
+    def transport(self) -> Transport:
+        """The transport of this process."""
+        return max(
+            (self._of(name) for name in self.networks), default=Transport.UNKNOWN, key=_WORST
+        )
+
+    def _of(self, network: str) -> Transport:
+        if LIBFABRIC.fullmatch(network):
+            return self._of_libfabric()
+        if network.startswith("Socket"):
+            return Transport.SOCKETS
+        return Transport.INFINIBAND if network.startswith("IB") else Transport.OTHER
+
+    def _of_libfabric(self) -> Transport:
+        if not self.providers:
+            return Transport.UNKNOWN
+        only_efa = all(name.split(";")[0] == "efa" for name in self.providers)
+        return Transport.EFA if only_efa else Transport.LIBFABRIC
+
+
+_ORDER = (
+    Transport.EFA,
+    Transport.INFINIBAND,
+    Transport.OTHER,
+    Transport.UNKNOWN,
+    Transport.LIBFABRIC,
+    Transport.SOCKETS,
+)
+_WORST = _ORDER.index
+"""Of several transports the last one counts."""
+
+
+def judge(lines: Iterable[str], ranks: int) -> Verdict:
+    """Return what carried the data of a run.
+
+    Args:
+        lines: lines of the logs of all processes, in any order.
+        ranks: number of processes of the run.
+    """
+    logs: dict[str, ProcessLog] = {}
+    for line in lines:
+        process = PROCESS.search(line)
+        logs.setdefault(process[1] if process else "", ProcessLog()).read(line)
+    found = [log for log in logs.values() if log.networks or log.providers]
+    transport = max((log.transport for log in found), default=Transport.UNKNOWN, key=_WORST)
+    if transport is Transport.EFA and len(found) < ranks:
+        missing = f"only {len(found)} of {ranks} processes have logged their network"
+        return Verdict(Transport.UNKNOWN, None, missing)
+    return Verdict(transport, _adapters(found), _reason(transport, found))
+
+
+def _adapters(logs: list[ProcessLog]) -> int | None:
+    counts = {log.adapters for log in logs}
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _reason(transport: Transport, logs: list[ProcessLog]) -> str:
+    if not logs:
+        return "no process has logged a network: set NCCL_DEBUG=INFO, and use two nodes or more"
+    networks = sorted({name for log in logs for name in log.networks})
+    providers = sorted({name for log in logs for name in log.providers})
+    chosen = f"network {', '.join(networks) or 'not logged'}"
+    provider = (
+        f"libfabric provider {', '.join(providers)}" if providers else "no libfabric provider"
+    )
+    share = sum(log.transport is transport for log in logs)
+    return f"{share} of {len(logs)} processes: {chosen}; {provider}"

@@ -1,0 +1,126 @@
+"""The objects of an interconnect test, derived from the ElasticJob of a stack."""
+
+from typing import Any
+
+import pytest
+
+from everstep.catalog.names import EFA_RESOURCE, GPU_RESOURCE, JOB_NAME_LABEL
+from everstep.cli.interconnect.manifests import NAME, SOURCES, ClusterTest, objects, read_sources
+from everstep.errors import EverstepError
+from everstep.resources import PACKAGES
+
+SECURITY = {"runAsNonRoot": True}
+
+
+def elastic_job(**resources: str) -> dict[str, Any]:
+    limits = {"memory": "2Gi", GPU_RESOURCE: "8", **resources}
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {JOB_NAME_LABEL: "fashion"}},
+    }
+    pod = {
+        "serviceAccountName": "trainer",
+        "securityContext": SECURITY,
+        "nodeSelector": {"everstep.dev/pool": "gpu-spot"},
+        "tolerations": [{"key": "everstep.dev/spot"}],
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+        "containers": [
+            {
+                "name": "elasticjob-worker",
+                "image": "registry/trainer:1",
+                "args": ["-m", "trainer.train"],
+                "securityContext": {"allowPrivilegeEscalation": False},
+                "resources": {"requests": {"cpu": "1", **limits}, "limits": limits},
+                "volumeMounts": [{"name": "everstep", "mountPath": "/everstep"}],
+            }
+        ],
+        "volumes": [{"name": "everstep"}],
+    }
+    template = {"metadata": {"labels": {"app.kubernetes.io/name": "worker"}}, "spec": pod}
+    worker = {"replicas": 3, "template": template}
+    return {"metadata": {"name": "fashion"}, "spec": {"replicaSpecs": {"Worker": worker}}}
+
+
+def made(job: dict[str, Any], efa: int | None = None) -> list[dict[str, Any]]:
+    test = ClusterTest(nodes=3, efa=efa, arguments=["--max-bytes", "1024"], seconds=60)
+    return objects(job, test, dict.fromkeys(SOURCES, "pass"))
+
+
+def pod_of(made_objects: list[dict[str, Any]]) -> dict[str, Any]:
+    pod: dict[str, Any] = made_objects[-1]["spec"]["template"]["spec"]
+    return pod
+
+
+def test_pods_run_on_the_nodes_and_with_the_security_of_the_workers() -> None:
+    pod = pod_of(made(elastic_job()))
+
+    assert pod["nodeSelector"] == {"everstep.dev/pool": "gpu-spot"}
+    assert pod["tolerations"] == [{"key": "everstep.dev/spot"}]
+    assert pod["securityContext"] == SECURITY, "the namespace refuses pods without it"
+    assert pod["containers"][0]["image"] == "registry/trainer:1"
+    assert [volume["name"] for volume in pod["volumes"]] == ["shm", "program"], (
+        "the test must not touch the run's files"
+    )
+
+
+def test_each_node_has_one_pod_with_a_process_for_each_gpu() -> None:
+    job = made(elastic_job())[-1]
+    pod = pod_of([job])
+
+    (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchLabels"] == {JOB_NAME_LABEL: NAME}
+    assert job["spec"]["completions"] == job["spec"]["parallelism"] == 3
+    assert "--nproc-per-node=8" in pod["containers"][0]["command"]
+
+
+def test_a_lost_pod_ends_the_test() -> None:
+    job = made(elastic_job())[-1]
+
+    assert job["spec"]["backoffLimit"] == 0, "its figures would be those of another group"
+    assert pod_of([job])["restartPolicy"] == "Never"
+
+
+@pytest.mark.parametrize("adapters", [4, 1])
+def test_the_number_of_adapters_is_requested_with_the_huge_pages_that_they_need(
+    adapters: int,
+) -> None:
+    pod = pod_of(made(elastic_job(**{EFA_RESOURCE: "2"}), efa=adapters))
+
+    for part in ("requests", "limits"):
+        named = pod["containers"][0]["resources"][part]
+        assert named[EFA_RESOURCE] == str(adapters)
+        assert named["hugepages-2Mi"] == "5120Mi"
+
+
+def test_without_adapters_the_pod_requests_none() -> None:
+    job = elastic_job(**{EFA_RESOURCE: "4", "hugepages-2Mi": "5120Mi"})
+
+    for part in pod_of(made(job, efa=0))["containers"][0]["resources"].values():
+        assert EFA_RESOURCE not in part
+        assert "hugepages-2Mi" not in part
+
+
+def test_by_default_the_adapters_are_those_of_the_workers() -> None:
+    pod = pod_of(made(elastic_job(**{EFA_RESOURCE: "4"})))
+
+    assert pod["containers"][0]["resources"]["limits"][EFA_RESOURCE] == "4"
+
+
+def test_the_program_is_sent_along_and_complete() -> None:
+    config_map = made(elastic_job())[0]
+    sources = read_sources(PACKAGES / "everstep")
+
+    items = {item["key"]: item["path"] for item in _volume("program")["configMap"]["items"]}
+    assert set(items) == set(config_map["data"])
+    assert items["interconnect.benchmark.py"] == "everstep/interconnect/benchmark.py"
+    assert all(text for text in sources.values())
+
+
+def _volume(name: str) -> dict[str, Any]:
+    volumes: list[dict[str, Any]] = pod_of(made(elastic_job()))["volumes"]
+    return next(volume for volume in volumes if volume["name"] == name)
+
+
+def test_a_job_without_workers_is_refused() -> None:
+    with pytest.raises(EverstepError, match="has no template of workers"):
+        made({"metadata": {"name": "x"}, "spec": {}})

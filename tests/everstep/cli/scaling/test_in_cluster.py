@@ -1,0 +1,75 @@
+"""The ElasticJob of one size, derived from that of the stack."""
+
+from typing import Any
+
+import pytest
+
+from everstep.catalog.names import GPU_RESOURCE, JOB_NAME_LABEL
+from everstep.cli.scaling.in_cluster import derived_job
+from everstep.cli.scaling.local import TrainerSettings
+from everstep.errors import EverstepError
+
+SETTINGS = TrainerSettings(model="efficientnet_b7", batch=64, steps=50, loader_workers=4)
+ARGUMENTS = ["--nproc_per_node=8", "-m", "trainer.train", "--model", "resnet18"]
+OPTIONS = ["--data", "/everstep/data", "--run", "/everstep/runs/fashion", "--global-batch", "256"]
+
+
+def elastic_job(arguments: list[str]) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {JOB_NAME_LABEL: "fashion"}}}
+    pod = {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+        "containers": [{"args": arguments, "resources": {"limits": {GPU_RESOURCE: "8"}}}],
+    }
+    worker = {"replicas": 3, "template": {"spec": pod}}
+    spec = {"rdzvEndpoint": "etcd:2379", "replicaSpecs": {"Worker": worker}}
+    return {"metadata": {"name": "fashion"}, "spec": spec}
+
+
+def arguments_of(job: dict[str, Any]) -> list[str]:
+    pod = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
+    arguments: list[str] = pod["containers"][0]["args"]
+    return arguments
+
+
+def test_the_job_has_exactly_the_replicas_of_the_size() -> None:
+    derived = derived_job(elastic_job(ARGUMENTS + OPTIONS), 2, SETTINGS, "word")
+
+    assert derived["metadata"]["name"] == "scale-efficientnet-b7-2"
+    assert derived["spec"]["minReplicas"] == derived["spec"]["maxReplicas"] == 2
+    assert derived["spec"]["replicaSpecs"]["Worker"]["replicas"] == 2
+
+
+def test_the_global_batch_grows_with_the_group_and_the_data_stay() -> None:
+    arguments = arguments_of(derived_job(elastic_job(ARGUMENTS + OPTIONS), 2, SETTINGS, "word"))
+
+    options = dict(zip(arguments[3::2], arguments[4::2], strict=True))
+    assert arguments[:3] == ARGUMENTS[:3]
+    assert options["--global-batch"] == str(64 * 8 * 2)
+    assert options["--model"] == "efficientnet_b7"
+    assert options["--data"] == "/everstep/data"
+    assert options["--run"] == "/everstep/runs/scale-efficientnet-b7-2"
+    assert options["--max-steps"] == "50"
+    assert options["--fresh"] == "word", "an earlier run of this name must not be resumed"
+
+
+def test_the_workers_avoid_each_other_and_not_those_of_the_stack() -> None:
+    job = elastic_job(ARGUMENTS + OPTIONS)
+
+    derived = derived_job(job, 2, SETTINGS, "word")
+
+    pod = derived["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
+    (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchLabels"] == {JOB_NAME_LABEL: "scale-efficientnet-b7-2"}
+    assert arguments_of(job) == ARGUMENTS + OPTIONS, "the stack's own job must not change"
+
+
+def test_a_program_of_the_user_is_refused() -> None:
+    with pytest.raises(EverstepError, match="runs a program of yours"):
+        derived_job(elastic_job(["python3", "train.py"]), 2, SETTINGS, "word")
+
+
+def test_users_of_etcd_are_refused_because_they_may_write_their_own_run_only() -> None:
+    arguments = ["--rdzv_conf=user=agent,password_file=/x", *ARGUMENTS, *OPTIONS]
+
+    with pytest.raises(EverstepError, match=r"etcd\.authentication"):
+        derived_job(elastic_job(arguments), 2, SETTINGS, "word")

@@ -1,0 +1,116 @@
+"""The benchmark between two network namespaces whose link has a known rate."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from everstep.interconnect.collectives import ALL_REDUCE
+from everstep.interconnect.results import Results, read
+from everstep.interconnect.transport import Transport
+
+REPOSITORY = Path(__file__).parents[3]
+MBIT = 50
+RATE = MBIT * 1e6 / 8 / 1e9  # GB/s
+ATTEMPTS = 3
+"""A machine that is too busy for 6 MB/s measures less than the link has."""
+
+JUMBO = "9000"
+"""Size of packets, as in a VPC: headers take less than 1 % of the rate."""
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def machines() -> Iterator[list[str]]:
+    """Yield the names of two namespaces that a link connects, shaped in both directions."""
+    names = [f"everstep-{os.getpid()}-{side}" for side in "ab"]
+    with ExitStack() as cleanup:
+        for name in names:
+            ip("netns", "add", name)
+            cleanup.callback(ip, "netns", "delete", name)
+        ip(
+            "link",
+            "add",
+            "eth0",
+            "netns",
+            names[0],
+            "type",
+            "veth",
+            "peer",
+            "eth0",
+            "netns",
+            names[1],
+        )
+        for number, name in enumerate(names):
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "address", "add", f"10.77.0.{number + 1}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "mtu", JUMBO, "up")
+            shape = f"qdisc add dev eth0 root tbf rate {MBIT}mbit burst 32kb limit 16mb"
+            subprocess.run(["tc", "-n", name, *shape.split()], check=True, capture_output=True)
+        yield names
+
+
+def start(machine: str, rank: int, *arguments: str) -> "subprocess.Popen[str]":
+    variables = {
+        "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29400",
+        "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "USE_LIBUV": "0",
+        "PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "everstep.interconnect.benchmark", *arguments]
+    return subprocess.Popen(
+        ["ip", "netns", "exec", machine, *command],
+        env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def measured(machines: list[str]) -> Results:
+    """Return the results of an all-reduce over the link."""
+    options = ["--collectives", ALL_REDUCE, "--min-bytes", "1048576", "--max-bytes", "2097152"]
+    ranks = [start(name, rank, *options) for rank, name in enumerate(machines)]
+    log, errors = ranks[0].communicate(timeout=100)
+    ranks[1].communicate(timeout=30)
+    assert [rank.returncode for rank in ranks] == [0, 0], errors
+    return read([log])
+
+
+@pytest.mark.twin
+@pytest.mark.timeout(300)
+def test_the_bus_bandwidth_of_a_shaped_link_is_the_rate_that_was_set(machines: list[str]) -> None:
+    found: list[float] = []
+    while len(found) < ATTEMPTS and not any(abs(one / RATE - 1) < 0.1 for one in found):
+        results = measured(machines)
+        summary = results.summary()
+        assert summary is not None
+        found.append(summary.maximum)
+
+    assert found[-1] == pytest.approx(RATE, rel=0.1)
+    assert results.complete
+    assert results.wrong == 0
+    assert results.verdict.transport is Transport.SOCKETS
+
+
+@pytest.mark.twin
+@pytest.mark.timeout(300)
+def test_a_rank_reports_the_loss_of_its_peer_in_the_middle(machines: list[str]) -> None:
+    options = ["--collectives", ALL_REDUCE, "--min-bytes", "64", "--iterations", "100000"]
+    first, second = (start(name, rank, *options) for rank, name in enumerate(machines))
+    assert first.stdout is not None
+    kinds = (json.loads(line)["kind"] for line in first.stdout if line.startswith("{"))
+    assert "measurement" in kinds, "the group works"
+
+    second.send_signal(signal.SIGKILL)
+
+    _, errors = first.communicate(timeout=100)
+    second.communicate()
+    assert first.returncode == 1
+    assert "error: rank 0 lost its group: " in errors
+    assert "Traceback" not in errors
