@@ -1,6 +1,7 @@
 """Configuration of an AKS cluster and its Blob container."""
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -23,6 +24,9 @@ SYSTEM_POOL = "system"
 FALLBACK_POOL = "ondemand"
 """Names of the agent pools that are not in `gpuPool.vmSizes`."""
 
+DEFAULT_SIZES = {"t4": "Standard_NC4as_T4_v3", "a100": "Standard_NC24ads_A100_v4"}
+"""Pool name -> VM size, in order of preference."""
+
 FALLBACK_SUFFIX = "od"  # of the agent pool with the `fallbackNodes` of one of several pools
 MAX_POOL_NAME_LENGTH = 12  # AKS, Linux
 MAX_GROUP_NAME_LENGTH = 90  # Azure Resource Manager
@@ -36,6 +40,17 @@ def _has_gpus(vm_size: str) -> str:
     if retired:
         raise refused(f"was retired {retired}", "use Standard_NC4as_T4_v3")
     raise refused("is not a known VM size with GPUs", nearest(vm_size, catalog.AZURE_GPU_SIZES))
+
+
+def _without_order(sizes: object) -> object:
+    """Refuse a mapping: Pulumi passes its keys sorted by name, so that the preference would be lost."""
+    if isinstance(sizes, Mapping):
+        entries = ", ".join(f"{{name: {name}, vmSize: {size}}}" for name, size in sizes.items())
+        raise refused(
+            "must be a list in order of preference: Pulumi sorts the keys of a mapping",
+            f"write your order, the preferred size first, such as [{entries}]",
+        )
+    return sizes
 
 
 def _as_text(zone: object) -> object:
@@ -167,13 +182,22 @@ class AksGpuNodesConfig(Section):
     disk_gib: DiskGib = Field(default=128, description="Size of a node's disk, in GiB.")
 
 
+class AksSizeConfig(Section):
+    """One VM size of `gpuPool`, with an agent pool of its own."""
+
+    name: PoolName = Field(description="Name of the agent pool: another name is another pool.")
+    vm_size: GpuVmSize = Field(description="VM size with GPUs.")
+
+
 class AksGpuPoolConfig(AksGpuNodesConfig):
     """The GPU nodes: one agent pool for each VM size."""
 
-    vm_sizes: dict[PoolName, GpuVmSize] = Field(
-        default_factory=lambda: {"t4": "Standard_NC4as_T4_v3", "a100": "Standard_NC24ads_A100_v4"},
+    vm_sizes: Annotated[tuple[AksSizeConfig, ...], BeforeValidator(_without_order)] = Field(
+        default_factory=lambda: tuple(
+            AksSizeConfig(name=name, vmSize=size) for name, size in DEFAULT_SIZES.items()
+        ),
         min_length=1,
-        description="Pool name -> VM size with GPUs, in order of preference.",
+        description="VM sizes with GPUs, in order of preference.",
     )
     min_nodes: NodeCount = Field(default=0, description="Minimum number of nodes of each pool.")
     nodes: NodeCount = Field(default=0, description="Initial number of nodes of the first pool.")
@@ -405,10 +429,10 @@ def _pools_by_size(gpu: AksGpuPoolConfig) -> tuple[AksPool, ...]:
     spot = gpu.capacity == "spot"
     pools = tuple(
         AksPool(
-            key=f"cluster.gpuPool.vmSizes.{name}",
+            key=f"cluster.gpuPool.vmSizes[{index}].vmSize",
             zones_key="cluster.gpuPool.zones",
-            name=name,
-            vm_size=size,
+            name=size.name,
+            vm_size=size.vm_size,
             zones=gpu.zones,
             min_nodes=gpu.min_nodes,
             # The job starts on the first pool; the others grow only if it has no capacity.
@@ -417,7 +441,7 @@ def _pools_by_size(gpu: AksGpuPoolConfig) -> tuple[AksPool, ...]:
             spot=spot,
             settings=gpu,
         )
-        for index, (name, size) in enumerate(gpu.vm_sizes.items())
+        for index, size in enumerate(gpu.vm_sizes)
     )
     if not (spot and gpu.fallback_nodes):
         return pools

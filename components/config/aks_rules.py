@@ -1,12 +1,12 @@
 """Rules across the keys of a cluster on AKS: network, node pools and upgrades."""
 
 import ipaddress
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 from cloudfacts import azure
 
-from components.config.aks import FALLBACK_POOL, SYSTEM_POOL
+from components.config.aks import FALLBACK_POOL, SYSTEM_POOL, AksSizeConfig
 from components.config.faults import ConfigFault
 from components.config.network_rules import disjoint, is_private, narrow_enough, not_reserved
 from components.config.pool_rules import (
@@ -47,10 +47,10 @@ def _blocks(cidr: str, pods: str, services: str) -> list[ConfigFault]:
 
 
 def _pod_cidr_fits_nodes(
-    pods: str, system: int, pools: Mapping[str, str], maximum: int, fallback: int
+    pods: str, system: int, sizes: Sequence[AksSizeConfig], maximum: int, fallback: int
 ) -> list[ConfigFault]:
     """Check that podCidr has a /24 for the maximum number of nodes."""
-    return pod_cidr_faults(pods, system + len(pools) * maximum + fallback)
+    return pod_cidr_faults(pods, system + len(sizes) * maximum + fallback)
 
 
 def pod_cidr_faults(pods: str, maximum: int) -> list[ConfigFault]:
@@ -89,35 +89,40 @@ def _api_is_reachable(ranges: Sequence[str], private: Flag) -> list[ConfigFault]
     ]
 
 
-def _pool_names_unused(pools: Mapping[str, str]) -> list[ConfigFault]:
+def _pool_names_unused(sizes: Sequence[AksSizeConfig]) -> list[ConfigFault]:
     """Check that no GPU pool has the name of another pool of the stack."""
-    reserved = {SYSTEM_POOL: "the system pool", FALLBACK_POOL: "the pool of fallbackNodes"}
-    return [
-        ConfigFault(
-            f"cluster.gpuPool.vmSizes.{name}",
-            size,
-            f"has the name of {reserved[name]}",
-            "rename it",
-        )
-        for name, size in pools.items()
-        if name in reserved
-    ]
-
-
-def _vm_sizes_unique(pools: Mapping[str, str]) -> list[ConfigFault]:
-    """Check that no two pools have one VM size: they would share its quota and spot market."""
-    faults, first = [], dict[str, str]()
-    for name, size in pools.items():
-        if size in first:
-            rule, fix = f"is also that of {first[size]}", "remove one, or choose another size"
-            faults.append(ConfigFault(f"cluster.gpuPool.vmSizes.{name}", size, rule, fix))
-        first.setdefault(size, name)
+    taken = {SYSTEM_POOL: "the system pool", FALLBACK_POOL: "the pool of fallbackNodes"}
+    faults = []
+    for index, size in enumerate(sizes):
+        if size.name in taken:
+            rule = f"has the name of {taken[size.name]}"
+            faults.append(ConfigFault(_size_key(index, "name"), size.name, rule, "rename it"))
+        taken.setdefault(size.name, _size_key(index))
     return faults
 
 
-def _vm_sizes_interchangeable(pools: Mapping[str, str], per_worker: int) -> list[ConfigFault]:
+def _size_key(index: int, name: str = "") -> str:
+    """Return the key of a VM size of `gpuPool`, or of one of its values."""
+    return f"cluster.gpuPool.vmSizes[{index}]" + (f".{name}" if name else "")
+
+
+def _vm_sizes_unique(sizes: Sequence[AksSizeConfig]) -> list[ConfigFault]:
+    """Check that no two pools have one VM size: they would share its quota and spot market."""
+    faults, first = [], dict[str, str]()
+    for index, size in enumerate(sizes):
+        if size.vm_size in first:
+            rule = f"is also that of {first[size.vm_size]}"
+            fix = "remove one, or choose another size"
+            faults.append(ConfigFault(_size_key(index, "vmSize"), size.vm_size, rule, fix))
+        first.setdefault(size.vm_size, size.name)
+    return faults
+
+
+def _vm_sizes_interchangeable(
+    configured: Sequence[AksSizeConfig], per_worker: int
+) -> list[ConfigFault]:
     """Check that all VM sizes have the same number of GPUs and fit a worker."""
-    path, sizes = "cluster.gpuPool.vmSizes", [azure.VM_SIZES[size] for size in pools.values()]
+    path, sizes = "cluster.gpuPool.vmSizes", [azure.VM_SIZES[one.vm_size] for one in configured]
     shares = {size.name: round(1 / size.gpu_share) for size in sizes}
     if len(set(shares.values())) > 1:
         described = ", ".join(
@@ -176,10 +181,15 @@ def _gpu_counts(minimum: int, nodes: int, maximum: int) -> list[ConfigFault]:
 
 
 def _workers_have_nodes(
-    replicas: int, nodes: int, pools: Mapping[str, str], maximum: int, fallback: int, scaled: Flag
+    replicas: int,
+    nodes: int,
+    sizes: Sequence[AksSizeConfig],
+    maximum: int,
+    fallback: int,
+    scaled: Flag,
 ) -> list[ConfigFault]:
     """Check that the pools allow a node for every worker."""
-    return workers_have_nodes(replicas, nodes, len(pools) * maximum + fallback, scaled)
+    return workers_have_nodes(replicas, nodes, len(sizes) * maximum + fallback, scaled)
 
 
 def _zones_available(location: str, system: Sequence[str], gpu: Sequence[str]) -> list[ConfigFault]:

@@ -106,13 +106,25 @@ def from_mapping(data: Mapping[str, Any]) -> StackConfig:
         ConfigurationError: with all faults of single fields and of rules across fields.
     """
     try:
-        config, faults = _checked(with_defaults(data))
+        config, faults = _checked(with_defaults(_sorted(data)))
     except RecursionError:
         rule = "are nested too deeply, or a YAML alias refers to a value that contains it"
         raise ConfigurationError([ConfigFault("*", None, rule, "write the values out")]) from None
     if config is None or faults:
         raise ConfigurationError(faults)
     return config
+
+
+def _sorted(value: Any) -> Any:
+    """Return a value with the keys of its mappings sorted by name, as Pulumi passes them to a program.
+
+    Commands read the stack file themselves; nothing may depend on an order that a deployment loses.
+    """
+    if isinstance(value, Mapping):
+        return {key: _sorted(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, list):
+        return [_sorted(each) for each in value]
+    return value
 
 
 def _checked(data: Mapping[str, Any]) -> tuple[StackConfig | None, list[ConfigFault]]:

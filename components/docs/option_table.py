@@ -57,8 +57,8 @@ On a cloud also:
 | `cluster.gpuPool.nodes` | in place; ignored under autoscaling, which follows the number of pods |
 | `cluster.gpuPool.instanceTypes`, `capacity`, `efa` (eks) | the node group is deleted, then created again |
 | `cluster.gpuPool.diskGib` (eks) | nodes are replaced one after the other |
-| a size in `cluster.gpuPool.vmSizes`, `capacity`, `maxPrice` (aks) | that pool is recreated; other pools stay |
-| a name in `cluster.gpuPool.vmSizes` (aks) | the pool is added or removed; other pools stay |
+| a `vmSize` in `cluster.gpuPool.vmSizes`, `capacity`, `maxPrice` (aks) | that pool is recreated; other pools stay |
+| a `name` in `cluster.gpuPool.vmSizes` (aks) | the pool is added or removed; other pools stay |
 | an entry of `cluster.gpuPools` | by its `name`: that pool is added, removed or changed as above; other pools stay |
 | a second zone in `cluster.gpuPools`, `job.spreadZones` | the job is deleted and created again |
 | `cluster.publicAccess`, `authorizedRanges`, `administrators` | in place |

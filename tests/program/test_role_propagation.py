@@ -20,7 +20,7 @@ propagation.PAUSE_SECONDS, propagation.MAX_RETRIES = 0.1, 3
 cluster = {{
     "kind": "aks",
     "authorizedRanges": ["203.0.113.0/24"],
-    "gpuPool": {{"vmSizes": {{"t4": "Standard_NC4as_T4_v3"}}}},
+    "gpuPool": {{"vmSizes": [{{"name": "t4", "vmSize": "Standard_NC4as_T4_v3"}}]}},
 }}
 tags = {{"owner": "vision", "costCenter": "4711", "environment": "dev"}}
 config = from_mapping({{"tags": tags, "cluster": cluster}})

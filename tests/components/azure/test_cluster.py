@@ -209,7 +209,7 @@ def test_the_autoscaler_prefers_the_first_pool_and_survives_the_loss_of_all_node
 
 
 def test_a_single_pool_needs_no_priorities() -> None:
-    one_size = config_of(gpuPool={"vmSizes": {"t4": "Standard_NC4as_T4_v3"}})
+    one_size = config_of(gpuPool={"vmSizes": [{"name": "t4", "vmSize": "Standard_NC4as_T4_v3"}]})
     actual = profiles.autoscaler(one_size)
 
     assert actual is not None

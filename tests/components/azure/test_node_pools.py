@@ -152,7 +152,10 @@ def test_on_demand_capacity_has_no_spot_pool_and_no_fallback() -> None:
 
 
 def test_the_fallback_has_the_first_vm_size() -> None:
-    sizes = {"b": "Standard_NV36ads_A10_v5", "a": "Standard_NC4as_T4_v3"}
+    sizes = [
+        {"name": "b", "vmSize": "Standard_NV36ads_A10_v5"},
+        {"name": "a", "vmSize": "Standard_NC4as_T4_v3"},
+    ]
 
     *_, last = config_of({"vmSizes": sizes, "fallbackNodes": 3}).pools
 

@@ -17,14 +17,6 @@ AKS: dict[str, Any] = {
 }
 LOCAL: dict[str, Any] = {}
 
-SIX_POOLS = {
-    "t4": "Standard_NC4as_T4_v3",
-    "a10": "Standard_NV36ads_A10_v5",
-    "a100": "Standard_NC24ads_A100_v4",
-    "h100": "Standard_NC40ads_H100_v5",
-    "t4big": "Standard_NC8as_T4_v3",
-    "a10m": "Standard_NV36adms_A10_v5",
-}
 FILE_SYSTEM = {
     "fileSystemId": "fs-0123456789abcdef0",
     "dnsName": "fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com",
@@ -70,6 +62,11 @@ def changed(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
         else:
             inside[key] = value
     return data
+
+
+def _sizes(*sizes: tuple[str, str]) -> list[dict[str, str]]:
+    """Return a list of VM sizes from their names of pools and sizes."""
+    return [{"name": name, "vmSize": size} for name, size in sizes]
 
 
 def one(base: dict[str, Any], path: str, value: Any, *message: str) -> Case:
@@ -595,54 +592,76 @@ CASES = [
     # --- Azure: pools
     Case(
         AKS,
-        {"cluster.gpuPool.vmSizes": {"t4": "Standard_NC4as_T4_v4"}},
-        "cluster.gpuPool.vmSizes.t4",
+        {"cluster.gpuPool.vmSizes": _sizes(("t4", "Standard_NC4as_T4_v4"))},
+        "cluster.gpuPool.vmSizes[0].vmSize",
         ("not a known VM size with GPUs", "did you mean Standard_NC4as_T4_v3"),
     ),
     Case(
         AKS,
-        {"cluster.gpuPool.vmSizes": {"v100": "Standard_NC6s_v3"}},
-        "cluster.gpuPool.vmSizes.v100",
+        {"cluster.gpuPool.vmSizes": _sizes(("v100", "Standard_NC6s_v3"))},
+        "cluster.gpuPool.vmSizes[0].vmSize",
         ("was retired in September 2025", "use Standard_NC4as_T4_v3"),
     ),
     Case(
         AKS,
-        {"cluster.gpuPool.vmSizes": {"t4spotpreferred": "Standard_NC4as_T4_v3"}},
-        "cluster.gpuPool.vmSizes.t4spotpreferred",
+        {"cluster.gpuPool.vmSizes": _sizes(("t4spotpreferred", "Standard_NC4as_T4_v3"))},
+        "cluster.gpuPool.vmSizes[0].name",
         ("15 characters; the maximum is 12", "shorten"),
     ),
     Case(
         AKS,
-        {"cluster.gpuPool.vmSizes": {"gpu-t4": "Standard_NC4as_T4_v3"}},
-        "cluster.gpuPool.vmSizes.gpu-t4",
+        {"cluster.gpuPool.vmSizes": _sizes(("gpu-t4", "Standard_NC4as_T4_v3"))},
+        "cluster.gpuPool.vmSizes[0].name",
         ("not a name of an agent pool", "write it as t4"),
     ),
     Case(
         AKS,
-        {"cluster.gpuPool.vmSizes": {"system": "Standard_NC4as_T4_v3"}},
-        "cluster.gpuPool.vmSizes.system",
-        ("name of the system pool", "rename it"),
+        {"cluster.gpuPool.vmSizes": _sizes(("system", "Standard_NC4as_T4_v3"))},
+        "cluster.gpuPool.vmSizes[0].name",
+        ("has the name of the system pool", "rename it"),
     ),
     Case(
         AKS,
-        {"cluster.gpuPool.vmSizes": {"ondemand": "Standard_NC4as_T4_v3"}},
-        "cluster.gpuPool.vmSizes.ondemand",
-        ("name of the pool of fallbackNodes", "rename it"),
+        {"cluster.gpuPool.vmSizes": _sizes(("ondemand", "Standard_NC4as_T4_v3"))},
+        "cluster.gpuPool.vmSizes[0].name",
+        ("has the name of the pool of fallbackNodes", "rename it"),
     ),
     Case(
         AKS,
-        {"cluster.gpuPool.vmSizes": {"a": "Standard_NC4as_T4_v3", "b": "Standard_NC4as_T4_v3"}},
-        "cluster.gpuPool.vmSizes.b",
+        {
+            "cluster.gpuPool.vmSizes": _sizes(
+                ("a", "Standard_NC4as_T4_v3"), ("b", "Standard_NC4as_T4_v3")
+            )
+        },
+        "cluster.gpuPool.vmSizes[1].vmSize",
         ("is also that of a", "choose another size"),
+    ),
+    Case(
+        AKS,
+        {
+            "cluster.gpuPool.vmSizes": _sizes(
+                ("t4", "Standard_NC4as_T4_v3"), ("t4", "Standard_NC24ads_A100_v4")
+            )
+        },
+        "cluster.gpuPool.vmSizes[1].name",
+        ("has the name of cluster.gpuPool.vmSizes[0]", "rename it"),
     ),
     one(
         AKS,
         "cluster.gpuPool.vmSizes",
-        {"one": "Standard_NC4as_T4_v3", "four": "Standard_NC64as_T4_v3"},
+        {"t4": "Standard_NC4as_T4_v3", "a100": "Standard_NC24ads_A100_v4"},
+        "must be a list in order of preference",
+        "such as [{name: a100, vmSize: Standard_NC24ads_A100_v4}, "
+        "{name: t4, vmSize: Standard_NC4as_T4_v3}]",
+    ),
+    one(
+        AKS,
+        "cluster.gpuPool.vmSizes",
+        _sizes(("one", "Standard_NC4as_T4_v3"), ("four", "Standard_NC64as_T4_v3")),
         "mixes numbers of GPUs",
         "keep types with the same number",
     ),
-    one(AKS, "cluster.gpuPool.vmSizes", {}, "at least 1"),
+    one(AKS, "cluster.gpuPool.vmSizes", [], "at least 1"),
     one(AKS, "cluster.gpuPool.maxPrice", 0.123456, "more than 5 decimals", "round it to 0.12346"),
     one(AKS, "cluster.gpuPool.maxPrice", 0, "must be above 0, or -1", "use -1"),
     Case(
@@ -1130,7 +1149,7 @@ CASES = [
     one(AKS, "cluster.resourceGroup", "a/b", "not a name of a resource group"),
     one(AKS, "cluster.resourceGroup", "group.", "without a dot at its end"),
     one(AKS, "cluster.resourceGroup", "g" * 91, "91 characters; the maximum is 90"),
-    Case(EKS, {"tags.Owner": "me"}, "tags.Owner", ("differs from owner in case only",)),
+    Case(EKS, {"tags.Owner": "me"}, "tags.owner", ("differs from Owner in case only",)),
     one(EKS, "cluster.account", "123", "not an id of an AWS account", "twelve digits"),
     one(AKS, "cluster.subscription", "vision", "not an id of a subscription", "22222222-3333"),
     one(LOCAL, "platform.registryLogins", ["ghcr.io"], "must be a mapping"),
@@ -1194,7 +1213,7 @@ CASES = [
     one(
         AKS,
         "cluster.gpuPool.vmSizes",
-        {"t4": "Standard_NC4as_T4_v3", "a10": "Standard_NV6ads_A10_v5"},
+        _sizes(("t4", "Standard_NC4as_T4_v3"), ("a10", "Standard_NV6ads_A10_v5")),
         "mixes whole GPUs and parts",
         "Standard_NV6ads_A10_v5 has 1/6 of a GPU",
     ),
@@ -1294,7 +1313,7 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         },
     ),
     (AKS, {"cluster.authorizedRanges": [], "cluster.privateApi": True}),
-    (AKS, {"cluster.gpuPool.vmSizes": {"abcdefghijkl": "Standard_NC4as_T4_v3"}}),
+    (AKS, {"cluster.gpuPool.vmSizes": _sizes(("abcdefghijkl", "Standard_NC4as_T4_v3"))}),
     (AKS, {"cluster.gpuPool.maxPrice": 0.12345}),
     (AKS, {"cluster.gpuPool.maxPrice": 10}),
     (AKS, {"cluster.gpuPool.fallbackNodes": 3, "job.replicas": 15, "job.maxReplicas": 15}),

@@ -1,11 +1,13 @@
 """The stack files of the repository: complete, valid, protected in production, documented."""
 
+import json
 import re
+from typing import Any
 
 import pytest
 import yaml
 
-from components.config import AksConfig, EksConfig, EksPool, StackConfig
+from components.config import AksConfig, EksConfig, EksPool, StackConfig, from_mapping
 from components.config.schema import fields, models_in
 from components.cost import estimate
 from components.docs import stack_table
@@ -41,6 +43,37 @@ def test_a_stack_file_for_a_cloud_contains_every_section(name: str) -> None:
     missing = {f"everstep:{key}" for key, _ in fields(StackConfig)} - sections
 
     assert missing <= optional, "a new user edits the file without searching for missing sections"
+
+
+def backwards(value: Any) -> Any:
+    """Return a value with the keys of its mappings in reverse order."""
+    if isinstance(value, dict):
+        return {key: backwards(value[key]) for key in reversed(value)}
+    return [backwards(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_depends_on_the_order_of_keys_which_pulumi_does_not_keep(name: str) -> None:
+    content = yaml.safe_load(text_of(name))["config"]
+    sections = {key.removeprefix("everstep:"): section for key, section in content.items()}
+
+    as_written, reversed_keys = from_mapping(sections), from_mapping(backwards(sections))
+
+    assert as_written.model_dump_json() == reversed_keys.model_dump_json()
+
+
+@pytest.mark.parametrize("name", ["aks-dev", "aks-prod"])
+def test_the_cheaper_vm_size_is_tried_first_also_when_pulumi_has_sorted_the_keys(name: str) -> None:
+    content = yaml.safe_load(text_of(name))["config"]
+    passed = json.loads(json.dumps(content, sort_keys=True))
+
+    cluster = from_mapping({"cluster": passed["everstep:cluster"], "tags": passed["everstep:tags"],
+                            "protect": passed["everstep:protect"]}).cluster  # fmt: skip
+
+    assert isinstance(cluster, AksConfig)
+    first, second, *fallbacks = cluster.pools
+    assert (first.name, second.name) == ("t4", "a100")
+    assert {one.vm_size for one in fallbacks} <= {first.vm_size}, "a fallback is of the first size"
 
 
 @pytest.mark.parametrize("name", ON_CLOUDS)

@@ -30,18 +30,19 @@ ADMINS, OTHERS = "11111111-2222-3333-4444-555555555555", "66666666-7777-8888-999
 TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
 STORAGE_NAME = account_name("everstep", f"{ROOT}/{GROUP_NAME}")
 T4, A100 = "Standard_NC4as_T4_v3", "Standard_NC24ads_A100_v4"
+SIZES = [{"name": "t4", "vmSize": T4}, {"name": "a100", "vmSize": A100}]
 CLUSTER_CONFIG: dict[str, Any] = {
     "kind": "aks",
     "subscription": SUBSCRIPTION,
     "administrators": [ADMINS],
     "authorizedRanges": ["203.0.113.0/24"],
-    "gpuPool": {"vmSizes": {"t4": T4, "a100": A100}, "maxNodes": 4},
+    "gpuPool": {"vmSizes": SIZES, "maxNodes": 4},
 }
 ENOUGH = SubscriptionFacts(
     groups=frozenset({ADMINS}),
     limits={"lowPriorityCores": 200, "standardDSv5Family": 20},
 )
-SPOT = "cluster.gpuPool.vmSizes.t4"
+SPOT = "cluster.gpuPool.vmSizes[0].vmSize"
 
 Doctor = Callable[..., list[AccountCheck]]
 
@@ -256,7 +257,7 @@ CASES: dict[str, Case] = {
         ("2 of 20 vCPUs free, 12 for all nodes: standardDSv5Family", "Request 30"), True,
     ),
     "no quota for the fallback": (
-        {"cluster": {"gpuPool": {"vmSizes": {"t4": T4}, "maxNodes": 4, "fallbackNodes": 2}}}, {},
+        {"cluster": {"gpuPool": {"vmSizes": SIZES[:1], "maxNodes": 4, "fallbackNodes": 2}}}, {},
         SPOT, ("0 of 0 vCPUs free, 8 for all nodes: standardNCAST4v3Family",), True,
     ),
     "quotas cannot be read": (
