@@ -9,7 +9,7 @@ from components.platform.etcd_access import FOLDER
 from etcd.__main__ import parse
 from etcd.credentials import AGENT_SECRET, MEMBERS_SECRET, contents
 from everstep.elastic.launch.options import parse as parse_launcher
-from tests.components.existing.existing_stack import pod_of
+from tests.components.existing.existing_stack import UPSTREAM, pod_of
 from tests.components.fake_cloud import default_graph, fake_cloud_graph
 from tests.components.network_policy_model import Endpoint, Network
 from tests.components.recorder import Graph
@@ -113,6 +113,25 @@ def test_the_rejoin_container_has_the_credentials_of_its_member() -> None:
     command = container(members(), "rejoin")["command"]
 
     assert str(parse(command[3:]).credentials) == FOLDER
+
+
+def test_the_published_controller_passes_a_workers_credentials_on() -> None:
+    """It drops fields that Kubernetes 1.15 did not have, and prepends arguments of its own."""
+    (job,) = fake_cloud_graph(etcd=MEMORY, controller=UPSTREAM).of("ElasticJob")
+    pod = pod_of(job)
+
+    (volume,) = (one for one in pod["volumes"] if "secret" in one)
+    assert set(volume["secret"]) == {"secretName", "defaultMode"}
+    (mount,) = (
+        one
+        for one in container(pod, "elasticjob-worker")["volumeMounts"]
+        if one["name"] == volume["name"]
+    )
+    assert set(mount) == {"name", "mountPath", "readOnly"}
+    assert (
+        container(pod, "elasticjob-worker")["args"]
+        == container(worker(), "elasticjob-worker")["args"]
+    )
 
 
 def test_credentials_exist_before_members_start() -> None:
