@@ -115,16 +115,19 @@ def from_mapping(data: Mapping[str, Any]) -> StackConfig:
     return config
 
 
-def _sorted(value: Any) -> Any:
-    """Return a value with the keys of its mappings sorted by name, as Pulumi passes them to a program.
+def _sorted(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with its keys sorted by name, as Pulumi passes them to a program.
 
     Commands read the stack file themselves; nothing may depend on an order that a deployment loses.
     """
+    return {key: _sorted_inside(data[key]) for key in sorted(data, key=str)}
+
+
+def _sorted_inside(value: object) -> object:
+    """Return a value with the keys of its mappings sorted."""
     if isinstance(value, Mapping):
-        return {key: _sorted(value[key]) for key in sorted(value, key=str)}
-    if isinstance(value, list):
-        return [_sorted(each) for each in value]
-    return value
+        return _sorted(value)
+    return [_sorted_inside(each) for each in value] if isinstance(value, list) else value
 
 
 def _checked(data: Mapping[str, Any]) -> tuple[StackConfig | None, list[ConfigFault]]:
