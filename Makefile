@@ -110,12 +110,13 @@ catalog: .venv/.development  ## Write the data that come from botocore and Azure
 facts-age:       ## List prices, limits, quota codes and versions with their sources, the oldest first
 	@$(PYTHON) facts/age.py
 
-docs: .venv/.development  ## Write docs/configuration.md, docs/metrics.md, stacks/README.md, the actions in docs/eks.md and docs/aks.md, the record of messages, the difference of the example
+docs: .venv/.development  ## Write docs/configuration.md, docs/cli.md, docs/metrics.md, stacks/README.md, the actions in docs/eks.md and docs/aks.md, the record of messages, the difference of the example
 	.venv/bin/python -m components.docs.option_table
 	.venv/bin/python -m components.docs.stack_table
 	.venv/bin/python -m components.docs.metric_table
 	.venv/bin/python -m components.platform.dashboards
 	.venv/bin/python -m components.platform.operator_objects
+	.venv/bin/python -m everstep.cli.command_page
 	.venv/bin/python -m everstep.cli.account.aws_actions
 	.venv/bin/python -m everstep.cli.account.azure_actions
 	.venv/bin/python -m tests.components.config.messages

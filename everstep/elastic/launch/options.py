@@ -286,6 +286,11 @@ def help_wanted(arguments: Sequence[str]) -> bool:
     return not arguments or arguments[0] in ("-h", "--help")
 
 
+def documented_options() -> list[argparse.Action]:
+    """Return the options and arguments that the help describes."""
+    return [action for action in _parser()._actions if action.help is not argparse.SUPPRESS]
+
+
 def print_help() -> None:
     """Print the help on stdout."""
     _parser().print_help(sys.stdout)
