@@ -36,7 +36,7 @@ test-nodes: built  ## Run the rest of test-twin: machines, images, controller
 	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE) $(ELASTIC) $(CLOUDS) tests/examples)
 
 test-e2e: built  ## Run the whole path: up, train, evict, report, down
-	.venv/bin/pytest -m e2e --ignore=tests/e2e/test_clouds.py --ignore=tests/e2e/test_guides.py
+	.venv/bin/pytest -m e2e --ignore=tests/e2e/test_clouds.py --ignore=tests/e2e/test_guides.py --ignore=tests/notebooks
 
 test-elastic: built  ## Run the trainer with real agents and etcd: crashes, drains, returns, freezes, faults, bit-identical results
 	.venv/bin/pytest -m twin $(ELASTIC)
@@ -61,6 +61,11 @@ test-stacks: test-guides  ## Take each cloud stack through preview, up, eviction
 
 test-guides: built  ## Run the commands of docs/eks.md on the twin: up, eviction, upgrade, destroy
 	.venv/bin/pytest -m e2e tests/e2e/test_guides.py
+
+test-notebooks: built .venv/.notebooks  ## Execute the notebooks of the lab on the twin (CLOUD=eks or aks; both by default)
+	.venv/bin/pytest -m e2e tests/notebooks $(if $(CLOUD),-k $(CLOUD))
+
+notebooks: .venv/.notebooks .venv/.aws .venv/.azure  ## Add what the notebooks of the lab need
 
 test-staging: .venv/.development build/servers/minio build/servers/node_modules  ## Run the tests of data staging against MinIO and Azurite, built on the first run (Go, npm)
 	.venv/bin/pytest tests/everstep/staging
@@ -152,6 +157,10 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/examples.txt
 	@touch $@
 
+.venv/.notebooks: .venv/.development requirements/notebooks.txt
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/notebooks.txt
+	@touch $@
+
 .venv/.peers: .venv/.development requirements/peers.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/peers.txt
 	@touch $@
@@ -168,4 +177,4 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/s3-server.txt
 	@touch $@
 
-.PHONY: help aws azure up down browser test test-browser test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-staging test-mutations wheels images built lint prose format catalog facts-age docs site lock clean
+.PHONY: help aws azure up down browser test test-browser test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-notebooks notebooks test-staging test-mutations wheels images built lint prose format catalog facts-age docs site lock clean

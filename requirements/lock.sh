@@ -22,6 +22,8 @@ lock s3-server --no-deps --python-version 3.11 --universal --extra s3-server pyp
 lock trainer --python-version 3.11 --universal --constraint requirements/development.txt --no-emit-package numpy --extra trainer-image pyproject.toml
 # Of examples/, in addition to the trainer's.
 lock examples --python-version 3.11 --universal --constraint requirements/development.txt --extra examples pyproject.toml
+# Of notebooks/, in addition to the development group.
+lock notebooks --python-version 3.11 --universal --constraint requirements/development.txt --extra notebooks pyproject.toml
 # Of benchmarks/peers, in addition to the development group.
 lock peers --python-version 3.11 --universal --constraint requirements/development.txt --extra peers pyproject.toml
 # Of `make site`, which needs nothing else.

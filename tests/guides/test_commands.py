@@ -1,7 +1,6 @@
 """Every command of docs/eks.md and docs/aks.md is one that the walk runs, with options that exist."""
 
 import re
-import shlex
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from tests.guides.guide import (
     commands_of,
     walk_of,
 )
+from tests.guides.words import options_of, words_of
 
 PROGRAMS = frozenset({"everstep", "pulumi", "aws", "az", "kubelogin"})
 SHELL = frozenset({"cd", "export", "for", "make", "."})
@@ -85,19 +85,6 @@ def variants(guide: str) -> list[str]:
     return [part.strip() for text in written for part in text.split("&&")] + [
         part.strip() for part in parts if part.strip()
     ]
-
-
-def words_of(command: str, program: str) -> list[str]:
-    """Return the arguments of a command of a program; empty for another program."""
-    words = shlex.split(command, comments=True)
-    while words and "=" in words[0]:
-        words.pop(0)
-    return words[1:] if words[:1] == [program] else []
-
-
-def options_of(words: list[str]) -> set[str]:
-    """Return the names of the options of a command."""
-    return {word.partition("=")[0] for word in words if word.startswith("--")}
 
 
 @pytest.mark.parametrize("guide", GUIDES)

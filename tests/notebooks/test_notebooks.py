@@ -1,0 +1,120 @@
+"""What holds for the notebooks of the lab before they are executed."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from everstep.cli.app import app
+from tests.guides.words import options_of, words_of
+from tests.notebooks.notebook import CHOICE, FOLDER, PATHS, Cell, read
+
+BILLED = ("everstep up", "everstep node reclaim")
+"""Commands after which an account pays for more than before."""
+
+WARNING = "# COSTS MONEY"
+LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]*))?\)")
+
+every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+
+
+def code(path: Path) -> list[Cell]:
+    return [cell for cell in read(path) if cell.is_code]
+
+
+def commands(path: Path) -> list[str]:
+    """Return the command lines of a notebook that call everstep."""
+    lines = [line.strip() for cell in code(path) for line in cell.source.splitlines()]
+    return [line.partition(" | ")[0] for line in lines if line.startswith("everstep ")]
+
+
+def test_the_steps_are_numbered_from_the_environment_to_the_eviction() -> None:
+    assert [path.stem for path in PATHS] == [
+        "0-environment",
+        "1-infrastructure",
+        "2-elastic-script",
+        "3-spot-pool",
+        "4-eviction",
+    ]
+
+
+@every_notebook
+def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
+    kept = [cell.id for cell in code(path) if cell.output or cell.execution_count is not None]
+
+    assert kept == [], "outputs are of one run on one machine: clear them before a commit"
+
+
+@every_notebook
+def test_a_notebook_is_of_the_format_whose_cells_have_identifiers(path: Path) -> None:
+    notebook = json.loads(path.read_text())
+    identifiers = [cell.id for cell in read(path)]
+
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert len(set(identifiers)) == len(identifiers)
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+
+
+@every_notebook
+def test_a_cell_that_costs_money_in_an_account_begins_with_a_warning(path: Path) -> None:
+    for cell in code(path):
+        if any(command in cell.source for command in BILLED):
+            first = cell.source.splitlines()[1]  # below %%bash
+            assert first.startswith(WARNING), f"{path.stem}: {cell.id}"
+
+
+def test_the_lab_has_cells_that_cost_money_and_one_that_ends_the_costs() -> None:
+    sources = [cell.source for path in PATHS for cell in code(path)]
+
+    assert sum(WARNING in source for source in sources) == 3
+    assert sum("everstep down --yes" in source for source in sources) == 1
+
+
+@every_notebook
+def test_nothing_is_bought_unless_the_user_chooses_an_account(path: Path) -> None:
+    choices = {cell.source for cell in read(path) if CHOICE in cell.tags}
+    needs_a_choice = any("$TWIN" in cell.source for cell in code(path))
+
+    assert len(choices) == int(needs_a_choice)
+    assert all("ACCOUNT = False  #" in choice for choice in choices)
+
+
+def test_all_notebooks_have_the_same_choices() -> None:
+    choices = {cell.source for path in PATHS for cell in read(path) if CHOICE in cell.tags}
+
+    assert len(choices) == 1
+
+
+@every_notebook
+def test_commands_on_a_stack_are_on_the_twin_or_the_account_that_was_chosen(path: Path) -> None:
+    for command in commands(path):
+        words = command.split()
+        if "--stack" in words and words[1] not in ("init", "cost", "doctor"):
+            assert "$TWIN" in words or "--twin" in words, command
+
+
+@every_notebook
+def test_every_command_and_option_of_everstep_exists(path: Path) -> None:
+    for text in commands(path):
+        words = words_of(text, "everstep")
+        command: Any = get_command(app)
+        while words and hasattr(command, "commands") and not words[0].startswith("-"):
+            assert words[0] in command.commands, f"{text}: there is no command {words[0]}"
+            command = command.commands[words.pop(0)]
+        known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+        assert options_of(words) <= known, f"{text}: {options_of(words) - known}"
+
+
+@every_notebook
+def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
+    links = [link for cell in read(path) if not cell.is_code for link in LINK.findall(cell.source)]
+
+    assert links, "each step leads to the next one"
+    for file, anchor in links:
+        page = FOLDER / file
+        assert page.exists(), file
+        headings = re.findall(r"(?m)^#+ (.*)$", page.read_text()) if anchor else []
+        assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}
