@@ -9,6 +9,10 @@ from typing import Any
 
 CLOUDS = ("eks", "aks")
 POLL_SECONDS = 3.0
+TERMINAL_VARIABLES = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
+"""Set by the kernel: programs would draw into a cell as on a terminal, one frame after the other."""
+
+COLUMNS = "120"
 TIMEOUT_SECONDS = 1800.0
 """Longest time to wait for a change: a cloud needs minutes for a GPU node, a busy twin for an epoch."""
 
@@ -25,7 +29,9 @@ def choose(cloud: str, *, account: bool) -> None:
     """
     if cloud not in CLOUDS:
         raise ValueError(f"CLOUD is {cloud!r}: choose one of {', '.join(CLOUDS)}")
-    os.environ.update(STACK=f"{cloud}-dev", TWIN="" if account else "--twin")
+    for name in TERMINAL_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.update(STACK=f"{cloud}-dev", TWIN="" if account else "--twin", COLUMNS=COLUMNS)
     target = "your account: marked cells cost money" if account else "the twin, which is free"
     print(f"The stack {cloud}-dev on {target}.")
 
