@@ -1,0 +1,75 @@
+"""Every command of `everstep` and `make` that a page names exists, with its options."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from everstep.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EVERSTEP: Any = get_command(app)
+INLINE = re.compile(r"`([^`\n]+)`")
+
+
+def commands(page: Path, program: str) -> Iterator[str]:
+    """Yield the commands of a program in a page, without comments."""
+    text = page.read_text()
+    for written in [*INLINE.findall(text), *map(str.strip, text.splitlines())]:
+        line = re.split(r" # |  #", written.removeprefix("$ "))[0]
+        for part in re.split(r" && | \|\|? |;", line):
+            if part.strip().startswith(f"{program} "):
+                yield part.strip()
+
+
+def fault_of(words: list[str]) -> str:
+    """Return what a command line of `everstep` has that does not exist; empty for nothing."""
+    command = EVERSTEP
+    while hasattr(command, "commands"):
+        if not words or not re.fullmatch(r"[a-z][a-z-]*", words[0]):
+            return ""  # the group itself, an option of the program, or a placeholder
+        if words[0] not in command.commands:
+            return f"there is no command {words[0]}"
+        command = command.commands[words.pop(0)]
+    if command.context_settings.get("allow_extra_args"):
+        return ""
+    known = {
+        name
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
+    given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+    return ", ".join(sorted(given - known - {"--help", "-h"}))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_and_option_of_everstep_in_a_page_exists(page: Path) -> None:
+    faults = {
+        line: fault
+        for line in commands(page, "everstep")
+        if (fault := fault_of(re.sub(r"[\[\]]", " ", line).split()[1:]))
+    }
+
+    assert faults == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_target_of_make_in_a_page_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    known = {name for names in targets for name in names.split()}
+    written = [shlex.split(line, comments=True)[1] for line in commands(page, "make")]
+
+    assert [name for name in written if re.fullmatch("[a-z-]+", name) and name not in known] == []
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    assert fault_of(["dain", "gpu-0"]) == "there is no command dain"
+    assert fault_of(["node", "reclame", "gpu-0"]) == "there is no command reclame"
+    assert fault_of(["node", "reclaim", "gpu-0", "--notise", "3"]) == "--notise"
+    assert fault_of(["up", "--no-drill", "-y", "--stack=local"]) == ""
+    assert fault_of(["launch", "train.py", "--epochs", "3"]) == ""
