@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from html import escape
 
 WIDTH, HEIGHT = 960, 540
-LEFT, RIGHT, TOP, BOTTOM = 90, 30, 90, 60
-COLOURS = ("#2563eb", "#16a34a", "#ea580c", "#9333ea", "#0f172a")
+LEFT, RIGHT, TOP, BOTTOM = 90, 30, 104, 60
+COLOURS = ("#2563eb", "#16a34a", "#ea580c", "#9333ea", "#0f172a", "#db2777", "#0891b2")
 STYLE = """
     .page { fill: #ffffff; }
     .grid { stroke: #e2e8f0; }

@@ -90,7 +90,10 @@ def choose_device() -> torch.device:
 
 def describe(backend: str, device: torch.device) -> "dict[str, object]":
     """Return the facts of the group for the first line."""
-    version = ".".join(map(str, torch.cuda.nccl.version())) if backend == "nccl" else ""
+    version = ""
+    if backend == "nccl":
+        found = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]  # torch has no types here
+        version = ".".join(map(str, found))
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     return {
         "ranks": dist.get_world_size(),

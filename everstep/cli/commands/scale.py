@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,19 +10,23 @@ from everstep.catalog.trainer_options import DATASETS, MODELS
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import StackContext, open_running_stack
+from everstep.cli.engine.target import Target
 from everstep.cli.report.readers import FolderReader, PodReader, RunReader
 from everstep.cli.scaling import local as here
 from everstep.cli.scaling import show
 from everstep.cli.scaling.in_cluster import ClusterStudy
 from everstep.cli.scaling.local import ALL_STEPS, LocalStudy, TrainerSettings
+from everstep.cli.scaling.measure import Study, measure
 from everstep.cli.scaling.store import Store
-from everstep.cli.scaling.study import DEFAULT_BATCH, DEFAULT_LOADER_WORKERS, PRESETS, SizeResult
+from everstep.cli.scaling.study import DEFAULT_BATCH, DEFAULT_LOADER_WORKERS, PRESETS
 from everstep.errors import EverstepError
 from everstep.files import write_atomically
 from everstep.spelling import unknown_name
 
 MAX_REPLICAS = 1024
 READABLE = 0o644
+ON_ONE_MACHINE = tuple(str(target) for target in Target if target.is_on_twin)
+"""Targets whose machines share the processors of this one."""
 
 
 def scale(
@@ -73,16 +77,14 @@ def scale(
         steps=steps,
         loader_workers=preset.loader_workers if preset and not local else DEFAULT_LOADER_WORKERS,
     )
-    shared = here.processors() if local else None
-    study: LocalStudy | ClusterStudy
-    if local:
-        study = _local_study(settings, dataset, data, images, out)
-        described = {**vars(settings), "on": "local", "data": str(study.data), "dataset": dataset}
-    else:
-        context = open_running_stack(stack, twin=twin)
-        study = _cluster_study(context, settings, wait)
-        described = {**vars(settings), "on": stack, "target": str(context.target)}
-    sizes = _measure(study, numbers, Store(out, described), again=again)
+    study, described = (
+        _local_study(settings, dataset, data, images, out)
+        if local
+        else _cluster_study(open_running_stack(stack, twin=twin), settings, wait)
+    )
+    sizes = measure(study, numbers, Store(out, described), progress(), again=again)
+    on_one_machine = local or described.get("target") in ON_ONE_MACHINE
+    shared = here.processors() if on_one_machine else None
     path = out / f"{model}.svg"
     write_atomically(path, show.chart(model, sizes, shared).svg(), READABLE)
     say(f"   wrote {path}")
@@ -108,24 +110,10 @@ def _numbers(text: str) -> list[int]:
     return sorted({int(word) for word in words})
 
 
-def _measure(
-    study: LocalStudy | ClusterStudy, numbers: list[int], store: Store, *, again: bool
-) -> list[SizeResult]:
-    """Return the results of all sizes; measure those that are missing."""
-    missing = [number for number in numbers if again or store.get(number) is None]
-    if missing and isinstance(study, ClusterStudy):
-        study.check()
-    for number in numbers:
-        if number not in missing:
-            say(f"   {number}: measured already, in {store.path}; --again measures it again")
-            continue
-        store.add(study.measure(number, progress()))
-    return [found for number in numbers if (found := store.get(number))]
-
-
 def _local_study(
     settings: TrainerSettings, dataset: str, data: Path | None, images: int, out: Path
-) -> LocalStudy:
+) -> tuple[Study, dict[str, Any]]:
+    """Return a study on this machine, and its settings."""
     here.require_trainer()
     if dataset not in DATASETS:
         raise unknown_name("data set", dataset, DATASETS)
@@ -134,10 +122,14 @@ def _local_study(
     if data is not None and not data.is_dir():
         raise EverstepError(f"--data {data} is not a folder", "Name a folder of prepared data.")
     folder = (data or here.make_images(out, images, progress())).absolute()
-    return LocalStudy(settings, dataset, folder)
+    described = {**vars(settings), "on": "local", "data": str(folder), "dataset": dataset}
+    return LocalStudy(settings, dataset, folder), described
 
 
-def _cluster_study(context: StackContext, settings: TrainerSettings, wait: int) -> ClusterStudy:
+def _cluster_study(
+    context: StackContext, settings: TrainerSettings, wait: int
+) -> tuple[Study, dict[str, Any]]:
+    """Return a study on the nodes of a stack, and its settings."""
     client = context.connect()
 
     def open_reader(job: str) -> RunReader:
@@ -146,4 +138,5 @@ def _cluster_study(context: StackContext, settings: TrainerSettings, wait: int) 
             return FolderReader(folder, folder / "no-events", ALL_STEPS)
         return PodReader(client, job, context.workspace.events, ALL_STEPS)
 
-    return ClusterStudy(client, context.job, settings, open_reader, wait)
+    described = {**vars(settings), "on": context.workspace.stack, "target": str(context.target)}
+    return ClusterStudy(client, context.job, settings, open_reader, wait), described

@@ -185,7 +185,7 @@ def _renamed(affinity: Json) -> Json:
 def _container(worker: Json, test: ClusterTest) -> Json:
     resources = _resources(worker.get("resources") or {}, test.efa)
     gpus = max(1, int(resources.get("limits", {}).get(GPU_RESOURCE, 0)))
-    kept = {
+    kept: Json = {
         name: worker[name]
         for name in ("image", "imagePullPolicy", "securityContext")
         if name in worker

@@ -1,5 +1,6 @@
 """Show the results of an interconnect test: tables for people, and a chart."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text
@@ -113,14 +114,15 @@ def chart(results: Results) -> LineChart:
 
 
 def _size_ticks(low: int, high: int) -> list[tuple[float, str]]:
-    ticks = [low * 16**n for n in range(9) if low * 16**n < high]
-    ends = [*ticks[:1], *(tick for tick in ticks[1:] if tick * 4 <= high), max(high, low * 2)]
-    return [(tick, size_text(tick)) for tick in ends]
+    """Return ticks from the smallest to the largest size, by factors of 16."""
+    top = max(high, 2 * low)
+    inner = [low * 16**power for power in range(1, 8) if low * 16**power * 4 <= top]
+    return [(size, size_text(size)) for size in (low, *inner, top)]
 
 
 def _bandwidth_ticks(curves: list[Curve]) -> list[tuple[float, str]]:
-    lowest = min(y for curve in curves for _, y in curve.points)
-    first = next((n for n in range(-6, 1) if lowest >= 10.0**n * 0.999), -7)
-    highest = max(y for curve in curves for _, y in curve.points)
-    last = next(n for n in range(2, 7) if highest <= 10.0**n or n == 6)
-    return [(10.0**n, f"{10.0**n:g}") for n in range(min(first, 1), last + 1)]
+    """Return powers of ten around all bandwidths and the published ones."""
+    measured = [y for curve in curves for _, y in curve.points]
+    lowest = math.floor(math.log10(min(*measured, 1.0)))
+    highest = math.ceil(math.log10(max(*measured, 100.0)))
+    return [(10.0**power, f"{10.0**power:g}") for power in range(lowest, highest + 1)]

@@ -69,6 +69,9 @@ class LocalStudy:
     dataset: str
     data: Path
 
+    def check(self) -> None:
+        """Check nothing: this machine always allows a measurement."""
+
     def measure(self, replicas: int, progress: Progress) -> SizeResult:
         """Train with a number of processes and return their speed.
 

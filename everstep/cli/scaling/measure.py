@@ -1,0 +1,50 @@
+"""Measure the sizes of a study that are missing."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from everstep.cli.console import say
+from everstep.cli.scaling.store import Store
+from everstep.cli.scaling.study import SizeResult
+from everstep.progress import Progress
+
+
+class Study(Protocol):
+    """A study that can measure any size."""
+
+    def check(self) -> None:
+        """Check that nothing prevents a measurement.
+
+        Raises:
+            EverstepError: something does.
+        """
+
+    def measure(self, replicas: int, progress: Progress) -> SizeResult:
+        """Train with a number of replicas and return their speed.
+
+        Raises:
+            EverstepError: the training failed.
+        """
+
+
+def measure(
+    study: Study, numbers: Sequence[int], store: Store, progress: Progress, *, again: bool
+) -> list[SizeResult]:
+    """Return the results of all sizes; measure those that are missing, and keep each at once.
+
+    Args:
+        study: study to measure with.
+        numbers: numbers of replicas.
+        store: sizes that were measured before.
+        progress: receiver of the progress.
+        again: True to measure those of the store, too.
+    """
+    missing = [number for number in numbers if again or store.get(number) is None]
+    if missing:
+        study.check()
+    for number in numbers:
+        if number in missing:
+            store.add(study.measure(number, progress))
+        else:
+            say(f"   {number}: measured already, in {store.path}; --again measures it again")
+    return [found for number in numbers if (found := store.get(number))]

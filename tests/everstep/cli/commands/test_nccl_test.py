@@ -1,0 +1,28 @@
+"""`everstep nccl-test`: options that are refused, and a test between processes of this machine."""
+
+from typing import Any
+
+import pytest
+
+from everstep.cli.commands.nccl_test import nccl_test
+from everstep.errors import EverstepError
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"local": 1}, "one process has no interconnect"),
+        ({"nodes": 1}, "one process has no interconnect"),
+        ({"max_size": "8G"}, "--max-size '8G' is not a size from 8 B to 4 GB"),
+        ({"min_size": "4"}, "--min-size '4' is not a size"),
+        ({"min_size": "one"}, "--min-size 'one' is not a size"),
+        ({"min_size": "2M", "max_size": "1M"}, "--min-size 2M is larger than --max-size 1M"),
+        ({"backend": "mpi"}, "--backend is 'mpi'"),
+        ({"collective": ["broadcast"]}, "--collective is 'broadcast'"),
+    ],
+)
+def test_an_impossible_test_is_refused_before_anything_starts(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(EverstepError, match=message):
+        nccl_test(**{"local": 2, **options})

@@ -1,0 +1,166 @@
+"""A test in a cluster: what is created is removed, whatever its end. The cluster is a strict stand-in."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from everstep.catalog.names import EFA_RESOURCE, JOB_NAME_LABEL
+from everstep.cli.interconnect.in_cluster import COLLECTIONS, CORE, INDEX_LABEL, ClusterRun
+from everstep.cli.interconnect.manifests import NAME, ClusterTest
+from everstep.cli.kubernetes_client import KubernetesClient
+from everstep.errors import EverstepError
+from everstep.progress import Silent
+from tests.everstep.cli.interconnect.test_manifests import elastic_job
+
+JOB_PATH = f"{COLLECTIONS['Job']}/{NAME}"
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+
+
+class FakeCluster:
+    """A cluster with the objects that were created, and with pods in a given phase."""
+
+    def __init__(self, phase: str = "Succeeded", ended: str = "Complete") -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.created: list[str] = []
+        self.phase, self.ended = phase, ended
+        self.elastic_job: dict[str, Any] = elastic_job()
+        self.nodes: list[dict[str, Any]] = []
+        self.waiting: list[dict[str, str]] = []
+        self.logs = "the log"
+
+    def get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+        if path.endswith("/elasticjobs/fashion"):
+            return self.elastic_job or missing or {}
+        if path == "/api/v1/nodes":
+            return {"items": self.nodes}
+        if path.startswith(f"{CORE}/pods?labelSelector={JOB_NAME_LABEL}"):
+            return {"items": [self._pod(index) for index in range(3)] if self.objects else []}
+        if path.startswith(f"{CORE}/events?"):
+            return {"items": [{"message": "exceeded quota: everstep"}]}
+        assert path == JOB_PATH, f"unexpected request of {path}"
+        return self.objects.get(path) or missing or {}
+
+    def _pod(self, index: int) -> dict[str, Any]:
+        labels = {INDEX_LABEL: str(index)}
+        return {
+            "metadata": {"name": f"{NAME}-{index}", "labels": labels},
+            "spec": {"nodeName": f"gpu-{index}"},
+            "status": {"phase": self.phase, "conditions": self.waiting},
+        }
+
+    def create(self, path: str, body: Mapping[str, Any]) -> None:
+        key = f"{path}/{body['metadata']['name']}"
+        assert key not in self.objects, "the API server refuses a second object of the same name"
+        self.created.append(str(body["kind"]))
+        self.objects[key] = dict(body)
+        if body["kind"] == "Job" and self.ended:
+            self.objects[key]["status"] = {"conditions": [{"type": self.ended, "status": "True"}]}
+
+    def delete(self, path: str) -> None:
+        self.objects.pop(path, None)
+
+    def text(self, path: str) -> str:
+        return self.logs
+
+
+def run(
+    cluster: FakeCluster, efa: int | None = None, sleep: Callable[[float], None] = lambda _: None
+) -> list[str]:
+    test = ClusterTest(nodes=3, efa=efa, arguments=[], seconds=60)
+    client = cast("KubernetesClient", cluster)
+    return ClusterRun(client, "fashion", sleep).run(test, wait_seconds=0, progress=Silent())
+
+
+def test_a_test_returns_the_logs_of_all_pods_and_leaves_nothing() -> None:
+    cluster = FakeCluster()
+
+    assert run(cluster) == ["the log"] * 3
+    assert cluster.created == ["ConfigMap", "Service", "Job"]
+    assert not cluster.objects
+
+
+def test_ctrl_c_removes_all_objects() -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    cluster = FakeCluster(phase="Running", ended="")
+
+    with pytest.raises(KeyboardInterrupt):
+        run(cluster, sleep=interrupt)
+
+    assert cluster.created
+    assert not cluster.objects
+
+
+def test_a_pod_that_is_lost_in_the_middle_ends_the_test_with_its_log() -> None:
+    cluster = FakeCluster(phase="Failed", ended="Failed")
+    cluster.logs = "error: rank 0 lost its group: Connection closed by peer"
+
+    with pytest.raises(EverstepError, match=f"{NAME}-0 on gpu-0 was lost") as failure:
+        run(cluster)
+
+    assert "rank 0 lost its group" in failure.value.fix
+    assert not cluster.objects
+
+
+@pytest.mark.parametrize(
+    ("waiting", "reason"),
+    [([UNSCHEDULABLE], "0/3 nodes are available"), ([], "exceeded quota: everstep")],
+)
+def test_pods_without_machines_are_reported_with_the_reason(
+    waiting: list[dict[str, str]], reason: str
+) -> None:
+    cluster = FakeCluster(phase="Pending", ended="")
+    cluster.waiting = waiting
+
+    with pytest.raises(EverstepError, match=f"0 of 3 pods started within 0 s: {reason}") as failure:
+        run(cluster)
+
+    assert "The training fashion may use the nodes" in failure.value.fix
+    assert not cluster.objects
+
+
+def test_a_stack_without_a_job_is_refused() -> None:
+    cluster = FakeCluster()
+    cluster.elastic_job = {}
+
+    with pytest.raises(EverstepError, match="there is no ElasticJob fashion"):
+        run(cluster)
+
+    assert not cluster.created
+
+
+def test_a_second_test_is_refused_and_does_not_disturb_the_first() -> None:
+    cluster = FakeCluster()
+    cluster.objects[JOB_PATH] = {"status": {}}
+
+    with pytest.raises(EverstepError, match="another test runs"):
+        run(cluster)
+
+    assert JOB_PATH in cluster.objects
+
+
+def test_what_a_killed_test_left_is_replaced() -> None:
+    cluster = FakeCluster()
+    cluster.objects = {f"{path}/{NAME}": {} for path in COLLECTIONS.values()}
+    cluster.objects[JOB_PATH] = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+
+    assert run(cluster) == ["the log"] * 3
+
+
+def test_adapters_that_no_node_has_are_refused_before_anything_is_created() -> None:
+    cluster = FakeCluster()
+    cluster.nodes = [{"metadata": {"name": "a"}, "status": {"allocatable": {EFA_RESOURCE: "1"}}}]
+
+    with pytest.raises(EverstepError, match="--efa 4: a node of this stack has 1 EFA adapters"):
+        run(cluster, efa=4)
+
+    assert not cluster.created
+
+
+def test_adapters_of_nodes_that_are_yet_to_be_created_are_those_of_the_workers() -> None:
+    cluster = FakeCluster()
+    cluster.elastic_job = elastic_job(**{EFA_RESOURCE: "4"})
+
+    assert run(cluster, efa=4)

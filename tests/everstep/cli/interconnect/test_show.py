@@ -1,0 +1,141 @@
+"""The tables and the chart of an interconnect test."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from everstep.cli.interconnect.show import chart, report_lines
+from everstep.errors import EverstepError
+from everstep.interconnect.collectives import ALL_GATHER, ALL_REDUCE
+from everstep.interconnect.results import Results, read
+from tests.everstep.interconnect import nccl_logs
+
+SVG = "{http://www.w3.org/2000/svg}"
+SETUP = {
+    "kind": "setup", "ranks": 2, "backend": "nccl", "device": "NVIDIA A100", "torch": "2.15.0",
+    "nccl": "2.27.3", "max_bytes": 2**32, "largest": 2**32,
+}  # fmt: skip
+
+
+def measurement(collective: str, size: int, gigabytes: float, wrong: int = 0) -> dict[str, object]:
+    return {
+        "kind": "measurement", "collective": collective, "bytes": size, "iterations": 20,
+        "seconds": size / (gigabytes * 1e9), "wrong": wrong,
+    }  # fmt: skip
+
+
+def results(
+    *entries: dict[str, object], nccl_log: str = nccl_logs.EFA_OF_P4D, **setup: object
+) -> Results:
+    lines = [json.dumps(entry) for entry in ({**SETUP, **setup}, *entries, {"kind": "end"})]
+    first, second = nccl_log.splitlines()[:3], nccl_log.splitlines()[3:]
+    return read(["\n".join([*first, *lines]), "\n".join(second)])
+
+
+FAST = (
+    measurement(ALL_REDUCE, 2**20, 10.0),
+    measurement(ALL_REDUCE, 2**30, 20.0),
+    measurement(ALL_REDUCE, 2**32, 42.0),
+    measurement(ALL_GATHER, 2**32, 40.0),
+)
+
+
+def report(found: Results) -> str:
+    return "\n".join(report_lines(found))
+
+
+def cells(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_each_size_has_its_time_and_both_bandwidths() -> None:
+    table = cells(report(results(*FAST)))
+
+    assert ["all_reduce", "1", "MiB", "20", "104.9", "10", "10", "0"] in table
+    assert ["all_gather", "4", "GiB", "20", "107,374.2", "40", "20", "0"] in table
+
+
+def test_published_figures_stand_beside_those_of_the_test() -> None:
+    text = report(results(*FAST))
+
+    assert "this test, all_reduce                            24.00     42.00" in text
+    assert "this test, all_reduce up to 1 GiB                15.00     20.00" in text
+    assert "published, 4 EFA adapters (efa)                   8.24     42.04" in text
+    assert "published, 1 EFA adapter (efa)                    3.02      5.89" in text
+    assert "published, 0 EFA adapters (socket)                0.97      2.38" in text
+
+
+def test_the_verdict_is_that_of_the_log() -> None:
+    assert "EFA in use: yes" in report(results(*FAST))
+    assert "EFA in use: no, TCP sockets" in report(results(*FAST, nccl_log=nccl_logs.SOCKETS))
+    assert "EFA in use: no, unknown" in report(results(*FAST, nccl_log=""))
+
+
+def test_gloo_is_never_efa_whatever_the_log_has() -> None:
+    found = results(*FAST, backend="gloo")
+
+    assert not found.verdict.uses_efa
+
+
+def test_too_little_memory_for_the_largest_size_is_stated() -> None:
+    assert "memory" not in report(results(*FAST))
+    assert "Sizes end at 1 GiB: the memory of a process" in report(results(*FAST, largest=2**30))
+
+
+def test_wrong_results_are_counted() -> None:
+    found = results(
+        measurement(ALL_REDUCE, 8, 1.0, wrong=3), measurement(ALL_REDUCE, 16, 1.0, wrong=1)
+    )
+
+    assert found.wrong == 4
+    assert "4 results were wrong" in report(found)
+
+
+def test_a_collective_that_the_backend_lacks_is_named() -> None:
+    lacking: dict[str, object] = {
+        "kind": "unsupported",
+        "collective": ALL_GATHER,
+        "reason": "gloo does not support it",
+    }
+
+    assert "all_gather was not measured: gloo does not support it" in report(
+        results(*FAST, lacking)
+    )
+
+
+def test_a_log_that_ends_early_is_incomplete() -> None:
+    assert results(*FAST).complete
+    assert not read([json.dumps(SETUP)]).complete
+    with pytest.raises(EverstepError, match="before its processes had formed a group"):
+        read(["a:1:1 [0] NCCL INFO Bootstrap : Using eth0"])
+
+
+def test_the_json_has_the_verdict_and_the_bandwidths() -> None:
+    value = json.loads(json.dumps(results(*FAST).as_value()))
+
+    assert value["network"]["efa"] is True
+    assert value["network"]["adapters"] == 4
+    assert value["summary"][ALL_REDUCE]["maximum"] == pytest.approx(42.0)
+    assert value["measurements"][3]["bus_bandwidth"] == pytest.approx(20.0)
+    assert [one["average"] for one in value["published"]] == [8.24, 3.02, 0.97]
+
+
+@pytest.mark.parametrize("measured", [FAST, FAST[:1], (measurement(ALL_REDUCE, 8, 1e-6),)])
+def test_the_chart_has_every_measurement_and_the_published_maxima(
+    measured: tuple[dict[str, object], ...],
+) -> None:
+    drawing = ElementTree.fromstring(chart(results(*measured)).svg())
+
+    _, _, width, height = map(float, drawing.attrib["viewBox"].split())
+    dots = [
+        (float(dot.attrib["cx"]), float(dot.attrib["cy"])) for dot in drawing.iter(f"{SVG}circle")
+    ]
+    references = [
+        path for path in drawing.iter(f"{SVG}path") if path.attrib["class"] == "reference"
+    ]
+    assert len(dots) == len(measured)
+    assert all(0 < x < width and 0 < y < height for x, y in dots), (
+        "no dot is outside of the picture"
+    )
+    assert len(references) == 3
