@@ -100,6 +100,9 @@ lint: .venv/.development  ## Check format, style, types, imports, words and work
 	.vale/check.sh
 	go -C .github/actionlint tool actionlint $(CURDIR)/.github/workflows/*.yaml
 
+scan: .venv/.development build/scan/.installed  ## Scan manifests, Dockerfiles and workflows; every finding needs an answer in docs/security.md
+	.venv/bin/python -m tests.scan --checkov build/scan/bin/checkov
+
 prose: .venv/.development  ## Check the words of pages, comments, docstrings, messages and names
 	@.vale/check.sh
 
@@ -170,6 +173,12 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/docs.txt
 	@touch $@
 
+# The scanner's dependencies exclude ours, so it has an environment of its own.
+build/scan/.installed: .venv/.uv requirements/scan.txt
+	.venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python build/scan
+	.venv/bin/uv pip install --quiet --python build/scan --require-hashes -r requirements/scan.txt
+	@touch $@
+
 .venv/.development: .venv/.runtime requirements/development.txt requirements/models.txt requirements/account.txt requirements/s3-server.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/development.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/models.txt
@@ -177,4 +186,4 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/s3-server.txt
 	@touch $@
 
-.PHONY: help aws azure up down browser test test-browser test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-notebooks notebooks test-staging test-mutations wheels images built lint prose format catalog facts-age docs site lock clean
+.PHONY: help aws azure up down browser test test-browser test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-notebooks notebooks test-staging test-mutations wheels images built lint scan prose format catalog facts-age docs site lock clean

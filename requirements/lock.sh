@@ -28,5 +28,7 @@ lock notebooks --python-version 3.11 --universal --constraint requirements/devel
 lock peers --python-version 3.11 --universal --constraint requirements/development.txt --extra peers pyproject.toml
 # Of `make site`, which needs nothing else.
 lock docs --python-version 3.11 --universal --constraint requirements/development.txt --extra docs pyproject.toml
+# Of `make scan`, which has an environment of its own.
+lock scan --python-version 3.11 --universal --extra scan pyproject.toml
 # The images run Debian trixie's Python.
 lock controller --python-version 3.13 --python-platform x86_64-manylinux_2_28 --extra controller pyproject.toml
