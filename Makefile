@@ -36,7 +36,7 @@ test-nodes: built  ## Run the rest of test-twin: machines, images, controller
 	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE) $(ELASTIC) $(CLOUDS) tests/examples)
 
 test-e2e: built  ## Run the whole path: up, train, evict, report, down
-	.venv/bin/pytest -m e2e --ignore=tests/e2e/test_clouds.py --ignore=tests/e2e/test_guides.py --ignore=tests/notebooks
+	.venv/bin/pytest -m e2e $(addprefix --ignore=tests/e2e/,test_clouds.py test_guides.py test_pools.py) --ignore=tests/notebooks
 
 test-elastic: built  ## Run the trainer with real agents and etcd: crashes, drains, returns, freezes, faults, bit-identical results
 	.venv/bin/pytest -m twin $(ELASTIC)
@@ -56,10 +56,10 @@ test-examples: built .venv/.examples  ## Run the examples of the elastic library
 test-clouds: built  ## Run the tests of the twin's clouds, their machines and their notices
 	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE)) $(CLOUDS)
 
-test-stacks: test-guides  ## Take each cloud stack through preview, up, evictions, change and down on the twin; walk the guide
-	.venv/bin/pytest -m e2e tests/e2e/test_clouds.py
+test-stacks: test-guides  ## Take each cloud stack through preview, up, evictions, change and down on the twin, also with two pools; walk the guides
+	.venv/bin/pytest -m e2e tests/e2e/test_clouds.py tests/e2e/test_pools.py
 
-test-guides: built  ## Run the commands of docs/eks.md on the twin: up, eviction, upgrade, destroy
+test-guides: built  ## Run the commands of docs/eks.md and docs/aks.md on the twin: up, eviction, upgrade, destroy
 	.venv/bin/pytest -m e2e tests/e2e/test_guides.py
 
 test-notebooks: built .venv/.notebooks  ## Execute the notebooks of the lab on the twin (CLOUD=eks or aks; both by default)

@@ -171,17 +171,21 @@ def reclaim_all_gpu_nodes(cycle: LifeCycle) -> None:
     )
 
 
+def copy_of(folder: Path) -> Path:
+    """Return an empty folder after the project was put into it: the program, and stack files to change."""
+    shutil.copytree(REPOSITORY / "stacks", folder / "stacks")
+    shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
+    for name in ("components", "__main__.py", "manifests"):
+        (folder / name).symlink_to(REPOSITORY / name)
+    return folder
+
+
 @pytest.fixture(scope="module", params=STACKS)
 def cycle(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LifeCycle]:
     """Run the life cycle once; the twin is always taken down."""
-    folder = tmp_path_factory.mktemp(request.param)
-    shutil.copytree(REPOSITORY / "stacks", folder / "stacks")
-    shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
-    for name in ("components", "__main__.py", "manifests"):
-        (folder / name).symlink_to(REPOSITORY / name)
-    cycle = LifeCycle(request.param, folder)
+    cycle = LifeCycle(request.param, copy_of(tmp_path_factory.mktemp(request.param)))
     cycle.change(**SHORT)
     options = ("--stack", cycle.stack, "--twin")
     try:

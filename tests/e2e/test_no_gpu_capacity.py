@@ -1,6 +1,5 @@
 """A new account, whose quota of GPU machines is 0: the stack is created completely, and its job waits."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +12,11 @@ from everstep.progress import Silent
 from tests.e2e.test_clouds import (
     DOWN_SECONDS,
     QUERY_SECONDS,
-    REPOSITORY,
     SHORT,
     TRAIN_SECONDS,
     UP_SECONDS,
     LifeCycle,
+    copy_of,
 )
 
 G_AND_VT_SPOT = "L-3819A6DF"
@@ -33,12 +32,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def cycle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LifeCycle]:
     """Bring the stack up in an account without a GPU quota; the twin is always taken down."""
-    folder = tmp_path_factory.mktemp(STACK)
-    shutil.copytree(REPOSITORY / "stacks", folder / "stacks")
-    shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
-    for name in ("components", "__main__.py", "manifests"):
-        (folder / name).symlink_to(REPOSITORY / name)
-    cycle = LifeCycle(STACK, folder)
+    cycle = LifeCycle(STACK, copy_of(tmp_path_factory.mktemp(STACK)))
     cycle.change(**SHORT)
     QuotaStore(state(cycle)).set(G_AND_VT_SPOT, 0)
     try:

@@ -1,0 +1,205 @@
+"""Stacks with two GPU pools, in two of three zones: all workers in one zone, and in the other when it is lost.
+
+    pytest -m e2e tests/e2e/test_pools.py -k eks-prod     # or aks-prod
+
+One run of a stack takes minutes, so all its tests share it; each test checks one guarantee.
+"""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cloudtwin.facade import remaining_resources
+from cloudtwin.nodes import Twin
+from cloudtwin.nodes.bring_up import admin_client
+from cloudtwin.nodes.layout import Layout
+
+from everstep.catalog.names import GPU_POOL_LABEL, JOB_NAME_LABEL, JOB_NAMESPACE, ZONE_LABEL
+from everstep.progress import Silent
+from tests.e2e.test_clouds import (
+    ALL_TRAIN_SECONDS,
+    DOWN_SECONDS,
+    NOTICE_SECONDS,
+    QUERY_SECONDS,
+    SHORT,
+    STEPS_BETWEEN_CHECKPOINTS,
+    UP_SECONDS,
+    WORKERS,
+    LifeCycle,
+    copy_of,
+)
+
+WITHOUT_CAPACITY_SECONDS = 7200
+"""Longer than the run: a zone that is lost stays without machines."""
+
+LONG = {"job": {**SHORT["job"], "epochs": 50}}
+"""The training outlasts the loss of a zone; `down` ends it."""
+
+POOLS: dict[str, list[dict[str, Any]]] = {
+    "eks-prod": [
+        {"name": "a", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"], "maxNodes": WORKERS},
+        {"name": "b", "zone": "us-east-1b", "instanceTypes": ["g5.xlarge"], "maxNodes": WORKERS},
+    ],
+    "aks-prod": [
+        {"name": "a", "zone": "1", "vmSize": "Standard_NC4as_T4_v3", "maxNodes": WORKERS},
+        {"name": "b", "zone": "2", "vmSize": "Standard_NC4as_T4_v3", "maxNodes": WORKERS},
+    ],
+}
+PROVIDERS = {"eks-prod": "aws", "aks-prod": "azure-native"}
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(2 * UP_SECONDS + 2 * ALL_TRAIN_SECONDS + 4 * QUERY_SECONDS + DOWN_SECONDS),
+]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The workers of the job at one moment.
+
+    Attributes:
+        nodes: nodes of the workers.
+        pools: pools of these nodes.
+        zones: zones of these nodes.
+    """
+
+    nodes: frozenset[str]
+    pools: frozenset[str]
+    zones: frozenset[str]
+
+
+@dataclass
+class PoolsCycle(LifeCycle):
+    """The life cycle of a stack with two pools.
+
+    Attributes:
+        groups: the group at its first step, and after the loss of its zone.
+        steps: highest step before and after the loss.
+        remaining: resources that the cloud has at the end.
+    """
+
+    groups: list[Group] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    remaining: list[str] = field(default_factory=list)
+
+    @property
+    def twin(self) -> Path:
+        return self.folder / "state" / self.stack
+
+    def declare_pools(self) -> None:
+        """Put two pools in place of one; the stack may be destroyed at once."""
+        content = yaml.safe_load(self.stack_file.read_text())
+        cluster = content["config"]["everstep:cluster"]
+        del cluster["gpuPool"]
+        cluster["gpuPools"] = POOLS[self.stack]
+        content["config"]["everstep:tags"]["environment"] = "dev"
+        content["config"]["everstep:protect"] = False
+        self.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
+        self.change(**LONG)
+
+    def group(self) -> Group:
+        """Return the nodes, pools and zones of the running workers."""
+        api = admin_client(Layout(self.twin))
+        labels = {
+            node["metadata"]["name"]: node["metadata"]["labels"]
+            for node in api.get("/api/v1/nodes")["items"]
+        }
+        pods = api.get(f"/api/v1/namespaces/{JOB_NAMESPACE}/pods")["items"]
+        nodes = frozenset(
+            pod["spec"]["nodeName"]
+            for pod in pods
+            if JOB_NAME_LABEL in pod["metadata"]["labels"] and pod["status"]["phase"] == "Running"
+        )
+        own = [labels[node] for node in nodes if node in labels]
+        return Group(
+            nodes,
+            frozenset(each[GPU_POOL_LABEL] for each in own),
+            frozenset(each[ZONE_LABEL] for each in own),
+        )
+
+    def all_train_beyond(self, step: int) -> bool:
+        """Return True if all workers train and have completed a later step."""
+        report = self.progress()
+        complete = report.steps > step and report.world_sizes[-1].world_size == WORKERS
+        return complete and len(self.group().nodes) == WORKERS
+
+    def lose_zone(self) -> None:
+        """Reclaim all machines of the group; their zone has none for the rest of the run."""
+        self.run_checked(
+            "lose the zone", "node", "reclaim", *self.groups[0].nodes, "--stack", self.stack,
+            f"--notice={NOTICE_SECONDS}", f"--return-after={WITHOUT_CAPACITY_SECONDS}",
+        )  # fmt: skip
+
+    def observe(self) -> None:
+        """Wait until all workers train more steps than before, and record where they are."""
+        beyond = max(self.steps, default=0) + STEPS_BETWEEN_CHECKPOINTS
+        self.until("all train", partial(self.all_train_beyond, beyond), ALL_TRAIN_SECONDS)
+        self.groups.append(self.group())
+        self.steps.append(self.progress().steps)
+
+
+@pytest.fixture(scope="module", params=sorted(POOLS))
+def cycle(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PoolsCycle]:
+    """Run the life cycle once; the twin is always taken down."""
+    folder = copy_of(tmp_path_factory.mktemp(f"pools-{request.param}"))
+    cycle = PoolsCycle(request.param, folder)
+    cycle.declare_pools()
+    options = ("--stack", cycle.stack, "--twin")
+    try:
+        cycle.run_checked("preview", "preview", *options)
+        cycle.run_checked("up", "up", "--detach", *options, seconds=UP_SECONDS)
+        cycle.observe()
+        cycle.lose_zone()
+        cycle.observe()
+        cycle.record("again", "preview", "--expect-no-changes", *options)
+        cycle.run_checked("down", "down", "--yes", *options, seconds=DOWN_SECONDS)
+        cycle.remaining = remaining_resources(cycle.twin, PROVIDERS[cycle.stack])
+        yield cycle
+    finally:
+        if cycle.twin.exists():
+            Twin(Layout(cycle.twin)).down(Silent())
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_the_preview_has_each_pool(cycle: PoolsCycle) -> None:
+    pool_type = "NodeGroup" if cycle.stack.startswith("eks") else "AgentPool"
+
+    listed = cycle.results["preview"].stdout
+    assert pool_type in listed, listed[-3000:]
+
+
+def test_the_group_begins_in_the_zone_of_the_first_pool(cycle: PoolsCycle) -> None:
+    first = cycle.groups[0]
+
+    assert first.pools == {"a"}
+    assert len(first.zones) == 1, "gradients would cross zones"
+
+
+def test_the_group_continues_in_the_other_zone_when_its_own_has_no_machine(
+    cycle: PoolsCycle,
+) -> None:
+    first, last = cycle.groups
+
+    assert last.pools == {"b"}
+    assert len(last.zones) == 1
+    assert not last.zones & first.zones
+    assert not last.nodes & first.nodes
+    assert cycle.steps[1] > cycle.steps[0]
+
+
+def test_the_loss_of_a_zone_leaves_nothing_to_change(cycle: PoolsCycle) -> None:
+    again = cycle.results["again"]
+
+    assert again.returncode == 0, f"{again.stdout[-3000:]}\n{again.stderr[-3000:]}"
+
+
+def test_down_leaves_nothing(cycle: PoolsCycle) -> None:
+    assert cycle.remaining == []
+    assert not cycle.twin.exists()
