@@ -96,6 +96,106 @@ class Cost:
         return Total(usd=round(sum(known), 4), unknown=tuple(unknown))
 
 
+@dataclass(frozen=True, kw_only=True)
+class PoolPrice:
+    """The prices of one machine of a pool of GPU nodes with its disk, in USD per hour.
+
+    Attributes:
+        name: name of the pool; empty for `gpuPool` on EKS.
+        machines: its machine types.
+        zones: zones of its machines; empty: the cloud chooses.
+        maximum: maximum number of machines.
+        fallback: whether it serves only while spot pools have no capacity.
+        price: as it is bought; None if unknown.
+        on_demand: the same machine on demand; None if unknown.
+        disk: share of the disk in both; None if unknown, and then not in them.
+        disk_name: name of the disk.
+    """
+
+    name: str
+    machines: tuple[str, ...]
+    zones: tuple[str, ...]
+    maximum: int
+    fallback: bool
+    price: float | None
+    on_demand: float | None
+    disk: float | None
+    disk_name: str
+
+
+def pool_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
+    """Return the prices of the GPU pools in order of preference, fallbacks last; empty without any."""
+    cluster = config.cluster
+    if isinstance(cluster, EksConfig):
+        found = [
+            _eks_pool_price(pool, cluster, config, fallback=fallback)
+            for fallback in (False, True)
+            for pool in cluster.pools
+        ]
+    elif isinstance(cluster, AksConfig):
+        found = [_aks_pool_price(pool, cluster, config) for pool in cluster.pools]
+    else:
+        found = []
+    return tuple(pool for pool in found if pool.maximum)
+
+
+def _eks_pool_price(
+    pool: EksPool, cluster: EksConfig, config: StackConfig, *, fallback: bool
+) -> PoolPrice:
+    """Return the prices of a pool, or of its on-demand fallback."""
+    gpu = pool.settings
+    return _pool_price(
+        pool.name,
+        tuple(gpu.instance_types),
+        _highest_price(gpu.instance_types, cluster.region, config),
+        _disk("", gpu.disk_gib, "gp3", (0, 0)),
+        zones=(pool.zone,),
+        maximum=gpu.fallback_nodes if fallback else gpu.max_nodes,
+        spot=gpu.capacity == "spot" and not fallback,
+        fallback=fallback,
+    )
+
+
+def _aks_pool_price(pool: AksPool, cluster: AksConfig, config: StackConfig) -> PoolPrice:
+    """Return the prices of a pool."""
+    return _pool_price(
+        pool.name,
+        (pool.vm_size,),
+        _highest_price([pool.vm_size], cluster.location, config),
+        _disk("", pool.settings.disk_gib, "azureStandardSsd", (0, 0)),
+        zones=pool.zones,
+        maximum=pool.max_nodes,
+        spot=pool.spot,
+        fallback=pool.fallback,
+    )
+
+
+def _pool_price(
+    name: str,
+    machines: tuple[str, ...],
+    price: "_Price",
+    disk: CostItem,
+    *,
+    zones: tuple[str, ...],
+    maximum: int,
+    spot: bool,
+    fallback: bool,
+) -> PoolPrice:
+    share = disk.on_demand or 0.0
+    bought = price.spot if spot else price.on_demand
+    return PoolPrice(
+        name=name,
+        machines=machines,
+        zones=zones,
+        maximum=maximum,
+        fallback=fallback,
+        price=None if bought is None else bought + share,
+        on_demand=None if price.on_demand is None else price.on_demand + share,
+        disk=disk.on_demand,
+        disk_name=disk.name,
+    )
+
+
 def estimate(config: StackConfig) -> Cost:
     """Return the cost of a stack; a stack on existing machines has no cost of its own."""
     cluster = config.cluster

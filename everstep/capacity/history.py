@@ -50,10 +50,14 @@ class CapacityHistory:
 
     def limited(self, machines: int) -> "CapacityHistory":
         """Return the history with at most this number of machines in a zone."""
+        return self.limited_by_zone([machines] * len(self.zones))
+
+    def limited_by_zone(self, machines: Sequence[int]) -> "CapacityHistory":
+        """Return the history with at most these numbers of machines, by position of the zone."""
         return CapacityHistory(
             self.zones,
             self.gap_seconds,
-            tuple(tuple(min(count, machines) for count in tick) for tick in self.machines),
+            tuple(tuple(map(min, tick, machines)) for tick in self.machines),
         )
 
 

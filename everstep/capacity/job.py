@@ -30,16 +30,22 @@ class Prices:
     """Prices in USD per hour.
 
     Attributes:
-        spot: one spot machine.
+        spot: one spot machine; in the dearest zone, if they differ.
         on_demand: one on-demand machine.
         fixed: everything else that is billed while the job runs: control plane, storage, system nodes.
         unknown: items of `fixed` without a known price, which make the true cost higher.
+        spot_by_zone: one spot machine by position of the zone; empty if all zones have one price.
     """
 
     spot: float
     on_demand: float
     fixed: float = 0.0
     unknown: tuple[str, ...] = ()
+    spot_by_zone: tuple[float, ...] = ()
+
+    def spot_in(self, zone: int) -> float:
+        """Return the price of one spot machine in a zone, by its position."""
+        return self.spot_by_zone[zone] if self.spot_by_zone else self.spot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +84,11 @@ class JobModel:
         every = self.design.checkpoint_seconds
         return every / (every + self.design.stall.seconds)
 
-    def hourly(self, spot: int, on_demand: int) -> float:
-        """Return the cost in USD per hour with these machines."""
+    def hourly(self, spot: int, on_demand: int, zone: int | None = None) -> float:
+        """Return the cost in USD per hour with these machines, in the dearest zone unless it is named."""
         prices = self.prices
-        return spot * prices.spot + on_demand * prices.on_demand + prices.fixed
+        price = prices.spot if zone is None else prices.spot_in(zone)
+        return spot * price + on_demand * prices.on_demand + prices.fixed
 
     def assumptions(self) -> Iterator[str]:
         """Yield the costs of changes with their sources."""

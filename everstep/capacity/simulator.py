@@ -148,15 +148,14 @@ class _Replay:
         purchase = self._purchase(offered, moved=moved)
         spot = offered if purchase.use_spot else 0
         on_demand = purchase.on_demand
-        if not within_budget(
-            self.terms, self.usd, self.job.hourly(spot, on_demand) * gap / HOUR_SECONDS
-        ):
+        hourly = self.job.hourly(spot, on_demand, decision.zone)
+        if not within_budget(self.terms, self.usd, hourly * gap / HOUR_SECONDS):
             self.suspended = True
             return False
-        self._pay(spot, on_demand, gap)
+        self._pay(spot, on_demand, gap, decision.zone)
         self._pay_unused(before, decision, available)
         remaining = min(available[left_zone], self.spot)
-        self._train(spot, on_demand, remaining, moved=moved)
+        self._train(spot, on_demand, remaining, left_zone=left_zone if moved else None)
         self.moves += moved
         self.spot, self.on_demand, self.decision = spot, on_demand, decision
         self.now += gap
@@ -189,7 +188,7 @@ class _Replay:
             ZoneObservation(
                 running=running if zone == memory.zone else 0,
                 offered=min(count, wanted) if zone in searched else None,
-                price=self.job.prices.spot,
+                price=self.job.prices.spot_in(zone),
             )
             for zone, count in enumerate(available)
         )
@@ -210,8 +209,8 @@ class _Replay:
         )
         return self.policy(self.terms, progress)
 
-    def _pay(self, spot: int, on_demand: int, seconds: float) -> None:
-        self.usd += self.job.hourly(spot, on_demand) * seconds / HOUR_SECONDS
+    def _pay(self, spot: int, on_demand: int, seconds: float, zone: int) -> None:
+        self.usd += self.job.hourly(spot, on_demand, zone) * seconds / HOUR_SECONDS
         self.spot_seconds += spot * seconds
         self.on_demand_seconds += on_demand * seconds
 
@@ -224,22 +223,20 @@ class _Replay:
         """Pay for machines that a search was granted and the group does not use."""
         if before is None or not before.search:
             return
-        unused = sum(
-            min(available[zone], self.job.machines)
-            for zone in before.search
-            if zone != decision.zone
-        )
-        self.spot_seconds += unused * MIN_BILLED.seconds
-        self.usd += unused * self.job.prices.spot * MIN_BILLED.seconds / HOUR_SECONDS
+        for zone in before.search:
+            if zone != decision.zone:
+                unused = min(available[zone], self.job.machines) * MIN_BILLED.seconds
+                self.spot_seconds += unused
+                self.usd += unused * self.job.prices.spot_in(zone) / HOUR_SECONDS
 
-    def _train(self, spot: int, on_demand: int, remaining: int, *, moved: bool) -> None:
-        gap, job = self.history.gap_seconds, self.job
+    def _train(self, spot: int, on_demand: int, remaining: int, *, left_zone: int | None) -> None:
+        gap, job, moved = self.history.gap_seconds, self.job, left_zone is not None
         kept = 0 if moved else min(self.spot, spot) + min(self.on_demand, on_demand)
         fresh = spot + on_demand - kept
         total = kept + fresh
         overlap = 0.0
-        if moved:
-            overlap = self._overlap(remaining)
+        if left_zone is not None:
+            overlap = self._overlap(remaining, left_zone)
         elif self.spot + self.on_demand and not kept:
             self.done -= min(
                 self.done, job.design.checkpoint_seconds * (self.spot + self.on_demand)
@@ -255,10 +252,10 @@ class _Replay:
         if total >= job.min_machines:
             self.done += max(0.0, trained) + overlap
 
-    def _overlap(self, remaining: int) -> float:
+    def _overlap(self, remaining: int, zone: int) -> float:
         """Return the work of the old zone's machines while the new ones start; they are billed for it."""
         job = self.job
-        self._pay(remaining, self.on_demand, job.start_seconds)
+        self._pay(remaining, self.on_demand, job.start_seconds, zone)
         self.usd -= job.prices.fixed * job.start_seconds / HOUR_SECONDS  # billed once
         return (remaining + self.on_demand) * job.start_seconds * job.steady_goodput
 

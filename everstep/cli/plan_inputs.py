@@ -1,5 +1,7 @@
 """Read the inputs of `everstep plan` from a stack: machines, zones and prices."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from everstep.capacity.history import HOUR_SECONDS
@@ -8,17 +10,29 @@ from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
     from components.config import StackConfig
-    from components.cost import CostItem
+    from components.cost import PoolPrice
 
 DEFAULT_HOURS = 12.0
 """Work of a job by default, in hours of all its machines."""
 
-DISK = "disk of"
-"""Beginning of the name of a disk in the cost of a stack."""
-
 MAX_WORK_HOURS = 10_000_000
 MAX_ZONES = 3
 """Zones of the published traces that histories are fitted to."""
+
+
+@dataclass(frozen=True)
+class PlannedZone:
+    """A zone in which the group may be.
+
+    Attributes:
+        name: its name.
+        machines: maximum number of machines that the stack buys there, fallbacks apart.
+        price: USD per hour of one machine of its dearest pool.
+    """
+
+    name: str
+    machines: int
+    price: float
 
 
 def wanted_machines(config: "StackConfig") -> int:
@@ -27,10 +41,43 @@ def wanted_machines(config: "StackConfig") -> int:
     return job.max_replicas if job.scaling == "capacity" else job.replicas
 
 
-def zone_names(config: "StackConfig") -> tuple[str, ...]:
-    """Return the names of up to three zones of the stack."""
-    zones = tuple(str(zone) for zone in getattr(config.cluster, "zones", ()))
-    return zones[:MAX_ZONES] or tuple(f"zone-{number + 1}" for number in range(MAX_ZONES))
+def zones(config: "StackConfig") -> tuple[PlannedZone, ...]:
+    """Return up to three zones in order of preference: those of `cluster.gpuPools`.
+
+    A stack with one pool is planned for all zones of its cluster, which shows what more pools would gain.
+    """
+    from components import cost
+
+    pools = [pool for pool in cost.pool_prices(config) if not pool.fallback]
+    named = dict.fromkeys(zone for pool in pools for zone in pool.zones)
+    if getattr(config.cluster, "gpu_pools", ()) and named:
+        return tuple(_zone_of_pools(zone, pools) for zone in named)[:MAX_ZONES]
+    own = tuple(str(zone) for zone in getattr(config.cluster, "zones", ()))
+    names = own[:MAX_ZONES] or tuple(f"zone-{number + 1}" for number in range(MAX_ZONES))
+    machines, price = sum(pool.maximum for pool in pools), _highest(pools)
+    return tuple(PlannedZone(name, machines, price) for name in names)
+
+
+def _zone_of_pools(zone: str, pools: "Sequence[PoolPrice]") -> PlannedZone:
+    own = [pool for pool in pools if zone in pool.zones]
+    return PlannedZone(zone, sum(pool.maximum for pool in own), _highest(own))
+
+
+def _highest(pools: "Sequence[PoolPrice]") -> float:
+    """Return the price of a machine of the dearest of these pools: the cloud may choose any of them."""
+    return max((_known(pool, pool.price) for pool in pools), default=0.0)
+
+
+def prices_in(prices: Prices, zones: Sequence[PlannedZone], names: Sequence[str]) -> Prices:
+    """Return the prices for the zones of histories; one that is no zone of the stack has the highest."""
+    known = {zone.name: zone.price for zone in zones}
+    return replace(prices, spot_by_zone=tuple(known.get(name, prices.spot) for name in names))
+
+
+def machines_in(zones: Sequence[PlannedZone], names: Sequence[str], wanted: int) -> list[int]:
+    """Return the maximum number of machines in the zones of histories."""
+    known = {zone.name: zone.machines for zone in zones}
+    return [min(known.get(name, wanted), wanted) for name in names]
 
 
 def job_model(config: "StackConfig", stack: str, work_hours: float | None) -> JobModel:
@@ -67,32 +114,28 @@ def prices(config: "StackConfig", stack: str) -> Prices:
     """
     from components import cost
 
-    items = cost.estimate(config).items
-    disks = [item for item in items if _is_gpu(item) and item.name.startswith(DISK)]
-    machines = [item for item in items if _is_gpu(item) and not item.name.startswith(DISK)]
-    others = [item for item in items if not _is_gpu(item) and item.count]
-    if not machines:
+    pools = [pool for pool in cost.pool_prices(config) if not pool.fallback]
+    if not pools:
         raise EverstepError(
             f"stack {stack} creates no GPU machines, so there is nothing to buy",
             "Plan a stack of a cloud: everstep plan --stack eks-dev",
         )
-    disk = max((item.on_demand or 0.0 for item in disks), default=0.0)
+    items = cost.estimate(config).items
+    others = [item for item in items if item.count and not item.component.startswith("GPU")]
+    unknown = [pool.disk_name for pool in pools if pool.disk is None]
+    unknown += [item.name for item in others if item.on_demand is None]
     return Prices(
-        spot=max(_known(item, item.spot) for item in machines) + disk,
-        on_demand=max(_known(item, item.on_demand) for item in machines) + disk,
+        spot=_highest(pools),
+        on_demand=max(_known(pool, pool.on_demand) for pool in pools),
         fixed=sum(item.count * (item.on_demand or 0.0) for item in others),
-        unknown=tuple(item.name for item in [*disks, *others] if item.on_demand is None),
+        unknown=tuple(dict.fromkeys(unknown)),
     )
 
 
-def _known(item: "CostItem", price: float | None) -> float:
+def _known(pool: "PoolPrice", price: float | None) -> float:
     if price is None:
         raise EverstepError(
-            f"no price is known for {item.name}",
+            f"no price is known for {' or '.join(pool.machines)}",
             "Set everstep:cost.prices in the stack file: onDemand and spot of each machine type.",
         )
     return price
-
-
-def _is_gpu(item: "CostItem") -> bool:
-    return item.component.startswith("GPU") and "fallback" not in item.component

@@ -58,7 +58,7 @@ def show(plan: Plan) -> None:
     job = plan.job
     results.print(
         f"{job.work / HOUR_SECONDS:g} machine-hours on {job.machines} machines: at least "
-        f"{job.shortest_seconds / HOUR_SECONDS:.1f} h. A machine costs {job.prices.spot:.3f} USD an hour on spot, "
+        f"{job.shortest_seconds / HOUR_SECONDS:.1f} h. A machine costs {_spot_prices(plan)} USD an hour on spot, "
         f"{job.prices.on_demand:.3f} on demand; the rest of the stack {job.prices.fixed:.2f}.",
         markup=False,
     )
@@ -73,6 +73,15 @@ def show(plan: Plan) -> None:
         )
     for line in notes(plan):
         results.print(f"- {line}", markup=False)
+
+
+def _spot_prices(plan: Plan) -> str:
+    """Return the price of a spot machine; that of each zone if they differ."""
+    prices = plan.job.prices
+    if len(set(prices.spot_by_zone)) <= 1:
+        return f"{prices.spot_in(0):.3f}"
+    named = zip(plan.zones, prices.spot_by_zone, strict=True)
+    return ", ".join(f"{price:.3f} in {zone}" for zone, price in named)
 
 
 def _text(plan: Plan) -> str:

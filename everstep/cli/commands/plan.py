@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +62,7 @@ def plan(
     """
     config = open_stack(stack).config
     job = plan_inputs.job_model(config, stack, work)
+    zones = plan_inputs.zones(config)
     limits = planning.Limits(_deadline_seconds(deadline), budget)
     planning.check(job, limits)
     source = plan_table.Source(
@@ -67,7 +70,9 @@ def plan(
     )
     traced = read_traces(trace) if trace else None
     with progress().step(f"Replaying {histories} capacity histories") as step:
-        found = _histories(traced, plan_inputs.zone_names(config), job.machines, source)
+        found = _histories(traced, zones, job.machines, source)
+        prices = plan_inputs.prices_in(job.prices, zones, found[0].zones)
+        job = replace(job, prices=prices)
         rows = _rows(found, job, limits, step)
     if plot:
         _plot(plot, found[0], job, limits)
@@ -80,16 +85,19 @@ def plan(
 
 def _histories(
     traced: CapacityHistory | None,
-    zones: tuple[str, ...],
+    zones: Sequence[plan_inputs.PlannedZone],
     machines: int,
     source: plan_table.Source,
 ) -> list[CapacityHistory]:
+    """Return the histories, with no more machines than the stack's pools may have in each zone."""
     if traced:
-        return list(
-            planning.histories_of(traced, source.histories, source.horizon_seconds, machines)
-        )
-    hours = source.horizon_seconds / HOUR_SECONDS
-    return list(planning.generated_histories(source.histories, source.seed, hours, machines, zones))
+        found = planning.histories_of(traced, source.histories, source.horizon_seconds, machines)
+    else:
+        hours, names = source.horizon_seconds / HOUR_SECONDS, [zone.name for zone in zones]
+        found = planning.generated_histories(source.histories, source.seed, hours, machines, names)
+    return [
+        one.limited_by_zone(plan_inputs.machines_in(zones, one.zones, machines)) for one in found
+    ]
 
 
 def _rows(

@@ -93,6 +93,35 @@ def test_the_group_follows_capacity_to_another_zone() -> None:
     assert outcome.done == 3 * 4 * GAP - 4 * FREE.checkpoint_seconds
 
 
+def test_each_zone_has_its_price() -> None:
+    prices = Prices(2.0, 3.0, spot_by_zone=(0.5, 2.0))
+    job = replace(JOB, prices=prices)
+
+    outcome = run(history((4, 0), (0, 4), (0, 4), (0, 4)), job)
+
+    paid = [prices.spot_in(tick.zone) * tick.spot for tick in outcome.ticks]
+    assert paid == [0.5 * 4, 0, 2.0 * 4, 2.0 * 4]
+    assert outcome.usd == pytest.approx(sum(paid) * GAP / HOUR_SECONDS)
+
+
+def test_machines_that_a_dear_zone_grants_in_vain_have_its_price() -> None:
+    job = replace(JOB, prices=Prices(99.0, 99.0, spot_by_zone=(0.0, 60.0)))
+
+    outcome = run(history((1, 0), (1, 0), (1, 0), (1, 1), (1, 1)), job)
+
+    assert {tick.zone for tick in outcome.ticks} == {0}, "one more machine is not worth a move"
+    assert outcome.usd == pytest.approx(outcome.spot_seconds % GAP / HOUR_SECONDS * 60.0)
+    assert outcome.usd > 0
+
+
+def test_the_cheapest_of_equal_zones_is_entered() -> None:
+    job = replace(JOB, prices=Prices(2.0, 3.0, spot_by_zone=(0.5, 2.0, 1.0)))
+
+    outcome = run(history((4, 0, 0), (0, 4, 4), (0, 4, 4)), job)
+
+    assert outcome.ticks[-1].zone == 2
+
+
 def test_the_old_zone_trains_until_the_new_one_does() -> None:
     job = replace(JOB, boot=Cost(100, "this test"))
     short, long = ((1, 0),) * 3, ((1, 4),) * 3

@@ -5,12 +5,43 @@ from pathlib import Path
 import pytest
 
 from components import cost
-from components.config import StackConfig
+from components.config import StackConfig, from_mapping
 from everstep.cli.engine.context import open_stack
-from everstep.cli.plan_inputs import job_model, prices, wanted_machines, zone_names
+from everstep.cli.plan_inputs import (
+    job_model,
+    machines_in,
+    prices,
+    prices_in,
+    wanted_machines,
+    zones,
+)
 from everstep.errors import EverstepError
+from tests.components.config.bad_stacks import AKS, EKS
 
 REPOSITORY = Path(__file__).parents[3]
+T4 = "Standard_NC4as_T4_v3"
+DISK = cost.pool_prices(from_mapping(EKS))[0].disk or 0.0
+EKS_POOLS = from_mapping(
+    EKS
+    | {
+        "cluster": {
+            "kind": "eks",
+            "gpuPools": [
+                {"name": "b", "zone": "us-east-1b", "instanceTypes": ["g5.xlarge"], "maxNodes": 4},
+                {"name": "b2", "zone": "us-east-1b", "instanceTypes": ["g6.xlarge"], "maxNodes": 2},
+                {"name": "a", "zone": "us-east-1a", "instanceTypes": ["g5.2xlarge"], "maxNodes": 3},
+            ],
+        },
+        "cost": {
+            "prices": {
+                "g5.xlarge": {"onDemand": 1.0, "spot": 0.5},
+                "g6.xlarge": {"onDemand": 1.2, "spot": 0.9},
+                "g5.2xlarge": {"onDemand": 1.5, "spot": 0.4},
+            }
+        },
+    }
+)
+"""Two pools in the preferred zone, one in another."""
 
 
 @pytest.fixture
@@ -27,51 +58,66 @@ def test_a_job_that_follows_capacity_wants_its_maximum(config: StackConfig) -> N
     assert wanted_machines(fixed) == config.job.replicas
 
 
-def test_zones_are_those_of_the_stack(config: StackConfig) -> None:
-    assert zone_names(config) == ("us-east-1a", "us-east-1b", "us-east-1c")
+def test_a_stack_with_one_pool_is_planned_for_all_zones_of_its_cluster(config: StackConfig) -> None:
+    planned = zones(config)
+
+    assert [zone.name for zone in planned] == ["us-east-1a", "us-east-1b", "us-east-1c"]
+    assert {zone.machines for zone in planned} == {6}
+    assert len({zone.price for zone in planned}) == 1
 
 
-def item(component: str, name: str, count: int, price: float | None) -> cost.CostItem:
-    """Return an item whose spot price is half of the price on demand."""
-    spot = None if price is None else price / 2
-    return cost.CostItem(
-        component=component, name=name, count=count, maximum=9, on_demand=price, spot=spot
-    )
+def test_zones_are_those_of_the_pools_with_their_machines_and_dearest_price() -> None:
+    planned = zones(EKS_POOLS)
+
+    assert [(zone.name, zone.machines) for zone in planned] == [
+        ("us-east-1b", 6),
+        ("us-east-1a", 3),
+    ]
+    first, second = (zone.price for zone in planned)
+    assert first == pytest.approx(0.9 + DISK), "the cloud may choose the dearer pool of the zone"
+    assert second == pytest.approx(0.4 + DISK)
 
 
-def estimated(monkeypatch: pytest.MonkeyPatch, *items: cost.CostItem) -> None:
-    monkeypatch.setattr(cost, "estimate", lambda _: cost.Cost(items=items, as_of="", notes=()))
+def test_pools_of_azure_have_the_zones_and_prices_of_their_sizes() -> None:
+    pools = [
+        {"name": "one", "zone": "2", "vmSize": T4, "maxNodes": 2, "fallbackNodes": 5},
+        {"name": "two", "zone": "1", "vmSize": T4, "maxNodes": 4},
+    ]
+    config = from_mapping(AKS | {"cluster": AKS["cluster"] | {"gpuPools": pools}})
+
+    assert [(zone.name, zone.machines) for zone in zones(config)] == [("2", 2), ("1", 4)]
 
 
-def test_a_machine_has_the_highest_price_of_all_pools_and_its_disk(
-    config: StackConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    estimated(
-        monkeypatch,
-        item("GPU pool a", "g5.xlarge", 3, 1.0),
-        item("GPU pool a", "disk of 100 GiB", 3, 0.02),
-        item("GPU pool b", "g6.xlarge", 0, 2.0),
-        item("GPU fallback a", "p5.48xlarge", 0, 50.0),
-        item("GPU pool fallback", "p5.48xlarge", 0, 50.0),
-    )
+def test_a_fallback_does_not_raise_the_price_of_spot_machines() -> None:
+    sizes = [{"name": "t4", "vmSize": T4}]
+    pool = {"vmSizes": sizes, "maxNodes": 6, "fallbackNodes": 2}
+    config = from_mapping(AKS | {"cluster": AKS["cluster"] | {"gpuPool": pool}})
 
-    found = prices(config, "eks-prod")
+    found = prices(config, "aks-test")
 
-    assert (found.spot, found.on_demand) == (1.02, 2.02)
-    assert found.fixed == 0
+    assert found.spot < found.on_demand
+    assert zones(config)[0].machines == 6, "fallback machines are no spot machines"
+
+
+def test_histories_of_other_zones_have_the_highest_price_and_no_limit() -> None:
+    planned = zones(EKS_POOLS)
+    base = prices(EKS_POOLS, "eks-test")
+
+    priced = prices_in(base, planned, ["mine", "us-east-1a"])
+
+    assert priced.spot_by_zone == (base.spot, planned[1].price)
+    assert machines_in(planned, ["mine", "us-east-1a"], 5) == [5, 3]
 
 
 def test_everything_but_the_gpu_machines_is_paid_as_long_as_the_job_runs(
-    config: StackConfig, monkeypatch: pytest.MonkeyPatch
+    config: StackConfig,
 ) -> None:
-    estimated(
-        monkeypatch,
-        item("GPU pool", "g5.xlarge", 3, 1.0),
-        item("system pool", "m6i.large", 2, 0.1),
-        item("storage", "FSx", 1, 0.3),
-    )
+    items = cost.estimate(config).items
+    others = [item for item in items if not item.component.startswith("GPU")]
 
-    assert prices(config, "eks-prod").fixed == pytest.approx(0.5)
+    assert prices(config, "eks-prod").fixed == pytest.approx(
+        sum(item.count * (item.on_demand or 0) for item in others)
+    )
 
 
 def test_the_stacks_of_the_repository_have_prices(config: StackConfig) -> None:
@@ -81,19 +127,23 @@ def test_the_stacks_of_the_repository_have_prices(config: StackConfig) -> None:
     assert found.fixed > 0
 
 
-def test_an_unknown_price_is_refused(config: StackConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    estimated(monkeypatch, item("GPU pool", "g9.xlarge", 1, None))
+def test_an_unknown_price_is_refused() -> None:
+    pool = {"instanceTypes": ["g4dn.2xlarge"]}
+    config = from_mapping(EKS | {"cluster": {"kind": "eks", "region": "eu-north-1", "gpuPool": pool,
+                                             "zones": ["eu-north-1a", "eu-north-1b"]}})  # fmt: skip
 
-    with pytest.raises(EverstepError, match=r"no price is known for g9\.xlarge") as refused:
-        prices(config, "eks-prod")
+    with pytest.raises(EverstepError, match=r"no price is known for g4dn\.2xlarge") as refused:
+        prices(config, "eks-test")
 
     assert "everstep:cost.prices" in refused.value.fix
 
 
-def test_a_fixed_item_without_a_price_is_named(
+def test_an_item_without_a_price_is_named(
     config: StackConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    estimated(monkeypatch, item("GPU pool", "g5.xlarge", 1, 1.0), item("storage", "FSx", 1, None))
+    unknown = cost.CostItem(component="storage", name="FSx", count=1, maximum=1, on_demand=None,
+                            spot=None)  # fmt: skip
+    monkeypatch.setattr(cost, "estimate", lambda _: cost.Cost(items=(unknown,), as_of="", notes=()))
 
     assert prices(config, "eks-prod").unknown == ("FSx",)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from everstep.cli.commands.plan import plan
 from everstep.errors import EverstepError
@@ -31,6 +32,33 @@ def test_the_table_has_a_line_for_each_choice(capsys: pytest.CaptureFixture[str]
     assert "in time" in out
     assert "suspended" in out
     assert "no stack moves yet" in out, "the plan must not promise what the controller does not do"
+
+
+def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "stacks"
+    folder.mkdir()
+    (tmp_path / "Pulumi.yaml").write_text((REPOSITORY / "Pulumi.yaml").read_text())
+    content = yaml.safe_load((REPOSITORY / "stacks/Pulumi.aks-prod.yaml").read_text())
+    cluster = content["config"]["everstep:cluster"]
+    del cluster["gpuPool"]
+    cluster["gpuPools"] = [
+        {"name": "t4", "zone": "2", "vmSize": "Standard_NC4as_T4_v3", "maxNodes": 6},
+        {"name": "a100", "zone": "3", "vmSize": "Standard_NC24ads_A100_v4", "maxNodes": 6},
+    ]
+    cluster["minGpuMemoryGib"] = 15
+    (folder / "Pulumi.pools.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.chdir(tmp_path)
+
+    found = json.loads(planned(capsys, stack="pools", as_json=True))
+
+    assert found["zones"] == ["2", "3"]
+    assert [one["zones"] for one in found["choices"]] == [1, 1, 2, 2, 1]
+    t4, a100 = found["prices"]["spot_by_zone"]
+    assert t4 < a100 == found["prices"]["spot"], "without a zone, the dearest"
+    shown = planned(capsys, stack="pools")
+    assert f"{t4:.3f} in 2, {a100:.3f} in 3 USD an hour on spot" in shown
 
 
 def test_the_same_seed_gives_the_same_plan(capsys: pytest.CaptureFixture[str]) -> None:
