@@ -69,7 +69,7 @@ def _highest(pools: "Sequence[PoolPrice]") -> float:
 
 
 def prices_in(prices: Prices, zones: Sequence[PlannedZone], names: Sequence[str]) -> Prices:
-    """Return the prices for the zones of histories; one that is no zone of the stack has the highest."""
+    """Return the prices for the zones of histories; a zone of another name has the highest."""
     known = {zone.name: zone.price for zone in zones}
     return replace(prices, spot_by_zone=tuple(known.get(name, prices.spot) for name in names))
 

@@ -104,7 +104,7 @@ def test_each_zone_has_its_price() -> None:
     assert outcome.usd == pytest.approx(sum(paid) * GAP / HOUR_SECONDS)
 
 
-def test_machines_that_a_dear_zone_grants_in_vain_have_its_price() -> None:
+def test_unused_machines_of_a_dear_zone_have_its_price() -> None:
     job = replace(JOB, prices=Prices(99.0, 99.0, spot_by_zone=(0.0, 60.0)))
 
     outcome = run(history((1, 0), (1, 0), (1, 0), (1, 1), (1, 1)), job)
