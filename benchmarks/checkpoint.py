@@ -42,6 +42,7 @@ import torch
 from benchmarks.progress import track
 from everstep.elastic.checkpoint import files as checkpoint
 from everstep.elastic.checkpoint.files import MANIFEST_FILE, STATE_FILE, Manifest
+from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.restore import newest
 from everstep.elastic.checkpoint.writer import Writer
 
@@ -97,7 +98,7 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
     state = resnet50_state()
     written: list[float] = []
     writer = Writer(
-        folder / "ours",
+        FolderStore(folder / "ours"),
         commit=lambda _: True,
         on_written=lambda *_: written.append(time.monotonic()),
         on_failed=lambda step, reason: sys.exit(f"step {step}: {reason}"),
@@ -248,7 +249,7 @@ def save_in_a_loop(folder: str, step: int, sender: Connection) -> None:
         os.write(2, f"step {step}: {reason}\n".encode())
 
     writer = Writer(
-        Path(folder),
+        FolderStore(Path(folder)),
         commit=commit,
         on_written=lambda *_: None,
         on_failed=report_failure,
@@ -336,7 +337,7 @@ def restore(folder: str, sender: Connection) -> None:
     logging.disable()  # damaged checkpoints are expected here
     checkpoint.place_committed(Path(folder), GENERATION, newest_committed(Path(folder)))
     skipped: list[object] = []
-    newest_valid = newest(Path(folder), RUN, skipped.append)
+    newest_valid = newest(FolderStore(Path(folder)), RUN, skipped.append)
     if newest_valid is None:
         sender.send(Restored(-1, whole=True, skipped=len(skipped)))
         return

@@ -5,6 +5,8 @@ from tests.mutation.mutations import Mutation
 _FILES = "everstep/elastic/checkpoint/files.py"
 _DISK = "everstep/elastic/checkpoint/disk.py"
 _RESTORE = "everstep/elastic/checkpoint/restore.py"
+_BUCKET = "everstep/elastic/checkpoint/bucket_store.py"
+_SESSION = "everstep/elastic/training/session.py"
 _RECOVERY = "everstep/elastic/recovery/state_machine.py"
 _WORKER = "everstep/elastic/recovery/live_worker.py"
 _LEDGER = "everstep/elastic/data_order/sample_ledger.py"
@@ -36,8 +38,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "manifest not synced",
         _FILES,
-        "indent=1).encode())\n        file.sync()\n",
-        "indent=1).encode())\n",
+        "file.write(sealed(manifest, size, checksum))\n        file.sync()\n",
+        "file.write(sealed(manifest, size, checksum))\n",
         _CHECKPOINT_TESTS,
     ),
     Mutation(
@@ -102,6 +104,36 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         "    if record.generation:\n        reason",
         "    if older:\n        return older[0]\n    if record.generation:\n        reason",
         _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "checkpoint in a bucket visible before its commit",
+        _BUCKET,
+        "        if not commit(manifest):\n            raise fenced(manifest)\n"
+        "        self._bucket.put(_committed(name), content)\n",
+        "        self._bucket.put(_committed(name), content)\n"
+        "        if not commit(manifest):\n            raise fenced(manifest)\n",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "state in a bucket not verified",
+        _BUCKET,
+        "        if zlib.crc32(content) != manifest.checksum:",
+        "        if False:",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "accepted loss in a bucket that a late request undoes",
+        _BUCKET,
+        "        visible = set(self._listed(COMMITTED)) - set(self._listed(HIDDEN))",
+        "        visible = set(self._listed(COMMITTED))",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
+        "storage that hangs and is not given up",
+        _SESSION,
+        "            if sums.hung:",
+        "            if False:",
+        ("tests/everstep/elastic/training/test_hung_storage.py",),
     ),
     Mutation(
         "checkpoint chosen by its steps alone",

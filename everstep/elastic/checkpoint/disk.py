@@ -5,7 +5,8 @@ The tests replace `Disk` by one that loses everything that was not synced at a s
 
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -24,7 +25,17 @@ class OutputFile(Protocol):
 
 
 class Disk:
-    """The real file system."""
+    """The real file system.
+
+    Attributes:
+        answered_at: time of the monotonic clock at which it last answered a request of this process.
+    """
+
+    answered_at = 0.0
+
+    def note_answer(self) -> None:
+        """Note that the disk has answered: a hung one does not."""
+        self.answered_at = time.monotonic()
 
     def names(self, folder: Path) -> list[str]:
         """Return the names in a folder; none if the folder does not exist."""
@@ -32,6 +43,8 @@ class Disk:
             return os.listdir(folder)  # noqa: PTH208 - names, not paths
         except FileNotFoundError:
             return []
+        finally:
+            self.note_answer()
 
     def exists(self, path: Path) -> bool:
         """Return whether a file or folder has this name."""
@@ -48,12 +61,13 @@ class Disk:
     def create(self, path: Path) -> Iterator[OutputFile]:
         """Create a file for writing."""
         with path.open("wb") as file:
-            yield _RealFile(file)
+            yield _RealFile(file, self.note_answer)
 
     def read(self, path: Path) -> Iterator[bytes]:
         """Yield the content of a file in blocks."""
         with path.open("rb") as file:
             while block := file.read(BLOCK_BYTES):
+                self.note_answer()
                 yield block
 
     def sync_folder(self, path: Path) -> None:
@@ -63,6 +77,7 @@ class Disk:
             os.fsync(handle)
         finally:
             os.close(handle)
+        self.note_answer()
 
     def rename(self, old: Path, new: Path) -> None:
         """Rename a folder.
@@ -72,6 +87,7 @@ class Disk:
             OSError: `new` exists and is not empty (ENOTEMPTY, EEXIST), or the disk failed.
         """
         old.rename(new)
+        self.note_answer()
 
     def remove(self, folder: Path) -> None:
         """Remove a folder with its content, as far as the disk allows."""
@@ -79,15 +95,18 @@ class Disk:
 
 
 class _RealFile:
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, note_answer: Callable[[], None]) -> None:
+        self._file, self._note_answer = file, note_answer
 
     def write(self, data: bytes | memoryview, /) -> object:
-        return self._file.write(data)
+        written = self._file.write(data)
+        self._note_answer()
+        return written
 
     def sync(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
+        self._note_answer()
 
 
 DISK = Disk()

@@ -13,39 +13,22 @@ Why safetensors and not torch.save: half the time, no code in the file, and read
 
 import contextlib
 import errno
-import itertools
 import json
 import secrets
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from safetensors import safe_open
 
 from everstep.elastic.checkpoint.disk import DISK, Disk
+from everstep.elastic.checkpoint.state_format import EncodedState, Tensors
 
 FORMAT = 1
 PLACE_ATTEMPTS = 5  # to rename a folder while others do the same
 STATE_FILE, MANIFEST_FILE = "state.safetensors", "manifest.json"
-Tensors = dict[str, torch.Tensor]
-_NAMES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
-INTEGER_TYPES = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
-"""By size in bytes: types that numpy has, too, unlike bfloat16."""
 
 
 class FencedError(Exception):
@@ -80,6 +63,11 @@ class Checkpoint:
     path: Path
     manifest: Manifest
 
+    @property
+    def location(self) -> str:
+        """Its path, for messages."""
+        return str(self.path)
+
     def load(self) -> Tensors:
         """Return its tensors, on the CPU."""
         with safe_open(str(self.path / STATE_FILE), framework="pt", device="cpu") as file:
@@ -96,7 +84,7 @@ def check(path: Path, disk: Disk = DISK) -> Checkpoint:
         manifest = _read_manifest(path, disk)
     except FileNotFoundError as error:
         raise ValueError("it has no manifest") from error
-    except (TypeError, AttributeError, OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
         raise ValueError(f"its manifest cannot be read: {error}") from error
     try:
         size, checksum = _checksum(path / STATE_FILE, disk)
@@ -112,7 +100,23 @@ def check(path: Path, disk: Disk = DISK) -> Checkpoint:
 
 
 def _read_manifest(path: Path, disk: Disk) -> Manifest:
-    text = b"".join(disk.read(path / MANIFEST_FILE)).decode()
+    return parse_manifest(b"".join(disk.read(path / MANIFEST_FILE)))
+
+
+def parse_manifest(content: bytes) -> Manifest:
+    """Return the manifest in a file.
+
+    Raises:
+        ValueError: it is damaged, or of another format.
+    """
+    try:
+        return _manifest_in(content)
+    except (TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"its manifest cannot be read: {error}") from error
+
+
+def _manifest_in(content: bytes) -> Manifest:
+    text = content.decode()
     fields = json.loads(text)
     if json.dumps(fields, indent=1) != text:
         raise ValueError("its manifest is damaged: it is not as it was written")
@@ -151,13 +155,18 @@ def write(
         disk.remove(staging)
         raise OSError(error.errno, error.strerror, str(folder)) from error
     if not commit(manifest):
-        raise FencedError(
-            f"generation {manifest.generation} may not commit it: another is current, a later step is "
-            "committed, or etcd does not respond"
-        )
+        raise fenced(manifest)
     final = put_in_place(Checkpoint(staging, manifest), disk)
     _retire(folder, manifest.step, keep, disk)
     return final
+
+
+def fenced(manifest: Manifest) -> FencedError:
+    """Return the error for a refused commit."""
+    return FencedError(
+        f"generation {manifest.generation} may not commit it: another is current, a later step is "
+        "committed, or etcd does not respond"
+    )
 
 
 def new_staging_folder(folder: Path, step: int) -> Path:
@@ -245,49 +254,22 @@ def _write_staging(staging: Path, state: Tensors, manifest: Manifest, disk: Disk
     """Write all of a checkpoint durably, its manifest last, the name of its folder included."""
     disk.make_folder(staging)
     size, checksum = _write_state(staging / STATE_FILE, state, disk)
-    described = {**vars(manifest), "bytes": size, "checksum": checksum}
-    sealed = {"format": FORMAT, "seal": _seal(described), **described}
     with disk.create(staging / MANIFEST_FILE) as file:
-        file.write(json.dumps(sealed, indent=1).encode())
+        file.write(sealed(manifest, size, checksum))
         file.sync()
     disk.sync_folder(staging)
     disk.sync_folder(staging.parent)
 
 
 def _write_state(path: Path, state: Tensors, disk: Disk) -> tuple[int, int]:
-    """Write a safetensors file durably; return its size and CRC-32.
-
-    Why not safetensors' own `save_file`: it copies every tensor once more and keeps Python's lock while
-    it copies and writes, so that a training step would wait for the disk, and its checksum would have to
-    be read back.
-    """
-    ordered = sorted(state.items(), key=lambda item: -item[1].element_size())  # so all are aligned
-    header, offset = {}, 0
-    for name, tensor in ordered:
-        end = offset + tensor.numel() * tensor.element_size()
-        header[name] = {
-            "dtype": _NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [offset, end],
-        }
-        offset = end
-    encoded = json.dumps(header).encode()
-    encoded += b" " * (-len(encoded) % 8)
+    """Write a state durably; return its size and CRC-32."""
     size = checksum = 0
     with disk.create(path) as file:
-        parts: Iterable[bytes | memoryview] = (_bytes(tensor) for _, tensor in ordered)
-        for part in itertools.chain((len(encoded).to_bytes(8, "little"), encoded), parts):
+        for part in EncodedState(state):
             file.write(part)
             size, checksum = size + len(part), zlib.crc32(part, checksum)
         file.sync()
     return size, checksum
-
-
-def _bytes(tensor: torch.Tensor) -> memoryview:
-    """Return a tensor's values in the order of its dimensions, whatever its layout."""
-    # numpy and not torch, which would start threads of its own for this thread
-    values = tensor.detach().view(INTEGER_TYPES[tensor.element_size()]).numpy()
-    return np.ascontiguousarray(values).data.cast("B") if values.size else memoryview(b"")
 
 
 def _retire(folder: Path, step: int, keep: int, disk: Disk) -> None:
@@ -310,6 +292,12 @@ def _checksum(path: Path, disk: Disk) -> tuple[int, int]:
     for block in disk.read(path):
         size, checksum = size + len(block), zlib.crc32(block, checksum)
     return size, checksum
+
+
+def sealed(manifest: Manifest, size: int, checksum: int) -> bytes:
+    """Return the content of a manifest's file, for a state of this size and CRC-32."""
+    described = {**vars(manifest), "bytes": size, "checksum": checksum}
+    return json.dumps({"format": FORMAT, "seal": _seal(described), **described}, indent=1).encode()
 
 
 def _seal(described: Mapping[str, Any]) -> int:

@@ -1,7 +1,7 @@
 """The checkpoint that a run continues from: never one that is older than the committed one.
 
 etcd has the record of the newest commit. A checkpoint is as new as that record if neither its generation
-nor its step is lower. If there is none, because the folder is damaged or missing, the run stops and the
+nor its step is lower. If there is none, because it is damaged or missing, the run stops and the
 error names what would be lost; a user may accept that loss.
 """
 
@@ -9,18 +9,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from everstep.elastic.checkpoint.disk import DISK, Disk
-from everstep.elastic.checkpoint.files import (
-    Checkpoint,
-    Manifest,
-    check,
-    folder_name,
-    new_staging_folder,
-    place_committed,
-)
+from everstep.elastic.checkpoint.files import Manifest
+from everstep.elastic.checkpoint.store import CheckpointStore, StoredCheckpoint, step_of
 from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
@@ -52,16 +44,16 @@ NO_COMMIT = CommitRecord()
 
 @dataclass(frozen=True)
 class SkippedCheckpoint:
-    """A folder that failed verification, and the reason."""
+    """A checkpoint that failed verification, and the reason."""
 
-    path: Path
+    name: str
     reason: str
 
 
 class OtherRunError(EverstepError):
-    """The folder contains valid checkpoints of a run with other settings; `newest` is the newest."""
+    """The store contains valid checkpoints of a run with other settings; `newest` is the newest."""
 
-    def __init__(self, newest: Checkpoint, message: str, fix: str) -> None:
+    def __init__(self, newest: StoredCheckpoint, message: str, fix: str) -> None:
         super().__init__(message, fix)
         self.newest = newest
 
@@ -72,11 +64,15 @@ class LostCheckpointError(EverstepError):
     Attributes:
         record: record of the commit.
         older: the newest valid checkpoint, if there is any.
-        missing: True if the folder does not exist here; another machine may have written it just now.
+        missing: True if it does not exist here; another machine may have written it just now.
     """
 
     def __init__(
-        self, folder: Path, record: CommitRecord, older: Checkpoint | None, reason: str | None
+        self,
+        location: str,
+        record: CommitRecord,
+        older: StoredCheckpoint | None,
+        reason: str | None,
     ) -> None:
         self.record, self.older, self.missing = record, older, reason is None
         step = older.manifest.step if older else 0
@@ -85,9 +81,9 @@ class LostCheckpointError(EverstepError):
         )
         start = f"from step {step}" if older else "from the beginning"
         super().__init__(
-            f"the committed checkpoint of step {record.step}, {folder / folder_name(record.step)}, is "
+            f"the committed checkpoint of step {record.step}, {location}, is "
             f"{f'damaged ({reason})' if reason else 'missing'}; {alternative}",
-            "Restore the folder, or mount the right volume. Or continue without it: pass "
+            "Restore it, or mount the right volume. Or continue without it: pass "
             f"--accept-older-checkpoint={record.step} (in a stack: job.acceptOlderCheckpoint); training "
             f"then continues {start} and repeats {record.step - step} steps.",
         )
@@ -99,7 +95,7 @@ class LostCheckpointError(EverstepError):
 
 
 def restore_point(
-    folder: Path,
+    store: CheckpointStore,
     fingerprint: Mapping[str, Any],
     record: CommitRecord,
     *,
@@ -107,34 +103,30 @@ def restore_point(
     on_skip: Callable[[SkippedCheckpoint], None] = lambda _: None,
     on_lost: Callable[[LostCheckpointError], None] = lambda _: None,
     wait_seconds: float = VISIBLE_SECONDS,
-    disk: Disk = DISK,
-) -> Checkpoint | None:
+) -> StoredCheckpoint | None:
     """Return the checkpoint that a run continues from; None if it starts from the beginning.
 
-    A committed one that its writer could not rename is renamed first; a missing one may still appear.
+    A committed one that its writer could not make visible is made so first; a missing one may still appear.
 
     Args:
-        folder: folder of the checkpoints.
+        store: store of the checkpoints.
         fingerprint: settings of the run.
         record: record of the newest commit.
         accept_lost_step: committed step whose loss the user accepts; 0 for none.
-        on_skip: called with every folder that failed verification.
+        on_skip: called with every checkpoint that failed verification.
         on_lost: called with an accepted loss.
         wait_seconds: maximum time to wait for a missing checkpoint.
-        disk: the file system.
 
     Raises:
         LostCheckpointError: the committed checkpoint is damaged or missing.
         OtherRunError: there are valid checkpoints, but of a run with other settings.
     """
-    skipped = dict[Path, SkippedCheckpoint]()
+    skipped = dict[str, SkippedCheckpoint]()
 
-    def find() -> Checkpoint | None:
+    def find() -> StoredCheckpoint | None:
         if record.generation:
-            place_committed(folder, record.generation, record.step, disk)
-        return newest(
-            folder, fingerprint, lambda skip: skipped.update({skip.path: skip}), record, disk
-        )
+            store.place_committed(record.generation, record.step)
+        return newest(store, fingerprint, lambda skip: skipped.update({skip.name: skip}), record)
 
     try:
         return _wait_until_visible(find, wait_seconds)
@@ -142,14 +134,16 @@ def restore_point(
         if record.step != accept_lost_step:
             raise
         on_lost(lost)
-        _move_newer_away(folder, lost.older, disk)
+        _hide_newer(store, lost.older)
         return lost.older
     finally:
         for skip in skipped.values():
             on_skip(skip)
 
 
-def _wait_until_visible(find: Callable[[], Checkpoint | None], seconds: float) -> Checkpoint | None:
+def _wait_until_visible(
+    find: Callable[[], StoredCheckpoint | None], seconds: float
+) -> StoredCheckpoint | None:
     """Repeat `find` while the committed checkpoint is missing, for a bounded time."""
     deadline = time.monotonic() + seconds
     warned = False
@@ -166,26 +160,25 @@ def _wait_until_visible(find: Callable[[], Checkpoint | None], seconds: float) -
 
 
 def newest(
-    folder: Path,
+    store: CheckpointStore,
     fingerprint: Mapping[str, Any],
     on_skip: Callable[[SkippedCheckpoint], None] | None = None,
     record: CommitRecord = NO_COMMIT,
-    disk: Disk = DISK,
-) -> Checkpoint | None:
+) -> StoredCheckpoint | None:
     """Return the newest valid checkpoint of this run, or None if there is none.
 
     Raises:
         LostCheckpointError: none is as new as the record of the newest commit.
         OtherRunError: there are valid ones, but of a run with other settings.
     """
-    older, others, reasons = list[Checkpoint](), list[Checkpoint](), dict[str, str]()
-    for name in _newest_first(folder, disk):
+    older, others, reasons = list[StoredCheckpoint](), list[StoredCheckpoint](), dict[str, str]()
+    for name in store.names():
         try:
-            checkpoint = check(folder / name, disk)
+            checkpoint = store.check(name)
         except ValueError as error:
             reasons[name] = str(error)
             if on_skip:
-                on_skip(SkippedCheckpoint(folder / name, str(error)))
+                on_skip(SkippedCheckpoint(name, str(error)))
             continue
         if checkpoint.manifest.fingerprint != dict(fingerprint):
             others.append(checkpoint)
@@ -196,28 +189,21 @@ def newest(
     if others and not older:
         raise _other_run(others[0], fingerprint)
     if record.generation:
-        reason = reasons.get(folder_name(record.step))
-        raise LostCheckpointError(folder, record, older[0] if older else None, reason)
+        reason = next((why for n, why in reasons.items() if step_of(n) == record.step), None)
+        location = store.location(record.step)
+        raise LostCheckpointError(location, record, older[0] if older else None, reason)
     return None
 
 
-def _newest_first(folder: Path, disk: Disk) -> list[str]:
-    return sorted((n for n in disk.names(folder) if n.startswith("step-")), reverse=True)
+def _hide_newer(store: CheckpointStore, kept: StoredCheckpoint | None) -> None:
+    """Hide all checkpoints above an accepted step, so that none of them ever counts as newer again."""
+    last = kept.manifest.step if kept else -1
+    for name in store.names():
+        if step_of(name) > last:
+            store.hide(name)
 
 
-def _move_newer_away(folder: Path, kept: Checkpoint | None, disk: Disk) -> None:
-    """Rename all folders above an accepted step, so that none of them ever counts as newer again."""
-    last = kept.path.name if kept else ""
-    for name in _newest_first(folder, disk):
-        if name > last:
-            digits = name.removeprefix("step-")
-            step = int(digits) if digits.isdigit() else 0
-            disk.rename(folder / name, new_staging_folder(folder, step))
-    if disk.exists(folder):
-        disk.sync_folder(folder)
-
-
-def _other_run(checkpoint: Checkpoint, fingerprint: Mapping[str, Any]) -> OtherRunError:
+def _other_run(checkpoint: StoredCheckpoint, fingerprint: Mapping[str, Any]) -> OtherRunError:
     recorded = checkpoint.manifest.fingerprint
     names = sorted(set(recorded) | set(fingerprint))
     differs = [
@@ -227,7 +213,7 @@ def _other_run(checkpoint: Checkpoint, fingerprint: Mapping[str, Any]) -> OtherR
     ]
     return OtherRunError(
         checkpoint,
-        f"{checkpoint.path} is a checkpoint of another run: {'; '.join(differs)}",
+        f"{checkpoint.location} is a checkpoint of another run: {'; '.join(differs)}",
         "Give this run another name (job.name), restore the settings of the existing one, or pass "
         "--fresh=WORD with a word of your own: the old run is then moved away and training starts again.",
     )

@@ -10,21 +10,23 @@ earlier one.
 Why not a copy on write, by forking: a process with a GPU or with other threads cannot be forked.
 """
 
+import atexit
 import contextlib
 import logging
 import mmap
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from everstep.elastic.checkpoint import files as checkpoint
-from everstep.elastic.checkpoint.files import INTEGER_TYPES, STATE_FILE, Manifest, Tensors
+from everstep.elastic.checkpoint.files import Manifest
+from everstep.elastic.checkpoint.state_format import INTEGER_TYPES, Tensors
+from everstep.elastic.checkpoint.store import CheckpointStore
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,7 @@ STUCK_SECONDS = 60.0
 """Age of an unfinished checkpoint at which it is reported; again at twice that age, and so on."""
 
 _ALIGNMENT = 64  # bytes: a cache line
+_writers: "weakref.WeakSet[Writer]" = weakref.WeakSet()
 
 
 class HostSnapshot:
@@ -72,23 +75,26 @@ class Writer:
     """Writer of checkpoints in the background, one at a time, from snapshots that no step can change.
 
     Args:
-        folder: folder of the run's checkpoints.
-        commit: called just before a checkpoint is renamed; False forbids that.
+        store: store of the run's checkpoints.
+        commit: called just before a checkpoint becomes visible; False forbids that.
         on_written: called from the writing thread with (manifest, seconds, bytes).
         on_failed: called with (step, reason) when a checkpoint failed, or takes very long; training continues.
         keep: number of checkpoints to keep.
+        timeout_seconds: time without an answer of the store after which a write counts as hung.
     """
 
     def __init__(
         self,
-        folder: Path,
+        store: CheckpointStore,
         *,
         commit: Callable[[Manifest], bool],
         on_written: Callable[[Manifest, float, int], None],
         on_failed: Callable[[int, str], None],
         keep: int = 3,
+        timeout_seconds: float = 300.0,
     ) -> None:
-        self._folder, self._commit, self._keep = folder, commit, keep
+        self._timeout_seconds = timeout_seconds
+        self._store, self._commit, self._keep = store, commit, keep
         self._on_written, self._on_failed = on_written, on_failed
         self._changed = threading.Condition()
         self._spare: list[HostSnapshot] = []
@@ -98,6 +104,19 @@ class Writer:
         self._report_after = STUCK_SECONDS
         self._preparing: threading.Thread | None = None
         self._copying: threading.Thread | None = None
+        _writers.add(self)
+
+    def hung_since(self, earliest: float = 0.0) -> bool:
+        """Return whether a write has had no answer for too long; silence counts from `earliest` on.
+
+        A call to a hung mount cannot be interrupted: the writing thread stays in it.
+        """
+        current_write = self._current_write
+        if current_write is None:
+            return False
+        _, began = current_write
+        answered_at = max(began, self._store.answered_at, earliest)
+        return time.monotonic() - answered_at >= self._timeout_seconds
 
     @property
     def busy(self) -> bool:
@@ -138,7 +157,10 @@ class Writer:
         # Under the lock, so that no other thread waits for a thread that has not started.
         with self._changed:
             self._copying = threading.Thread(
-                target=self._complete, args=(snapshot, later, manifest), name="everstep-snapshot"
+                target=self._complete,
+                args=(snapshot, later, manifest),
+                name="everstep-snapshot",
+                daemon=True,
             )
             self._copying.start()
 
@@ -149,14 +171,21 @@ class Writer:
         if copying:
             copying.join()
 
-    def wait(self) -> None:
-        """Wait until no write is in progress; any thread may wait."""
+    def wait(self) -> bool:
+        """Wait until no write is in progress; return False if one hangs. Any thread may wait."""
         self.wait_snapshot()
+        began = time.monotonic()
         while True:
             with self._changed:
-                if self._changed.wait_for(lambda: not self._writing, STUCK_SECONDS):
-                    return
+                if self._changed.wait_for(lambda: not self._writing, self._poll_seconds):
+                    return True
             self.report_if_stuck()
+            if self.hung_since(began):
+                return False
+
+    @property
+    def _poll_seconds(self) -> float:
+        return min(STUCK_SECONDS, self._timeout_seconds) / 4
 
     def report_if_stuck(self) -> None:
         """Report a checkpoint that cannot be written; training continues without newer ones."""
@@ -178,7 +207,8 @@ class Writer:
             self._waiting = (snapshot, manifest)
             if not self._writing:
                 self._writing = True
-                threading.Thread(target=self._work, name="everstep-checkpoint").start()
+                # A daemon: the process must be able to end although its disk hangs.
+                threading.Thread(target=self._work, name="everstep-checkpoint", daemon=True).start()
 
     def _reusable_snapshot(self, state: Mapping[str, torch.Tensor]) -> HostSnapshot:
         """Return a snapshot that is not being written: a spare one, or the waiting one, now out of date."""
@@ -211,10 +241,7 @@ class Writer:
         began = time.monotonic()
         self._current_write, self._report_after = (manifest.step, began), STUCK_SECONDS
         try:
-            path = checkpoint.write(
-                self._folder, state, manifest, commit=self._commit, keep=self._keep
-            )
-            size = (path / STATE_FILE).stat().st_size
+            size = self._store.write(state, manifest, commit=self._commit, keep=self._keep)
         except Exception as error:  # a checkpoint that fails must not end the training
             log.error(
                 "checkpoint of step %d FAILED: %s; older ones remain valid", manifest.step, error
@@ -224,6 +251,13 @@ class Writer:
             self._on_written(manifest, time.monotonic() - began, size)
         finally:
             self._current_write = None
+
+
+@atexit.register
+def _finish_writes() -> None:
+    """Complete the checkpoints in progress before the process ends, unless their store hangs."""
+    for writer in list(_writers):
+        writer.wait()
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:

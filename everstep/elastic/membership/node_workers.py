@@ -61,6 +61,7 @@ class NodeWorkers:
         self._single_crashes = Crashes()
         self._crashed_starts = 0  # starts of all workers in a row that ended before a step
         self._assigned = self._progressed = self._leaving = False
+        self._hung_reason = ""  # of the last worker whose storage hung
         self.assignment: NodeAssignment | None = None
         self.ended: RunEnded | None = None
         self.failure: Exception | None = None
@@ -192,6 +193,8 @@ class NodeWorkers:
             self._flushing.discard(pid)
         if "ready" in message:
             self._note_ready(pid, int(message["ready"]))
+        if "hung" in message:
+            self._withdraw_hung(pid, str(message["hung"]))
         if "incompatible" in message:
             self.failure = EverstepError(str(message["incompatible"]))
         self._on_progress(pid, message)
@@ -270,7 +273,7 @@ class NodeWorkers:
         """Withdraw this node; end the run only if no other node is left and none ever took a step."""
         reason = (
             f"on {self._node} the workers ended {CRASHES} times in a row before a step was done; "
-            "see their log for the cause"
+            f"{self._hung_reason or 'see their log for the cause'}"
         )
         agent = self._running_agent()
         ended = RunEnded(finished=False, reason=reason)
@@ -311,6 +314,15 @@ class NodeWorkers:
                 )
                 self._killed_at[pid] = math.inf  # reported, and withdrawn once
                 self._running_agent().withdraw()
+
+    def _withdraw_hung(self, pid: int, reason: str) -> None:
+        """Withdraw: a worker waits for its storage, and ends as soon as the kernel lets it."""
+        log.error(
+            "worker %d of %s gives up: %s: this node leaves the group", pid, self._node, reason
+        )
+        self._killed_at.setdefault(pid, time.monotonic())
+        self._hung_reason = reason
+        self._running_agent().withdraw()
 
     def _kill(self, pid: int) -> None:
         """Kill a worker that did not stop; one whose connection is closed has ended already."""

@@ -15,15 +15,14 @@ the agent's messages. The second one only sets flags and aborts the group's link
 first.
 """
 
-import contextlib
 import itertools
 import logging
 import os
 import queue
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol
 
@@ -66,7 +65,6 @@ from everstep.elastic.transport.link import GroupAddress, Link
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 30.0
-SLOW_RESTORE_SECONDS = 60.0
 DETACHED_SAVE_SECONDS = 2.0
 """Time that a leaving worker waits for a group that takes its state before it saves the state itself."""
 
@@ -86,6 +84,9 @@ class TrainingState(Protocol):
         Args:
             committed: the newest committed checkpoint, which may not be in its place yet.
         """
+
+    def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
+        """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
 
     def adopt(self, step: int, kept: tuple[Span, ...], *, keeps: bool) -> None:
         """Note that the tensors are now those after `step` completed steps.
@@ -294,7 +295,7 @@ class LiveGroup:
                 own = replace(report, kept=self._required_state().kept())
                 return Compared(copying.compare(self._required_link(), own, shared_tensors))
             case Restore():
-                with _report_if_slow():
+                with self._required_state().watch_reading(self._give_up_reading):
                     return Restored(self._required_state().restore(self._core.committed))
             case Copy(plan):
                 link = self._required_link()
@@ -309,6 +310,19 @@ class LiveGroup:
             case LeaveGroup():
                 self._leave_group()
         return None
+
+    def _give_up_reading(self, reason: str) -> None:
+        """End this worker, whose training loop hangs in a system call; another node reads then.
+
+        The agent and the peers are informed first: a process that hangs in the kernel does not end, and keeps its
+        connections.
+        """
+        self._send({"hung": reason})
+        with self._lock:
+            link = self._link
+        if link:
+            link.abort()
+        end_process(reason)
 
     def _note_unequal(self, plan: CopyPlan) -> None:
         self._unequal_ranks = plan.unequal
@@ -458,25 +472,6 @@ def attach_live(device: torch.device, accounting: TimeAccount | None = None) -> 
     """Connect to the agent that started this process; return None if no agent did."""
     line = connect_to_agent()
     return LiveGroup(line, device, accounting) if line else None
-
-
-@contextlib.contextmanager
-def _report_if_slow() -> Iterator[None]:
-    """Log an error once a minute while a checkpoint is being read: all other workers wait for it."""
-    began, done = time.monotonic(), threading.Event()
-
-    def report() -> None:
-        while not done.wait(SLOW_RESTORE_SECONDS):
-            log.error(
-                "the checkpoint has been read for %.0f s: its disk hangs or is slow; all workers wait",
-                time.monotonic() - began,
-            )
-
-    threading.Thread(target=report, name="everstep-restore", daemon=True).start()
-    try:
-        yield
-    finally:
-        done.set()
 
 
 def _local_rank() -> int:

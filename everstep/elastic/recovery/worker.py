@@ -92,7 +92,9 @@ class SingleProcessGroup:
         from everstep.elastic.transport.group import RankAssignment
 
         if self._state is None:
-            state.adopt(state.restore(StepProgress()), (), keeps=True)
+            with state.watch_reading(lambda reason: end_process(reason, FAILED)):
+                step = state.restore(StepProgress())
+            state.adopt(step, (), keeps=True)
         self._state = state
         return RankAssignment.single()
 

@@ -1,29 +1,28 @@
 """The checkpoints of a run: when they are due, where they are written, which one to continue from."""
 
-import contextlib
 import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from everstep.catalog import metrics
 from everstep.elastic.accounting.journal import Journal
-from everstep.elastic.checkpoint.files import Checkpoint, Manifest
+from everstep.elastic.checkpoint.files import Manifest
 from everstep.elastic.checkpoint.restore import (
     CommitRecord,
     LostCheckpointError,
     SkippedCheckpoint,
 )
+from everstep.elastic.checkpoint.store import StoredCheckpoint
 from everstep.elastic.checkpoint.writer import Writer
 from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.recovery.worker import Group
 from everstep.elastic.training.options import RunOptions
 from everstep.elastic.training.resume import choose
-from everstep.elastic.training.run_record import note_samples, open_record, run_id
+from everstep.elastic.training.run_storage import RunStorage
 
 log = logging.getLogger(__name__)
 
@@ -43,16 +42,15 @@ class Written:
     size: int
 
 
-LEDGER_FILE = "ledger.jsonl"
 PROMOTED_SAVE_SECONDS = 1.0
 """Time until the first checkpoint of a new rank 0, which does not know the age of the last one."""
 
 
 class Checkpoints:
-    """Checkpoints in a run's folder; without a folder there are none.
+    """Checkpoints in a run's storage; without a storage there are none.
 
     Args:
-        folder: folder of the run, or None.
+        storage: storage of the run, or None.
         options: options of the run.
         fingerprint: settings that must be equal to continue from a checkpoint.
         group: group that allows commits.
@@ -61,49 +59,53 @@ class Checkpoints:
 
     def __init__(
         self,
-        folder: Path | None,
+        storage: RunStorage | None,
         options: RunOptions,
         fingerprint: Mapping[str, Any],
         group: Group,
         journal: Journal,
     ) -> None:
-        self._folder, self._options, self._fingerprint = folder, options, dict(fingerprint)
+        self._storage, self._options, self._fingerprint = storage, options, dict(fingerprint)
         self._group, self._journal = group, journal
         self._saved_at, self._saved_step = time.monotonic(), 0
-        self._led_since = time.time()
+        self._led_since, self._writes_since = time.time(), time.monotonic()
         self._written: Written | None = None
         self._failures = 0
-        self._writer = self._create_writer(folder) if folder else None
+        self._writer = self._create_writer(storage) if storage else None
 
-    def _create_writer(self, folder: Path) -> Writer:
+    def _create_writer(self, storage: RunStorage) -> Writer:
         def on_written(manifest: Manifest, seconds: float, size: int) -> None:
-            note_commit(folder, self._journal, manifest, seconds, size)
+            self._journal.note(
+                "checkpoint", step=manifest.step, seconds=round(seconds, 3), bytes=size
+            )
+            storage.note_commit(manifest)
             self._written = Written(time.time(), seconds, size)
 
         return Writer(
-            folder / "checkpoints",
+            storage.checkpoints,
             commit=lambda manifest: self.commit(manifest.generation, manifest.step),
             on_written=on_written,
             on_failed=self._note_failure,
             keep=self._options.keep_checkpoints,
+            timeout_seconds=self._options.storage_timeout_seconds,
         )
 
     def _note_failure(self, step: int, reason: str) -> None:
         self._failures += 1
         self._journal.note("checkpoint_failed", step=step, reason=reason)
 
-    def reading(self, *, leads: bool) -> dict[metrics.Metric, float | None]:
+    def reading(self, *, saves: bool) -> dict[metrics.Metric, float | None]:
         """Return the values for Prometheus; thread-safe. Empty for a run without checkpoints.
 
         Args:
-            leads: whether this worker is rank 0, which alone writes checkpoints.
+            saves: whether this worker is the one that writes checkpoints.
         """
         if self._writer is None:
             return {}
         written = self._written
         saved = max(written.at if written else 0.0, self._led_since)
         return {
-            metrics.CHECKPOINT_TIME: saved if leads else None,
+            metrics.CHECKPOINT_TIME: saved if saves else None,
             metrics.CHECKPOINT_INTERVAL: self._options.checkpoint_seconds,
             metrics.CHECKPOINT_WRITE: written.seconds if written else None,
             metrics.CHECKPOINT_BYTES: written.size if written else None,
@@ -115,11 +117,25 @@ class Checkpoints:
         if self._writer:
             self._writer.prepare(state)
 
-    def begin_generation(self, step: int, *, promoted: bool) -> None:
-        """Count the age of the last checkpoint from now; soon due if this worker became rank 0."""
+    def begin_to_save(self, step: int, *, promoted: bool) -> None:
+        """Count the age of the last checkpoint from now; soon due if this worker writes in another's place."""
         age = self._options.checkpoint_seconds - PROMOTED_SAVE_SECONDS if promoted else 0
         self._saved_at, self._saved_step = time.monotonic() - age, step
-        self._led_since = time.time()
+        self._led_since, self._writes_since = time.time(), time.monotonic()
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Seconds without an answer after which the storage counts as hung."""
+        return self._options.storage_timeout_seconds
+
+    @property
+    def hung(self) -> bool:
+        """Whether a write hangs, in the time since which this worker writes the checkpoints."""
+        return self._writer is not None and self._writer.hung_since(self._writes_since)
+
+    def answered_at(self) -> float:
+        """Return the time of the monotonic clock at which the storage last answered."""
+        return self._storage.checkpoints.answered_at if self._storage else 0.0
 
     def due(self, step: int) -> bool:
         """Return whether the last checkpoint is old enough, and written."""
@@ -152,44 +168,44 @@ class Checkpoints:
         if self._writer:
             self._writer.wait_snapshot()
 
-    def wait(self) -> None:
-        """Wait until no write is in progress."""
-        if self._writer:
-            self._writer.wait()
+    def wait(self) -> bool:
+        """Wait until no write is in progress; return False if one hangs."""
+        return self._writer is None or self._writer.wait()
 
     def commit(self, generation: int, step: int) -> bool:
         """Commit a step's snapshot, taken in this generation; return False if it is fenced out."""
-        run = run_id(self._folder) if self._folder else ""
+        run = self._storage.run_id() if self._storage else ""
         return self._group.commit(generation, step, run)
 
     def open(self, samples: int) -> None:
         """Record the start of the run, with this number of samples."""
-        if self._folder:
-            open_record(self._folder, samples, self._fingerprint)
+        if self._storage:
+            self._storage.open(samples, self._fingerprint)
 
     def note_samples(self, step: int, samples: int) -> None:
         """Record the number of samples from the step after `step` on."""
-        if self._folder:
-            note_samples(self._folder, step, samples)
+        if self._storage:
+            self._storage.note_samples(step, samples)
 
-    def newest(self, committed: StepProgress) -> Checkpoint | None:
-        """Return the newest valid checkpoint of this run; first rename a committed one.
+    def newest(self, committed: StepProgress) -> StoredCheckpoint | None:
+        """Return the newest valid checkpoint of this run; first make a committed one visible.
 
         Raises:
             EverstepError: the committed one is lost, or those that are there are of another run.
         """
-        if self._folder is None:
+        storage = self._storage
+        if storage is None:
             return None
         record = CommitRecord(committed.agreed_generation, committed.step)
-        if record.generation and committed.run != run_id(self._folder):  # new, or was moved away
+        if record.generation and committed.run != storage.run_id():  # new, or was moved away
             self._journal.note("other_run_committed", step=record.step)
             log.warning(
-                "the newest commit, of step %d, is of another folder than %s: it is not used",
-                *(record.step, self._folder),
+                "the newest commit, of step %d, is of another run than that of %s: it is not used",
+                *(record.step, storage.location),
             )
             record = CommitRecord()
         return choose(
-            self._folder / "checkpoints",
+            storage.checkpoints,
             self._fingerprint,
             self._options.accept_data,
             self._note_skip,
@@ -205,20 +221,4 @@ class Checkpoints:
         )
 
     def _note_skip(self, skipped: SkippedCheckpoint) -> None:
-        self._journal.note("skip_checkpoint", path=str(skipped.path), reason=skipped.reason)
-
-
-def note_commit(
-    folder: Path, journal: Journal, manifest: Manifest, seconds: float, size: int
-) -> None:
-    """Record a committed checkpoint in the journal, and in the run's ledger of samples."""
-    journal.note("checkpoint", step=manifest.step, seconds=round(seconds, 3), bytes=size)
-    # The ledger needs what a journal provides: one write per line, torn lines skipped by readers.
-    with contextlib.closing(Journal(folder / LEDGER_FILE)) as commits:
-        commits.note(
-            "commit",
-            step=manifest.step,
-            generation=manifest.generation,
-            samples=manifest.extra["samples"],
-            digest=manifest.extra["digest"],
-        )
+        self._journal.note("skip_checkpoint", path=skipped.name, reason=skipped.reason)

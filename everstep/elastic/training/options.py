@@ -26,6 +26,7 @@ MINIMUM = {
     "checkpoint_seconds": 0,
     "checkpoint_steps": 1,
     "keep_checkpoints": 1,
+    "storage_timeout_seconds": 1,
     "seed": 0,
     "accept_older_checkpoint": 0,
     "max_grad_norm": 0,
@@ -51,6 +52,7 @@ class RunOptions:
         checkpoint_seconds: maximum seconds between checkpoints.
         checkpoint_steps: maximum steps between checkpoints.
         keep_checkpoints: number of checkpoints to keep.
+        storage_timeout_seconds: seconds without an answer after which the checkpoints' storage counts as hung.
         accept_data: digest of changed data with which the run may continue, from the error message.
         accept_older_checkpoint: committed step whose loss is accepted, from the error message; 0: none.
     """
@@ -69,6 +71,7 @@ class RunOptions:
     checkpoint_seconds: float = 60.0
     checkpoint_steps: int = 1_000_000_000
     keep_checkpoints: int = 3
+    storage_timeout_seconds: float = 300.0
     accept_data: str = ""
     accept_older_checkpoint: int = 0
 
@@ -136,7 +139,7 @@ class RunHooks:
     Attributes:
         open: called on rank 0 before it looks for a checkpoint. Returns the metrics of a run that is
             complete already, otherwise None.
-        completed: called on rank 0 after the last checkpoint is committed, before all workers end.
+        completed: called on one worker after the last checkpoint is committed, before all workers end.
         load: function that returns the samples with these ids in an epoch, as `microbatches` yields them.
         expect: called before each step with (epoch, ids) of this worker's share, and of the next step's.
     """

@@ -5,12 +5,10 @@ names exactly these data: if it stays in a manifest, it accepts no later change.
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from everstep.elastic.checkpoint.files import Checkpoint
 from everstep.elastic.checkpoint.restore import (
     NO_COMMIT,
     CommitRecord,
@@ -19,24 +17,25 @@ from everstep.elastic.checkpoint.restore import (
     SkippedCheckpoint,
     restore_point,
 )
+from everstep.elastic.checkpoint.store import CheckpointStore, StoredCheckpoint
 from everstep.errors import EverstepError
 
 DATA = "data"  # the fingerprint's name for the data's identity
 
 
 def choose(
-    folder: Path,
+    store: CheckpointStore,
     fingerprint: Mapping[str, Any],
     accepted: str,
     on_skip: Callable[[SkippedCheckpoint], None],
     record: CommitRecord = NO_COMMIT,
     accept_lost_step: int = 0,
     on_lost: Callable[[LostCheckpointError], None] = lambda _: None,
-) -> Checkpoint | None:
+) -> StoredCheckpoint | None:
     """Return the newest valid checkpoint that this run may continue from.
 
     Args:
-        folder: folder of the checkpoints.
+        store: store of the checkpoints.
         fingerprint: settings of this run.
         accepted: digest of the data with which a run of other data may continue, or "".
         on_skip: called with every checkpoint that failed verification.
@@ -49,9 +48,9 @@ def choose(
             the committed one is damaged or missing.
     """
 
-    def restore(expected: Mapping[str, Any]) -> Checkpoint | None:
+    def restore(expected: Mapping[str, Any]) -> StoredCheckpoint | None:
         return restore_point(
-            folder,
+            store,
             expected,
             record,
             accept_lost_step=accept_lost_step,
@@ -76,7 +75,7 @@ def contents(identity: str) -> str:
 
 
 def check_shapes(
-    path: Path, state: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]
+    location: str, state: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]
 ) -> None:
     """Refuse a checkpoint whose tensors do not fit this model.
 
@@ -86,15 +85,15 @@ def check_shapes(
     for name, tensor in state.items():
         if name in tensors and tensor.shape != tensors[name].shape:
             raise EverstepError(
-                f"{path} cannot be continued with these data: {name} is {list(tensor.shape)} there and "
+                f"{location} cannot be continued with these data: {name} is {list(tensor.shape)} there and "
                 f"{list(tensors[name].shape)} here, since the number of classes differs",
                 "Start again with --fresh=WORD; a last layer of another size must be trained from the start.",
             )
 
 
-def _other_data(checkpoint: Checkpoint, recorded: str, current: str) -> EverstepError:
+def _other_data(checkpoint: StoredCheckpoint, recorded: str, current: str) -> EverstepError:
     return EverstepError(
-        f"the data have changed since {checkpoint.path} was written: {recorded} then; {current} now",
+        f"the data have changed since {checkpoint.location} was written: {recorded} then; {current} now",
         "Restore the previous data. Or continue with these from that step: pass "
         f"--accept-data={contents(current)} (in a stack: job.acceptData). "
         "Or start again: pass --fresh=WORD with a word of your own.",

@@ -25,13 +25,14 @@ from everstep.elastic.training.interrupt import make_interruptible
 from everstep.elastic.training.microbatches import Microbatch, MicrobatchLimit
 from everstep.elastic.training.options import RunHooks, RunOptions, options_from
 from everstep.elastic.training.resume import DATA
+from everstep.elastic.training.run_storage import RunStorage, storage_at
 from everstep.elastic.training.samples import SampleLoader, size_of
 from everstep.elastic.training.session import Session
 from everstep.elastic.training.steps import SCALARS, ExactSteps, LiveSteps
 from everstep.elastic.training.training_state import RunState, Stateful
 from everstep.elastic.training.worker import Worker, announced, connect, worker_name
 from everstep.elastic.transport.exact_reducer import ExactReducer
-from everstep.elastic.transport.group import PeerLostError, RankAssignment, broadcast_text
+from everstep.elastic.transport.group import PeerLostError, RankAssignment
 from everstep.elastic.transport.reducer import GradientReducer
 from everstep.errors import EverstepError
 
@@ -51,7 +52,8 @@ class Run:
         optimizer: optimizer of the model's parameters; any whose step needs gradients only.
         dataset: map-style data set, with a length and indices.
         dataset_size: number of samples that the program indexes itself, in place of `dataset`.
-        checkpoint: folder of the run, shared by all workers; None to keep the state in memory only.
+        checkpoint: folder of the run, shared by all workers, or `s3://BUCKET/PREFIX`; None to keep the state
+            in memory only.
         collate_fn: function that makes a batch of a list of samples; torch's own if None.
         scheduler: learning-rate scheduler; it takes a step after each applied step.
         scaler: gradient scaler; the run unscales, steps and updates.
@@ -93,7 +95,7 @@ class Run:
         size = size_of(dataset, dataset_size)
         device = _device_of(model)
         states = _all_states(states or {}, scheduler, scaler, checked)
-        folder = _folder(checkpoint)
+        folder, storage = storage_at(checkpoint)
         worker = _worker(group, device, folder)
         run_fingerprint = {
             DATA: f"{size} samples",
@@ -102,7 +104,7 @@ class Run:
         self.model, self.optimizer = model, optimizer
         self._device, self._collate = device, collate_fn
         self._session = self._new_session(
-            _Setup(checked, size, folder, worker, run_fingerprint, hooks),
+            _Setup(checked, size, folder, storage, worker, run_fingerprint, hooks),
             states,
             identity or program.script_version(),
             hooks.load or SampleLoader(dataset, collate_fn, device),
@@ -143,7 +145,7 @@ class Run:
             hooks=hooks,
             complete_run=lambda: hooks.completed(self),
             load=load,
-            job={"job": setup.folder.name if setup.folder else "", **labels},
+            job={"job": setup.storage.name if setup.storage else "", **labels},
             scaler=scaler,
             scheduler=scheduler,
         )
@@ -297,8 +299,6 @@ class Run:
 
     def _complete(self) -> None:
         self._session.complete()
-        # No worker ends before the run is complete: a job is done when all of its workers are.
-        broadcast_text(self._session.worker.assignment, "finished", "yes")
         self._session.state.reducer.close()
 
     def _rehearsal(self) -> Batch:
@@ -322,7 +322,8 @@ class _Setup:
     Attributes:
         options: checked options.
         size: number of samples in the data set.
-        folder: folder of the run; None to keep the state in memory only.
+        folder: folder of the run, also for journals; None if it has none.
+        storage: storage of the checkpoints; None to keep the state in memory only.
         worker: this process as a worker.
         fingerprint: settings that must be equal to continue from a checkpoint.
         hooks: callbacks of the program.
@@ -331,6 +332,7 @@ class _Setup:
     options: RunOptions
     size: int
     folder: Path | None
+    storage: RunStorage | None
     worker: Worker
     fingerprint: Mapping[str, Any]
     hooks: RunHooks
@@ -353,7 +355,7 @@ class _Setup:
             states,
             reducer,
             checkpoints=Checkpoints(
-                self.folder, options, fingerprint, worker.group, worker.journal
+                self.storage, options, fingerprint, worker.group, worker.journal
             ),
             journal=worker.journal,
             hooks=self.hooks,
@@ -411,17 +413,6 @@ def _all_states(
         scaler.scale(torch.zeros((), device=scaler._device))  # creates its state on every worker
         all_states["scaler"] = scaler
     return all_states
-
-
-def _folder(checkpoint: str | os.PathLike[str] | None) -> Path | None:
-    if checkpoint is None:
-        return None
-    if "://" in os.fspath(checkpoint):
-        raise EverstepError(
-            f"checkpoint is {os.fspath(checkpoint)!r}: object stores are not written directly",
-            "Mount the bucket and pass the folder.",
-        )
-    return Path(checkpoint)
 
 
 def _fingerprint(

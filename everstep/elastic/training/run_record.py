@@ -22,15 +22,19 @@ def open_record(folder: Path, samples: int, fingerprint: Mapping[str, Any]) -> N
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / RUN_FILE).exists():
-            record = {
-                "id": secrets.token_hex(8),
-                "began": time.time(),
-                "samples": samples,
-                "fingerprint": dict(fingerprint),
-            }
-            write_json(folder / RUN_FILE, record)
+            write_json(folder / RUN_FILE, new_record(samples, fingerprint))
     except OSError as error:
         raise not_writable(folder, error) from error
+
+
+def new_record(samples: int, fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a run that begins."""
+    return {
+        "id": secrets.token_hex(8),
+        "began": time.time(),
+        "samples": samples,
+        "fingerprint": dict(fingerprint),
+    }
 
 
 def not_writable(folder: Path, error: OSError) -> EverstepError:
@@ -53,16 +57,23 @@ def run_id(folder: Path) -> str:
 
 
 def note_samples(folder: Path, step: int, samples: int) -> None:
-    """Record the number of samples from the step after `step` on, if it has changed.
+    """Record the number of samples from the step after `step` on, if it has changed."""
+    record = json.loads((folder / RUN_FILE).read_text())
+    changed = with_samples(record, step, samples)
+    if changed != record:
+        write_json(folder / RUN_FILE, changed)
+
+
+def with_samples(record: Mapping[str, Any], step: int, samples: int) -> dict[str, Any]:
+    """Return a record in which the steps after `step` have this number of samples.
 
     The check of `trainer.verify` depends on it, and a user may have accepted other data.
     """
-    record = json.loads((folder / RUN_FILE).read_text())
     changes = record.get("data_changes", [])
     current = [record["samples"], *(c["samples"] for c in changes if c["step"] <= step)][-1]
-    if current != samples:
-        record["data_changes"] = [*changes, {"step": step, "samples": samples}]
-        write_json(folder / RUN_FILE, record)
+    if current == samples:
+        return dict(record)
+    return {**record, "data_changes": [*changes, {"step": step, "samples": samples}]}
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -23,12 +23,13 @@ from everstep.elastic.training.options import RunHooks, RunOptions
 from everstep.elastic.training.steps import Steps, Sums
 from everstep.elastic.training.training_state import RunState
 from everstep.elastic.training.worker import Worker, announced, worker_name
-from everstep.elastic.transport.group import PeerLostError, RankAssignment
+from everstep.elastic.transport.group import PeerLostError, RankAssignment, broadcast_text
 from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
 MAX_SKIPPED_STEPS = 10  # in a row: `skip` is for rare steps, not for a diverged model
+HUNG = "hung"  # result of a saver whose storage hangs
 READ_AHEAD = 1  # steps whose samples are read while the current one computes
 
 
@@ -44,7 +45,7 @@ class Session:
         order: order of the samples.
         limit: bound of the micro-batches.
         hooks: callbacks of the program.
-        complete_run: called on rank 0 after the last checkpoint is committed.
+        complete_run: called on one worker after the last checkpoint is committed.
         load: function that returns the samples with these ids in an epoch, as the loop needs them.
         job: name of the run, and further fields for the journal's first line.
         scaler: gradient scaler, if any.
@@ -95,7 +96,7 @@ class Session:
         """Enter a generation: set the number of threads, record it in the journal, prepare checkpoints."""
         worker, state = self.worker, self.state
         promoted = self._entered and assignment.rank == 0 and not worker.leads
-        worker.assignment = assignment
+        worker.assignment, worker.saver = assignment, 0
         worker.set_threads(exact=self.options.exact)
         if not self._entered:
             self._note_start()
@@ -116,7 +117,7 @@ class Session:
         if worker.leads:
             state.checkpoints.prepare(state.all_tensors())
         if promoted or not self._entered:
-            state.checkpoints.begin_generation(state.step, promoted=promoted)
+            state.checkpoints.begin_to_save(state.step, promoted=promoted)
         self._entered = True
 
     def lose_group(self, reason: str) -> None:
@@ -235,6 +236,8 @@ class Session:
             self.state.ledger = self.state.ledger.plus(sums.samples, sums.digest)
             self._note_step(sums.loss, rate, samples)
             self.worker.accounting.end_step()
+            if sums.hung:
+                self._change_saver()
             if sums.votes > 0:
                 self._save_before_regroup(sums.leavers)
 
@@ -298,8 +301,22 @@ class Session:
 
     def save_if_due(self) -> None:
         """Start a checkpoint on rank 0 if the last one is old enough."""
-        if self.attached and self.worker.leads and self.state.checkpoints.due(self.state.step):
+        if self.attached and self.worker.saves and self.state.checkpoints.due(self.state.step):
             self._save()
+
+    def _change_saver(self) -> None:
+        """Let the worker of the next rank write the checkpoints: the storage of the present one hangs.
+
+        All workers of the group do so after the same step. The worker with the hung storage trains on.
+        """
+        worker, checkpoints = self.worker, self.state.checkpoints
+        worker.saver = (worker.saver + 1) % worker.assignment.world_size
+        worker.journal.note("saver", step=self.state.step, rank=worker.saver)
+        if worker.saves:
+            log.error(
+                "the storage of the worker that writes the checkpoints hangs: this one writes"
+            )
+            checkpoints.begin_to_save(self.state.step, promoted=True)
 
     def _save(self) -> None:
         self.worker.accounting.begin(Activity.CHECKPOINT)
@@ -315,10 +332,10 @@ class Session:
         """Save the state if workers leave, and note this worker's own departure.
 
         The state survives in the workers that stay. But they may be drained before the next group is
-        formed, and if none stays only a checkpoint is left. So rank 0 writes one in the background
+        formed, and if none stays only a checkpoint is left. So one is written in the background
         whenever a worker leaves; a departing node waits for its own writes.
         """
-        if leavers and self.worker.leads:
+        if leavers and self.worker.saves:
             self._save()
         if self.worker.group.leaving:
             self.note_seconds()
@@ -326,22 +343,40 @@ class Session:
             self.worker.journal.note("leave", step=self.state.step, reason=reason)
 
     def complete(self) -> None:
-        """Save the last state on rank 0, and announce to all agents that the run is complete.
+        """Have one worker save the last state and announce to all agents that the run is complete.
+
+        No worker returns before that: a job is done when all of its workers are.
 
         Raises:
             PeerLostError: another generation has taken over.
+            EverstepError: the storage of the checkpoints hangs on all workers.
         """
         self.note_seconds()
+        worker = self.worker
+        for attempt in range(worker.assignment.world_size):
+            own = self._complete_as_saver() if worker.saves else ""
+            if broadcast_text(worker.assignment, f"finished-{attempt}", own, worker.saver) != HUNG:
+                return
+            self._change_saver()
+        raise EverstepError(
+            f"the last checkpoint, of step {self.state.step}, cannot be written: its storage hangs on all "
+            f"workers, each for {self.options.storage_timeout_seconds:.0f} s or more",
+            "Check the storage, then start the job again: it continues from the last committed checkpoint.",
+        )
+
+    def _complete_as_saver(self) -> str:
+        """Save the last state and announce the end; return `HUNG` if it cannot be saved in time."""
         worker, state = self.worker, self.state
-        if worker.leads:
-            if self.hooks.open() is None:
-                self._save()
-                state.checkpoints.wait()
-                if not state.checkpoints.commit(worker.group.generation, state.step):
-                    raise PeerLostError("another generation has taken over and completes the run")
-                self.complete_run()
-            results = ", ".join(f"{name} {value:.4f}" for name, value in state.metrics.items())
-            worker.group.finished(f"{state.step} steps{results and ', '}{results}")
+        if self.hooks.open() is None:
+            self._save()
+            if not state.checkpoints.wait():
+                return HUNG
+            if not state.checkpoints.commit(worker.group.generation, state.step):
+                raise PeerLostError("another generation has taken over and completes the run")
+            self.complete_run()
+        results = ", ".join(f"{name} {value:.4f}" for name, value in state.metrics.items())
+        worker.group.finished(f"{state.step} steps{results and ', '}{results}")
+        return "yes"
 
     # --- records ---
 
@@ -360,7 +395,7 @@ class Session:
             seconds=accounting.final_seconds(),
             values={
                 **self._progress(),
-                **self.state.checkpoints.reading(leads=self.worker.leads),
+                **self.state.checkpoints.reading(saves=self.worker.saves),
                 metrics.GENERATION: self.worker.group.generation,
                 metrics.GROUP_WORKERS: self.worker.assignment.world_size,
                 metrics.LAST_RECOVERY: accounting.last_recovery,

@@ -24,7 +24,7 @@ from everstep.elastic.training.worker import Worker
 from everstep.elastic.transport.exact_reducer import ExactReducer, split_into_shards
 from everstep.elastic.transport.reducer import GradientReducer
 
-SCALARS = 4 + LIMBS  # summed with the gradients; one more if exact
+SCALARS = 5 + LIMBS  # summed with the gradients; one more if exact
 LOSS_SCALE = 2**32
 MIN_REDIVIDED_SAMPLES = 16
 """Minimum share of a broken step's remaining samples: each micro-batch is normalised by itself."""
@@ -39,6 +39,7 @@ class Sums:
         finite: whether all summed gradients are finite, as far as the options check it.
         votes: workers that want to regroup after the step.
         leavers: workers whose nodes leave.
+        hung: 1 if the worker that writes the checkpoints reports that its storage hangs.
         samples: number of samples that were actually read.
         digest: digest of these samples, for the ledger.
     """
@@ -47,6 +48,7 @@ class Sums:
     finite: bool
     votes: int
     leavers: int
+    hung: int
     samples: int
     digest: int
 
@@ -141,16 +143,25 @@ class LiveSteps:
             self._begin(last=True)
             self._reducer.add_microbatch(0.0)
         done, group = self._state.in_flight, self._worker.group
-        own_votes = [float(group.regroup_wanted), float(group.leaving)]
+        hung = self._worker.saves and self._state.checkpoints.hung
+        own_votes = [float(group.regroup_wanted), float(group.leaving), float(hung)]
         samples_read = [float(done.samples), *to_limbs(done.digest)]
         self._worker.accounting.begin(Activity.EXCHANGE)
-        total, votes, leavers, samples, *limbs = self._reducer.sum(
+        total, votes, leavers, hung_savers, samples, *limbs = self._reducer.sum(
             [done.loss, *own_votes, *samples_read], self._worker.assignment.sum
         )
         self._state.in_flight = InFlight()
         unchecked = reported and self._options.nonfinite_loss == "stop"
         finite = math.isfinite(total) and (unchecked or self._reducer.finite())
-        return Sums(total, finite, round(votes), round(leavers), round(samples), from_limbs(limbs))
+        return Sums(
+            total,
+            finite,
+            round(votes),
+            round(leavers),
+            round(hung_savers),
+            round(samples),
+            from_limbs(limbs),
+        )
 
 
 class ExactSteps:
@@ -203,7 +214,8 @@ class ExactSteps:
         """Sum over all workers; None if a shard's gradient exceeded its unit."""
         del reported  # gradients are checked in any case
         done, group = self._state.in_flight, self._worker.group
-        own_votes = [int(group.regroup_wanted), int(group.leaving)]
+        hung = self._worker.saves and self._state.checkpoints.hung
+        own_votes = [int(group.regroup_wanted), int(group.leaving), int(hung)]
         samples_read = [done.samples, *map(round, to_limbs(done.digest))]
         self._worker.accounting.begin(Activity.EXCHANGE)
         scalars = self._reducer.sum(
@@ -215,11 +227,12 @@ class ExactSteps:
         if scalars is None:
             self._worker.journal.note("coarser_unit", step=self._state.step + 1)
             return None
-        total, unusable, votes, leavers, samples, *limbs = scalars
+        total, unusable, votes, leavers, hung_savers, samples, *limbs = scalars
         if not unusable:
             self._reducer.adapt_ranges()
         mean = math.nan if unusable else total / LOSS_SCALE
-        return Sums(mean, not unusable, votes, leavers, samples, from_limbs(limbs))
+        digest = from_limbs(limbs)
+        return Sums(mean, not unusable, votes, leavers, hung_savers, samples, digest)
 
 
 def _share_of(

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -10,11 +11,12 @@ import torch
 from torch import nn
 
 from everstep.elastic.accounting.journal import Journal
-from everstep.elastic.checkpoint.files import Checkpoint
+from everstep.elastic.checkpoint.store import StoredCheckpoint
 from everstep.elastic.data_order.leftover import Span
 from everstep.elastic.data_order.sample_ledger import SampleLedger
 from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.copying import MAX_KEPT_SPANS
+from everstep.elastic.recovery.restore_watch import watched
 from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.recovery.worker import end_process
 from everstep.elastic.training.checkpoints import Checkpoints
@@ -151,6 +153,11 @@ class RunState:
         """Return once no write is in progress; called from another thread than the training's."""
         self.checkpoints.wait()
 
+    def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
+        """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
+        checkpoints = self.checkpoints
+        return watched(checkpoints.answered_at, checkpoints.timeout_seconds, on_hung)
+
     def restore(self, committed: StepProgress) -> int:
         """Load the newest valid checkpoint, or stay at the initial state; return the completed steps."""
         self.in_flight = InFlight()
@@ -252,11 +259,11 @@ class RunState:
         return digest.hexdigest()
 
     @torch.no_grad()
-    def _load(self, checkpoint: Checkpoint) -> None:
+    def _load(self, checkpoint: StoredCheckpoint) -> None:
         self.checkpoints.wait_snapshot()
         state = checkpoint.load()
         tensors = self.all_tensors()
-        check_shapes(checkpoint.path, state, tensors)
+        check_shapes(checkpoint.location, state, tensors)
         for name, tensor in tensors.items():
             if name in state:
                 tensor.copy_(state[name])
@@ -264,7 +271,7 @@ class RunState:
                 tensor.zero_()
         self.step = checkpoint.manifest.step
         self._load_extra(checkpoint.manifest.extra, tensors)
-        self._journal.note("restore", step=self.step, path=str(checkpoint.path))
+        self._journal.note("restore", step=self.step, path=checkpoint.location)
 
 
 def _sendable(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -26,6 +26,7 @@ class Worker:
         journal: journal of its events.
         device: device on which its model computes.
         assignment: its rank in the current generation.
+        saver: rank of the worker that writes the checkpoints: 0, until its storage hangs.
     """
 
     group: Group
@@ -33,11 +34,17 @@ class Worker:
     journal: Journal
     device: torch.device
     assignment: RankAssignment
+    saver: int = 0
 
     @property
     def leads(self) -> bool:
         """Whether this worker is rank 0 and writes for all."""
         return self.assignment.rank == 0
+
+    @property
+    def saves(self) -> bool:
+        """Whether this worker writes the checkpoints."""
+        return self.assignment.rank == self.saver
 
     def overlaps(self, choice: str) -> bool:
         """Return whether gradients are summed during the backward pass; equal on all workers of a group.

@@ -52,12 +52,12 @@ class RankAssignment:
         return cls(0, 1, 0, None, 1, lambda _: None)
 
 
-def broadcast_text(assignment: RankAssignment, key: str, text: str) -> str:
-    """Return rank 0's `text` on every rank, under the key `key`."""
+def broadcast_text(assignment: RankAssignment, key: str, text: str, source: int = 0) -> str:
+    """Return the `text` of the rank `source` on every rank, under the key `key`."""
     if assignment.store is None:
         return text
     with peer_losses_raised():
-        if assignment.rank == 0:
+        if assignment.rank == source:
             assignment.store.set(key, text)
         return str(assignment.store.get(key).decode())
 

@@ -10,6 +10,7 @@ import torch
 from everstep.elastic.checkpoint import files as checkpoint
 from everstep.elastic.checkpoint import restore
 from everstep.elastic.checkpoint.files import FencedError, Manifest
+from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.restore import OtherRunError, SkippedCheckpoint
 
 RUN = {"model": "tiny", "seed": 1}
@@ -31,7 +32,7 @@ def save(
 def test_a_written_checkpoint_is_restored(tmp_path: Path) -> None:
     save(tmp_path, 7, 0.5)
 
-    checkpoint = restore.newest(tmp_path, RUN)
+    checkpoint = restore.newest(FolderStore(tmp_path), RUN)
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 7
@@ -40,7 +41,7 @@ def test_a_written_checkpoint_is_restored(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
-    assert restore.newest(tmp_path / "no", RUN) is None
+    assert restore.newest(FolderStore(tmp_path / "no"), RUN) is None
 
 
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_files_of_a_killed_writer_are_never_read_and_removed_by_the_next_write(
 ) -> None:
     (tmp_path / ".step-00000003-1-1").mkdir()
 
-    assert restore.newest(tmp_path, RUN) is None
+    assert restore.newest(FolderStore(tmp_path), RUN) is None
     save(tmp_path, 4)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000004"]
 
@@ -75,10 +76,10 @@ def test_any_damage_is_detected_and_the_previous_checkpoint_is_used(tmp_path: Pa
             content[random.randrange(len(content))] ^= 1 << random.randrange(8)
         file.write_bytes(content)
         skipped: list[SkippedCheckpoint] = []
-        restored = restore.newest(tmp_path, RUN, skipped.append)
+        restored = restore.newest(FolderStore(tmp_path), RUN, skipped.append)
         assert restored is not None
-        assert restored.path == good
-        assert [skip.path for skip in skipped] == [damaged]
+        assert restored.location == str(good)
+        assert [skip.name for skip in skipped] == [damaged.name]
         shutil.rmtree(damaged)
 
 
@@ -102,7 +103,7 @@ def test_a_manifest_of_another_format_is_skipped_with_a_reason(tmp_path: Path) -
     (foreign / "manifest.json").write_text(json.dumps({"epoch": 3}, indent=1))
     skipped: list[SkippedCheckpoint] = []
 
-    checkpoint = restore.newest(tmp_path, RUN, skipped.append)
+    checkpoint = restore.newest(FolderStore(tmp_path), RUN, skipped.append)
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 1
@@ -113,7 +114,7 @@ def test_a_checkpoint_of_another_model_is_an_error_with_the_difference(tmp_path:
     save(tmp_path, 1, run={"model": "other", "seed": 1})
 
     with pytest.raises(OtherRunError, match="model is 'other' there and 'tiny' here") as refused:
-        restore.newest(tmp_path, RUN)
+        restore.newest(FolderStore(tmp_path), RUN)
 
     assert "--fresh" in refused.value.fix
 
@@ -122,7 +123,7 @@ def test_a_torn_checkpoint_of_another_model_is_only_skipped(tmp_path: Path) -> N
     torn = save(tmp_path, 1, run={"model": "other", "seed": 1})
     (torn / checkpoint.STATE_FILE).write_bytes(b"")
 
-    assert restore.newest(tmp_path, RUN) is None
+    assert restore.newest(FolderStore(tmp_path), RUN) is None
 
 
 def test_the_checkpoint_of_a_fenced_worker_is_never_read_and_removed_by_the_next_write(
@@ -133,7 +134,7 @@ def test_the_checkpoint_of_a_fenced_worker_is_never_read_and_removed_by_the_next
             tmp_path, {"a": torch.ones(1)}, Manifest(1, 1, RUN), commit=lambda manifest: False
         )
 
-    assert restore.newest(tmp_path, RUN) is None
+    assert restore.newest(FolderStore(tmp_path), RUN) is None
     save(tmp_path, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
 
@@ -149,7 +150,7 @@ def test_a_commit_with_a_lost_response_is_completed_on_restore(
 
     checkpoint.place_committed(tmp_path, generation=3, step=7)  # etcd has recorded the commit
 
-    restored = restore.newest(tmp_path, RUN)
+    restored = restore.newest(FolderStore(tmp_path), RUN)
     assert restored is not None
     assert restored.manifest.step == 7
 
@@ -166,7 +167,7 @@ def test_an_uncommitted_checkpoint_stays_in_its_staging_folder(
     checkpoint.place_committed(tmp_path, generation=4, step=7)
     checkpoint.place_committed(tmp_path, generation=3, step=6)
 
-    restored = restore.newest(tmp_path, RUN)
+    restored = restore.newest(FolderStore(tmp_path), RUN)
     assert restored is not None
     assert restored.manifest.step == 6
 
@@ -185,7 +186,7 @@ def test_every_type_shape_and_memory_layout_is_restored_with_its_values(
 
     checkpoint.write(tmp_path, state, Manifest(1, 1, RUN), commit=lambda manifest: True)
 
-    newest = restore.newest(tmp_path, RUN)
+    newest = restore.newest(FolderStore(tmp_path), RUN)
     assert newest is not None
     restored = newest.load()
     assert restored.keys() == state.keys()
@@ -208,8 +209,8 @@ def test_a_folder_that_is_not_named_after_its_step_is_skipped(tmp_path: Path) ->
     shutil.copytree(good, tmp_path / "step-00000099")
     skipped: list[SkippedCheckpoint] = []
 
-    checkpoint = restore.newest(tmp_path, RUN, skipped.append)
+    checkpoint = restore.newest(FolderStore(tmp_path), RUN, skipped.append)
 
     assert checkpoint is not None
-    assert checkpoint.path == good
+    assert checkpoint.location == str(good)
     assert [skip.reason for skip in skipped] == ["its folder is not named after its step, 3"]

@@ -7,6 +7,7 @@ import torch
 
 from everstep.elastic.checkpoint import files
 from everstep.elastic.checkpoint.files import Manifest
+from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.restore import (
     CommitRecord,
     LostCheckpointError,
@@ -27,7 +28,7 @@ def test_a_missing_committed_checkpoint_stops_the_run_and_names_step_and_option(
     save(tmp_path, 40)
 
     with pytest.raises(LostCheckpointError) as lost:
-        restore_point(tmp_path, RUN, CommitRecord(8, 5000), wait_seconds=0)
+        restore_point(FolderStore(tmp_path), RUN, CommitRecord(8, 5000), wait_seconds=0)
 
     assert "the committed checkpoint of step 5000" in lost.value.what
     assert "is missing; the newest valid one is of step 40" in lost.value.what
@@ -42,12 +43,14 @@ def test_a_damaged_committed_checkpoint_stops_the_run_and_the_error_describes_th
     (save(tmp_path, 48) / files.STATE_FILE).write_bytes(b"torn")
 
     with pytest.raises(LostCheckpointError, match=r"damaged \(its state has 4 bytes instead of"):
-        restore_point(tmp_path, RUN, CommitRecord(8, 48))
+        restore_point(FolderStore(tmp_path), RUN, CommitRecord(8, 48))
 
 
 def test_a_run_with_a_commit_does_not_start_again_in_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(LostCheckpointError, match="there is no other valid one"):
-        restore_point(tmp_path / "unmounted", RUN, CommitRecord(8, 5000), wait_seconds=0)
+        restore_point(
+            FolderStore(tmp_path / "unmounted"), RUN, CommitRecord(8, 5000), wait_seconds=0
+        )
 
 
 def test_an_accepted_loss_is_reported_and_continues_from_the_older_one(tmp_path: Path) -> None:
@@ -57,7 +60,7 @@ def test_an_accepted_loss_is_reported_and_continues_from_the_older_one(tmp_path:
     losses = list[LostCheckpointError]()
 
     checkpoint = restore_point(
-        tmp_path, RUN, CommitRecord(8, 48), accept_lost_step=48, on_lost=losses.append
+        FolderStore(tmp_path), RUN, CommitRecord(8, 48), accept_lost_step=48, on_lost=losses.append
     )
 
     assert checkpoint is not None
@@ -70,7 +73,9 @@ def test_the_accepted_loss_of_one_step_accepts_no_other_loss(tmp_path: Path) -> 
     save(tmp_path, 40)
 
     with pytest.raises(LostCheckpointError):
-        restore_point(tmp_path, RUN, CommitRecord(9, 96), accept_lost_step=48, wait_seconds=0)
+        restore_point(
+            FolderStore(tmp_path), RUN, CommitRecord(9, 96), accept_lost_step=48, wait_seconds=0
+        )
 
 
 def test_a_folder_of_more_steps_but_of_an_earlier_generation_is_not_the_committed_one(
@@ -79,7 +84,7 @@ def test_a_folder_of_more_steps_but_of_an_earlier_generation_is_not_the_committe
     save(tmp_path, 48, generation=9)
     save(tmp_path, 5000, generation=3)  # readable again, after its loss was accepted
 
-    checkpoint = restore_point(tmp_path, RUN, CommitRecord(9, 48))
+    checkpoint = restore_point(FolderStore(tmp_path), RUN, CommitRecord(9, 48))
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 48, "the record in etcd counts, not the highest name"
@@ -89,7 +94,7 @@ def test_a_checkpoint_newer_than_the_record_of_a_restored_etcd_is_used(tmp_path:
     save(tmp_path, 48)
     save(tmp_path, 56, generation=9)
 
-    checkpoint = restore_point(tmp_path, RUN, CommitRecord(8, 48))
+    checkpoint = restore_point(FolderStore(tmp_path), RUN, CommitRecord(8, 48))
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 56
@@ -98,7 +103,7 @@ def test_a_checkpoint_newer_than_the_record_of_a_restored_etcd_is_used(tmp_path:
 def test_without_any_record_the_newest_good_one_is_used(tmp_path: Path) -> None:
     save(tmp_path, 48)
 
-    checkpoint = restore_point(tmp_path, RUN, CommitRecord())
+    checkpoint = restore_point(FolderStore(tmp_path), RUN, CommitRecord())
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 48

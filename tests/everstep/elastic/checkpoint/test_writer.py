@@ -10,6 +10,7 @@ import torch
 
 from everstep.elastic.checkpoint import restore
 from everstep.elastic.checkpoint.files import Manifest
+from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.writer import HostSnapshot, Writer
 
 RUN = {"model": "tiny"}
@@ -26,7 +27,7 @@ class Saves:
         self.may_commit.set()
         self.at_commit = threading.Event()  # set when everything but the commit is done
         self.writer = Writer(
-            folder,
+            FolderStore(folder),
             commit=self._commit,
             on_written=lambda manifest, seconds, size: self.written.append(manifest.step),
             on_failed=lambda step, reason: self.failed.append((step, reason)),
@@ -51,7 +52,7 @@ def saves(tmp_path: Path) -> Saves:
 
 
 def newest(folder: Path) -> int:
-    checkpoint = restore.newest(folder, RUN)
+    checkpoint = restore.newest(FolderStore(folder), RUN)
     return checkpoint.manifest.step if checkpoint else -1
 
 
@@ -64,7 +65,7 @@ def test_a_snapshot_is_not_changed_by_later_steps(tmp_path: Path, saves: Saves) 
     saves.may_commit.set()
     saves.writer.wait()
 
-    checkpoint = restore.newest(tmp_path / "checkpoints", RUN)
+    checkpoint = restore.newest(FolderStore(tmp_path / "checkpoints"), RUN)
     assert checkpoint is not None
     assert torch.equal(checkpoint.load()["weight"], torch.zeros(10))
 
@@ -105,7 +106,7 @@ def test_a_state_of_another_shape_gets_new_memory(tmp_path: Path, saves: Saves) 
     saves.writer.start({"other": torch.ones(2, 2)}, Manifest(2, 1, RUN))
     saves.writer.wait()
 
-    checkpoint = restore.newest(tmp_path / "checkpoints", RUN)
+    checkpoint = restore.newest(FolderStore(tmp_path / "checkpoints"), RUN)
     assert checkpoint is not None
     assert torch.equal(checkpoint.load()["other"], torch.ones(2, 2))
 
@@ -197,7 +198,7 @@ def test_immutable_tensors_are_copied_later_and_all_others_at_once(
     unchanging += 1  # the optimizer
     saves.writer.wait()
 
-    checkpoint = restore.newest(tmp_path / "checkpoints", RUN)
+    checkpoint = restore.newest(FolderStore(tmp_path / "checkpoints"), RUN)
     assert checkpoint is not None
     assert not any(tensor.any() for tensor in checkpoint.load().values())
 
@@ -224,7 +225,7 @@ def test_a_disk_that_hangs_is_reported_while_the_checkpoint_is_written(
         failed.set()
 
     writer = Writer(
-        tmp_path,
+        FolderStore(tmp_path),
         commit=lambda _: disk_answers.wait(20),
         on_written=lambda *_: None,
         on_failed=record,

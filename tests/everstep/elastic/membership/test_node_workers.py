@@ -42,3 +42,28 @@ def test_the_end_of_a_generation_that_has_just_begun_names_that_generation(
         agent._carry_out(end)  # before the thread that passes generations on has taken the 10th
 
     assert [message["generation"] for message in sent] == [10], "workers ignore an older number"
+
+
+def test_a_node_whose_worker_waits_for_hung_storage_leaves_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    workers = NodeWorkers(tmp_path / "agent.sock", "n0")
+    agent = Agent(
+        Etcd(EtcdOptions(endpoints=("127.0.0.1:1",))),
+        "run",
+        AgentIdentity("n0", "127.0.0.1"),
+        GroupLimits(),
+        open_store=lambda: "127.0.0.1:1",
+        on_stop=workers.stop,
+        on_regroup=workers.regroup,
+        on_ended=workers.end,
+    )
+    workers._agent = agent
+    withdrawn = list[bool]()
+    monkeypatch.setattr(agent, "withdraw", lambda: withdrawn.append(True))
+
+    with contextlib.closing(workers), contextlib.closing(agent):
+        workers._on_message(7, {"hung": "the storage has not answered for 300 s"})
+
+    assert withdrawn, "its process may stay in the kernel, with its connections open"
+    assert "has not answered for 300 s" in caplog.text

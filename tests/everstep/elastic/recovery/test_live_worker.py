@@ -1,9 +1,10 @@
 """A worker in live mode with a real store; the test acts as its agent."""
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from torch import nn
 from torch._C._distributed_c10d import TCPStore
 
 from everstep.catalog.names import AGENT_VARIABLE
+from everstep.elastic.checkpoint.files import MANIFEST_FILE
+from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.data_order.leftover import Span
 from everstep.elastic.recovery.live_worker import LiveGroup, attach_live
+from everstep.elastic.recovery.restore_watch import watched
 from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.training.interrupt import make_interruptible
 from everstep.elastic.transport import channel
@@ -33,6 +37,8 @@ class TrainingState:
         self.calls: list[object] = []
         self.computed: tuple[Span, ...] = ()
         self.changed = threading.Condition()
+        self.answered_at: Callable[[], float] = lambda: 0.0
+        self.timeout_seconds = 60.0
 
     def identity(self) -> str:
         return "a"
@@ -43,6 +49,11 @@ class TrainingState:
     def restore(self, committed: StepProgress) -> int:
         self.calls.append(("restore", committed))
         return 40
+
+    def watch_reading(
+        self, on_hung: Callable[[str], object]
+    ) -> contextlib.AbstractContextManager[None]:
+        return watched(self.answered_at, self.timeout_seconds, on_hung)
 
     def adopt(self, step: int, kept: tuple[Span, ...], *, keeps: bool) -> None:
         self.calls.append(("adopt", step, kept, keeps))
@@ -200,12 +211,12 @@ def test_a_disk_that_hangs_while_a_checkpoint_is_read_is_reported(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("everstep.elastic.recovery.live_worker.SLOW_RESTORE_SECONDS", 0.05)
+    monkeypatch.setattr("everstep.elastic.recovery.restore_watch.REPORT_SECONDS", 0.05)
     state = TrainingState()
 
     def hang(committed: StepProgress) -> int:
         deadline = time.monotonic() + 20
-        while "its disk hangs" not in caplog.text and time.monotonic() < deadline:
+        while "all workers wait" not in caplog.text and time.monotonic() < deadline:
             time.sleep(0.02)
         return committed.step
 
@@ -213,7 +224,58 @@ def test_a_disk_that_hangs_while_a_checkpoint_is_read_is_reported(
 
     joined(agent, group, state)
 
-    assert "its disk hangs or is slow; all workers wait" in caplog.text
+    assert "the checkpoint has been read for" in caplog.text
+
+
+def test_a_worker_whose_checkpoint_cannot_be_read_gives_up_so_that_another_node_reads(
+    agent: AgentStub, group: LiveGroup, tmp_path: Path
+) -> None:
+    """The first byte of a pipe without a writer never comes, as from a hung mount."""
+    pipe = tmp_path / "step-00000008" / MANIFEST_FILE
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    store, state = FolderStore(tmp_path), TrainingState()
+    state.answered_at, state.timeout_seconds = lambda: store.answered_at, 0.5
+
+    def read(committed: StepProgress) -> int:
+        with contextlib.suppress(ValueError):
+            store.check("step-00000008")
+        return committed.step
+
+    state.restore = read  # type: ignore[method-assign]
+    joining = threading.Thread(target=joined, args=(agent, group, state), daemon=True)
+    joining.start()
+
+    with agent.changed:
+        assert agent.changed.wait_for(lambda: any("hung" in m for m in agent.received), 60)
+    (message,) = [message for message in agent.received if "hung" in message]
+    assert "has not answered for" in message["hung"]
+    assert joining.is_alive(), "the worker itself waits in the kernel"
+    with contextlib.suppress(PeerLostError):
+        group.check()
+        pytest.fail("its peers must not wait: the connections are shut down")
+    pipe.open("wb").close()
+    agent.wait_for({"ready": 5})  # where the process would have ended, it waits for the next group
+
+
+def test_a_slow_disk_that_answers_is_not_given_up(
+    agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everstep.elastic.recovery.restore_watch.POLL_SECONDS", 0.01)
+    state = TrainingState()
+    state.answered_at, state.timeout_seconds = time.monotonic, 0.3
+
+    def read(committed: StepProgress) -> int:
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+        return committed.step
+
+    monkeypatch.setattr(state, "restore", read)
+
+    joined(agent, group, state)
+
+    assert not any("hung" in message for message in agent.received)
 
 
 def test_a_leaving_worker_whose_state_no_group_receives_saves_it(

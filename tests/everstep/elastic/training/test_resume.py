@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from everstep.elastic.checkpoint.files import Manifest, write
+from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.restore import OtherRunError
 from everstep.elastic.training.resume import check_shapes, choose
 from everstep.errors import EverstepError
@@ -21,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, data: str = HERE, accepted: str = "", model: str = "resnet18") -> Any:
-    return choose(folder, {"model": model, "data": data}, accepted, lambda _: None)
+    return choose(FolderStore(folder), {"model": model, "data": data}, accepted, lambda _: None)
 
 
 def test_changed_data_are_refused_with_the_difference_and_the_option_that_accepts_them(
@@ -59,4 +60,4 @@ def test_another_number_of_classes_cannot_be_accepted(folder: Path) -> None:
     checkpoint = run(folder, accepted="bbbb")
 
     with pytest.raises(EverstepError, match="the number of classes differs"):
-        check_shapes(checkpoint.path, checkpoint.load(), {"w": torch.zeros(2, 4)})
+        check_shapes(checkpoint.location, checkpoint.load(), {"w": torch.zeros(2, 4)})

@@ -309,7 +309,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "has no length": {"dataset": iter([1])},
     "Run has no option 'global_batches'": {"global_batches": 3},
     "max_microbatch must be 1 or more": {"max_microbatch": 0},
-    "object stores are not written directly": {"checkpoint": "s3://bucket/run"},
+    "a folder or at s3://BUCKET/PREFIX": {"checkpoint": "gs://bucket/run"},
     "cannot be named 'model'": {"states": {"model": nn.Linear(1, 1)}},
     "without state_dict": {"states": {"average": object()}},
     "cannot be combined with mode 'exact'": {"mode": "exact", "compress": "bf16"},
@@ -401,7 +401,7 @@ def test_only_rank_0_exports_the_age_of_the_checkpoint(tmp_path: Path) -> None:
     model = network()
     run = started(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path)
 
-    values = run._session.state.checkpoints.reading(leads=False)
+    values = run._session.state.checkpoints.reading(saves=False)
 
     assert values[metrics.CHECKPOINT_TIME] is None, "the youngest worker would hide an old one"
 

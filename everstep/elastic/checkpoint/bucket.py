@@ -1,0 +1,68 @@
+"""The interface of a bucket of an object store, as checkpoints and the record of a run need it.
+
+An object appears whole or not at all, and a listing shows every object that was put before. There is no
+rename. A request whose answer was lost may have been carried out; it may arrive late, or twice.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+
+class BucketError(OSError):
+    """The object store refused a request, or did not answer in time."""
+
+
+class MissingObjectError(BucketError):
+    """There is no object of this key."""
+
+
+class Bucket(Protocol):
+    """Objects below a prefix; keys are relative to it."""
+
+    @property
+    def url(self) -> str:
+        """Address of the prefix, such as `s3://bucket/prefix`, for messages."""
+
+    @property
+    def answered_at(self) -> float:
+        """Time of the monotonic clock at which the store last answered; 0 before the first answer."""
+
+    def keys(self, prefix: str) -> list[str]:
+        """Return the keys that begin with a prefix, in order."""
+
+    def get(self, key: str) -> tuple[bytes, str]:
+        """Return a small object and its version.
+
+        Raises:
+            MissingObjectError: there is none.
+        """
+
+    def get_large(self, key: str, size: int) -> bytearray:
+        """Return an object of this size.
+
+        Raises:
+            MissingObjectError: there is none.
+            ValueError: it has another size.
+        """
+
+    def put(self, key: str, content: bytes) -> None:
+        """Put a small object; replace one of the same key."""
+
+    def put_if(self, key: str, content: bytes, version: str | None) -> bool:
+        """Put a small object if the present one is of this version; None: if there is none.
+
+        Returns:
+            False if it is not, or if this call's own answer was lost: the caller reads what is there.
+        """
+
+    def put_large(self, key: str, parts: Iterable[bytes | memoryview], size: int) -> None:
+        """Put an object of this size piece by piece; until the last one there is no object."""
+
+    def delete(self, key: str) -> None:
+        """Delete an object, if there is one."""
+
+    def uploads(self, prefix: str) -> list[str]:
+        """Return the keys below a prefix of objects whose pieces were put and never completed."""
+
+    def abort_uploads(self, key: str) -> None:
+        """Remove the pieces of an object that was never completed."""

@@ -1,0 +1,194 @@
+"""Checkpoints in a bucket of an object store, which has no rename.
+
+    checkpoints/data/NAME/state.safetensors   the state
+    checkpoints/data/NAME/manifest.json       its manifest, put last
+    checkpoints/committed/NAME.json           the manifest again, put after the commit: readers see it only now
+    checkpoints/hidden/NAME.json              a checkpoint whose loss was accepted
+
+NAME is the step, the generation and a random word of the writer. So no two writers put the same key, and
+no object is replaced by other content: a request that arrives late, or twice, changes nothing. A writer
+that dies leaves pieces of an object, a state without a manifest, or both without a commit; readers see
+none of them, and a later checkpoint removes them.
+
+Why not one key for each step and a conditional put: after a lost answer a writer could not tell its
+own object from another's, and a damaged object would block its key.
+"""
+
+import contextlib
+import logging
+import secrets
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from everstep.elastic.checkpoint.bucket import Bucket, MissingObjectError
+from everstep.elastic.checkpoint.files import (
+    MANIFEST_FILE,
+    STATE_FILE,
+    Manifest,
+    fenced,
+    folder_name,
+    parse_manifest,
+    sealed,
+)
+from everstep.elastic.checkpoint.state_format import EncodedState, Tensors, decode
+from everstep.elastic.checkpoint.store import step_of
+
+log = logging.getLogger(__name__)
+
+DATA, COMMITTED, HIDDEN = "checkpoints/data/", "checkpoints/committed/", "checkpoints/hidden/"
+
+
+@dataclass(frozen=True)
+class BucketCheckpoint:
+    """A verified checkpoint, whose state is in memory."""
+
+    location: str
+    manifest: Manifest
+    content: bytearray
+
+    def load(self) -> Tensors:
+        """Return its tensors, on the CPU."""
+        return decode(self.content)
+
+
+class BucketStore:
+    """A bucket with the checkpoints of one run.
+
+    Args:
+        bucket: bucket, below the prefix of the run.
+    """
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    @property
+    def answered_at(self) -> float:
+        """Time at which the object store last answered."""
+        return self._bucket.answered_at
+
+    def location(self, step: int) -> str:
+        """Return the address of the checkpoint of a step."""
+        return f"{self._bucket.url}/{COMMITTED}{folder_name(step)}"
+
+    def names(self) -> list[str]:
+        """Return the names of the visible checkpoints, the newest first."""
+        visible = set(self._listed(COMMITTED)) - set(self._listed(HIDDEN))
+        return sorted((name for name in visible if step_of(name) >= 0), reverse=True)
+
+    def check(self, name: str) -> BucketCheckpoint:
+        """Read and verify every byte of a checkpoint, and return it.
+
+        Raises:
+            ValueError: it is torn, foreign or damaged, with the details.
+            OSError: the object store does not answer.
+        """
+        try:
+            manifest = parse_manifest(self._bucket.get(_committed(name))[0])
+            if not name.startswith(_prefix(manifest.generation, manifest.step)):
+                raise ValueError(f"it is not named after its step, {manifest.step}")
+            content = self._bucket.get_large(_state(name), manifest.bytes)
+        except MissingObjectError as error:
+            raise ValueError(f"a part of it is missing: {error}") from error
+        if zlib.crc32(content) != manifest.checksum:
+            raise ValueError("its state is damaged: the checksum differs")
+        return BucketCheckpoint(f"{self._bucket.url}/{DATA}{name}", manifest, content)
+
+    def write(
+        self, state: Tensors, manifest: Manifest, *, commit: Callable[[Manifest], bool], keep: int
+    ) -> int:
+        """Put one checkpoint; delete those older than the `keep` newest; return its bytes.
+
+        Raises:
+            FencedError: `commit` has refused it. Its objects stay until a later checkpoint: the answer to a
+                successful commit may have been lost.
+            OSError: the object store failed; older checkpoints remain.
+        """
+        name = _prefix(manifest.generation, manifest.step) + secrets.token_hex(4)
+        try:
+            size, content = self._put(name, state, manifest)
+        except OSError:
+            with contextlib.suppress(OSError):  # a later checkpoint tries again
+                self._delete(name)
+            raise
+        if not commit(manifest):
+            raise fenced(manifest)
+        self._bucket.put(_committed(name), content)
+        try:
+            self._retire(manifest.step, keep)
+        except OSError as error:  # a later checkpoint tries again
+            log.warning("old checkpoints cannot be deleted: %s", error)
+        return size
+
+    def _put(self, name: str, state: Tensors, manifest: Manifest) -> tuple[int, bytes]:
+        """Put a state, then its manifest; return the state's size and the manifest's content."""
+        encoded, checksum = EncodedState(state), 0
+
+        def parts() -> Iterator[bytes | memoryview]:
+            nonlocal checksum
+            for part in encoded:
+                checksum = zlib.crc32(part, checksum)
+                yield part
+
+        self._bucket.put_large(_state(name), parts(), encoded.size)
+        content = sealed(manifest, encoded.size, checksum)
+        self._bucket.put(_manifest(name), content)
+        return encoded.size, content
+
+    def place_committed(self, generation: int, step: int) -> None:
+        """Make the committed checkpoint visible if its writer died before it could."""
+        prefix = _prefix(generation, step)
+        known = {*self._listed(COMMITTED), *self._listed(HIDDEN)}
+        for key in self._bucket.keys(DATA + prefix):
+            name = _name_of(key)
+            if key == _manifest(name) and name not in known:
+                self._bucket.put(_committed(name), self._bucket.get(key)[0])
+
+    def hide(self, name: str) -> None:
+        """Make a checkpoint invisible permanently, also if a late request puts it again."""
+        self._bucket.put(f"{HIDDEN}{name}.json", b"{}")
+
+    def _retire(self, step: int, keep: int) -> None:
+        """Delete all but the newest `keep`, and what dead writers have left; nothing newer than `step`."""
+        names = self.names()
+        for name in [name for name in names if step_of(name) <= step][keep:]:
+            self._bucket.delete(_committed(name))
+            names.remove(name)
+        written = dict.fromkeys(map(_name_of, self._bucket.keys(DATA)))
+        for name in written:
+            if name not in names and step_of(name) < step:
+                self._delete(name)
+        for key in self._bucket.uploads(DATA):
+            if step_of(_name_of(key)) < step:
+                self._bucket.abort_uploads(key)
+
+    def _delete(self, name: str) -> None:
+        self._bucket.delete(
+            _manifest(name)
+        )  # first: without it a half deleted one is never committed
+        self._bucket.delete(_state(name))
+
+    def _listed(self, folder: str) -> list[str]:
+        keys = self._bucket.keys(folder)
+        return [key.removeprefix(folder).removesuffix(".json") for key in keys]
+
+
+def _prefix(generation: int, step: int) -> str:
+    """Return the beginning of a name: names are in the order of steps, then of generations."""
+    return f"{folder_name(step)}-g{generation:08d}-"
+
+
+def _name_of(key: str) -> str:
+    return key.removeprefix(DATA).partition("/")[0]
+
+
+def _state(name: str) -> str:
+    return f"{DATA}{name}/{STATE_FILE}"
+
+
+def _manifest(name: str) -> str:
+    return f"{DATA}{name}/{MANIFEST_FILE}"
+
+
+def _committed(name: str) -> str:
+    return f"{COMMITTED}{name}.json"

@@ -1,0 +1,66 @@
+"""Checkpoints in a folder of a file system."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from everstep.elastic.checkpoint import files
+from everstep.elastic.checkpoint.disk import DISK, Disk
+from everstep.elastic.checkpoint.files import Checkpoint, Manifest, folder_name
+from everstep.elastic.checkpoint.state_format import EncodedState, Tensors
+from everstep.elastic.checkpoint.store import step_of
+
+
+class FolderStore:
+    """A folder with a folder for each checkpoint; `files` has the format and the order of operations.
+
+    Args:
+        folder: folder of the checkpoints.
+        disk: the file system.
+    """
+
+    def __init__(self, folder: Path, disk: Disk = DISK) -> None:
+        self._folder, self._disk = folder, disk
+
+    @property
+    def answered_at(self) -> float:
+        """Time at which the file system last answered."""
+        return self._disk.answered_at
+
+    def location(self, step: int) -> str:
+        """Return the path of the checkpoint of a step."""
+        return str(self._folder / folder_name(step))
+
+    def names(self) -> list[str]:
+        """Return the names of the checkpoints, the newest first."""
+        names = self._disk.names(self._folder)
+        return sorted((name for name in names if name.startswith("step-")), reverse=True)
+
+    def check(self, name: str) -> Checkpoint:
+        """Verify every byte of a checkpoint, and return it.
+
+        Raises:
+            ValueError: it is torn, foreign or damaged, with the details.
+        """
+        return files.check(self._folder / name, self._disk)
+
+    def write(
+        self, state: Tensors, manifest: Manifest, *, commit: Callable[[Manifest], bool], keep: int
+    ) -> int:
+        """Write one checkpoint durably; remove those older than the `keep` newest; return its bytes.
+
+        Raises:
+            FencedError: `commit` has refused it.
+            OSError: the disk is full or gone; older checkpoints remain.
+        """
+        files.write(self._folder, state, manifest, commit=commit, keep=keep, disk=self._disk)
+        return EncodedState(state).size
+
+    def place_committed(self, generation: int, step: int) -> None:
+        """Rename the committed checkpoint if its writer died before it could."""
+        files.place_committed(self._folder, generation, step, self._disk)
+
+    def hide(self, name: str) -> None:
+        """Rename a checkpoint, so that it never counts again."""
+        staging = files.new_staging_folder(self._folder, max(0, step_of(name)))
+        self._disk.rename(self._folder / name, staging)
+        self._disk.sync_folder(self._folder)

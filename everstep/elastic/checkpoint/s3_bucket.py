@@ -1,0 +1,303 @@
+"""A bucket of S3, or of another server with its protocol, for checkpoints.
+
+Credentials, region and endpoint are those of boto3: the pod's identity, `AWS_PROFILE`, `AWS_ENDPOINT_URL_S3`.
+"""
+
+import contextlib
+import errno
+import re
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from everstep.elastic.checkpoint.bucket import BucketError, MissingObjectError
+from everstep.errors import EverstepError
+from everstep.optional_packages import BOTO3
+
+NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+CONNECTIONS = 4  # requests at a time
+PART_BYTES = 16 << 20
+MAX_PARTS = 10_000  # of S3
+READ_BYTES = 1 << 20
+ATTEMPTS = 5
+CONNECT_SECONDS, READ_SECONDS = 10, 30
+CREDENTIALS = (
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+)
+
+
+def bucket_at(url: str) -> "S3Bucket":
+    """Return the bucket of an address such as `s3://bucket/prefix`.
+
+    Raises:
+        EverstepError: the address is not valid, or boto3 is not installed.
+    """
+    scheme, _, path = url.partition("://")
+    name, _, prefix = path.rstrip("/").partition("/")
+    if scheme != "s3":
+        raise EverstepError(
+            f"checkpoint is {url!r}: checkpoints are kept in a folder or at s3://BUCKET/PREFIX",
+            "Mount other storage and pass the folder.",
+        )
+    if not NAME.fullmatch(name) or not prefix:
+        raise EverstepError(
+            f"checkpoint is {url!r}, which is not of the form s3://BUCKET/PREFIX",
+            "Name the bucket and a prefix that belongs to this run alone.",
+        )
+    return S3Bucket(name, prefix)
+
+
+class S3Bucket:
+    """The objects below a prefix. Creating it sends no request.
+
+    Args:
+        name: name of the bucket.
+        prefix: prefix without a slash at its end.
+
+    Attributes:
+        url: address of the prefix.
+        answered_at: time of the monotonic clock at which the server last answered.
+
+    Raises:
+        EverstepError: boto3 is not installed.
+    """
+
+    def __init__(self, name: str, prefix: str) -> None:
+        try:
+            import boto3
+            from botocore.config import Config
+        except ModuleNotFoundError:
+            raise BOTO3.missing("checkpoints in a bucket need boto3") from None
+        retries: Any = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
+        config = Config(
+            max_pool_connections=CONNECTIONS,
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
+            retries=retries,
+        )
+        self._client: Any = boto3.Session().client("s3", config=config)
+        weakref.finalize(self, self._client.close)  # ends its connections
+        self._name, self._prefix = name, f"{prefix}/"
+        self.url, self.answered_at = f"s3://{name}/{prefix}", 0.0
+
+    # --- the interface of a bucket ---
+
+    def keys(self, prefix: str) -> list[str]:
+        """Return the keys that begin with a prefix, in order."""
+        pages = self._pages("list_objects_v2", prefix)
+        return [self._relative(item) for page in pages for item in page.get("Contents", ())]
+
+    def get(self, key: str) -> tuple[bytes, str]:
+        """Return a small object and its version."""
+        with self._answers(key):
+            answer = self._client.get_object(**self._at(key))
+            return answer["Body"].read(), str(answer["ETag"])
+
+    def get_large(self, key: str, size: int) -> bytearray:
+        """Return an object of this size; its pieces are read at the same time."""
+        content = bytearray(size)
+        view = memoryview(content)
+        pieces = [(first, min(first + PART_BYTES, size)) for first in range(0, size, PART_BYTES)]
+        with ThreadPoolExecutor(CONNECTIONS, "everstep-s3") as pool:
+            reads = [pool.submit(self._read, key, f, view[f:last], size) for f, last in pieces]
+            for read in reads:
+                read.result()
+        return content
+
+    def put(self, key: str, content: bytes) -> None:
+        """Put a small object; replace one of the same key."""
+        with self._answers(key):
+            self._client.put_object(**self._at(key), Body=content)
+
+    def put_if(self, key: str, content: bytes, version: str | None) -> bool:
+        """Put a small object if the present one is of this version; None: if there is none."""
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+        try:
+            with self._answers(key):
+                self._client.put_object(**self._at(key), Body=content, **condition)
+        except _RefusedError:
+            return False
+        return True
+
+    def put_large(self, key: str, parts: Iterable[bytes | memoryview], size: int) -> None:
+        """Put an object of this size piece by piece; until the last one there is no object."""
+        pieces = _pieces(parts, max(PART_BYTES, -(-size // MAX_PARTS)))
+        if size <= PART_BYTES:
+            self.put(key, b"".join(pieces))
+            return
+        with self._answers(key):
+            upload = self._client.create_multipart_upload(**self._at(key))["UploadId"]
+        try:
+            numbered = self._put_pieces(key, upload, pieces)
+            self._complete(key, upload, numbered, size)
+        except BaseException:
+            with contextlib.suppress(OSError):  # `uploads` finds it later
+                self._abort(key, upload)
+            raise
+
+    def delete(self, key: str) -> None:
+        """Delete an object, if there is one."""
+        with self._answers(key):
+            self._client.delete_object(**self._at(key))
+
+    def uploads(self, prefix: str) -> list[str]:
+        """Return the keys below a prefix of objects whose pieces were put and never completed."""
+        pages = self._pages("list_multipart_uploads", prefix)
+        return sorted({self._relative(i) for page in pages for i in page.get("Uploads", ())})
+
+    def abort_uploads(self, key: str) -> None:
+        """Remove the pieces of an object that was never completed."""
+        for page in list(self._pages("list_multipart_uploads", key)):
+            for item in page.get("Uploads", ()):
+                if self._relative(item) == key:
+                    self._abort(key, item["UploadId"])
+
+    # --- pieces ---
+
+    def _put_pieces(self, key: str, upload: str, pieces: Iterator[bytes]) -> list[dict[str, Any]]:
+        """Put all pieces, some at a time; return their numbers and tags."""
+        done, pending = list[dict[str, Any]](), set[Future[dict[str, Any]]]()
+        with ThreadPoolExecutor(CONNECTIONS, "everstep-s3") as pool:
+            for number, piece in enumerate(pieces, 1):
+                pending.add(pool.submit(self._put_piece, key, upload, number, piece))
+                if len(pending) == CONNECTIONS:  # no more of them in memory
+                    ended, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    done += [future.result() for future in ended]
+            done += [future.result() for future in pending]
+        return sorted(done, key=lambda part: part["PartNumber"])
+
+    def _put_piece(self, key: str, upload: str, number: int, piece: bytes) -> dict[str, Any]:
+        with self._answers(key):
+            answer = self._client.upload_part(
+                **self._at(key), UploadId=upload, PartNumber=number, Body=piece
+            )
+        checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
+        checksums.pop("ChecksumType", None)
+        return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
+
+    def _complete(self, key: str, upload: str, parts: list[dict[str, Any]], size: int) -> None:
+        try:
+            with self._answers(key):
+                self._client.complete_multipart_upload(
+                    **self._at(key), UploadId=upload, MultipartUpload={"Parts": parts}
+                )
+        except MissingObjectError:  # the upload is gone: an answer was lost, and boto3 asked again
+            with self._answers(key):
+                if self._client.head_object(**self._at(key))["ContentLength"] != size:
+                    raise
+
+    def _abort(self, key: str, upload: str) -> None:
+        with contextlib.suppress(MissingObjectError), self._answers(key):
+            self._client.abort_multipart_upload(**self._at(key), UploadId=upload)
+
+    def _read(self, key: str, first: int, target: memoryview, size: int) -> None:
+        """Read one piece of an object; again if the connection breaks."""
+        for attempt in range(ATTEMPTS):
+            try:
+                with self._answers(key):
+                    self._read_once(key, first, target, size)
+                return
+            except MissingObjectError:
+                raise
+            except BucketError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+
+    def _read_once(self, key: str, first: int, target: memoryview, size: int) -> None:
+        interval = f"bytes={first}-{first + len(target) - 1}"
+        answer = self._client.get_object(**self._at(key), Range=interval)
+        total, at = int(answer["ContentRange"].rpartition("/")[2]), 0
+        with contextlib.closing(answer["Body"]) as body:
+            if total != size:
+                raise ValueError(f"its state has {total} bytes instead of {size}")
+            while at < len(target) and (block := body.read(READ_BYTES)):
+                target[at : at + len(block)] = block
+                at += len(block)
+                self.answered_at = time.monotonic()
+        if at < len(target):
+            raise BucketError(errno.EIO, "the connection ended early", f"{self.url}/{key}")
+
+    # --- requests ---
+
+    def _at(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._name, "Key": self._prefix + key}
+
+    def _relative(self, item: dict[str, Any]) -> str:
+        return str(item["Key"]).removeprefix(self._prefix)
+
+    def _pages(self, operation: str, prefix: str) -> Iterator[dict[str, Any]]:
+        paginator = self._client.get_paginator(operation)
+        pages = iter(paginator.paginate(Bucket=self._name, Prefix=self._prefix + prefix))
+        while True:
+            with self._answers(prefix):
+                page = next(pages, None)
+            if page is None:
+                return
+            yield page
+
+    @contextlib.contextmanager
+    def _answers(self, key: str) -> Iterator[None]:
+        """Turn the errors of boto3 into those of a bucket, or into an error with a fix."""
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+
+        try:
+            yield
+        except ClientError as error:
+            self.answered_at = time.monotonic()
+            raise self._client_error(key, error) from None
+        except NoCredentialsError as error:
+            raise EverstepError(
+                f"there are no credentials for {self.url}: {error}",
+                "Set AWS_PROFILE or AWS_ACCESS_KEY_ID, or use a pod with an identity.",
+            ) from None
+        except BotoCoreError as error:
+            raise BucketError(errno.EIO, f"it does not answer: {error}", self.url) from None
+        self.answered_at = time.monotonic()
+
+    def _client_error(self, key: str, error: Any) -> Exception:  # noqa: ANN401 - of boto3
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        where = f"{self.url}/{key}"
+        if code == "NoSuchBucket":
+            return EverstepError(
+                f"the bucket of {self.url} does not exist", "Check its name, or create it."
+            )
+        if code in CREDENTIALS or status == 403:
+            return EverstepError(
+                f"{self.url} is forbidden: {code}",
+                "Allow s3:ListBucket, s3:ListBucketMultipartUploads, s3:GetObject, s3:PutObject, "
+                "s3:DeleteObject and s3:AbortMultipartUpload to this identity.",
+            )
+        if status in (409, 412):
+            return _RefusedError(errno.EEXIST, f"its version is another one: {code}", where)
+        if status == 404:
+            return MissingObjectError(errno.ENOENT, "there is no such object", where)
+        if status == 416:
+            return ValueError("its state is shorter than its manifest says")
+        return BucketError(errno.EIO, str(error), where)
+
+
+class _RefusedError(BucketError):
+    """The condition of a request does not hold."""
+
+
+def _pieces(parts: Iterable[bytes | memoryview], size: int) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of this size, the last one shorter."""
+    piece = bytearray()
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            missing = size - len(piece)
+            piece += view[:missing]
+            view = view[missing:]
+            if len(piece) == size:
+                yield bytes(piece)
+                piece.clear()
+    if piece:
+        yield bytes(piece)

@@ -1,0 +1,77 @@
+"""The interface of a place that keeps the checkpoints of a run: a folder, or a bucket of an object store.
+
+`restore` chooses among the checkpoints of a store, and `Writer` writes to one. The stores have the same
+rules and different means: a folder has rename and fsync, a bucket has whole objects and no rename.
+
+1. A checkpoint is invisible to readers until it was committed in etcd.
+2. Everything of it is durable before it is committed.
+3. If its writer dies after the commit, the restoring worker makes it visible (`place_committed`).
+4. What is visible is still verified byte by byte before it is used.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Protocol
+
+from everstep.elastic.checkpoint.files import Manifest
+from everstep.elastic.checkpoint.state_format import Tensors
+
+_STEP = re.compile(r"step-(\d+)(-|$)")
+
+
+class StoredCheckpoint(Protocol):
+    """A verified checkpoint."""
+
+    @property
+    def location(self) -> str:
+        """Its path or address, for messages."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """Its manifest."""
+
+    def load(self) -> Tensors:
+        """Return its tensors, on the CPU."""
+
+
+class CheckpointStore(Protocol):
+    """A place that keeps the checkpoints of one run."""
+
+    @property
+    def answered_at(self) -> float:
+        """Time of the monotonic clock at which the store last answered; 0 before the first answer."""
+
+    def location(self, step: int) -> str:
+        """Return the path or address of the checkpoint of a step, for messages."""
+
+    def names(self) -> list[str]:
+        """Return the names of the visible checkpoints, the newest first; each begins with its step."""
+
+    def check(self, name: str) -> StoredCheckpoint:
+        """Verify every byte of a checkpoint, and return it.
+
+        Raises:
+            ValueError: it is torn, foreign or damaged, with the details.
+        """
+
+    def write(
+        self, state: Tensors, manifest: Manifest, *, commit: Callable[[Manifest], bool], keep: int
+    ) -> int:
+        """Write one checkpoint durably; remove those older than the `keep` newest; return its bytes.
+
+        Raises:
+            FencedError: `commit` has refused it.
+            OSError: the store failed; older checkpoints remain.
+        """
+
+    def place_committed(self, generation: int, step: int) -> None:
+        """Make a committed checkpoint visible if its writer died before it could."""
+
+    def hide(self, name: str) -> None:
+        """Make a checkpoint invisible permanently: its loss was accepted."""
+
+
+def step_of(name: str) -> int:
+    """Return the step in a checkpoint's name; -1 if there is none."""
+    match = _STEP.match(name)
+    return int(match[1]) if match else -1

@@ -1,0 +1,57 @@
+"""Watches the reading of a checkpoint: all other workers of the group wait for it.
+
+A hung mount never answers, and a process in such a system call cannot be interrupted. So a thread
+watches when the storage last answered. A slow reading is reported; a hung one is given up, so that
+another node reads.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0
+REPORT_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def watched(
+    answered_at: Callable[[], float], timeout_seconds: float, on_hung: Callable[[str], object]
+) -> Iterator[None]:
+    """Watch the reading in this block.
+
+    Args:
+        answered_at: returns the time of the monotonic clock at which the storage last answered.
+        timeout_seconds: time without an answer after which the storage counts as hung.
+        on_hung: called once with the reason, from the watching thread.
+    """
+    began, done = time.monotonic(), threading.Event()
+
+    def watch() -> None:
+        report_at = began + REPORT_SECONDS
+        while not done.wait(min(POLL_SECONDS, timeout_seconds / 4)):
+            now = time.monotonic()
+            silent = now - max(began, answered_at())
+            if silent >= timeout_seconds:
+                reason = (
+                    f"the storage of the checkpoints has not answered for {silent:.0f} s: it hangs"
+                )
+                log.error("%s; this worker gives up, and another one reads", reason)
+                on_hung(reason)
+                return
+            if now >= report_at:
+                report_at += REPORT_SECONDS
+                log.error(
+                    "the checkpoint has been read for %.0f s; its storage answered %.0f s ago; "
+                    "all workers wait",
+                    *(now - began, silent),
+                )
+
+    threading.Thread(target=watch, name="everstep-restore", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()

@@ -1,0 +1,153 @@
+"""What a run keeps besides its checkpoints: its record and its ledger, in a folder or in a bucket."""
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from everstep.elastic.accounting.journal import Journal
+from everstep.elastic.checkpoint.bucket import Bucket, MissingObjectError
+from everstep.elastic.checkpoint.bucket_store import BucketStore
+from everstep.elastic.checkpoint.files import Manifest
+from everstep.elastic.checkpoint.folder_store import FolderStore
+from everstep.elastic.checkpoint.store import CheckpointStore
+from everstep.elastic.training import run_record
+from everstep.elastic.training.run_record import RUN_FILE, new_record, with_samples
+
+LEDGER_FILE = "ledger.jsonl"
+
+
+class RunStorage(Protocol):
+    """The place of a run's checkpoints, record and ledger."""
+
+    @property
+    def location(self) -> str:
+        """Its path or address, for messages."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run: the last part of its place."""
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        """The checkpoints."""
+
+    def open(self, samples: int, fingerprint: Mapping[str, Any]) -> None:
+        """Write the record of a run that begins; keep that of one that continues.
+
+        Raises:
+            EverstepError: the place cannot be written.
+        """
+
+    def run_id(self) -> str:
+        """Return the identity of the run; empty if it did not begin here."""
+
+    def note_samples(self, step: int, samples: int) -> None:
+        """Record the number of samples from the step after `step` on, if it has changed."""
+
+    def note_commit(self, manifest: Manifest) -> None:
+        """Record a committed checkpoint in the ledger of samples."""
+
+
+class FolderStorage:
+    """A folder that all workers share.
+
+    Args:
+        folder: folder of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.location, self.name = folder, str(folder), folder.name
+        self.checkpoints = FolderStore(folder / "checkpoints")
+
+    def open(self, samples: int, fingerprint: Mapping[str, Any]) -> None:
+        """Write the record of a run that begins; keep that of one that continues."""
+        run_record.open_record(self._folder, samples, fingerprint)
+
+    def run_id(self) -> str:
+        """Return the identity of the run; empty if it did not begin here."""
+        return run_record.run_id(self._folder)
+
+    def note_samples(self, step: int, samples: int) -> None:
+        """Record the number of samples from the step after `step` on, if it has changed."""
+        run_record.note_samples(self._folder, step, samples)
+
+    def note_commit(self, manifest: Manifest) -> None:
+        """Append a line to the ledger, in one write; readers skip a torn one, as in a journal."""
+        with contextlib.closing(Journal(self._folder / LEDGER_FILE)) as commits:
+            commits.note("commit", **_ledger_entry(manifest))
+
+
+class BucketStorage:
+    """A bucket of an object store. The record is `run.json`; the ledger has an object for each commit.
+
+    Args:
+        bucket: bucket, below the prefix of the run.
+    """
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket, self.location = bucket, bucket.url
+        self.name = bucket.url.rpartition("/")[2]
+        self.checkpoints = BucketStore(bucket)
+        self._id = ""
+
+    def open(self, samples: int, fingerprint: Mapping[str, Any]) -> None:
+        """Write the record of a run that begins; of several workers at once the first one wins."""
+        self._bucket.put_if(RUN_FILE, _json(new_record(samples, fingerprint)), version=None)
+
+    def run_id(self) -> str:
+        """Return the identity of the run; empty if it did not begin here. It never changes."""
+        with contextlib.suppress(MissingObjectError, ValueError):
+            self._id = self._id or str(self._record()[0]["id"])
+        return self._id
+
+    def note_samples(self, step: int, samples: int) -> None:
+        """Record the number of samples from the step after `step` on, if it has changed."""
+        while True:
+            record, version = self._record()
+            changed = with_samples(record, step, samples)
+            if changed == record or self._bucket.put_if(RUN_FILE, _json(changed), version):
+                return
+
+    def note_commit(self, manifest: Manifest) -> None:
+        """Put an entry of the ledger; a repeated one has the same key and content."""
+        entry = _ledger_entry(manifest)
+        key = f"ledger/{manifest.step:08d}-g{manifest.generation:08d}.json"
+        self._bucket.put(key, _json(entry))
+
+    def _record(self) -> tuple[dict[str, Any], str]:
+        content, version = self._bucket.get(RUN_FILE)
+        return dict(json.loads(content)), version
+
+
+def storage_at(
+    checkpoint: str | os.PathLike[str] | None,
+) -> tuple[Path | None, RunStorage | None]:
+    """Return the folder of a run, for files besides the checkpoints, and its storage.
+
+    Raises:
+        EverstepError: the address is not valid, or a package is missing.
+    """
+    if checkpoint is None:
+        return None, None
+    if "://" in (address := os.fspath(checkpoint)):
+        # Only here: the trainer's image, which needs a folder, has no module of optional packages.
+        from everstep.elastic.checkpoint.s3_bucket import bucket_at
+
+        return None, BucketStorage(bucket_at(address))
+    return Path(checkpoint), FolderStorage(Path(checkpoint))
+
+
+def _ledger_entry(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "step": manifest.step,
+        "generation": manifest.generation,
+        "samples": manifest.extra["samples"],
+        "digest": manifest.extra["digest"],
+    }
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=1).encode()

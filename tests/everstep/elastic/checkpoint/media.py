@@ -1,0 +1,104 @@
+"""A simulated folder and a simulated bucket with the same interface for schedules of faults."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from everstep.elastic.checkpoint.bucket_store import BucketStore
+from everstep.elastic.checkpoint.folder_store import FolderStore
+from everstep.elastic.checkpoint.store import CheckpointStore
+from tests.everstep.elastic.checkpoint.simulated_bucket import SimulatedBucket
+from tests.everstep.elastic.checkpoint.simulated_disk import CrashError, SimulatedDisk
+
+FOLDER = Path("/run/checkpoints")
+OPERATIONS = 30  # more than one write performs
+
+
+class Medium(Protocol):
+    """A place for checkpoints that fails on demand.
+
+    Attributes:
+        store: the store of checkpoints in it.
+        faults: names of its faults besides "none".
+    """
+
+    store: CheckpointStore
+    faults: tuple[str, ...]
+
+    def arrange(self, fault: str, chance: random.Random, others: Callable[[], None]) -> None:
+        """Let a fault happen at one of the next operations; in a pause `others` write."""
+
+    def crashed(self, fault: str, chance: random.Random) -> None:
+        """Carry out what follows the end of a writer."""
+
+    def clear(self) -> None:
+        """Let no arranged fault happen from now on."""
+
+
+class DiskMedium:
+    """A folder."""
+
+    faults: tuple[str, ...] = ("killed", "power", "space", "paused")
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk()
+        self.store: CheckpointStore = FolderStore(FOLDER, self.disk)
+
+    def arrange(self, fault: str, chance: random.Random, others: Callable[[], None]) -> None:
+        at = len(self.disk.operations) + chance.randrange(OPERATIONS)
+        if fault == "space":
+            self.disk.space = chance.randrange(900)
+        elif fault == "paused":
+            self.disk.before[at] = others
+        elif fault != "none":
+            self.disk.before[at] = crash
+
+    def crashed(self, fault: str, chance: random.Random) -> None:
+        if fault == "power":
+            self.disk.lose_power(chance)
+
+    def clear(self) -> None:
+        self.disk.before.clear()
+        self.disk.space = None
+
+
+class BucketMedium:
+    """A bucket; before each new group some earlier requests may arrive once more."""
+
+    faults: tuple[str, ...] = ("killed", "broken", "unanswered", "paused", "late")
+
+    def __init__(self) -> None:
+        self.bucket = SimulatedBucket()
+        self.store: CheckpointStore = BucketStore(self.bucket)
+
+    def arrange(self, fault: str, chance: random.Random, others: Callable[[], None]) -> None:
+        at = len(self.bucket.requests) + chance.randrange(OPERATIONS // 2)
+        if fault == "broken":
+            self.bucket.broken |= {at, at + 1}  # also the attempt to clean up
+        elif fault == "unanswered":
+            self.bucket.unanswered.add(at)
+        elif fault == "paused":
+            self.bucket.before[at] = others
+        elif fault == "killed":
+            self.bucket.before[at] = crash
+
+    def crashed(self, fault: str, chance: random.Random) -> None:
+        if fault == "late":
+            self.bucket.deliver_late(chance)
+
+    def clear(self) -> None:
+        self.bucket.before.clear()
+        self.bucket.broken.clear()
+        self.bucket.unanswered.clear()
+
+
+MEDIA: dict[str, type[DiskMedium] | type[BucketMedium]] = {
+    "folder": DiskMedium,
+    "bucket": BucketMedium,
+}
+
+
+def crash() -> None:
+    """End the writer."""
+    raise CrashError

@@ -1,0 +1,192 @@
+"""Checkpoints in a simulated bucket: what a dead writer leaves, and requests that arrive late or twice."""
+
+import contextlib
+
+import pytest
+import torch
+
+from everstep.elastic.checkpoint import restore
+from everstep.elastic.checkpoint.bucket import BucketError
+from everstep.elastic.checkpoint.bucket_store import COMMITTED, DATA, BucketStore
+from everstep.elastic.checkpoint.files import FencedError, Manifest
+from everstep.elastic.checkpoint.restore import CommitRecord, LostCheckpointError
+from tests.everstep.elastic.checkpoint.media import crash
+from tests.everstep.elastic.checkpoint.simulated_bucket import SimulatedBucket
+from tests.everstep.elastic.checkpoint.simulated_disk import CrashError
+
+RUN = {"model": "tiny"}
+
+
+class Saves:
+    """A store in a simulated bucket."""
+
+    def __init__(self) -> None:
+        self.bucket = SimulatedBucket()
+        self.store = BucketStore(self.bucket)
+
+    def save(
+        self, step: int, generation: int = 1, *, committed: bool = True, keep: int = 3
+    ) -> None:
+        state = {"weight": torch.full((40,), float(step)), "none": torch.empty(0, 3)}
+        manifest = Manifest(step, generation, RUN)
+        self.store.write(state, manifest, commit=lambda _: committed, keep=keep)
+
+    def newest(self, record: CommitRecord | None = None) -> int:
+        found = restore.restore_point(self.store, RUN, record or CommitRecord(), wait_seconds=0)
+        return found.manifest.step if found else 0
+
+    def written_steps(self) -> set[str]:
+        return {key.removeprefix(DATA)[:13] for key in self.bucket.objects if DATA in key}
+
+
+@pytest.fixture
+def saves() -> Saves:
+    return Saves()
+
+
+def test_a_written_checkpoint_is_restored(saves: Saves) -> None:
+    saves.save(8)
+
+    found = restore.newest(saves.store, RUN)
+
+    assert found is not None
+    tensors = found.load()
+    assert torch.equal(tensors["weight"], torch.full((40,), 8.0))
+    assert tensors["none"].shape == (0, 3)
+
+
+@pytest.mark.parametrize("request_number", range(6))
+def test_a_writer_that_dies_at_any_request_leaves_nothing_that_is_taken_for_whole(
+    saves: Saves, request_number: int
+) -> None:
+    saves.save(8)
+    saves.bucket.before[len(saves.bucket.requests) + request_number] = crash
+
+    with pytest.raises(CrashError):
+        saves.save(16)
+
+    committed = any(name.startswith("step-00000016") for name in saves.store.names())
+    assert saves.newest() == (16 if committed else 8)
+
+
+def test_a_checkpoint_that_was_not_committed_is_never_read(saves: Saves) -> None:
+    saves.save(8)
+    with pytest.raises(FencedError):
+        saves.save(16, committed=False)
+
+    assert saves.newest() == 8
+
+
+def test_a_commit_whose_writer_died_is_made_visible_on_restore(saves: Saves) -> None:
+    saves.save(8)
+    with pytest.raises(FencedError):
+        saves.save(16, generation=3, committed=False)  # etcd has it; its answer was lost
+
+    assert saves.newest(CommitRecord(3, 16)) == 16
+
+
+def test_everything_is_put_before_the_commit(saves: Saves) -> None:
+    before = list[str]()
+
+    def commit(_: Manifest) -> bool:
+        before.extend(saves.bucket.objects)
+        return True
+
+    state = {"weight": torch.zeros(4)}
+    saves.store.write(state, Manifest(8, 1, RUN), commit=commit, keep=3)
+
+    assert [key.rpartition("/")[2] for key in before] == ["state.safetensors", "manifest.json"]
+
+
+@pytest.mark.parametrize("damage", ["a changed byte", "a missing byte", "no state", "no manifest"])
+def test_a_damaged_committed_checkpoint_stops_the_run(saves: Saves, damage: str) -> None:
+    saves.save(8)
+    saves.save(16)
+    objects = saves.bucket.objects
+    name = saves.store.names()[0]
+    state = f"{DATA}{name}/state.safetensors"
+    if damage == "a changed byte":
+        objects[state] = objects[state][:-1] + b"\x01"
+    elif damage == "a missing byte":
+        objects[state] = objects[state][:-1]
+    elif damage == "no state":
+        del objects[state]
+    else:
+        objects[f"{COMMITTED}{name}.json"] = b"{}"
+
+    with pytest.raises(LostCheckpointError, match="is damaged"):
+        saves.newest(CommitRecord(1, 16))
+
+    accepted = restore.restore_point(
+        saves.store, RUN, CommitRecord(1, 16), accept_lost_step=16, wait_seconds=0
+    )
+    assert accepted is not None
+    assert accepted.manifest.step == 8
+
+
+def test_an_accepted_loss_stays_lost_when_its_request_arrives_once_more(saves: Saves) -> None:
+    saves.save(8)
+    saves.save(16)
+    lost = saves.store.names()[0]
+    saves.store.hide(lost)
+
+    for key, content in saves.bucket.late:
+        saves.bucket.objects[key] = content
+
+    assert saves.newest() == 8
+
+
+def test_old_checkpoints_and_the_rests_of_dead_writers_are_deleted(saves: Saves) -> None:
+    with pytest.raises(FencedError):
+        saves.save(4, committed=False)
+    saves.bucket.before[len(saves.bucket.requests) + 2] = crash  # in the middle of an upload
+    with contextlib.suppress(CrashError):
+        saves.save(6)
+    assert saves.bucket.uploads(DATA)
+
+    for step in (8, 16, 24):
+        saves.save(step, keep=2)
+
+    assert saves.written_steps() == {"step-00000016", "step-00000024"}
+    assert saves.bucket.uploads(DATA) == [], (
+        "the pieces of an upload cost money until they are aborted"
+    )
+
+
+def test_a_failed_upload_is_an_error_and_leaves_nothing(saves: Saves) -> None:
+    saves.bucket.broken.add(len(saves.bucket.requests) + 2)
+
+    with pytest.raises(BucketError, match="the connection is broken"):
+        saves.save(8)
+
+    assert not saves.bucket.objects
+
+
+def test_a_store_that_fails_after_the_commit_leaves_a_checkpoint_that_can_be_restored(
+    saves: Saves,
+) -> None:
+    saves.save(8)
+    requests = len(saves.bucket.requests)
+    saves.save(16)
+    at = next(
+        number
+        for number, (kind, key) in enumerate(saves.bucket.requests[requests:])
+        if kind == "put" and COMMITTED in key
+    )
+    saves.bucket.broken.add(len(saves.bucket.requests) + at)
+
+    with pytest.raises(BucketError):
+        saves.save(24)
+
+    assert saves.newest(CommitRecord(1, 24)) == 24
+
+
+def test_a_name_of_another_generation_is_not_taken_for_the_committed_one(saves: Saves) -> None:
+    saves.save(16, generation=2)
+    (name,) = saves.store.names()
+    objects = saves.bucket.objects
+    for key in list(objects):
+        objects[key.replace("-g00000002-", "-g00000005-")] = objects.pop(key)
+
+    with pytest.raises(ValueError, match="not named after its step"):
+        saves.store.check(name.replace("-g00000002-", "-g00000005-"))

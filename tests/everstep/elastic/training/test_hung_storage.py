@@ -1,0 +1,72 @@
+"""Storage that never answers: pipes without a reader, in whose system calls the writing thread really waits."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from everstep.elastic.checkpoint import files
+from everstep.elastic.recovery.worker import SingleProcessGroup
+from everstep.elastic.training.run_storage import FolderStorage
+from everstep.errors import EverstepError
+from tests.everstep.elastic.training.test_run_in_groups import ScriptedGroup, compute, started
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the folder of a run whose checkpoints cannot be written: `open` waits."""
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    pipe = staging / files.STATE_FILE
+    os.mkfifo(pipe)
+    monkeypatch.setattr(files, "new_staging_folder", lambda *_: staging)
+    yield tmp_path / "run"
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # the writing threads continue, and fail
+    for thread in threading.enumerate():
+        if thread.name == "everstep-checkpoint":
+            thread.join(20)
+    os.close(reader)
+
+
+def test_another_worker_writes_the_checkpoints_when_the_storage_of_the_first_one_hangs(
+    run_folder: Path,
+) -> None:
+    run, model, _ = started(
+        ScriptedGroup(lambda _: False),
+        checkpoint=run_folder,
+        checkpoint_steps=1,
+        storage_timeout_seconds=1,
+        epochs=1_000_000,
+    )
+    session = run._session
+
+    for batch in run:
+        compute(batch, model)
+        if session.worker.saver == 1:
+            break
+
+    assert session.attached, "the worker with the hung storage trains on"
+    assert not session.worker.saves
+    assert not session.state.checkpoints.due(run.step), "it still waits for its own write"
+
+
+def test_a_run_whose_last_checkpoint_cannot_be_written_ends_with_the_reason(
+    run_folder: Path,
+) -> None:
+    run, model, _ = started(
+        SingleProcessGroup(), checkpoint=run_folder, max_steps=1, storage_timeout_seconds=1
+    )
+
+    def train() -> None:
+        for batch in run:
+            compute(batch, model)
+
+    with pytest.raises(EverstepError, match="its storage hangs on all workers") as raised:
+        train()
+    assert "continues from the last committed checkpoint" in raised.value.fix
+
+
+def test_a_record_that_cannot_be_read_counts_as_no_identity(tmp_path: Path) -> None:
+    assert FolderStorage(tmp_path / "nothing").run_id() == ""

@@ -1,0 +1,87 @@
+"""A run whose checkpoints are in a bucket of a server with the protocol of S3."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from everstep import elastic
+from everstep.elastic.checkpoint.s3_bucket import bucket_at
+from everstep.elastic.training.run_storage import BucketStorage
+from everstep.errors import EverstepError
+from tests.everstep.staging.sources import servers
+from tests.everstep.staging.sources.test_s3 import client_of
+
+URL = "s3://models/runs/example"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with servers.moto() as address:
+        client_of(address).create_bucket(Bucket="models")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        yield address
+        client = client_of(address)  # moto's state belongs to this process
+        for item in client.list_objects_v2(Bucket="models").get("Contents", ()):
+            client.delete_object(Bucket="models", Key=item["Key"])
+        client.delete_bucket(Bucket="models")
+
+
+def train(max_steps: int, **options: Any) -> elastic.Run:
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    arguments: dict[str, Any] = {
+        "dataset_size": 24,
+        "global_batch": 4,
+        "epochs": 2,
+        "checkpoint": URL,
+    }
+    run = elastic.Run(model, optimizer, max_steps=max_steps, **{**arguments, **options})
+    for batch in run:
+        for ids in batch.microbatches():
+            batch.backward(model(torch.stack([ids, ids + 1], 1) / 24).square().mean())
+        batch.step()
+    return run
+
+
+def test_a_run_continues_from_its_bucket(server: str) -> None:
+    del server
+    undisturbed = train(9, checkpoint=None)
+    train(5)
+
+    continued = train(9)
+
+    assert continued.sha256() == undisturbed.sha256()
+    storage = BucketStorage(bucket_at(URL))
+    assert storage.run_id()
+    assert [name[:13] for name in storage.checkpoints.names()] == ["step-00000009", "step-00000005"]
+    assert len(bucket_at(URL).keys("ledger/")) == 2
+
+
+def test_a_changed_number_of_samples_is_recorded_once(server: str) -> None:
+    del server
+    storage = BucketStorage(bucket_at(URL))
+    storage.open(50, {"seed": 1})
+    identity = storage.run_id()
+    BucketStorage(bucket_at(URL)).open(60, {"seed": 1})
+
+    storage.note_samples(4, 50)
+    storage.note_samples(4, 30)
+    storage.note_samples(9, 30)
+
+    record, _ = storage._record()
+    assert record["data_changes"] == [{"step": 4, "samples": 30}]
+    assert record["id"] == identity, "the second worker has found the record of the first"
+
+
+def test_a_bucket_that_does_not_exist_ends_the_run_with_a_fix(server: str) -> None:
+    del server
+
+    with pytest.raises(EverstepError, match="the bucket of s3://nothing/run does not exist"):
+        train(1, checkpoint="s3://nothing/run")
