@@ -11,7 +11,6 @@ mistake of the library. It uses no time but the nemesis's own: the clocks of nod
 """
 
 import hashlib
-import itertools
 import json
 import sys
 import zlib
@@ -122,6 +121,19 @@ class History:
         """Return the revisions and values of one of etcd's keys, in order."""
         return [(int(e["revision"]), e["value"]) for e in self.etcd if e["key"] == key]
 
+    def with_earlier(self, *keys: str) -> Iterator[tuple[Entry, list[Entry]]]:
+        """Yield the changes of etcd's keys, each with the changes before it that etcd knows.
+
+        A restored etcd has lost all changes after a revision.
+        """
+        earlier: list[Entry] = []
+        for entry in self.etcd:
+            if entry["key"] == "restored":
+                earlier = [e for e in earlier if e["revision"] <= entry["revision"]]
+            elif entry["key"] in keys:
+                yield entry, earlier
+                earlier.append(entry)
+
 
 def _lines(path: Path) -> Iterator[Entry]:
     """Yield the lines of a file; skip a torn one."""
@@ -190,21 +202,23 @@ def ledgers_count_all_samples(history: History) -> Iterator[str]:
 
 def commits_only_advance(history: History) -> Iterator[str]:
     """Check that neither the step nor the generation of a commit is lower than the one before."""
-    previous: Key = (0, 0)
-    for revision, value in history.of("committed"):
-        key = (int(value["agreed_generation"]), int(value["step"]))
+    for entry, earlier in history.with_earlier("committed"):
+        key, previous = _commit_key(entry), max(map(_commit_key, earlier), default=(0, 0))
         if key[0] < previous[0] or key[1] < previous[1]:
+            revision = entry["revision"]
             yield f"revision {revision} commits {key} after {previous} (generation, step)"
-        previous = max(previous, key)
+
+
+def _commit_key(entry: Entry) -> Key:
+    return int(entry["value"]["agreed_generation"]), int(entry["value"]["step"])
 
 
 def commits_are_fenced(history: History) -> Iterator[str]:
     """Check that only the current generation commits."""
-    current = 0
-    for entry in history.etcd:
-        if entry["key"] == "generation":
-            current = int(entry["value"]["number"])
-        elif entry["key"] == "committed" and int(entry["value"]["generation"]) != current:
+    for entry, earlier in history.with_earlier("committed", "generation"):
+        generations = [e["value"]["number"] for e in earlier if e["key"] == "generation"]
+        current = int(generations[-1]) if generations else 0
+        if entry["key"] == "committed" and int(entry["value"]["generation"]) != current:
             yield (
                 f"generation {entry['value']['generation']} commits step "
                 f"{entry['value']['step']} while {current} is current"
@@ -214,14 +228,22 @@ def commits_are_fenced(history: History) -> Iterator[str]:
 def generations_only_grow(history: History) -> Iterator[str]:
     """Check that each generation has a higher number than the one before.
 
-    A change of a generation's own key may only add members that are fenced.
+    A change of a generation's own key may only add members that are fenced. An etcd that was restored
+    does not know all numbers that were used; the agents do.
     """
-    values = [value for _, value in history.of("generation")]
-    for earlier, later in itertools.pairwise(values):
-        if later["number"] < earlier["number"]:
-            yield f"generation {later['number']} follows {earlier['number']}"
-        elif later["number"] == earlier["number"] and not _only_fences(earlier, later):
-            yield f"generation {later['number']} was replaced by another one of that number"
+    highest, recorded = 0, list[Entry]()
+    for entry, earlier in history.with_earlier("generation"):
+        value, number = entry["value"], int(entry["value"]["number"])
+        previous = earlier[-1]["value"] if earlier else None
+        if entry in recorded:
+            pass  # read again from a restored etcd
+        elif previous and number == previous["number"]:
+            if not _only_fences(previous, value):
+                yield f"generation {number} was replaced by another one of that number"
+        elif number <= highest:
+            yield f"generation {number} follows {highest}"
+        highest = max(highest, number)
+        recorded.append(entry)
 
 
 def _only_fences(earlier: Entry, later: Entry) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from cloudtwin.images.confine import KILLED_WITH_PARENT
 
+from tests.chaos import slow_sync
 from tests.chaos.control_group import ControlGroup
 from tests.chaos.etcd_members import EtcdMembers, log_tail
 from tests.chaos.network import Network
@@ -26,6 +27,7 @@ RUN = "chaos"
 DISK_MEGABYTES = 160
 GRACE_SECONDS = 10  # of a node that is drained while the others cannot be reached
 LEAVE_SECONDS = 60.0
+FOREVER_MILLISECONDS = 10**9
 CLOCK_FILE = "clock-hours"
 
 SHIFTED_CLOCK = f"""\
@@ -150,6 +152,7 @@ class Cluster:
                 [
                     *KILLED_WITH_PARENT,
                     *enter,
+                    *slow_sync.command(self._delay_file(name)),
                     sys.executable,
                     "-m",
                     "everstep.elastic.launch",
@@ -222,7 +225,14 @@ class Cluster:
         paths = sorted(self.folder.glob("*.log"))
         return "\n".join(f"--- {path.name}\n{log_tail(path)}" for path in paths)
 
-    # --- clocks ---
+    # --- disks and clocks ---
+
+    def hang_disk(self, name: str, *, hangs: bool) -> None:
+        """Let no sync of a node's files return, until it is called again."""
+        self._delay_file(name).write_text(str(FOREVER_MILLISECONDS if hangs else 0))
+
+    def _delay_file(self, name: str) -> Path:
+        return self.folder / f"{name}.delay"
 
     def shift_clock(self, name: str, hours: int) -> None:
         """Set the wall clock of a node's Python processes this number of hours ahead."""

@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -15,6 +16,7 @@ from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.toolchain import ensure_tools
 
 from everstep.progress import Silent
+from tests.chaos import slow_sync
 from tests.chaos.network import Network
 
 CLIENT_PORT, PEER_PORT = 2379, 2380
@@ -60,6 +62,7 @@ class EtcdMembers:
                 [
                     *KILLED_WITH_PARENT,
                     *self._network.machines[name].enter,
+                    *slow_sync.command(self._delay_file(name)),
                     str(self._program),
                     *words,
                 ],
@@ -86,6 +89,30 @@ class EtcdMembers:
     def thaw(self, name: str) -> None:
         """Continue a member's process."""
         self._processes[name].send_signal(signal.SIGCONT)
+
+    def slow_disk(self, name: str, milliseconds: int) -> None:
+        """Let each sync of a member's files take longer."""
+        self._delay_file(name).write_text(str(milliseconds))
+
+    def _delay_file(self, name: str) -> Path:
+        return self._folder / f"{name}.delay"
+
+    def back_up(self) -> None:
+        """Copy the files of all members at one moment, as a snapshot of their volumes does."""
+        for name in self.names:
+            self.freeze(name)
+        for name in self.names:
+            shutil.copytree(self._folder / name, self._folder / f"{name}.backup")
+        for name in self.names:
+            self.thaw(name)
+
+    def kill_and_restore(self) -> None:
+        """End all members and put the copies of their files in place; `start` continues from them."""
+        for name in self.names:
+            self.kill(name)
+        for name in self.names:
+            shutil.rmtree(self._folder / name)
+            (self._folder / f"{name}.backup").rename(self._folder / name)
 
     def revision(self, name: str) -> int:
         """Return the store's revision according to a member; 0 if it does not respond."""

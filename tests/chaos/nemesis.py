@@ -52,6 +52,7 @@ class Nemesis:
         self._path = cluster.folder / "faults.jsonl"
         self._stopped: dict[str, int] = {}
         self._hogs: dict[str, subprocess.Popen[bytes]] = {}
+        self._backups: dict[str, int] = {}  # recorded revisions when etcd's files were copied
         self._torn = 0
         self.counts: Counter[str] = Counter()
         self._act = self._actions()
@@ -194,6 +195,15 @@ class Nemesis:
                 lambda _, f: self._cluster.etcd.thaw(*f.targets),
             ),
             "etcd-compact": (self._compact, _nothing),
+            "etcd-slow-disk": (
+                lambda _, f: self._cluster.etcd.slow_disk(f.targets[0], f.amount),
+                lambda _, f: self._cluster.etcd.slow_disk(f.targets[0], 0),
+            ),
+            "etcd-restore": (self._back_up_etcd, self._restore_etcd),
+            "disk-hang": (
+                lambda _, f: self._hang_disks(f, hangs=True),
+                lambda _, f: self._hang_disks(f, hangs=False),
+            ),
             "disk-full": (self._fill_disk, self._free_disk),
             "torn-checkpoint": (self._tear_and_kill_all, self._return),
         }
@@ -261,6 +271,24 @@ class Nemesis:
         revision = self._cluster.recorder.revision
         self._cluster.etcd.compact(revision)
         return {"revision": revision}
+
+    def _back_up_etcd(self, name: str, fault: ScheduledFault) -> "_Details":
+        """Copy etcd's files; all that the recorder has seen is in them."""
+        del fault
+        self._backups[name] = self._cluster.recorder.revision
+        self._cluster.etcd.back_up()
+        return {"revision": self._backups[name]}
+
+    def _restore_etcd(self, name: str, fault: ScheduledFault) -> None:
+        """Take etcd back to the copy: revisions that it has reported exist no more."""
+        self._cluster.etcd.kill_and_restore()
+        self._cluster.recorder.take_back(self._backups.pop(name))
+        for member in fault.targets:
+            self._cluster.etcd.start(member)
+
+    def _hang_disks(self, fault: ScheduledFault, *, hangs: bool) -> None:
+        for node in self._cluster.nodes if fault.amount else fault.targets:
+            self._cluster.hang_disk(node, hangs=hangs)
 
     def _fill_disk(self, name: str, fault: ScheduledFault) -> None:
         del name, fault

@@ -34,6 +34,7 @@ class Recorder:
         self._network, self._names, self._path = network, etcd.names, path
         self._prefix = f"/everstep/{run}/"
         self.revision = 0  # the newest that was recorded
+        self._restored: int | None = None  # revision to which etcd has been taken back
         self._closed = threading.Event()
         path.touch()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -43,6 +44,10 @@ class Recorder:
         """Stop recording."""
         self._closed.set()
         self._thread.join()
+
+    def take_back(self, revision: int) -> None:
+        """Note that etcd's members have ended and will start with all changes up to a revision, at least."""
+        self._restored = revision
 
     def wait_for(self, revision: int, seconds: float) -> bool:
         """Return whether all changes up to a revision were recorded in time; others may follow."""
@@ -57,10 +62,13 @@ class Recorder:
     def _watch_all(self) -> None:
         turn = 0
         while not self._closed.is_set():
+            if (restored := self._restored) is not None:
+                self._write({"key": "restored", "revision": restored, "value": None})
+                self.revision, self._restored = restored, None
             try:
                 self._watch(self._network.addresses[self._names[turn % len(self._names)]])
             except (OSError, ValueError, http.client.HTTPException):
-                turn += 1
+                turn += 1  # also after a restore: an ended member's connection is broken
                 self._closed.wait(PAUSE_SECONDS)
 
     def _watch(self, address: str) -> None:

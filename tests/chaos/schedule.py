@@ -21,6 +21,7 @@ MACHINE_FAULTS = (
     "drain",
     "out-of-memory",
     "clock-step",
+    "disk-hang",
 )
 """Faults of one node; of those in a round each has another node."""
 
@@ -39,6 +40,8 @@ SHARED_FAULTS = (
     "etcd-freeze",
     "etcd-isolate",
     "etcd-compact",
+    "etcd-slow-disk",
+    "etcd-restore",
     "disk-full",
     "torn-checkpoint",
     "kill-all",
@@ -56,6 +59,8 @@ AMOUNTS = {
     "latency": (20, 100, 400),  # milliseconds
     "clock-step": (-48, -1, 1, 48),  # hours
     "split": (0, 1),  # halves that reach etcd besides the other one
+    "disk-hang": (0, 1),  # whether it hangs for all nodes
+    "etcd-slow-disk": (50, 200, 1000),  # milliseconds that each sync takes longer
 }
 
 
@@ -146,4 +151,6 @@ def _targets(
         return numbers.sample(list(nodes), 2)
     if kind in NETWORK_FAULTS:
         return [numbers.choice(list(nodes))]
+    if kind == "etcd-restore":
+        return list(etcd)
     return [numbers.choice(list(etcd))] if kind.startswith("etcd") else list(nodes)

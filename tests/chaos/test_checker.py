@@ -269,3 +269,44 @@ def test_the_checker_imports_nothing_of_the_project() -> None:
     ]
     ours = ("everstep", "trainer", "tests", "cloudtwin", "torch", "safetensors")
     assert not [name for name in modules if name.split(".")[0] in ours]
+
+
+def take_back(run: Path, revision: int, *later: Entry) -> None:
+    """Restore etcd to a revision at the end of its history, and add changes."""
+    marker: Entry = {"key": "restored", "revision": revision, "value": None}
+    edit(run / "etcd.jsonl", lambda lines: [*lines, marker, *later])
+
+
+def generation(number: int, revision: int) -> Entry:
+    value = {"number": number, "members": ["w0-3", "w1-3"]}
+    return {"key": "generation", "revision": revision, "value": value}
+
+
+def commit(step: int, of: int, revision: int) -> Entry:
+    value = {"agreed_generation": of, "step": step, "generation": of}
+    return {"key": "committed", "revision": revision, "value": value}
+
+
+def test_a_restored_etcd_may_repeat_what_it_has_lost(run: Path) -> None:
+    take_back(run, 4, generation(3, 9), commit(10, 3, 10))
+    write_checkpoint(run, 10, 3)
+
+    assert kinds(run) == set()
+
+
+def test_a_restored_etcd_that_uses_a_number_again_is_found(run: Path) -> None:
+    take_back(run, 4, generation(2, 9))
+
+    assert "generations grow" in kinds(run)
+
+
+def test_a_commit_of_a_generation_that_a_restored_etcd_does_not_know_is_found(run: Path) -> None:
+    take_back(run, 4, commit(10, 2, 9))
+
+    assert "commits fenced" in kinds(run)
+
+
+def test_a_commit_that_precedes_those_of_a_restored_etcd_is_found(run: Path) -> None:
+    take_back(run, 4, generation(3, 9), commit(2, 3, 10))
+
+    assert "commits advance" in kinds(run)

@@ -1,8 +1,10 @@
 """The faults of the network and of machines are real: what the chaos tests inject does happen."""
 
 import contextlib
+import select
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from os import getpid
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from cloudtwin.images.confine import KILLED_WITH_PARENT
 
+from tests.chaos import slow_sync
 from tests.chaos.control_group import ControlGroup
 from tests.chaos.network import Network
 
@@ -125,3 +128,39 @@ def test_a_frozen_group_stands_still_and_a_killed_one_is_empty(tmp_path: Path) -
         finally:
             group.close()
     assert process.returncode == -9
+
+
+SYNC = """
+import os, sys
+file = open(sys.argv[1], "w")
+print("begun", flush=True)
+os.fsync(file.fileno())
+print("synced", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def syncing(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Run a program that syncs a file on a disk that hangs; yield it and the file with the delay."""
+    delay = folder / "delay"
+    delay.write_text("1000000000")
+    command = [*slow_sync.command(delay), sys.executable, "-c", SYNC, str(folder / "f")]
+    program = subprocess.Popen([*KILLED_WITH_PARENT, *command], stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    with program, program.stdout:
+        assert program.stdout.readline() == "begun\n"
+        yield program, delay
+
+
+def test_a_hung_disk_lets_no_sync_of_a_program_return_until_it_answers(tmp_path: Path) -> None:
+    with syncing(tmp_path) as (program, delay):
+        assert program.stdout is not None
+        assert not select.select([program.stdout], [], [], 1)[0], "the call does not return"
+        delay.write_text("0")
+        assert program.stdout.readline() == "synced\n"
+
+
+def test_a_program_on_a_hung_disk_can_be_killed(tmp_path: Path) -> None:
+    with syncing(tmp_path) as (program, _):
+        program.kill()
+        assert program.wait(20) == -9

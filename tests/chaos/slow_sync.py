@@ -1,0 +1,130 @@
+"""Delays every fsync and fdatasync of a program and its children: `slow_sync.py FILE COMMAND...`.
+
+FILE has the delay in milliseconds; it may change at any moment, and a call that waits returns as soon as the new
+delay is over. So a disk is slow, or hangs, for one program and not for its machine. The kernel holds the
+calling thread (seccomp's user notification) and wakes it for SIGKILL only, as in a call to a hung mount.
+
+The command keeps this process's ID. A second process answers the kernel, and ends with the command.
+"""
+
+import array
+import contextlib
+import ctypes
+import fcntl
+import os
+import platform
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+
+POLL_SECONDS = 0.02
+CALLS = {"x86_64": (0xC000003E, 317, (74, 75)), "aarch64": (0xC00000B7, 277, (82, 83))}
+"""By machine: its name for the filter, the number of seccomp(2), those of fsync(2) and fdatasync(2)."""
+
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
+_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
+_LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_NOTIFICATION_BYTES, _CONTINUE = 80, 1
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+def command(delay_file: Path) -> tuple[str, ...]:
+    """Return the command that runs another one with a slow disk."""
+    return (sys.executable, "-I", "-S", __file__, str(delay_file))
+
+
+def main() -> None:
+    """Install the filter, start the second process, and become the command."""
+    delay_file, command = Path(sys.argv[1]), sys.argv[2:]
+    ours, theirs = socket.socketpair()
+    parent = os.getpid()
+    if os.fork() == 0:
+        ours.close()
+        _answer(theirs, delay_file, parent)
+        os._exit(0)
+    theirs.close()
+    listener = _install_filter()
+    socket.send_fds(ours, [b"l"], [listener])
+    os.close(listener)
+    ours.close()
+    os.execvp(command[0], command)
+
+
+def _install_filter() -> int:
+    """Have the kernel report the calls of this process and its children; return the descriptor."""
+    machine, call, (first, second) = CALLS[platform.machine()]
+    instructions = b"".join(
+        struct.pack("=HBBI", *instruction)
+        for instruction in (
+            (_LOAD, 0, 0, 4),  # the machine
+            (_JUMP_IF_EQUAL, 0, 3, machine),
+            (_LOAD, 0, 0, 0),  # the call
+            (_JUMP_IF_EQUAL, 2, 0, first),
+            (_JUMP_IF_EQUAL, 1, 0, second),
+            (_RETURN, 0, 0, _ALLOW),
+            (_RETURN, 0, 0, _NOTIFY),
+        )
+    )
+    memory = ctypes.create_string_buffer(instructions, len(instructions))
+    program = _Program(len(instructions) // 8, ctypes.addressof(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    flags = _NEW_LISTENER | _WAIT_KILLABLE
+    listener = int(libc.syscall(call, _SET_MODE_FILTER, flags, ctypes.byref(program)))
+    if listener < 0:
+        raise OSError(ctypes.get_errno(), "this kernel does not report system calls")
+    return listener
+
+
+def _answer(line: socket.socket, delay_file: Path, parent: int) -> None:
+    """Let each call continue when its delay is over, until the command has ended."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    _, (listener, *_), _, _ = socket.recv_fds(line, 1, 1)
+    line.close()
+    poller = select.poll()
+    poller.register(listener, select.POLLIN)
+    waiting: list[tuple[float, int]] = []  # since when, and the number of the call
+    while True:
+        for _, events in poller.poll(POLL_SECONDS * 1000 if waiting else None):
+            if events & select.POLLHUP:
+                return
+            if number := _receive(listener):
+                waiting.append((time.monotonic(), number))
+        due = time.monotonic() - _delay_seconds(delay_file)
+        for since, number in list(waiting):
+            if since <= due:
+                waiting.remove((since, number))
+                with contextlib.suppress(OSError):  # its process was killed meanwhile
+                    answer = struct.pack("=QqiI", number, 0, 0, _CONTINUE)
+                    fcntl.ioctl(listener, _SEND, answer)
+
+
+def _receive(listener: int) -> int:
+    """Return the number of a call that waits; 0 if its process was killed meanwhile."""
+    notification = array.array("B", bytes(_NOTIFICATION_BYTES))
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(listener, _RECEIVE, notification, True)
+        return int(struct.unpack_from("=Q", notification)[0])
+    return 0
+
+
+def _delay_seconds(path: Path) -> float:
+    try:
+        return float(path.read_text() or 0) / 1000
+    except (OSError, ValueError):
+        return 0.0
+
+
+if __name__ == "__main__":
+    main()
