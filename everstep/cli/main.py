@@ -1,5 +1,7 @@
 """Entry point of the `everstep` command: settings that must precede large imports."""
 
+import atexit
+import gc
 import os
 import sys
 
@@ -19,4 +21,5 @@ def main() -> None:
     from everstep.cli.errors import run_guarded
 
     debug = "--debug" in sys.argv[1:2] or bool(os.environ.get("EVERSTEP_DEBUG"))
+    atexit.register(gc.freeze)  # or the interpreter, as it ends, examines every object for cycles
     sys.exit(run_guarded(app, debug=debug))
