@@ -34,10 +34,12 @@ INPUTS: dict[str, tuple[str, ...]] = {
     ),
     "actions/cache": ("path", "key"),
     "actions/checkout": ("persist-credentials",),
+    "actions/deploy-pages": (),
     "actions/download-artifact": ("name", "path"),
     "actions/setup-go": ("go-version", "cache-dependency-path"),
     "actions/setup-python": ("python-version",),
     "actions/upload-artifact": ("name", "path"),
+    "actions/upload-pages-artifact": ("path",),
     "anchore/sbom-action": ("path", "artifact-name", "output-file"),
     "aws-actions/configure-aws-credentials": (
         "role-to-assume",

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.github import act, stand_ins
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 ACTIONS = sorted((ROOT / ".github" / "actions").glob("*/action.yaml"))
@@ -57,6 +59,26 @@ def test_an_action_has_one_commit_in_all_workflows() -> None:
     commits = {(name, commit) for name, commit in re.findall(r"uses: (\S+)@(\S+)", text)}
 
     assert len(commits) == len({name for name, _ in commits})
+
+
+def test_every_action_of_others_has_a_stand_in() -> None:
+    text = "".join(path.read_text() for path in [*WORKFLOWS, *ACTIONS])
+
+    assert {name for name, _ in act.USES.findall(text)} <= set(stand_ins.INPUTS), (
+        "the tests that run workflows would all fail"
+    )
+
+
+def test_the_site_is_published_from_main_after_it_was_built() -> None:
+    site = yaml.safe_load((ROOT / ".github" / "workflows" / "site.yaml").read_text())
+    build, publish = site["jobs"]["build"], site["jobs"]["publish"]
+
+    assert any(step.get("run") == "make site" for step in build["steps"])
+    assert publish["needs"] == "build"
+    assert "github.event_name != 'pull_request'" in publish["if"]
+    assert "github.ref == 'refs/heads/main'" in publish["if"]
+    assert site["permissions"] == {"contents": "read"}
+    assert "permissions" not in build, "code of a pull request runs there"
 
 
 def test_the_pulumi_cli_is_the_one_that_the_tests_run() -> None:
