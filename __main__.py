@@ -35,6 +35,7 @@ def main() -> None:
             cluster=environment.cluster,
             volume=environment.volume,
             logins=logins,
+            data_access=environment.data_access,
         ),
     )
     outputs = {**environment.outputs, **training.outputs, **price(stack_config)}

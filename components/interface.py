@@ -17,6 +17,8 @@ from components.config import PoolConfig, TolerationConfig
 
 MOUNT = "/everstep"
 _VOLUME = "everstep"
+DATA_ACCOUNT = "data-preparation"
+"""ServiceAccount of the data preparation, if it has an identity of its own; clouds trust this name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,9 +130,27 @@ class Storage:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class DataAccess:
+    """An identity of a cloud that may read the source of the data, for the ServiceAccount DATA_ACCOUNT.
+
+    Attributes:
+        env: environment variables of the pod that reads.
+        prerequisites: resources that must exist before that pod starts.
+    """
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    prerequisites: Sequence[pulumi.Resource] = ()
+
+
 def data_folder(dataset: str) -> str:
     """Return the folder of a prepared data set, relative to the volume."""
     return f"data/{dataset}"
+
+
+def staged_folder(dataset: str) -> str:
+    """Return the folder of a data set as it was copied from its source, relative to the volume."""
+    return f"data/{dataset}-source"
 
 
 def run_folder(job: str) -> str:
@@ -146,10 +166,12 @@ class Environment:
         cluster: the cluster.
         volume: the volume that the workers share.
         registry: host and path of the image registry, without an image's name; None without one.
+        data_access: identity that may read `data.source`; None if that needs none.
         outputs: stack outputs of the environment, in addition to those of all stacks.
     """
 
     cluster: Cluster
     volume: VolumeSource
     registry: pulumi.Output[str] | None = None
+    data_access: DataAccess | None = None
     outputs: Mapping[str, pulumi.Input[object]] = field(default_factory=dict)

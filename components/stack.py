@@ -15,7 +15,7 @@ from pulumi_kubernetes import core, meta
 
 from components.component import Component
 from components.config import StackConfig
-from components.interface import Cluster, VolumeSource
+from components.interface import Cluster, DataAccess, VolumeSource
 from components.job.data_prep import DataPrep, DataPrepArgs
 from components.job.elastic_job import ElasticTrainingJob, ElasticTrainingJobArgs
 from components.platform.claim import SharedClaim, SharedClaimArgs
@@ -44,12 +44,14 @@ class TrainingStackArgs:
         cluster: the cluster on which it runs.
         volume: the volume that the workers share.
         logins: users of the registries in `platform.registryLogins`, with their passwords.
+        data_access: identity that may read `data.source`; None if that needs none.
     """
 
     config: StackConfig
     cluster: Cluster
     volume: VolumeSource
     logins: tuple[RegistryLogin, ...] = ()
+    data_access: DataAccess | None = None
 
 
 class TrainingStack(Component):
@@ -131,6 +133,7 @@ class TrainingStack(Component):
                 rules=job_rules(
                     with_controller=not self._upstream,
                     with_etcd_users=self._args.config.etcd.has_users,
+                    with_data_access=self._args.data_access is not None,
                 ),
             ),
             self.child(after=[self._namespace]),
@@ -208,11 +211,12 @@ class TrainingStack(Component):
         return DataPrep(
             f"{self.name}-data",
             DataPrepArgs(
-                dataset=config.data.dataset,
+                config=config.data,
                 image=config.data.image or config.job.image,
                 namespace=self._namespace_name,
                 placement=self._args.cluster.system_pool,
                 storage=self._storage.storage,
+                access=self._args.data_access,
             ),
             self.child(after=[self._controller]),
         )

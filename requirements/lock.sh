@@ -19,7 +19,7 @@ lock models --no-deps --python-version 3.11 --universal --extra models pyproject
 lock account --no-deps --python-version 3.11 --universal --extra account pyproject.toml
 lock s3-server --no-deps --python-version 3.11 --universal --extra s3-server pyproject.toml
 # In addition to the torch, torchvision and numpy of the base image.
-lock trainer --python-version 3.11 --universal --constraint requirements/development.txt --no-emit-package numpy --extra trainer-image pyproject.toml
+lock trainer --no-deps --python-version 3.11 --universal --constraint requirements/development.txt --extra trainer-image --extra account pyproject.toml
 # Of examples/, in addition to the trainer's.
 lock examples --python-version 3.11 --universal --constraint requirements/development.txt --extra examples pyproject.toml
 # Of notebooks/, in addition to the development group.

@@ -3,6 +3,7 @@
     python3 -m trainer.prepare --dataset fashion-mnist --output DIR
     python3 -m trainer.prepare --dataset imagefolder --source PHOTOS --output DIR   # makes shards
     python3 -m trainer.prepare --dataset imagefolder --output DIR                   # checks existing data
+    python3 -m trainer.prepare --dataset imagefolder --stage s3://BUCKET/PREFIX --source DIR --output DIR
 
 Fashion-MNIST comes from the Debian package dataset-fashion-mnist as gzipped IDX files and becomes
 uint8 arrays that workers map into memory. A folder of photographs is converted to shards
@@ -30,6 +31,7 @@ from trainer.data.check import check
 from trainer.data.convert import convert
 from trainer.data.manifest import MANIFEST_FILE
 from trainer.data.shard import Resizing
+from trainer.stage import stage
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 IDX_FILES = {
@@ -49,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dataset", required=True, help="fashion-mnist or imagefolder")
     parser.add_argument("--source", type=Path, help="folder to read from")
     parser.add_argument("--output", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--stage", metavar="LOCATION", help="copy this to --source first")
     conversion = parser.add_argument_group("photographs")
     add, defaults = conversion.add_argument, Resizing()
     add("--short-side", type=int, default=defaults.short_side, help="pixels (%(default)s)")
@@ -125,6 +128,8 @@ def prepare_photographs(options: argparse.Namespace) -> str:
             )
     if options.source is None or options.source == options.output:
         return check(options.output, Lines())
+    if options.stage:
+        stage(options.stage, options.source, Lines())
     resizing = Resizing(
         short_side=options.short_side, quality=options.quality, skip_bad=options.skip_bad
     )

@@ -35,6 +35,7 @@ from components.aws.addons import (
 from components.aws.autoscaler import EksAutoscaler, EksAutoscalerArgs, priorities
 from components.aws.budget import AwsBudget, AwsBudgetArgs
 from components.aws.cluster import EksCluster, EksClusterArgs
+from components.aws.data_access import EksDataAccess, EksDataAccessArgs
 from components.aws.fsx import Fsx, FsxArgs
 from components.aws.network import ExistingVpc, Vpc, VpcArgs
 from components.aws.node_groups import (
@@ -48,7 +49,7 @@ from components.aws.node_groups import (
 from components.aws.registry import Ecr, EcrArgs
 from components.component import Component
 from components.config import EksConfig, FsxConfig, StackConfig, as_kind
-from components.interface import Cluster, Environment
+from components.interface import Cluster, DataAccess, Environment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,7 @@ class EksEnvironment(Component):
         self._kubeconfig = self._declare_kubeconfig()
         self._kubernetes = self._connect(late)
         self._declare_autoscaler()
+        self._data_access = self._declare_data_access()
         self.registry = self._declare_registry(self._nodes.role_arn)
         self._declare_budget()
         self.environment = self._describe()
@@ -237,6 +239,20 @@ class EksEnvironment(Component):
         opts = self._on_aws(providers=[self._kubernetes])
         EksAutoscaler(f"{self.name}-autoscaler", args, opts)
 
+    def _declare_data_access(self) -> DataAccess | None:
+        """Declare the identity that reads the source of the data, if it is a bucket."""
+        origin, config = self._config.data.origin, self._cluster_config
+        if origin is None or origin.kind != "s3":
+            return None
+        args = EksDataAccessArgs(
+            cluster=config.name,
+            cluster_name=self._cluster.cluster.name,
+            bucket=origin.bucket,
+            prefix=origin.path,
+        )
+        access = EksDataAccess(f"{self.name}-data", args, self._on_aws())
+        return DataAccess(env={"AWS_REGION": config.region}, prerequisites=access.prerequisites)
+
     def _declare_registry(self, puller: pulumi.Input[str] | None) -> pulumi.Output[str] | None:
         if self._config.registry.kind != "ecr":
             return None
@@ -276,6 +292,7 @@ class EksEnvironment(Component):
             ),
             volume=self._storage.volume,
             registry=self.registry,
+            data_access=self._data_access,
             outputs={**self._storage.outputs, "connect": connect},
         )
 

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 
 from components.config import (
     aks_rules,
+    data_rules,
     eks_rules,
     governance_rules,
     gpu_pools_rules,
@@ -49,6 +50,7 @@ RULES: tuple[ConfigRule, ...] = (
     *gpu_pools_rules.RULES,
     *storage_rules.RULES,
     *job_rules.RULES,
+    *data_rules.RULES,
     *registry_rules.RULES,
 )
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from components.config.command import Arguments, Command
+from components.config.data_source import DataSource, SourceLocation, parse
 from components.config.faults import known_or_nearest
 from components.config.section import Image, Quantity, Section, shaped
 from everstep.catalog.trainer_options import DATASETS, MODELS, TRAINER_OPTIONS
@@ -88,9 +89,20 @@ class DataConfig(Section):
         description="`fashion-mnist`, or `imagefolder`: one folder per class, which you put into "
         "`data/imagefolder` on the volume.",
     )
+    source: SourceLocation | None = Field(
+        default=None,
+        description="With `imagefolder`: photographs in folders `train` and `val`, which are copied to the "
+        "volume and converted to shards before training starts: `s3://BUCKET/PREFIX` on eks, or the path "
+        "of a `.tar` archive on the volume. The identity that reads a bucket is created with the stack.",
+    )
     image: Image | None = Field(
         default=None, description="Image of the data preparation; absent: the job's."
     )
+
+    @property
+    def origin(self) -> DataSource | None:
+        """The parts of `source`."""
+        return parse(self.source) if self.source else None
 
 
 class WorkerResources(Section):

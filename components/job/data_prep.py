@@ -4,13 +4,23 @@ It is a Job rather than an init container of the workers: GPUs would wait for an
 every worker that restarts would run it again.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
 from pulumi_kubernetes import batch, core, meta
 
 from components.component import Component
-from components.interface import MOUNT, Placement, Storage, data_folder
+from components.config import DataConfig
+from components.interface import (
+    DATA_ACCOUNT,
+    MOUNT,
+    DataAccess,
+    Placement,
+    Storage,
+    data_folder,
+    staged_folder,
+)
 from components.platform.governance import PLATFORM_CLASS
 from components.platform.pods import (
     DATA_PREPARATION,
@@ -23,6 +33,10 @@ from components.platform.pods import (
 RETRIES = 3
 DEADLINE_SECONDS = 3600
 PULUMI_TIMEOUT = "70m"  # longer than the deadline of the Job
+STAGING_SECONDS = 12 * 3600
+"""Deadline of a Job that copies a data set first: 150 GB at 5 MB/s take 8 hours."""
+
+STAGING_TIMEOUT = "12h30m"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,18 +44,20 @@ class DataPrepArgs:
     """Arguments of a DataPrep.
 
     Attributes:
-        dataset: name of the data set.
+        config: the `data` section of a stack.
         image: image with `trainer.prepare`.
         namespace: namespace of the Job.
         placement: nodes on which it runs.
         storage: volume that receives the data set.
+        access: identity that may read the source; None if that needs none.
     """
 
-    dataset: str
+    config: DataConfig
     image: str
     namespace: pulumi.Input[str]
     placement: Placement
     storage: Storage
+    access: DataAccess | None = None
 
 
 class DataPrep(Component):
@@ -57,36 +73,49 @@ class DataPrep(Component):
         self, name: str, args: DataPrepArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("job:DataPrep", name, opts)
-        self.folder = f"{MOUNT}/{data_folder(args.dataset)}"
+        dataset, source = args.config.dataset, args.config.source
+        self.folder = f"{MOUNT}/{data_folder(dataset)}"
+        account = self._account(args) if args.access else None
         batch.v1.Job(
             # The data set is part of the name: another data set is another Job, not a change of this one.
-            f"{name}-{args.dataset}",
-            metadata=meta.v1.ObjectMetaArgs(
-                name=f"prepare-{args.dataset}", namespace=args.namespace
-            ),
+            f"{name}-{dataset}",
+            metadata=meta.v1.ObjectMetaArgs(name=f"prepare-{dataset}", namespace=args.namespace),
             spec=batch.v1.JobSpecArgs(
                 backoff_limit=RETRIES,
-                active_deadline_seconds=DEADLINE_SECONDS,
+                active_deadline_seconds=STAGING_SECONDS if source else DEADLINE_SECONDS,
                 template=core.v1.PodTemplateSpecArgs(
                     metadata=meta.v1.ObjectMetaArgs(
                         labels={**DATA_PREPARATION, **args.storage.pod_labels}
                     ),
-                    spec=self._pod(args),
+                    spec=self._pod(args, account),
                 ),
             ),
             opts=self.child(
+                after=args.access.prerequisites if args.access else (),
                 delete_before_replace=True,
                 replace_on_changes=["spec.template"],
-                timeout=PULUMI_TIMEOUT,
+                timeout=STAGING_TIMEOUT if source else PULUMI_TIMEOUT,
             ),
         )
         self.register_outputs({"folder": self.folder})
 
-    def _pod(self, args: DataPrepArgs) -> core.v1.PodSpecArgs:
-        """Return the pod."""
+    def _account(self, args: DataPrepArgs) -> core.v1.ServiceAccount:
+        """Declare the account of this pod alone: workers must not have its identity."""
+        return core.v1.ServiceAccount(
+            f"{self.name}-account",
+            metadata=meta.v1.ObjectMetaArgs(name=DATA_ACCOUNT, namespace=args.namespace),
+            automount_service_account_token=False,
+            opts=self.child(delete_before_replace=True),
+        )
+
+    def _pod(
+        self, args: DataPrepArgs, account: core.v1.ServiceAccount | None
+    ) -> core.v1.PodSpecArgs:
+        """Return the pod; without an account of its own it has that of the workers."""
+        own = account.metadata.apply(lambda metadata: metadata.name) if account else None
         return core.v1.PodSpecArgs(
             restart_policy="Never",  # each attempt keeps its log
-            service_account_name=args.storage.service_account,  # its identity for the storage
+            service_account_name=own or args.storage.service_account,
             automount_service_account_token=False,
             enable_service_links=False,
             security_context=pod_security(),
@@ -104,7 +133,8 @@ class DataPrep(Component):
             image=args.image,
             image_pull_policy=PULL_POLICY,
             command=["python3", "-m", "trainer.prepare"],
-            args=["--dataset", args.dataset, "--output", self.folder],
+            args=self._arguments(args.config),
+            env=_variables(args.access),
             security_context=container_security(
                 read_only=False
             ),  # libraries of the image write caches
@@ -113,3 +143,18 @@ class DataPrep(Component):
             ),
             volume_mounts=[args.storage.mount()],
         )
+
+    def _arguments(self, config: DataConfig) -> Sequence[str]:
+        """Return the command line of the preparation."""
+        arguments = ["--dataset", config.dataset, "--output", self.folder]
+        if (origin := config.origin) is None:
+            return arguments
+        location = f"{MOUNT}/{origin.path}" if origin.kind == "tar" else str(config.source)
+        staged = f"{MOUNT}/{staged_folder(config.dataset)}"
+        return [*arguments, "--stage", location, "--source", staged]
+
+
+def _variables(access: DataAccess | None) -> list[core.v1.EnvVarArgs] | None:
+    """Return the environment of the container; None without variables, as before there were sources."""
+    variables = access.env if access else {}
+    return [core.v1.EnvVarArgs(name=name, value=value) for name, value in variables.items()] or None

@@ -28,6 +28,11 @@ from components.platform.pods import (
 )
 
 METADATA_SERVICE = "169.254.169.254/32"  # in both clouds
+POD_IDENTITY_AGENT = "169.254.170.23/32"
+"""Address of the agent that hands pods of EKS the credentials of their role, on each node."""
+
+POD_IDENTITY_PORT = 80
+HTTPS_PORT = 443
 API_PORTS = (443, 6443)  # in the clouds; with kubeadm, kind and the twin
 DNS_PORT = 53
 ALL_PODS: dict[str, str] = {}
@@ -112,14 +117,24 @@ class NetworkPolicies(Component):
         )
 
 
-def job_rules(*, with_controller: bool = True, with_etcd_users: bool = False) -> list[AllowRule]:
+def job_rules(
+    *,
+    with_controller: bool = True,
+    with_etcd_users: bool = False,
+    with_data_access: bool = False,
+) -> list[AllowRule]:
     """Return the rules of the namespace of the job.
 
     Args:
         with_controller: whether the controller runs there, and not in the system namespace.
         with_etcd_users: whether a Job makes the credentials of etcd.
+        with_data_access: whether the data preparation reads a bucket with an identity of its own.
     """
-    rules = [*_job_rules(), *([_credentials_rule()] if with_etcd_users else [])]
+    rules = [
+        *_job_rules(),
+        *([_credentials_rule()] if with_etcd_users else []),
+        *(_source_rules() if with_data_access else []),
+    ]
     return rules if with_controller else [rule for rule in rules if rule.pods != CONTROLLER]
 
 
@@ -132,6 +147,27 @@ def _credentials_rule() -> AllowRule:
         peers=[_all_but_metadata_service()],
         ports=[_tcp(port) for port in API_PORTS],
     )
+
+
+def _source_rules() -> list[AllowRule]:
+    """Return the rules of the data preparation: the store has no fixed addresses, its agent has one."""
+    agent = Peer(ip_block=networking.v1.IPBlockArgs(cidr=POD_IDENTITY_AGENT))
+    return [
+        AllowRule(
+            name="data-to-source",
+            pods=DATA_PREPARATION,
+            egress=True,
+            peers=[_all_but_metadata_service()],
+            ports=[_tcp(HTTPS_PORT)],
+        ),
+        AllowRule(
+            name="data-to-identity-agent",
+            pods=DATA_PREPARATION,
+            egress=True,
+            peers=[agent],
+            ports=[_tcp(POD_IDENTITY_PORT)],
+        ),
+    ]
 
 
 def _job_rules() -> list[AllowRule]:

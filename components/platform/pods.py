@@ -7,6 +7,8 @@ that no other policy selects has no network.
 from pulumi_kubernetes import core
 
 from components.interface import Placement
+from everstep.catalog import names
+from everstep.catalog.names import NAME_LABEL
 
 USER = 10001  # owns no files in the images, so that pods write only to volumes
 PULL_POLICY = "IfNotPresent"
@@ -15,11 +17,11 @@ PART_OF = {"app.kubernetes.io/part-of": "everstep"}
 
 def labels(name: str) -> dict[str, str]:
     """Return the labels by which services, budgets and network policies select a kind of pod."""
-    return {"app.kubernetes.io/name": name, **PART_OF}
+    return {NAME_LABEL: name, **PART_OF}
 
 
 WORKER = labels("worker")
-DATA_PREPARATION = labels("prepare")
+DATA_PREPARATION = labels(names.DATA_PREPARATION)
 WORKER_METRICS_PORT = 9464  # of the first process of a worker; the others use the next ports
 MAX_PROCESSES_PER_POD = 16  # the number of GPUs of the largest machines
 

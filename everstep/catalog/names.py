@@ -44,6 +44,10 @@ REPLICA_TYPE_LABEL, WORKER_REPLICA = "replica-type", "worker"
 REPLICA_INDEX_LABEL = "replica-index"
 WORKER_CONTAINER = "elasticjob-worker"  # the controllers read the exit code under this name
 
+# --- Labels of pods
+NAME_LABEL = "app.kubernetes.io/name"
+DATA_PREPARATION = "prepare"  # name of the pods that prepare the data set
+
 # --- Extended resources
 GPU_RESOURCE = "nvidia.com/gpu"
 EFA_RESOURCE = "vpc.amazonaws.com/efa"

@@ -14,7 +14,8 @@ Value: TypeAlias = str | int | float | Path
 RESNETS = tuple(f"resnet{depth}" for depth in (18, 34, 50, 101, 152))
 EFFICIENTNETS = tuple(f"efficientnet_b{scale}" for scale in range(8))
 MODELS = RESNETS + EFFICIENTNETS
-DATASETS = ("fashion-mnist", "imagefolder")
+IMAGE_FOLDER = "imagefolder"
+DATASETS = ("fashion-mnist", IMAGE_FOLDER)
 
 
 @dataclass(frozen=True, kw_only=True)

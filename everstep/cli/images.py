@@ -39,9 +39,12 @@ TORCH = Base(
 TRAINER_SOURCES = (
     "everstep/__init__.py",
     "everstep/errors.py",
+    "everstep/optional_packages.py",
     "everstep/progress.py",
+    "everstep/resources.py",
     "everstep/catalog",
     "everstep/elastic",
+    "everstep/staging",
     "trainer",
 )
 CONTROLLER_SOURCES = ("everstep/__init__.py", "everstep/catalog", "controller")

@@ -180,6 +180,10 @@ class KubernetesClient:
             )
         )
 
+    def newest_line(self, pod: str) -> str:
+        """Return the newest line in the log of a pod; empty without one."""
+        return self.text(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/log?tailLines=1").strip()
+
     def text(self, path: str) -> str:
         """Return the text at a path, such as the log of a pod; empty where nothing is found."""
         status, _, data = self._send("GET", path)

@@ -7,6 +7,7 @@ the reader processes start in a fraction of a second and stay small.
 import difflib
 from pathlib import Path
 
+from everstep.catalog.trainer_options import IMAGE_FOLDER
 from everstep.errors import EverstepError
 from trainer.data.arrays import ArrayDataset
 from trainer.data.dataset import BatchRequest, Dataset, Labels
@@ -14,7 +15,6 @@ from trainer.data.images import open_images
 from trainer.data.loader import read_ahead
 
 PREPARED = ("fashion-mnist",)
-IMAGE_FOLDER = "imagefolder"
 NAMES = (*PREPARED, IMAGE_FOLDER)
 
 __all__ = [

@@ -5,7 +5,7 @@ cluster that does not respond for a while does not end the view, since its machi
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from everstep.catalog.names import DATA_PREPARATION, NAME_LABEL
 from everstep.cli.console import people, say
 from everstep.cli.durations import clock
 from everstep.cli.kubernetes_client import Condition, KubernetesClient, PodView
@@ -52,6 +53,7 @@ class JobMonitor:
     job: str
     conditions: tuple[Condition, ...] = ()
     pods: tuple[PodView, ...] = ()
+    preparation: str = ""  # newest line in the log of the data preparation, while it runs
     _requested: float = 0.0
     _answered: float = field(default_factory=time.monotonic)
 
@@ -67,12 +69,19 @@ class JobMonitor:
         self._requested = now
         try:
             view = self.cluster.view(self.job)
+            self.preparation = self._progress_of_preparation(view.pods)
         except (EverstepError, TwinError):
             if now - self._answered > UNREACHABLE_SECONDS:
                 raise
             return
         self._answered = time.monotonic()
         self.conditions, self.pods = view.conditions, view.pods
+
+    def _progress_of_preparation(self, pods: Sequence[PodView]) -> str:
+        for pod in pods:
+            if pod.labels.get(NAME_LABEL) == DATA_PREPARATION and pod.phase == "Running":
+                return self.cluster.newest_line(pod.name)
+        return ""
 
     def outcome(self) -> JobOutcome | None:
         """Return how the job ended; None before."""
@@ -81,6 +90,8 @@ class JobMonitor:
 
     def waiting_for(self) -> str:
         """Return what the first step is waiting for."""
+        if self.preparation:
+            return f"the data set, {self.preparation}"
         pending = [
             f"{pod.name} {pod.phase}"
             for pod in self.pods

@@ -122,7 +122,10 @@ def declared_training(**sections: Any) -> Graph:
             "eks", EksEnvironmentArgs(config=config, stack=STACK)
         ).environment
         args = TrainingStackArgs(
-            config=config, cluster=environment.cluster, volume=environment.volume
+            config=config,
+            cluster=environment.cluster,
+            volume=environment.volume,
+            data_access=environment.data_access,
         )
         return dict(TrainingStack("training", args).outputs)
 

@@ -74,6 +74,12 @@ def one(base: dict[str, Any], path: str, value: Any, *message: str) -> Case:
     return Case(base, {path: value}, path, message)
 
 
+def photographs(base: dict[str, Any], source: str, *message: str) -> Case:
+    """Return a case with a mistake in the source of photographs."""
+    change = {"data.dataset": "imagefolder", "data.source": source}
+    return Case(base, change, "data.source", message)
+
+
 EKS_POOLS = {
     "a": {"name": "a", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"]},
     "b": {"name": "b", "zone": "us-east-1b", "instanceTypes": ["g5.xlarge"]},
@@ -947,6 +953,16 @@ CASES = [
     ),
     one(AKS, "job.globalBatch", 2, "less than the 3 processes", "raise globalBatch to 3"),
     one(EKS, "job.name", "prepare-fashion-mnist", "data preparation", "choose another"),
+    one(EKS, "data.source", "s3://my-photos/imagenet", "the image contains", "to imagefolder"),
+    photographs(EKS, "s3://My_Photos/imagenet", "not a source of data", "s3://BUCKET/PREFIX"),
+    photographs(EKS, "gs://my-photos/imagenet", "not a source of data", "az://ACCOUNT/CONTAINER"),
+    photographs(EKS, "https://acct.blob.core.windows.net/photos", "not a source", "az://ACCOUNT"),
+    photographs(EKS, "az://acct/photos", "a cluster of kind eks", "everstep data stage"),
+    photographs(AKS, "s3://my-photos/imagenet", "a cluster of kind aks", "everstep data stage"),
+    photographs(LOCAL, "s3://my-photos", "a cluster of kind existing", "everstep data stage"),
+    photographs(LOCAL, "/mnt/photos.tar", "below the top of the volume", "uploads/photos.tar"),
+    photographs(LOCAL, "../photos.tar", "below the top of the volume", "uploads/photos.tar"),
+    photographs(LOCAL, "photos.tar.gz", "an archive that is not compressed", "uploads/photos.tar"),
     Case(
         EKS,
         {"job.gpusPerWorker": 4},
@@ -1324,6 +1340,9 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (AKS, {"storage.account": "mydata", "storage.accountResourceGroup": "data"}),
     (AKS, {"registry.kind": "acr", "registry.name": "abcde"}),
     (AKS, {"job.graceSeconds": 30}),
+    (EKS, {"data.dataset": "imagefolder", "data.source": "s3://a.b"}),
+    (EKS, {"data.dataset": "imagefolder", "data.source": "s3://my-photos/imagenet/2012/"}),
+    (LOCAL, {"data.dataset": "imagefolder", "data.source": "uploads/photos.tar"}),
     (LOCAL, {"job.minReplicas": 3, "job.globalBatch": 3}),
     (LOCAL, {"job.scaling": "capacity"}),
     (LOCAL, {"job.command": ["python3", "train.py"], "job.args": ["--epochs", 3, "--lr", 0.1]}),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.components.aws.eks_stack import declared_training
 from tests.components.existing.existing_stack import pod_of
 from tests.components.fake_cloud import default_graph, fake_cloud_graph
 from tests.components.network_policy_model import Endpoint, Network, selects
@@ -15,6 +16,7 @@ from tests.components.recorder import Graph, Recorded
 
 JOB, SYSTEM = "elastic-job", "everstep-system"
 METADATA = Endpoint(name="metadata", address="169.254.169.254")
+IDENTITY_AGENT = Endpoint(name="identity-agent", address="169.254.170.23")
 API = Endpoint(name="api", address="10.100.0.1")
 INTERNET = Endpoint(name="internet", address="203.0.113.9")
 DNS = Endpoint(
@@ -132,6 +134,20 @@ def test_workloads_reach_only_the_endpoints_that_they_need() -> None:
     for source, targets in allowed.items():
         reached = {(target, port) for origin, target, port in connections() if origin == source}
         assert reached == targets, source
+
+
+def test_the_data_preparation_reaches_its_source_only_if_it_has_one() -> None:
+    graph = declared_training(data={"dataset": "imagefolder", "source": "s3://my-photos"})
+    policies = network(graph)
+    labels = template_of(graph["training-data-imagefolder"])["metadata"]["labels"]
+    data = Endpoint(name="data", address="10.1.9.1", namespace=JOB, labels=labels)
+
+    assert policies.allows(data, INTERNET, 443), "S3 has no fixed addresses"
+    assert policies.allows(data, IDENTITY_AGENT, 80), "it hands out the credentials of the role"
+    assert not policies.allows(data, INTERNET, 80)
+    assert not policies.allows(data, METADATA, 80), "it hands out the credentials of the node"
+    assert not policies.allows(data, METADATA, 443)
+    assert ("data", "internet", "TCP/443") not in connections()
 
 
 def test_only_pods_with_host_networking_reach_the_metadata_service() -> None:

@@ -1,0 +1,79 @@
+"""The identity by which the data preparation reads its bucket: one role, for one ServiceAccount.
+
+Workers have no such identity: they read the copy on the volume.
+"""
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_aws import eks
+
+from components.aws.iam import POD_IDENTITY, Statement
+from components.aws.identity import Role, RoleArgs
+from components.component import Component
+from components.interface import DATA_ACCOUNT
+from everstep.catalog.names import JOB_NAMESPACE
+
+
+@dataclass(frozen=True, kw_only=True)
+class EksDataAccessArgs:
+    """Arguments of an EksDataAccess.
+
+    Attributes:
+        cluster: name of the cluster, prefix of the role's name.
+        cluster_name: the same as an output of the cluster, so that the identity depends on it.
+        bucket: name of the bucket.
+        prefix: prefix without slashes at its ends, or the key of one object; empty for the whole bucket.
+    """
+
+    cluster: str
+    cluster_name: pulumi.Input[str]
+    bucket: str
+    prefix: str
+
+
+class EksDataAccess(Component):
+    """A role that may list and read one prefix, and its binding to the data preparation.
+
+    Attributes:
+        prerequisites: resources that must exist before the data preparation starts.
+    """
+
+    prerequisites: tuple[pulumi.Resource, ...]
+
+    def __init__(
+        self, name: str, args: EksDataAccessArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("cluster:EksDataAccess", name, opts)
+        role = Role(
+            f"{name}-role",
+            RoleArgs(
+                role_name=f"{args.cluster}-data",
+                service=POD_IDENTITY,
+                statements={"read": read_statements(args.bucket, args.prefix)},
+            ),
+            self.child(),
+        )
+        association = eks.PodIdentityAssociation(
+            f"{name}-identity",
+            cluster_name=args.cluster_name,
+            namespace=JOB_NAMESPACE,
+            service_account=DATA_ACCOUNT,
+            role_arn=role.arn,
+            opts=self.child(after=role.policies, delete_before_replace=True),
+        )
+        self.prerequisites = (association,)
+        self.register_outputs({"role": role.arn})
+
+
+def read_statements(bucket: str, prefix: str) -> list[Statement]:
+    """Return the permissions to read what is below a prefix of a bucket, and nothing else."""
+    arn = f"arn:aws:s3:::{bucket}"
+    if not prefix:
+        listing = Statement(actions=["s3:ListBucket"], resources=[arn])
+        return [listing, Statement(actions=["s3:GetObject"], resources=[f"{arn}/*"])]
+    below = {"StringLike": {"s3:prefix": f"{prefix}/*"}}
+    return [
+        Statement(actions=["s3:ListBucket"], resources=[arn], conditions=below),
+        Statement(actions=["s3:GetObject"], resources=[f"{arn}/{prefix}", f"{arn}/{prefix}/*"]),
+    ]

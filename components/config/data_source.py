@@ -1,0 +1,85 @@
+"""Where the data of a stack come from: a bucket of S3, a container of Blob Storage, an archive on the volume.
+
+The same forms as those of `everstep data stage`, but a path is one on the shared volume.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+from components.config.faults import refused
+
+FORMS = (
+    "write s3://BUCKET/PREFIX, az://ACCOUNT/CONTAINER/PREFIX or the path of a .tar archive on the volume, "
+    "such as uploads/photos.tar"
+)
+STORES = {
+    "s3": re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?P<rest>/.*)?"),
+    "az": re.compile(
+        r"az://(?P<account>[a-z0-9]{3,24})/(?P<bucket>[a-z0-9][a-z0-9-]{1,61}[a-z0-9])(?P<rest>/.*)?"
+    ),
+}
+ARCHIVE = ".tar"
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A source, in parts.
+
+    Attributes:
+        kind: `s3`, `az`, or `tar` for an archive on the volume.
+        bucket: bucket of S3 or container of Blob Storage; empty for an archive.
+        account: storage account; empty but for `az`.
+        path: prefix in the bucket or container without slashes at its ends, or path of the archive.
+    """
+
+    kind: Literal["s3", "az", "tar"]
+    bucket: str
+    account: str
+    path: str
+
+
+def parse(text: str) -> DataSource:
+    """Return the parts of a source.
+
+    Raises:
+        ValueError: it has none of the forms; contains the rule.
+    """
+    if "://" not in text:
+        return DataSource("tar", "", "", _archive(text))
+    kind = "s3" if text.startswith("s3://") else "az"
+    match = STORES[kind].fullmatch(text)
+    if match is None:
+        raise ValueError("is not a source of data")
+    account = match["account"] if kind == "az" else ""
+    return DataSource(
+        "s3" if kind == "s3" else "az", match["bucket"], account, (match["rest"] or "").strip("/")
+    )
+
+
+def _archive(text: str) -> str:
+    """Return the path of an archive.
+
+    Raises:
+        ValueError: it is not a path on the volume, or not that of an archive.
+    """
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError("is not a path below the top of the volume")
+    if path.suffix != ARCHIVE:
+        raise ValueError("is neither a bucket, a container nor an archive that is not compressed")
+    return str(path)
+
+
+def _is_source(text: str) -> str:
+    try:
+        parse(text)
+    except ValueError as error:
+        raise refused(str(error), FORMS) from None
+    return text
+
+
+SourceLocation = Annotated[str, AfterValidator(_is_source)]

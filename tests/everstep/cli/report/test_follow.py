@@ -1,0 +1,98 @@
+"""What `everstep follow` shows before the first step, from a cluster that answers over HTTP."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from everstep.cli.kubernetes_client import KubernetesClient
+from everstep.cli.report.follow import JobMonitor
+
+PODS = "/api/v1/namespaces/elastic-job/pods"
+LINE = "      3,000 files, 0.40 GB of 10,000 files, 1.20 GB: 33%"
+
+
+def pod(name: str, program: str, phase: str) -> dict[str, Any]:
+    ready = {"type": "Ready", "status": str(phase == "Running")}
+    return {
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": program}},
+        "spec": {},
+        "status": {"phase": phase, "conditions": [ready]},
+    }
+
+
+class Cluster:
+    """The API of a cluster: paths and the bodies of their answers.
+
+    Attributes:
+        answers: path -> body; other paths are not found.
+        server: the server.
+    """
+
+    def __init__(self) -> None:
+        self.answers = {
+            "/version": json.dumps({"gitVersion": "v1.36.0"}),
+            "/api/v1/nodes": json.dumps({"items": []}),
+        }
+        answers = self.answers
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = answers.get(self.path)
+                self.send_response(200 if body is not None else 404)
+                self.end_headers()
+                self.wfile.write((body or "{}").encode())
+
+            def log_message(self, *args: object) -> None:
+                """Print nothing."""
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+
+    def has(self, *pods: dict[str, Any]) -> None:
+        self.answers[PODS] = json.dumps({"items": pods})
+
+    def monitor(self) -> JobMonitor:
+        from kubernetes import client
+
+        address = f"http://127.0.0.1:{self.server.server_port}"
+        settings = client.Configuration(host=address)
+        monitor = JobMonitor(KubernetesClient(client.ApiClient(settings)), "fashion")
+        monitor.refresh()
+        return monitor
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster()
+    thread = threading.Thread(target=cluster.server.serve_forever, daemon=True)
+    thread.start()
+    yield cluster
+    cluster.server.shutdown()
+    cluster.server.server_close()
+    thread.join()
+
+
+def test_the_progress_of_the_staging_is_the_newest_line_of_its_log(cluster: Cluster) -> None:
+    cluster.has(pod("prepare-imagefolder-x", "prepare", "Running"))
+    cluster.answers[f"{PODS}/prepare-imagefolder-x/log?tailLines=1"] = f"{LINE}\n"
+
+    assert cluster.monitor().waiting_for() == f"the data set, {LINE.strip()}"
+
+
+def test_a_preparation_without_a_log_yet_is_not_an_error(cluster: Cluster) -> None:
+    cluster.has(pod("prepare-imagefolder-x", "prepare", "Running"))
+
+    assert cluster.monitor().waiting_for() == "the workers are loading"
+
+
+def test_a_complete_preparation_is_not_waited_for(cluster: Cluster) -> None:
+    cluster.has(
+        pod("prepare-imagefolder-x", "prepare", "Succeeded"),
+        pod("fashion-worker-0", "worker", "Pending"),
+    )
+    cluster.answers[f"{PODS}/prepare-imagefolder-x/log?tailLines=1"] = "done"
+
+    assert cluster.monitor().waiting_for() == "fashion-worker-0 Pending"

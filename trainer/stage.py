@@ -1,0 +1,68 @@
+"""Copy a data set to the volume before it is prepared, with progress in the log of the pod.
+
+It continues where an earlier attempt ended. The newest line of the log is what `everstep follow` shows while
+the job waits for its data.
+"""
+
+import time
+from pathlib import Path
+
+from everstep.progress import Progress as Display
+from everstep.progress import Step
+from everstep.staging.copier import Progress
+from everstep.staging.sources.location import open_source
+from everstep.staging.stage import Observer, Options, Plan
+from everstep.staging.stage import stage as copy
+
+SECONDS_BETWEEN_NOTES = 5.0
+GIGABYTE = 1e9
+
+
+class Notes(Observer):
+    """Notes about a run, at most one every few seconds."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._noted = float("-inf")
+        self._files = self._bytes = 0
+
+    def listed(self, files: int) -> None:
+        """Note the number of files listed so far."""
+        self._note(f"listing the source: {files:,} files")
+
+    def planned(self, plan: Plan) -> None:
+        """Note the plan."""
+        self._files = plan.to_copy.files + plan.to_check.files
+        self._bytes = plan.to_copy.bytes + plan.to_check.bytes
+        free = plan.free_bytes / GIGABYTE
+        self._step.note(
+            f"{_amount(self._files, self._bytes)} to copy, {plan.kept.files:,} complete, {free:.1f} GB free"
+        )
+
+    def advanced(self, progress: Progress) -> None:
+        """Note the progress."""
+        share = progress.bytes / self._bytes if self._bytes else 1.0
+        self._note(
+            f"{_amount(progress.files, progress.bytes)} of {_amount(self._files, self._bytes)}: {share:.0%}"
+        )
+
+    def _note(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._noted >= SECONDS_BETWEEN_NOTES:
+            self._noted = now
+            self._step.note(text)
+
+
+def stage(location: str, folder: Path, display: Display) -> None:
+    """Copy a source to a folder unless all of it is there.
+
+    Raises:
+        EverstepError: the source cannot be read, a file is damaged, or the volume is too small.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with display.step(f"Staging {location} to {folder}") as step:
+        copy(open_source(location), folder, Options(), Notes(step))
+
+
+def _amount(files: int, size: int) -> str:
+    return f"{files:,} files, {size / GIGABYTE:.2f} GB"
