@@ -6,6 +6,9 @@ the policy requests machines in other zones while its own is short, and moves if
 A refused request costs nothing.
 
 The rules are tried in order and the first that matches decides. docs/capacity.md draws them as a state machine.
+A reason contains no clock: a controller writes it to the job's status whenever it changes.
+
+The controller imports this module, which therefore imports no other part of Everstep.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +36,7 @@ class ZoneObservation:
             nothing was requested there.
         price: USD per hour of one spot machine.
         interrupted: running machines that have an interruption notice; they count as lost already.
+        name: name of the zone, for reasons.
     """
 
     running: int = 0
@@ -40,6 +44,7 @@ class ZoneObservation:
     offered: int | None = None
     price: float = 0.0
     interrupted: int = 0
+    name: str = "another zone"
 
     @property
     def lasting(self) -> int:
@@ -52,7 +57,7 @@ class Observation:
     """What a controller observes in one pass.
 
     Attributes:
-        seconds: time since the job began.
+        seconds: time since the job began, or of a clock.
         zones: the zones, by position.
         moving: True while a move is under way.
     """
@@ -158,17 +163,25 @@ class _Pass:
         highest = max((offered for offered, _ in offers), default=0)
         return next((zone for offered, zone in offers if offered == highest > 0), None)
 
+    @property
     def required(self) -> int:
-        """Return the offer from which a move is worth it."""
-        lasting = self.here.lasting
-        if not lasting:
-            return 1
-        return max(lasting + self.config.min_gain, round(lasting * self.config.min_gain_ratio))
+        return required_offer(self.config, self.here.lasting)
+
+    @property
+    def running(self) -> str:
+        return f"{self.here.lasting} of {self.config.wanted} machines"
 
     def stay(self, state: State, reason: str, *, search: bool = False) -> PlacementDecision:
         return PlacementDecision(
             state, self.memory.zone, self.others if search else (), reason, self.memory
         )
+
+
+def required_offer(config: PlacementConfig, lasting: int) -> int:
+    """Return the machines from which a move is worth it for a group of `lasting` machines."""
+    if not lasting:
+        return 1
+    return max(lasting + config.min_gain, round(lasting * config.min_gain_ratio))
 
 
 def place(config: PlacementConfig, observed: Observation, memory: Memory) -> PlacementDecision:
@@ -202,20 +215,24 @@ def _nothing_else(current: _Pass) -> Iterator[PlacementDecision]:
         yield current.stay(State.SETTLED, "no other zone may be entered")
 
 
+def _too_few_missing(current: _Pass) -> Iterator[PlacementDecision]:
+    if current.required > current.config.wanted:
+        reason = f"{current.running}; a move would have to gain more than are missing"
+        yield current.stay(State.SHORT, reason)
+
+
 def _short_for_a_moment(current: _Pass) -> Iterator[PlacementDecision]:
-    config, here = current.config, current.here
-    if here.lasting and current.short_for < config.short_seconds:
-        short = f"{here.lasting} of {config.wanted} machines for {current.short_for:.0f} s"
-        reason = f"{short}; other zones are tried after {config.short_seconds:.0f} s"
+    config = current.config
+    if current.here.lasting and current.short_for < config.short_seconds:
+        reason = f"{current.running}; other zones are tried after {config.short_seconds:.0f} s"
         yield current.stay(State.SHORT, reason)
 
 
 def _moved_just_now(current: _Pass) -> Iterator[PlacementDecision]:
-    wait = current.config.move_interval_seconds - current.since_move
-    if wait > 0:
-        yield current.stay(
-            State.SHORT, f"the last move is too recent; the next is possible in {wait:.0f} s"
-        )
+    interval = current.config.move_interval_seconds
+    if current.since_move < interval:
+        reason = f"{current.running}; the last move was less than {interval:.0f} s ago"
+        yield current.stay(State.SHORT, reason)
 
 
 def _clearly_more_elsewhere(current: _Pass) -> Iterator[PlacementDecision]:
@@ -223,17 +240,16 @@ def _clearly_more_elsewhere(current: _Pass) -> Iterator[PlacementDecision]:
     if best is None:
         return
     offered = current.observed.zones[best].offered or 0
-    if min(offered, current.config.wanted) >= current.required():
+    if min(offered, current.config.wanted) >= current.required:
         memory = Memory(best, moved_at=current.observed.seconds)
-        reason = f"another zone offers {offered} machines, {current.here.lasting} run here"
+        name = current.observed.zones[best].name
+        reason = f"{name} offers {offered} machines, {current.here.lasting} run here"
         yield PlacementDecision(State.MOVING, best, (), reason, memory)
 
 
 def _search(current: _Pass) -> Iterator[PlacementDecision]:
-    short = (
-        f"{current.here.lasting} of {current.config.wanted} machines for {current.short_for:.0f} s"
-    )
-    yield current.stay(State.SEARCHING, f"{short}; no other zone has clearly more yet", search=True)
+    reason = f"{current.running}; no other zone has clearly more yet"
+    yield current.stay(State.SEARCHING, reason, search=True)
 
 
 RULES: Sequence[Callable[[_Pass], Iterator[PlacementDecision]]] = (
@@ -241,6 +257,7 @@ RULES: Sequence[Callable[[_Pass], Iterator[PlacementDecision]]] = (
     _complete,
     _machines_are_coming,
     _nothing_else,
+    _too_few_missing,
     _short_for_a_moment,
     _moved_just_now,
     _clearly_more_elsewhere,

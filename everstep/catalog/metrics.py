@@ -144,6 +144,18 @@ DESIRED_WORKERS = Metric(
 RUNNING_WORKERS = Metric(
     "elasticjob_running_workers", Kind.GAUGE, "Running workers.", ("namespace", JOB)
 )
+ZONE = Metric(
+    "elasticjob_zone",
+    Kind.GAUGE,
+    "1 for the zone of the job's workers; only of a job with several zones.",
+    ("namespace", JOB, "zone"),
+)
+MOVES = Metric(
+    "everstep_moves_total",
+    Kind.COUNTER,
+    "Moves of the job's workers to another zone that this controller began.",
+    ("namespace", JOB),
+)
 RESTARTS = Metric(
     "elasticjob_worker_restarts_total",
     Kind.COUNTER,
@@ -213,6 +225,8 @@ EXPORTERS = (
             MIN_REPLICAS,
             DESIRED_WORKERS,
             RUNNING_WORKERS,
+            ZONE,
+            MOVES,
             RESTARTS,
             RECONCILE_SECONDS,
             RECONCILE_ERRORS,

@@ -31,6 +31,7 @@ ADVICE_ANNOTATION = f"{DOMAIN}/advice"  # a rebalance recommendation
 # --- Annotations of ElasticJobs and of workers' pods
 SCALING_ANNOTATION = f"{DOMAIN}/scaling"  # of an ElasticJob: SCALING_FIXED or SCALING_CAPACITY
 SCALING_FIXED, SCALING_CAPACITY = "fixed", "capacity"
+PLACEMENT_ANNOTATION = f"{DOMAIN}/placement"  # of an ElasticJob: its zones, as JSON
 BOUNDS_ANNOTATION = f"{DOMAIN}/nnodes"  # of a worker's pod, written by the controller: MIN:MAX
 DEADLINE_ANNOTATION = f"{DOMAIN}/deadline"  # of a worker's pod, written by the spot watcher
 
@@ -43,6 +44,7 @@ GROUP_NAME_LABEL = "group-name"  # its value is ELASTICJOB_GROUP
 REPLICA_TYPE_LABEL, WORKER_REPLICA = "replica-type", "worker"
 REPLICA_INDEX_LABEL = "replica-index"
 WORKER_CONTAINER = "elasticjob-worker"  # the controllers read the exit code under this name
+PLACEHOLDER_LABEL = f"{DOMAIN}/placeholder-of"  # of a pod that requests a machine for this job
 
 # --- Labels of pods
 NAME_LABEL = "app.kubernetes.io/name"
@@ -62,6 +64,7 @@ ETCD_CREDENTIALS = "etcd-credentials"  # the Job that makes etcd's certificates 
 TRAINER_SERVICE_ACCOUNT = "trainer"  # cloud identities are bound to this name
 VOLUME_CLAIM = "everstep"
 WORKER_PRIORITY_CLASS, PLATFORM_PRIORITY_CLASS = "everstep-workers", "everstep-platform"
+PLACEHOLDER_PRIORITY_CLASS = "everstep-placeholders"
 
 # --- Ports
 ETCD_CLIENT_PORT, ETCD_PEER_PORT = 2379, 2380

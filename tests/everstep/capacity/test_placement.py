@@ -62,7 +62,7 @@ def test_a_shortage_is_watched_before_other_zones_are_tried() -> None:
     lasting = decide(zone(8), zone(), seconds=50 + CONFIG.short_seconds, short_since=50)
     assert lasting.state is State.SEARCHING
     assert lasting.search == (1,)
-    assert lasting.reason == "8 of 16 machines for 600 s; no other zone has clearly more yet"
+    assert lasting.reason == "8 of 16 machines; no other zone has clearly more yet"
 
 
 def test_without_a_machine_other_zones_are_tried_at_once() -> None:
@@ -98,7 +98,7 @@ def test_a_few_more_machines_are_not_worth_a_move() -> None:
 def test_two_moves_are_at_least_an_interval_apart() -> None:
     early = decide(zone(0), zone(offered=16), moved_at=100_000 - 3599)
     assert (early.zone, early.state) == (0, State.SHORT)
-    assert "possible in 1 s" in early.reason
+    assert "less than 3600 s ago" in early.reason
 
     assert decide(zone(0), zone(offered=16), moved_at=100_000 - 3600).zone == 1
 
