@@ -48,7 +48,7 @@ class Cluster:
         name: name of the cluster in the cloud; None without a cloud.
         endpoint: address of the API server; None if only the kubeconfig contains it.
         efa_interfaces: number of Elastic Fabric Adapters of a GPU node; 0 without EFA.
-        spans_zones: whether the GPU pools are in several zones, one each.
+        gpu_zones: zone label of the GPU nodes, that of the preferred pool first; empty if it is not known.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
     """
 
@@ -61,7 +61,7 @@ class Cluster:
     name: pulumi.Input[str] | None = None
     endpoint: pulumi.Input[str] | None = None
     efa_interfaces: int = 0
-    spans_zones: bool = False
+    gpu_zones: Sequence[str] = ()
     scales_from_zero: bool = False
 
 

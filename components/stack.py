@@ -236,7 +236,7 @@ class TrainingStack(Component):
                 storage=self._storage.storage,
                 upstream=self._upstream,
                 efa_interfaces=self._args.cluster.efa_interfaces,
-                one_zone=self._args.cluster.spans_zones and not config.job.spread_zones,
+                zones=() if config.job.spread_zones else self._args.cluster.gpu_zones,
                 scales_from_zero=self._args.cluster.scales_from_zero,
             ),
             self.child(after=[self._data or self._controller]),

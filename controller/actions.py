@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controller.exit_history import WorkerExit
-from controller.objects import Pod
+from controller.objects import Placeholder, Pod
 from controller.status import Status
 
 
@@ -21,6 +21,14 @@ class Deletion:
     pod: Pod
     reason: str
     force: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceholderRequest:
+    """A placeholder to create, by its zone and its number there."""
+
+    zone: str
+    number: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +51,8 @@ class Plan:
         create_services: indices of the workers whose Services to create.
         delete_services: names of the Services to delete.
         update_bounds: pods whose annotation with the job's bounds is outdated.
+        create_placeholders: placeholders to create.
+        delete_placeholders: placeholders to delete, before workers are created on their nodes.
         exits: exits of workers that are new in this status.
         requeue_at: time of the next pass without an event; None for the regular resync.
     """
@@ -53,6 +63,8 @@ class Plan:
     create_services: tuple[int, ...] = ()
     delete_services: tuple[str, ...] = ()
     update_bounds: tuple[Pod, ...] = ()
+    create_placeholders: tuple[PlaceholderRequest, ...] = ()
+    delete_placeholders: tuple[Placeholder, ...] = ()
     delete_job: bool = False
     events: tuple[Event, ...] = ()
     exits: tuple[WorkerExit, ...] = ()

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from controller.placement_settings import PlacementSettings, read_settings
 from controller.scaling import Scaling
 from controller.status import Status
-from everstep.catalog.names import SCALING_ANNOTATION, WORKER_CONTAINER
+from everstep.catalog.names import PLACEMENT_ANNOTATION, SCALING_ANNOTATION, WORKER_CONTAINER
 
 DEFAULT_BACKOFF_LIMIT = 6  # the same as a Kubernetes Job's
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -88,6 +89,7 @@ class ElasticJob:
             valid one.
         faults: faults of the object's current spec, each with its fix; empty for a valid spec.
         scaling: source of the number of workers.
+        placement: zones of the workers; None if they may be in any.
     """
 
     name: str
@@ -99,6 +101,7 @@ class ElasticJob:
     status: Status
     terminating: bool = False
     scaling: Scaling = Scaling.FIXED
+    placement: PlacementSettings | None = None
 
     def worker_name(self, index: int) -> str:
         """Return the name of a worker's pod and of its Service."""
@@ -115,10 +118,14 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
     metadata = source["metadata"]
     status = Status.from_json(source.get("status") or {})
     spec, faults = read_spec(source.get("spec") or {}, metadata["name"])
-    scaling = (metadata.get("annotations") or {}).get(SCALING_ANNOTATION, Scaling.FIXED)
+    annotations = metadata.get("annotations") or {}
+    scaling = annotations.get(SCALING_ANNOTATION, Scaling.FIXED)
     if scaling not in list(Scaling):
         faults = (*faults, _fault_of_scaling(scaling))
         spec, scaling = None, Scaling.FIXED
+    placement, faults_of_placement = read_settings(annotations.get(PLACEMENT_ANNOTATION))
+    if faults_of_placement:
+        spec, faults = None, (*faults, *faults_of_placement)
     if rejection:
         spec, faults = None, (*faults, rejection)
     if spec is None and status.last_valid_spec:
@@ -133,6 +140,7 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
         status=status,
         terminating="deletionTimestamp" in metadata,
         scaling=Scaling(scaling),
+        placement=placement,
     )
 
 

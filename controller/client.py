@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 from kubernetes import client, config
 
-from controller import pods
+from controller import placeholders, pods
 from controller.actions import Deletion, Event
 from controller.api import ElasticJob
 from controller.capacity import count_schedulable
-from controller.objects import Node, Pod, read_node
+from controller.objects import Node, Placeholder, Pod, read_node, read_placeholder
 from controller.timestamps import format_time
 from everstep.catalog.names import (
     BOUNDS_ANNOTATION,
@@ -112,7 +112,7 @@ class KubernetesClient:
 
     def owned(self, kind: str, job_name: str, namespace: str, uid: str) -> list[Any]:
         """Return the `pods` or `services` that a job controls."""
-        selector = ",".join(f"{key}={value}" for key, value in pods.selector(job_name).items())
+        selector = _selector(pods.selector(job_name))
         path = f"/api/v1/namespaces/{namespace}/{kind}"
         items = self.request("GET", path, query={"labelSelector": selector})["items"]
         return [
@@ -120,6 +120,12 @@ class KubernetesClient:
             for item in items
             if pods.owned_by(item, uid) and REPLICA_INDEX_LABEL in item["metadata"]["labels"]
         ]
+
+    def placeholders(self, job: ElasticJob) -> list[Placeholder]:
+        """Return the placeholders that a job controls."""
+        path = f"/api/v1/namespaces/{job.namespace}/pods"
+        items = self._list(path, {"labelSelector": _selector(placeholders.selector(job.name))})
+        return [read_placeholder(item) for item in items if pods.owned_by(item, job.uid)]
 
     def nodes(self, names: Iterable[str]) -> dict[str, Node | None]:
         """Return these nodes, each by its own request; None for one that does not exist."""
@@ -129,11 +135,10 @@ class KubernetesClient:
     def count_schedulable(self, job: ElasticJob) -> int:
         """Return how many more workers of a job the nodes could take (see `capacity`)."""
         assert job.spec is not None, "only for a valid spec"  # noqa: S101
-        pod = pods.render_pod(job, job.spec, 0)
+        zone = job.status.placement.zone if job.status.placement else None
+        pod = pods.render_pod(job, job.spec, 0, zone)
         node_selector = pod["spec"].get("nodeSelector") or {}
-        selector = {
-            "labelSelector": ",".join(f"{key}={value}" for key, value in node_selector.items())
-        }
+        selector = {"labelSelector": _selector(node_selector)}
         unfinished = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
         # Nodes first: a pod scheduled in between is counted, and the resources of one that ends in
         # between are found by the next pass.
@@ -195,6 +200,11 @@ class KubernetesClient:
             options["gracePeriodSeconds"] = 0
         self._delete(f"/api/v1/namespaces/{namespace}/pods/{deletion.pod.name}", options)
 
+    def delete_placeholder(self, namespace: str, placeholder: Placeholder) -> None:
+        """Delete this placeholder; do nothing if it is gone."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{placeholder.name}"
+        self._delete(path, {"preconditions": {"uid": placeholder.uid}})
+
     def delete_service(self, namespace: str, name: str) -> None:
         """Delete a Service; do nothing if it is gone."""
         self._delete(f"/api/v1/namespaces/{namespace}/services/{name}", {})
@@ -244,6 +254,10 @@ class KubernetesClient:
         except ApiError as error:
             if error.code not in (NOT_FOUND, CONFLICT):  # 409: another object has that name now
                 raise
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _text(response: Json) -> str:  # the client has no types here

@@ -2,13 +2,22 @@
 
 from controller.actions import Event
 from controller.observed_state import ObservedState
+from controller.placement_state import PlacementState
 from controller.rules.common import INVALID_SPEC, count
 from controller.scaling import ScalingState
 from controller.status import ConditionType, Status
+from everstep.capacity.placement import State
+
+EVENT_OF_STATE = {
+    State.SETTLED: "ZoneSettled",
+    State.SHORT: "ZoneShort",
+    State.SEARCHING: "ZonesSearched",
+    State.MOVING: "MoveBegan",
+}
 
 
 def condition_events(state: ObservedState, status: Status) -> tuple[Event, ...]:
-    """Return an event for each new exit, fault, scaling decision and condition that became True."""
+    """Return an event for each new exit, fault, decision and condition that became True."""
     old = state.job.status
     events = [
         Event(reason="WorkerEnded", message=worker_exit.message, warning=True)
@@ -19,9 +28,10 @@ def condition_events(state: ObservedState, status: Status) -> tuple[Event, ...]:
         faults = "; ".join(state.job.faults)
         events.append(Event(reason=INVALID_SPEC, message=faults, warning=True))
     events += _scaling_events(old.scaling, status.scaling)
+    events += _placement_events(old.placement, status.placement)
     for condition in status.conditions:
         kind = ConditionType(condition.type)
-        if condition.is_true and not old.is_true(kind):
+        if condition.is_true and not old.is_true(kind) and kind is not ConditionType.PLACED:
             warning = kind in (ConditionType.FAILED, ConditionType.RESTARTING)
             events.append(
                 Event(reason=condition.reason, message=condition.message, warning=warning)
@@ -37,3 +47,23 @@ def _scaling_events(old: ScalingState | None, new: ScalingState | None) -> list[
         return []
     message = f"{count(new.desired, 'worker')} desired instead of {previous}: {new.reason}"
     return [Event(reason="Scaled", message=message)]
+
+
+def _placement_events(old: PlacementState | None, new: PlacementState | None) -> list[Event]:
+    """Return the events of a changed zone or state, and of a move that ended."""
+    if new is None or new == old:
+        return []
+    events = []
+    ended = new.moves[-1] if new.moves and new.move is None else None
+    if ended and old and old.move:
+        seconds = ((ended.ended or ended.began) - ended.began).total_seconds()
+        way = f"from {ended.origin} to {ended.to}"
+        text = f"moved {way} in {seconds:.0f} s: {ended.reason}"
+        if ended.abandoned:
+            text = f"gave up the move {way} after {seconds:.0f} s: too few workers ran there"
+        reason = "MoveAbandoned" if ended.abandoned else "Moved"
+        events.append(Event(reason=reason, message=text, warning=ended.abandoned))
+    if old is None or (new.state, new.zone) != (old.state, old.zone):
+        reason, message = EVENT_OF_STATE[new.state], f"{new.zone}: {new.reason}"
+        events.append(Event(reason=reason, message=message))
+    return events

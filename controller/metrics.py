@@ -34,11 +34,14 @@ class Metrics:
         self.min_replicas = self._make(Gauge, metrics.MIN_REPLICAS)
         self.desired_workers = self._make(Gauge, metrics.DESIRED_WORKERS)
         self.running_workers = self._make(Gauge, metrics.RUNNING_WORKERS)
+        self.zone = self._make(Gauge, metrics.ZONE)
+        self.moves = self._make(Counter, metrics.MOVES)
         self.restarts = self._make(Counter, metrics.RESTARTS)
         self.passes = self._make(Histogram, metrics.RECONCILE_SECONDS)
         self.errors = self._make(Counter, metrics.RECONCILE_ERRORS)
         self.leads = self._make(Gauge, metrics.LEADER)
         self._conditions: dict[tuple[str, str], frozenset[str]] = {}
+        self._zones: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
         for cause in Cause:
             self.restarts.labels(cause)
@@ -72,12 +75,32 @@ class Metrics:
         self.min_replicas.labels(*key).set(spec.min_replicas if spec and replicas else 0)
         self.desired_workers.labels(*key).set(scaling.desired if scaling else replicas)
         self.running_workers.labels(*key).set(status.active)
+        self._observe_zone(key, status.placement.zone if status.placement and trains else None)
+
+    def count_moves(self, key: tuple[str, str], old: Status, new: Status) -> None:
+        """Count the moves that a written status has and the one before does not."""
+        if new.placement is None:
+            return
+        before = old.placement.move_count if old.placement else 0
+        self.moves.labels(*key).inc(new.placement.move_count - before)
+
+    def _observe_zone(self, key: tuple[str, str], zone: str | None) -> None:
+        with self._lock:
+            before = self._zones.pop(key, None)
+            if zone is not None:
+                self._zones[key] = zone
+        if before is not None and before != zone:
+            self.zone.remove(*key, before)
+        if zone is not None:
+            self.zone.labels(*key, zone).set(1)
 
     def forget(self, key: tuple[str, str]) -> None:
         """Stop counting a deleted job."""
         with self._lock:
             before = self._conditions.pop(key, frozenset())
         self._move(before, frozenset())
+        self._observe_zone(key, None)
+        self.moves.remove(*key)
         for gauge in (
             self.replicas, self.min_replicas, self.desired_workers, self.running_workers
         ):  # fmt: skip

@@ -6,7 +6,13 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from controller.timestamps import parse_time
-from everstep.catalog.names import BOUNDS_ANNOTATION, REPLICA_INDEX_LABEL, WORKER_CONTAINER
+from everstep.catalog.names import (
+    BOUNDS_ANNOTATION,
+    DEADLINE_ANNOTATION,
+    REPLICA_INDEX_LABEL,
+    WORKER_CONTAINER,
+    ZONE_LABEL,
+)
 
 # Reasons in a pod's status for which its node, not its trainer, is responsible.
 DISRUPTION_REASONS = frozenset(
@@ -30,6 +36,8 @@ class Pod:
         waiting_reason: reason why it does not run yet; empty if Kubernetes gives none.
         crash_looping: True if the kubelet restarts it repeatedly.
         bounds: value of its bounds annotation, `min:max`; empty without one.
+        zone: zone in which it was created; empty if it may run in any.
+        interrupted: True if its node has an interruption notice.
     """
 
     name: str
@@ -49,11 +57,30 @@ class Pod:
     restarts: int = 0
     crash_looping: bool = False
     bounds: str = ""
+    zone: str = ""
+    interrupted: bool = False
 
     @property
     def ended(self) -> bool:
         """True if it has ended for good."""
         return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placeholder:
+    """A pod that requests a machine for a job in another zone, see `placeholders`.
+
+    Attributes:
+        zone: zone in which it requests a machine.
+        bound_since: since when it has had a node; None without one.
+        ended: True if it has ended or is being deleted.
+    """
+
+    name: str
+    uid: str
+    zone: str
+    bound_since: datetime | None = None
+    ended: bool = False
 
 
 class Taint(NamedTuple):
@@ -140,6 +167,22 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
         restarts=container.get("restartCount", 0),
         crash_looping=crash_looping,
         bounds=(metadata.get("annotations") or {}).get(BOUNDS_ANNOTATION, ""),
+        zone=(source.get("spec", {}).get("nodeSelector") or {}).get(ZONE_LABEL, ""),
+        interrupted=DEADLINE_ANNOTATION in (metadata.get("annotations") or {}),
+    )
+
+
+def read_placeholder(source: Mapping[str, Any]) -> Placeholder:
+    """Parse a placeholder's JSON."""
+    metadata, spec, status = source["metadata"], source["spec"], source.get("status") or {}
+    conditions = {item["type"]: item for item in status.get("conditions") or ()}
+    bound_since = conditions.get("PodScheduled", {}).get("lastTransitionTime")
+    return Placeholder(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        zone=spec["nodeSelector"][ZONE_LABEL],
+        bound_since=parse_time(bound_since) if spec.get("nodeName") else None,
+        ended="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
     )
 
 

@@ -7,9 +7,20 @@ from datetime import datetime, timedelta
 from controller import exit_history
 from controller.actions import Deletion
 from controller.api import ElasticJob
-from controller.objects import Node, Pod
-from controller.scaling import ReplicaRange, Timeouts, WorkerCapacity, desired_replicas
+from controller.objects import Node, Placeholder, Pod
+from controller.placement import Observed, PlacementPlan, plan_placement
+from controller.placement_state import PlacementState
+from controller.scaling import (
+    RaiseBasis,
+    ReplicaRange,
+    Scaling,
+    ScalingState,
+    Timeouts,
+    WorkerCapacity,
+    desired_replicas,
+)
 from controller.status import ConditionType, Status
+from everstep.catalog.names import ZONE_LABEL
 
 DEFAULT_TIMEOUTS = Timeouts()
 NODE_GRACE_SECONDS = 30  # after the 40 s in which Kubernetes marks a silent node as not Ready
@@ -26,6 +37,8 @@ class ObservedState:
         status: the job's status, with the records of its workers updated from the pods.
         exits: exits of workers that are new in this status.
         wake_times: times at which something is due without an event.
+        placeholders: its placeholders.
+        placement: what to do about the zone of its workers; None for a job without zones.
     """
 
     job: ElasticJob
@@ -37,6 +50,8 @@ class ObservedState:
     status: Status
     exits: tuple[exit_history.WorkerExit, ...]
     wake_times: tuple[datetime, ...]
+    placeholders: tuple[Placeholder, ...] = ()
+    placement: PlacementPlan | None = None
 
     @property
     def present(self) -> list[Pod]:
@@ -53,6 +68,35 @@ class ObservedState:
         """Pending and running pods that are not terminating."""
         return [pod for pod in self.present if not pod.ended and not pod.terminating]
 
+    @property
+    def staying(self) -> list[Pod]:
+        """Pods of `present` that are not in the zone which the group leaves."""
+        move = self.status.placement.move if self.status.placement else None
+        return [pod for pod in self.present if move is None or pod.zone != move.left]
+
+    def with_placement(self) -> "ObservedState":
+        """Return the state with the decision about the zone of the workers.
+
+        A job that has no workers now keeps its zone and its moves.
+        """
+        settings, spec, status = self.job.placement, self.job.spec, self.status
+        ends = status.training_ended or any(one.succeeded for one in status.workers.values())
+        if settings is None or spec is None or spec.suspended or ends:
+            return self
+        observed = Observed(
+            settings=settings,
+            wanted=spec.max_replicas if self.job.scaling is Scaling.CAPACITY else spec.replicas,
+            min_workers=spec.min_replicas,
+            pods=self.present,
+            placeholders=self.placeholders,
+            now=self.now,
+            started=status.start,
+        )
+        placement = plan_placement(observed, status.placement)
+        status = replace(status, placement=placement.state)
+        state = replace(self, placement=placement, status=status)
+        return state.waking_at(*placement.wake_times)
+
     def with_capacity_scaling(self, schedulable: int, timeouts: Timeouts) -> "ObservedState":
         """Return the state with the spec's replicas replaced by the number that fits the capacity.
 
@@ -64,17 +108,45 @@ class ObservedState:
         requested = ReplicaRange(
             replicas=spec.replicas, min_replicas=spec.min_replicas, max_replicas=spec.max_replicas
         )
-        pending_since = tuple(pod.created for pod in self.active if pod.node is None)
-        scheduled = len(self.active) - len(pending_since)
+        active = [pod for pod in self.staying if pod in self.active]
+        pending_since = tuple(pod.created for pod in active if pod.node is None)
+        scheduled = len(active) - len(pending_since)
         capacity = WorkerCapacity(
             scheduled=scheduled, pending_since=pending_since, schedulable=schedulable
         )
-        scaling, wake_time = desired_replicas(
-            requested, capacity, self.job.status.scaling, self.now, timeouts
-        )
+        scaling = self._scaling_of_move(requested)
+        wake_time = None
+        if scaling is None:
+            scaling, wake_time = desired_replicas(
+                requested, capacity, self.job.status.scaling, self.now, timeouts
+            )
         job = replace(self.job, spec=replace(spec, replicas=scaling.desired))
         status = replace(self.status, scaling=scaling)
         return replace(self, job=job, status=status).waking_at(wake_time)
+
+    def _scaling_of_move(self, requested: ReplicaRange) -> ScalingState | None:
+        """Return the number of workers while the group moves: those that the new zone offered.
+
+        It stays until the move has ended. Workers that find no node must not suspend the job while
+        those of the old zone still train.
+        """
+        placement = self.status.placement
+        move = placement.move if placement else None
+        if placement is None or move is None:
+            return None
+        machines, previous = move.target, self.job.status.scaling
+        if move.abandoned:
+            machines = sum(pod.zone == placement.zone for pod in self.running)
+        desired = min(max(machines, requested.min_replicas), requested.max_replicas)
+        if previous is not None and previous.desired == desired:
+            return replace(previous, replicas=requested.replicas)
+        return ScalingState(
+            desired=desired,
+            since=self.now,
+            replicas=requested.replicas,
+            reason=f"the group moves to {placement.zone}, which has machines for {machines}",
+            basis=RaiseBasis.SCHEDULABLE,
+        )
 
     def lost_pod_deletions(self) -> tuple[Deletion, ...]:
         """Return the forced deletions of all pods whose node is lost.
@@ -127,6 +199,7 @@ def observe(
     last_error: str = "",
     schedulable: int | None = None,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    placeholders: Sequence[Placeholder] = (),
 ) -> ObservedState:
     """Return the observed state of a job.
 
@@ -140,13 +213,20 @@ def observe(
         schedulable: number of further workers that the nodes could take; None for a job that does not follow
             capacity.
         timeouts: delays before a job follows a change of capacity.
+        placeholders: its placeholders.
     """
-    ordered = tuple(sorted(pods, key=lambda pod: pod.index))
+    ordered = tuple(sorted((_with_zone(pod, nodes) for pod in pods), key=lambda pod: pod.index))
     lost, wake_times = _lost_pods(ordered, nodes, now)
     records, exits = exit_history.update_records(
         job.status.workers, ordered, frozenset(pod.uid for pod in lost), now
     )
-    status = replace(job.status, workers=records, observed_generation=job.generation, scaling=None)
+    status = replace(
+        job.status,
+        workers=records,
+        observed_generation=job.generation,
+        scaling=None,
+        placement=_kept_placement(job),
+    )
     state = ObservedState(
         job=job,
         pods=ordered,
@@ -157,10 +237,22 @@ def observe(
         status=status,
         exits=tuple(exits),
         wake_times=wake_times,
-    )
+        placeholders=tuple(placeholders),
+    ).with_placement()
     if schedulable is None:
         return state
     return state.with_capacity_scaling(schedulable, timeouts)
+
+
+def _kept_placement(job: ElasticJob) -> PlacementState | None:
+    """Return the stored zone of a job that still has zones, or whose newest annotation is faulty."""
+    return job.status.placement if job.placement or job.faults else None
+
+
+def _with_zone(pod: Pod, nodes: Mapping[str, Node | None]) -> Pod:
+    """Return a pod with the zone of its node, if it was created before its job had zones."""
+    node = nodes.get(pod.node or "")
+    return pod if pod.zone or node is None else replace(pod, zone=node.labels.get(ZONE_LABEL, ""))
 
 
 def _lost_pods(

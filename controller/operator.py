@@ -23,6 +23,7 @@ from everstep.catalog.names import (
     ELASTICJOB_VERSION,
     GROUP_NAME_LABEL,
     JOB_NAME_LABEL,
+    PLACEHOLDER_LABEL,
 )
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,8 @@ class Operator:
             JOB_NAME_LABEL: kopf.PRESENT,
         }
         kopf.on.event("v1", "pods", labels=labels, registry=registry)(self._pod_changed)
+        labels = {GROUP_NAME_LABEL: ELASTICJOB_GROUP, PLACEHOLDER_LABEL: kopf.PRESENT}
+        kopf.on.event("v1", "pods", labels=labels, registry=registry)(self._placeholder_changed)
         kopf.on.event("v1", "nodes", registry=registry)(self._node_changed)
         return registry
 
@@ -118,6 +121,11 @@ class Operator:
         self, labels: Mapping[str, str], namespace: str | None, **_: object
     ) -> None:
         self.queue.add((namespace or "", labels[JOB_NAME_LABEL]))
+
+    async def _placeholder_changed(
+        self, labels: Mapping[str, str], namespace: str | None, **_: object
+    ) -> None:
+        self.queue.add((namespace or "", labels[PLACEHOLDER_LABEL]))
 
     async def _node_changed(
         self,

@@ -16,6 +16,7 @@ from controller.rules.completion import complete
 from controller.rules.deadline import fail_at_deadline
 from controller.rules.finished import clean_up, leave_to_garbage_collector
 from controller.rules.invalid_spec import fail_invalid_spec
+from controller.rules.placement import with_placement
 from controller.rules.suspension import suspend
 from controller.rules.workers import reconcile_workers
 
@@ -34,4 +35,5 @@ RULES: tuple[Callable[[ObservedState], Plan | None], ...] = (
 def plan(state: ObservedState) -> Plan:
     """Return the changes of one reconcile pass."""
     chosen = next(candidate for rule in RULES if (candidate := rule(state)) is not None)
+    chosen = with_placement(state, chosen)
     return replace(chosen, events=(*condition_events(state, chosen.status), *chosen.events))

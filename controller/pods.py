@@ -15,6 +15,7 @@ from everstep.catalog.names import (
     REPLICA_INDEX_LABEL,
     REPLICA_TYPE_LABEL,
     WORKER_REPLICA,
+    ZONE_LABEL,
 )
 
 MAX_WEIGHT = 100  # of a preference, in Kubernetes
@@ -55,14 +56,16 @@ def arguments(job_name: str, spec: Spec) -> list[str]:
     ]
 
 
-def render_pod(job: ElasticJob, spec: Spec, index: int) -> dict[str, Any]:
-    """Return the manifest of a worker's pod."""
+def render_pod(job: ElasticJob, spec: Spec, index: int, zone: str | None = None) -> dict[str, Any]:
+    """Return the manifest of a worker's pod, which runs in a zone (None: in any)."""
     template = deepcopy(dict(spec.template))
     own = template.get("metadata") or {}
     pod_spec = template.get("spec") or {}
     record = job.status.workers.get(index)
     if record and record.failures > spec.backoff_limit and record.failed_on:
         _avoid_node(pod_spec, record.failed_on)
+    if zone is not None:
+        pod_spec["nodeSelector"] = {**(pod_spec.get("nodeSelector") or {}), ZONE_LABEL: zone}
     pod_spec["restartPolicy"] = POD_RESTART_POLICY[spec.restart_policy]
     for container in pod_spec["containers"]:
         container["args"] = arguments(job.name, spec) + list(container.get("args") or ())
@@ -96,8 +99,9 @@ def owned_by(source: Mapping[str, Any], uid: str) -> bool:
     return any(owner.get("controller") and owner["uid"] == uid for owner in owners)
 
 
-def _metadata(job: ElasticJob, index: int) -> dict[str, Any]:
-    owner = {
+def owner_reference(job: ElasticJob) -> dict[str, Any]:
+    """Return the reference by which an object is deleted with its job."""
+    return {
         "apiVersion": ELASTICJOB_API_VERSION,
         "kind": ELASTICJOB_KIND,
         "name": job.name,
@@ -105,9 +109,12 @@ def _metadata(job: ElasticJob, index: int) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def _metadata(job: ElasticJob, index: int) -> dict[str, Any]:
     return {
         "name": job.worker_name(index),
         "namespace": job.namespace,
         "labels": labels(job.name, index),
-        "ownerReferences": [owner],
+        "ownerReferences": [owner_reference(job)],
     }

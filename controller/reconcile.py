@@ -10,16 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from controller.actions import Event, Plan
+from controller.actions import Event, PlaceholderRequest, Plan
 from controller.api import ElasticJob, read_job
 from controller.client import CONFLICT, NOT_FOUND, ApiError, KubernetesClient
 from controller.metrics import Metrics
-from controller.objects import read_pod
+from controller.objects import Placeholder, read_pod
 from controller.observed_state import DEFAULT_TIMEOUTS, observe
+from controller.placeholders import render_placeholder
 from controller.plan import plan
 from controller.pods import render_pod, render_service
 from controller.rules.common import has_finished
 from controller.scaling import Scaling, Timeouts
+from controller.status import Status
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +71,7 @@ class Reconciler:
             self._write(source, status)
             for worker_exit in planned.exits:
                 self.metrics.restarts.labels(worker_exit.cause).inc()
+            self.metrics.count_moves(key, job.status, planned.status)
         self._act(key, job, planned, now)
         if planned.requeue_at is None:
             return None
@@ -87,7 +90,18 @@ class Reconciler:
             job.scaling is Scaling.CAPACITY and job.spec and not has_finished(job.status)
         )
         schedulable = self.client.count_schedulable(job) if follows_capacity else None
-        return plan(observe(job, pods, names, nodes, now, last_error, schedulable, self.timeouts))
+        placeholders = self._placeholders(job)
+        return plan(
+            observe(
+                job, pods, names, nodes, now, last_error, schedulable, self.timeouts, placeholders
+            )
+        )
+
+    def _placeholders(self, job: ElasticJob) -> list[Placeholder]:
+        """Return the placeholders of a job that has, or had, zones."""
+        if job.placement is None and job.status.placement is None:
+            return []
+        return self.client.placeholders(job)
 
     def _write(self, source: dict[str, object], status: dict[str, object]) -> None:
         try:
@@ -101,27 +115,40 @@ class Reconciler:
         for event in planned.events:
             self._record(job, event, now)
         try:
-            for deletion in planned.delete_pods:
-                self.client.delete_pod(job.namespace, deletion)
-                message = f"deleted {deletion.pod.name}: {deletion.reason}"
-                self._record(job, Event(reason="WorkerDeleted", message=message), now)
-            for name in planned.delete_services:
-                self.client.delete_service(job.namespace, name)
+            self._delete(job, planned, now)
             for index in planned.create_services:
                 self.client.create("services", job.namespace, render_service(job, index))
             for index in planned.create_pods:
-                self._create_pod(job, index, now)
+                self._create_pod(job, index, planned.status, now)
             for pod in planned.update_bounds:
                 self.client.update_bounds(job, pod)
+            for request in planned.create_placeholders:
+                self._create_placeholder(job, request)
             if planned.delete_job:
                 self.client.delete_job(job)
         except ApiError as error:
             raise self._retry(key, job, error, now) from error
         self.last_errors.pop(key, None)
 
-    def _create_pod(self, job: ElasticJob, index: int, now: datetime) -> None:
+    def _delete(self, job: ElasticJob, planned: Plan, now: datetime) -> None:
+        for placeholder in planned.delete_placeholders:
+            self.client.delete_placeholder(job.namespace, placeholder)
+        for deletion in planned.delete_pods:
+            self.client.delete_pod(job.namespace, deletion)
+            message = f"deleted {deletion.pod.name}: {deletion.reason}"
+            self._record(job, Event(reason="WorkerDeleted", message=message), now)
+        for name in planned.delete_services:
+            self.client.delete_service(job.namespace, name)
+
+    def _create_placeholder(self, job: ElasticJob, request: PlaceholderRequest) -> None:
         assert job.spec is not None, "only for a valid spec"  # noqa: S101
-        self.client.create("pods", job.namespace, render_pod(job, job.spec, index))
+        body = render_placeholder(job, job.spec, request.zone, request.number)
+        self.client.create("pods", job.namespace, body)
+
+    def _create_pod(self, job: ElasticJob, index: int, status: Status, now: datetime) -> None:
+        assert job.spec is not None, "only for a valid spec"  # noqa: S101
+        zone = status.placement.zone if status.placement else None
+        self.client.create("pods", job.namespace, render_pod(job, job.spec, index, zone))
         self._record(
             job, Event(reason="WorkerCreated", message=f"created {job.worker_name(index)}"), now
         )

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from controller.exit_history import WorkerRecord
+from controller.placement_state import PlacementState
 from controller.scaling import ScalingState
 from controller.timestamps import format_time, parse_time
 
@@ -23,6 +24,7 @@ class ConditionType(StrEnum):
     RUNNING = "Running"
     RESTARTING = "Restarting"
     SUSPENDED = "Suspended"
+    PLACED = "Placed"  # only of a job with zones
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -76,6 +78,7 @@ class Status:
         workers: exit history of each worker, by index.
         last_valid_spec: JSON of the newest valid spec.
         scaling: desired number of workers of a job that follows capacity; else None.
+        placement: zone and moves of a job with zones; else None.
     """
 
     conditions: tuple[Condition, ...] = ()
@@ -89,6 +92,7 @@ class Status:
     workers: Mapping[int, WorkerRecord] = field(default_factory=dict)
     last_valid_spec: Mapping[str, Any] | None = None
     scaling: ScalingState | None = None
+    placement: PlacementState | None = None
 
     @classmethod
     def from_json(cls, source: Mapping[str, Any]) -> "Status":
@@ -108,6 +112,7 @@ class Status:
             },
             last_valid_spec=source.get("lastValidSpec"),
             scaling=ScalingState.from_json(source.get("scaling")),
+            placement=PlacementState.from_json(source.get("placement")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -134,6 +139,8 @@ class Status:
             source["lastValidSpec"] = dict(self.last_valid_spec)
         if self.scaling is not None:
             source["scaling"] = self.scaling.to_json()
+        if self.placement is not None:
+            source["placement"] = self.placement.to_json()
         return source
 
     def condition(self, kind: ConditionType) -> Condition | None:

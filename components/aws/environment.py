@@ -284,7 +284,7 @@ class EksEnvironment(Component):
                 kubeconfig=self._kubeconfig,
                 region=config.region,
                 zone=_only(config.gpu_zones),
-                spans_zones=len(config.gpu_zones) > 1,
+                gpu_zones=config.gpu_zones,
                 name=cluster.name,
                 endpoint=cluster.endpoint,
                 efa_interfaces=_efa_interfaces(config),

@@ -231,7 +231,9 @@ class AksEnvironment(Component):
                 kubeconfig=self._kubeconfig,
                 region=config.location,
                 zone=zones[0] if len(zones) == 1 else None,
-                spans_zones=bool(config.gpu_pools) and len(zones) > 1,
+                gpu_zones=[f"{config.location}-{zone}" for zone in zones]
+                if config.gpu_pools
+                else (),
                 name=self._cluster.cluster.name,
                 endpoint=self._cluster.endpoint,
                 scales_from_zero=config.autoscaling.enabled,

@@ -60,7 +60,7 @@ On a cloud also:
 | a `vmSize` in `cluster.gpuPool.vmSizes`, `capacity`, `maxPrice` (aks) | that pool is recreated; other pools stay |
 | a `name` in `cluster.gpuPool.vmSizes` (aks) | the pool is added or removed; other pools stay |
 | an entry of `cluster.gpuPools` | by its `name`: that pool is added, removed or changed as above; other pools stay |
-| a second zone in `cluster.gpuPools`, `job.spreadZones` | the job is deleted and created again |
+| a second zone in `cluster.gpuPools`, `job.spreadZones` | in place; with `upstream`, the job is deleted, then created |
 | `cluster.publicAccess`, `authorizedRanges`, `administrators` | in place |
 | `cluster.kubernetesVersion` | in place, one minor version at a time; a downgrade is impossible |
 | `cluster.name`, `region`, `location`, `network.cidr` | all resources are recreated: create another stack instead |

@@ -6,6 +6,8 @@ of the pod template replaces the job: no controller updates running pods, so tha
 train next to the old one. The old job is deleted first, since both have one name and one run folder.
 """
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +36,7 @@ from everstep.catalog.names import (
     ELASTICJOB_API_VERSION,
     ELASTICJOB_KIND,
     JOB_NAME_LABEL,
+    PLACEMENT_ANNOTATION,
     RUN_VARIABLE,
     SCALING_ANNOTATION,
     ZONE_LABEL,
@@ -75,7 +78,8 @@ class ElasticTrainingJobArgs:
         storage: volume with data and run folder.
         upstream: whether the published TorchElastic controller runs the job.
         efa_interfaces: number of Elastic Fabric Adapters of a node, all used by its one worker.
-        one_zone: whether all workers must be in one of the zones of the GPU nodes, any of them.
+        zones: zones of the GPU nodes if all workers must be in one of them; several zones are in
+            order of preference.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
     """
 
@@ -89,7 +93,7 @@ class ElasticTrainingJobArgs:
     storage: Storage
     upstream: bool
     efa_interfaces: int = 0
-    one_zone: bool = False
+    zones: Sequence[str] = ()
     scales_from_zero: bool = False
 
 
@@ -115,10 +119,7 @@ class ElasticTrainingJob(Component):
             metadata=meta.v1.ObjectMetaArgs(
                 name=args.config.name,
                 namespace=args.namespace,
-                annotations={
-                    SCALING_ANNOTATION: args.config.scaling,
-                    "pulumi.com/waitFor": ACCEPTED if args.scales_from_zero else SETTLED,
-                },
+                annotations=_annotations(args),
             ),
             spec=_spec(args),
             opts=self.child(
@@ -128,6 +129,16 @@ class ElasticTrainingJob(Component):
             ),
         )
         self.register_outputs({"run": self.run})
+
+
+def _annotations(args: ElasticTrainingJobArgs) -> dict[str, str]:
+    """Return the annotations of the ElasticJob."""
+    moves = len(args.zones) > 1 and not args.upstream
+    return {
+        SCALING_ANNOTATION: args.config.scaling,
+        **({PLACEMENT_ANNOTATION: json.dumps({"zones": list(args.zones)})} if moves else {}),
+        "pulumi.com/waitFor": ACCEPTED if args.scales_from_zero else SETTLED,
+    }
 
 
 def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:
@@ -169,7 +180,7 @@ def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
         **_node_placement(args.placement),
         "affinity": {
             **_one_per_node(config.name),
-            **(_in_one_zone(config.name) if args.one_zone else {}),
+            **(_in_one_zone(config.name) if args.upstream and len(args.zones) > 1 else {}),
         },
         "containers": [_container(args)],
         "volumes": [
@@ -213,7 +224,8 @@ def _in_one_zone(job: str) -> dict[str, Any]:
 
     The scheduler exempts a pod that matches its own term if no other pod does. Without a node in the
     zone of the others a worker waits, so that gradients never cross zones. A zone that loses all its
-    workers frees the job for another one.
+    workers frees the job for another one. The maintained controller selects the zone itself, because it
+    moves the job while workers run.
     """
     return {"podAffinity": _required(ZONE_LABEL, job)}
 

@@ -12,9 +12,11 @@ from pulumi_kubernetes import core, meta, scheduling
 from components.component import Component
 from components.platform.gpu import GPU_RESOURCE
 from components.platform.pods import PART_OF
+from everstep.catalog.names import PLACEHOLDER_PRIORITY_CLASS
 
 PLATFORM_CLASS = "everstep-platform"
 WORKER_CLASS = "everstep-workers"
+PLACEHOLDER_VALUE = -1  # the cluster autoscaler adds no node for a pod below -10
 PLATFORM_VALUE = 1_000_000  # Kubernetes' own classes begin at 2,000,000,000
 
 
@@ -34,7 +36,7 @@ class GovernanceArgs:
 
 
 class Governance(Component):
-    """Two priority classes and one quota."""
+    """Three priority classes and one quota."""
 
     def __init__(
         self, name: str, args: GovernanceArgs, opts: pulumi.ResourceOptions | None = None
@@ -47,6 +49,12 @@ class Governance(Component):
             "Everstep's etcd, controller and data preparation: training waits for them.",
         )
         self._priority("workers", WORKER_CLASS, 0, "Workers: never preempt other pods.")
+        self._priority(
+            "placeholders",
+            PLACEHOLDER_PRIORITY_CLASS,
+            PLACEHOLDER_VALUE,
+            "Placeholders: request machines in other zones, and give way to all other pods.",
+        )
         self._quota(args)
         self.register_outputs({})
 
@@ -57,7 +65,7 @@ class Governance(Component):
             metadata=meta.v1.ObjectMetaArgs(name=name, labels=PART_OF),
             value=value,
             global_default=False,
-            preemption_policy="PreemptLowerPriority" if value else "Never",
+            preemption_policy="PreemptLowerPriority" if value > 0 else "Never",
             description=description,
             opts=self.child(
                 delete_before_replace=True, replace_on_changes=["value", "preemptionPolicy"]

@@ -31,12 +31,14 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
     state = accept_spec(mark_created(state), spec)
     if state.status.start is None:
         state = replace(state, status=replace(state.status, start=state.now))
+    leaving = list(state.placement.leave) if state.placement else []
     surplus = _surplus(state, spec)
-    state = reset_records(state, surplus)
+    state = reset_records(state, (*surplus, *leaving))
     replaced, state = _to_replace(state, surplus)
     created, state = _to_create(state, spec)
-    state = _with_conditions(state.waking_at(deadline_of(state, spec)), spec, surplus)
-    outdated = [pod for pod in state.active if pod not in surplus and pod.bounds != spec.bounds]
+    removed = [*surplus, *leaving]
+    state = _with_conditions(state.waking_at(deadline_of(state, spec)), spec, removed)
+    outdated = [pod for pod in state.active if pod not in removed and pod.bounds != spec.bounds]
     services = {
         state.job.worker_name(pod.index): pod.index for pod in state.pods if pod not in surplus
     }
@@ -46,6 +48,7 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
         create_pods=created,
         delete_pods=(
             *(Deletion(pod=pod, reason="the job was scaled in") for pod in surplus),
+            *(Deletion(pod=pod, reason=_reason_to_leave(state)) for pod in leaving),
             *(
                 Deletion(pod=pod, reason=f"it is replaced: it {describe_exit(pod)}")
                 for pod in replaced
@@ -58,6 +61,11 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
         update_bounds=tuple(outdated),
         events=_left_out_events(state, spec),
     )
+
+
+def _reason_to_leave(state: ObservedState) -> str:
+    placement = state.status.placement
+    return f"the group trains in {placement.zone}" if placement else ""
 
 
 def _left_out_events(state: ObservedState, spec: Spec) -> tuple[Event, ...]:
@@ -76,7 +84,7 @@ def _left_out_events(state: ObservedState, spec: Spec) -> tuple[Event, ...]:
 
 def _surplus(state: ObservedState, spec: Spec) -> list[Pod]:
     """Return the pods to remove: failed ones first, then pending ones, then the highest indices."""
-    candidates = [pod for pod in state.present if not pod.terminating]
+    candidates = [pod for pod in state.staying if not pod.terminating]
     ranks = {"Failed": 0, "Pending": 1, "Unknown": 2, "Running": 4}
 
     def usefulness(pod: Pod) -> tuple[int, int]:
@@ -90,7 +98,7 @@ def _to_replace(state: ObservedState, surplus: Collection[Pod]) -> tuple[list[Po
     """Return the failed pods whose back-off is over; until then a pod stays with its log."""
     failed = [
         pod
-        for pod in state.present
+        for pod in state.staying
         if pod.phase == "Failed" and not pod.terminating and pod not in surplus
     ]
     due = {pod.index: state.status.workers[pod.index].not_before for pod in failed}
@@ -102,10 +110,11 @@ def _to_create(state: ObservedState, spec: Spec) -> tuple[tuple[int, ...], Obser
     """Return the indices of the pods to create, lowest first.
 
     A pod occupies its index until its object is gone, so that a job never has more pods than
-    replicas, except while it is scaled in.
+    replicas, except while it is scaled in or moves to another zone.
     """
     occupied = {pod.index for pod in state.pods}
-    missing = max(spec.replicas - len(occupied), 0)
+    leaving = [pod for pod in state.present if pod not in state.staying]
+    missing = max(spec.replicas - len(occupied) + len(leaving), 0)
     candidates = range(spec.replicas + len(occupied))
     free = [index for index in candidates if index not in occupied][:missing]
     records = state.status.workers

@@ -47,7 +47,13 @@ TRAINER_SOURCES = (
     "everstep/staging",
     "trainer",
 )
-CONTROLLER_SOURCES = ("everstep/__init__.py", "everstep/catalog", "controller")
+CONTROLLER_SOURCES = (
+    "everstep/__init__.py",
+    "everstep/catalog",
+    "everstep/capacity/__init__.py",
+    "everstep/capacity/placement.py",
+    "controller",
+)
 SPOT_SOURCES = ("everstep/__init__.py", "everstep/catalog", "spot")
 RECIPES = (
     Recipe(

@@ -213,6 +213,9 @@ def test_workers_preempt_no_pods_but_their_services_do() -> None:
 
     assert classes["everstep-workers"]["preemptionPolicy"] == "Never"
     assert classes["everstep-platform"]["value"] > classes["everstep-workers"]["value"] == 0
+    placeholders = classes["everstep-placeholders"]
+    assert placeholders["preemptionPolicy"] == "Never"
+    assert 0 > placeholders["value"] >= -10, "the cluster autoscaler ignores pods below -10"
     assert pod_of(graph["training-job-fashion"])["priorityClassName"] == "everstep-workers"
     for name in (
         "training-data-fashion-mnist",

@@ -1,5 +1,7 @@
 """Builders of specs, jobs and pods for the tests of the controller's plan."""
 
+import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -45,10 +47,15 @@ def job(
     name: str = "job",
     generation: int = 1,
     scaling: str | None = None,
+    zones: Sequence[str] = (),
 ) -> ElasticJob:
-    metadata = {"name": name, "namespace": "ns", "uid": "u", "generation": generation}
-    if scaling:
-        metadata["annotations"] = {"everstep.dev/scaling": scaling}
+    annotations = {"everstep.dev/scaling": scaling} if scaling else {}
+    if zones:
+        annotations["everstep.dev/placement"] = json.dumps({"zones": list(zones)})
+    metadata = {
+        "name": name, "namespace": "ns", "uid": "u", "generation": generation,
+        "annotations": annotations,
+    }  # fmt: skip
     return read_job({"metadata": metadata, "spec": body or spec(), "status": status or {}})
 
 
@@ -106,4 +113,5 @@ def after_pass(elastic_job: ElasticJob, previous: Plan) -> ElasticJob:
         previous.status.to_json(),
         generation=elastic_job.generation,
         scaling=elastic_job.scaling,
+        zones=elastic_job.placement.zones if elastic_job.placement else (),
     )

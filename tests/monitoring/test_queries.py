@@ -98,12 +98,13 @@ def controller() -> Iterator[int]:
 
 def reconcile(metrics: Metrics, ended: threading.Event) -> None:
     """Make passes over a job, of which one worker fails and comes back, until `ended`."""
-    one = job(spec(3, min_replicas=1), name=JOB)
+    one = job(spec(3, min_replicas=1), name=JOB, zones=["us-east-1a"])
     states = itertools.cycle(([pod(0), pod(1), failed(2)], [pod(0), pod(1), pod(2)]))
     while not ended.wait(PASS_SECONDS):
         with metrics.passes.time():
             planned = decide(one, *next(states))
             metrics.observe_job(("ns", JOB), planned.status, one.spec)
+            metrics.count_moves(("ns", JOB), one.status, planned.status)
         for worker_exit in planned.exits:
             metrics.restarts.labels(worker_exit.cause).inc()
 

@@ -1,5 +1,6 @@
 """Several GPU pools on EKS: a node group each, in a zone of its own."""
 
+import json
 import re
 from functools import cache
 from typing import Any
@@ -31,13 +32,19 @@ def two_pools() -> Graph:
 
 
 @cache
-def affinity_of(*, spread: bool, pools: bool = True) -> dict[str, Any]:
-    """Return the affinity of a worker's pod."""
+def job_of(*, spread: bool, pools: bool = True, controller: str = "maintained") -> dict[str, Any]:
+    """Return the ElasticJob."""
     graph = declared_training(
         cluster={"gpuPools": POOLS} if pools else {},
         job={"name": "fashion", "spreadZones": spread},
+        controller={"kind": controller, "image": "registry.example/controller:1"},
     )
-    job = graph["training-job-fashion"].inputs
+    job: dict[str, Any] = graph["training-job-fashion"].inputs
+    return job
+
+
+def affinity_of(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the affinity of a worker's pod."""
     affinity: dict[str, Any] = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["affinity"]
     return affinity
 
@@ -135,23 +142,39 @@ def test_every_zone_with_efa_has_a_placement_group_of_its_own() -> None:
         assert {f"{group}-efa", f"{group}-huge-pages"} <= tags, "it would not scale from zero"
 
 
-def test_workers_stay_in_one_zone_unless_they_are_spread() -> None:
+def test_the_controller_gets_the_zones_in_order_of_preference_unless_workers_are_spread() -> None:
+    annotations = job_of(spread=False)["metadata"]["annotations"]
+    assert json.loads(annotations["everstep.dev/placement"]) == {
+        "zones": ["us-east-1b", "us-east-1a"]
+    }
+    for job in (job_of(spread=True), job_of(spread=False, pools=False)):
+        assert "everstep.dev/placement" not in job["metadata"]["annotations"]
+    assert "podAffinity" not in affinity_of(job_of(spread=False)), (
+        "a worker of the new zone could not start while those of the old one run"
+    )
+
+
+def test_with_the_upstream_controller_the_scheduler_keeps_workers_in_one_zone() -> None:
+    upstream = job_of(spread=False, controller="upstream")
+    assert "everstep.dev/placement" not in upstream["metadata"]["annotations"]
     term = {
         "topologyKey": "topology.kubernetes.io/zone",
         "labelSelector": {"matchLabels": {"job-name": "fashion"}},
     }
 
-    assert affinity_of(spread=False)["podAffinity"] == {
+    assert affinity_of(upstream)["podAffinity"] == {
         "requiredDuringSchedulingIgnoredDuringExecution": [term]
     }
-    assert "podAffinity" not in affinity_of(spread=True)
-    for affinity in (affinity_of(spread=False), affinity_of(spread=True)):
+    spread = affinity_of(job_of(spread=True, controller="upstream"))
+    assert "podAffinity" not in spread
+    for affinity in (affinity_of(upstream), spread):
         (other,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         assert other["topologyKey"] == "kubernetes.io/hostname"
 
 
 def test_one_pool_needs_no_rule_about_zones() -> None:
-    assert set(affinity_of(spread=False, pools=False)) == {"podAntiAffinity"}, (
+    one_pool = job_of(spread=False, pools=False, controller="upstream")
+    assert set(affinity_of(one_pool)) == {"podAntiAffinity"}, (
         "a changed template would replace the job of every stack"
     )
 

@@ -1,0 +1,387 @@
+"""The zone of a job's workers: `everstep.capacity.placement` decides, this module observes and carries out.
+
+Pure. The policy sees numbers of machines; they are counted here, from the job's pods and placeholders (see
+`placeholders`). What a later pass needs is in the job's status, so a controller may stop at any moment.
+
+A move never leaves the job without a group. Workers of the new zone start while those of the old one train;
+once they run, the old ones are deleted together: they leave after the same step, and the new ones have
+the state. If the old zone is empty, the new workers resume from the checkpoint. A move whose workers do not
+come is abandoned, and the group goes back to the zone in which more of it trains.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from controller.objects import Placeholder, Pod
+from controller.placement_settings import PlacementSettings
+from controller.placement_state import KEPT_MOVES, Move, PlacementState, TooFew
+from controller.timestamps import format_time
+from everstep.capacity.placement import (
+    Memory,
+    Observation,
+    PlacementConfig,
+    PlacementDecision,
+    State,
+    ZoneObservation,
+    place,
+    required_offer,
+)
+
+HELP = (
+    "to get machines, add a zone or instance types to cluster.gpuPools, allow on-demand machines "
+    "there (fallbackNodes), raise the quota, or lower job.minReplicas"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """What one pass observes of a job with zones.
+
+    Attributes:
+        settings: zones and times.
+        wanted: workers that the job wants.
+        min_workers: workers below which it does not train.
+        pods: pods of its workers whose node is not lost.
+        placeholders: its placeholders.
+        now: the current time.
+        started: time at which the job started or resumed; None if it does so in this pass.
+    """
+
+    settings: PlacementSettings
+    wanted: int
+    min_workers: int
+    pods: Sequence[Pod]
+    placeholders: Sequence[Placeholder]
+    now: datetime
+    started: datetime | None
+
+    @property
+    def is_starting(self) -> bool:
+        """True while the first machines of the job may be on their way."""
+        started = self.started or self.now
+        return self.now < self.after(started, self.settings.start_seconds)
+
+    def workers(self, zone: str) -> list[Pod]:
+        """Return the pods of a zone."""
+        return [pod for pod in self.pods if pod.zone == zone]
+
+    def training(self, zone: str) -> list[Pod]:
+        """Return the running pods of a zone that stay: without a deletion or an interruption notice."""
+        return [
+            pod
+            for pod in self.workers(zone)
+            if pod.phase == "Running" and not pod.terminating and not pod.interrupted
+        ]
+
+    def usable(self, machines: int) -> int:
+        """Return a number of machines, or 0 if the job cannot train with so few."""
+        return machines if machines >= self.min_workers else 0
+
+    def after(self, moment: datetime, seconds: float) -> datetime:
+        """Return a later time."""
+        return moment + timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementPlan:
+    """The result of one pass.
+
+    Attributes:
+        state: the new state, for the status.
+        placeholders: number of placeholders to have in each zone.
+        leave: pods to delete because the group is in another zone.
+        wake_times: times at which something is due without an event.
+    """
+
+    state: PlacementState
+    placeholders: Mapping[str, int] = field(default_factory=dict)
+    leave: tuple[Pod, ...] = ()
+    wake_times: tuple[datetime, ...] = ()
+
+
+def plan_placement(observed: Observed, previous: PlacementState | None) -> PlacementPlan:
+    """Decide where the group stands, what to request elsewhere and which workers leave."""
+    state = _advance_move(observed, previous or _first(observed))
+    zones = tuple(dict.fromkeys((*observed.settings.zones, state.zone)))
+    answers = {zone: _answer(observed, zone) for zone in zones if zone != state.zone}
+    decision = place(
+        _config(observed),
+        Observation(
+            seconds=observed.now.timestamp(),
+            zones=tuple(_observe(observed, state, zone, answers) for zone in zones),
+            moving=state.move is not None,
+        ),
+        _memory(state, zones),
+    )
+    after = _with_decision(observed, state, zones, answers, decision)
+    search = [zones[position] for position in decision.search]
+    requests = {zone: observed.wanted for zone in search if not _waits(observed, after, zone)}
+    after = replace(after, reason=_reason(observed, after, requests, decision))
+    return PlacementPlan(
+        state=after,
+        placeholders=requests,
+        leave=tuple(_leaving(observed, after)),
+        wake_times=tuple(_wake_times(observed, after)),
+    )
+
+
+def _first(observed: Observed) -> PlacementState:
+    """Return the state of a job that has none: in the zone of its workers, else in the preferred one."""
+    zones = [pod.zone for pod in observed.pods if pod.zone in observed.settings.zones]
+    zone = max(zones, key=zones.count, default=observed.settings.zones[0])
+    return PlacementState(zone=zone, state=State.SETTLED, since=observed.now)
+
+
+def _config(observed: Observed) -> PlacementConfig:
+    settings = observed.settings
+    return PlacementConfig(
+        wanted=observed.wanted,
+        short_seconds=settings.short_seconds,
+        move_interval_seconds=settings.move_interval_seconds,
+    )
+
+
+def _memory(state: PlacementState, zones: Sequence[str]) -> Memory:
+    return Memory(
+        zone=zones.index(state.zone),
+        short_since=state.short_since.timestamp() if state.short_since else None,
+        moved_at=state.moved_at.timestamp() if state.moved_at else None,
+    )
+
+
+def _observe(
+    observed: Observed, state: PlacementState, zone: str, answers: Mapping[str, int | None]
+) -> ZoneObservation:
+    if zone != state.zone:
+        return ZoneObservation(offered=answers[zone], name=zone)
+    return ZoneObservation(
+        running=observed.usable(len(observed.training(zone))),
+        pending=_pending(observed, state),
+        name=zone,
+    )
+
+
+def _pending(observed: Observed, state: PlacementState) -> int:
+    """Return the workers that do not run yet and are expected to.
+
+    Pods without a node count while the job starts, and later while others train: a group that has lost all
+    its machines does not wait. While other zones are searched only pods with a node count, since each
+    new request here would otherwise end the search for a while.
+    """
+    pods = [
+        pod
+        for pod in observed.workers(state.zone)
+        if pod.phase == "Pending" and not pod.terminating
+    ]
+    bound = sum(pod.node is not None for pod in pods)
+    training = len(observed.training(state.zone))
+    if state.state is State.SEARCHING:
+        return bound
+    if observed.is_starting:
+        return observed.wanted - training
+    seconds = observed.settings.start_seconds
+    young = sum(
+        pod.node is None and observed.now < observed.after(pod.created, seconds) for pod in pods
+    )
+    return bound + (young if observed.usable(training) else 0)
+
+
+def _answer(observed: Observed, zone: str) -> int | None:
+    """Return how many machines another zone gives; None until that is known, and if it gives none."""
+    granted = _granted(observed, zone)
+    if not granted or (
+        len(granted) < observed.wanted and _answered_at(observed, zone) > observed.now
+    ):
+        return None
+    return observed.usable(len(granted))
+
+
+def _granted(observed: Observed, zone: str) -> list[datetime]:
+    return [
+        one.bound_since
+        for one in observed.placeholders
+        if one.zone == zone and one.bound_since is not None and not one.ended
+    ]
+
+
+def _answered_at(observed: Observed, zone: str) -> datetime:
+    return observed.after(max(_granted(observed, zone)), observed.settings.answer_seconds)
+
+
+def _with_decision(
+    observed: Observed,
+    state: PlacementState,
+    zones: Sequence[str],
+    answers: Mapping[str, int | None],
+    decision: PlacementDecision,
+) -> PlacementState:
+    """Return the state after a decision."""
+    zone = zones[decision.zone]
+    if zone != state.zone:
+        return _begin_move(observed, state, zone, answers[zone] or 0, decision.reason)
+    short_since = decision.memory.short_since
+    since = state.since if decision.state is state.state else observed.now
+    return replace(
+        state,
+        state=decision.state,
+        since=since,
+        short_since=None if short_since is None else state.short_since or observed.now,
+        too_few=_too_few(observed, state, answers, decision),
+    )
+
+
+def _begin_move(
+    observed: Observed, state: PlacementState, zone: str, offered: int, reason: str
+) -> PlacementState:
+    move = Move(
+        began=observed.now,
+        origin=state.zone,
+        to=zone,
+        target=min(offered, observed.wanted),
+        reason=reason,
+    )
+    return PlacementState(
+        zone=zone,
+        state=State.MOVING,
+        since=observed.now,
+        moves=(*state.moves, move)[-KEPT_MOVES:],
+        move_count=state.move_count + 1,
+    )
+
+
+def _too_few(
+    observed: Observed,
+    state: PlacementState,
+    answers: Mapping[str, int | None],
+    decision: PlacementDecision,
+) -> dict[str, TooFew]:
+    """Return the insufficient answers that still count; a search ends without any."""
+    if decision.state is not State.SEARCHING:
+        return {}
+    retry_at = observed.after(observed.now, observed.settings.retry_seconds)
+    old = {zone: one for zone, one in state.too_few.items() if one.retry_at > observed.now}
+    new = {
+        zone: TooFew(machines=answer, retry_at=retry_at)
+        for zone, answer in answers.items()
+        if answer is not None and zone not in old
+    }
+    return old | new
+
+
+def _waits(observed: Observed, state: PlacementState, zone: str) -> bool:
+    """Return True if a zone is not asked now, since its last answer would still be too few."""
+    answer = state.too_few.get(zone)
+    if answer is None:
+        return False
+    lasting = observed.usable(len(observed.training(state.zone)))
+    return answer.machines < required_offer(_config(observed), lasting)
+
+
+def _advance_move(observed: Observed, state: PlacementState) -> PlacementState:
+    """Return the state with the move under way ended or abandoned, if it is time."""
+    move = state.move
+    if move is None:
+        return state
+    if not observed.workers(move.left):
+        return _with_move(state, replace(move, ended=observed.now))
+    overdue = observed.after(move.began, observed.settings.move_seconds) <= observed.now
+    behind = len(observed.training(move.left)) > len(observed.training(state.zone))
+    if overdue and behind and not move.abandoned:
+        return replace(_with_move(state, replace(move, abandoned=True)), zone=move.origin)
+    return state
+
+
+def _with_move(state: PlacementState, move: Move) -> PlacementState:
+    return replace(state, moves=(*state.moves[:-1], move))
+
+
+def _leaving(observed: Observed, state: PlacementState) -> Iterator[Pod]:
+    """Yield the pods to delete because the group stands in another zone.
+
+    Those that train stay until the others have taken over. Then all leave in one pass, so that the group
+    changes once.
+    """
+    move = state.move
+    if move is None:
+        return
+    all_leave = move.abandoned or _has_taken_over(observed, state, move)
+    for pod in observed.workers(move.left):
+        if (
+            not pod.terminating
+            and pod.phase != "Succeeded"
+            and (all_leave or pod.phase != "Running")
+        ):
+            yield pod
+
+
+def _has_taken_over(observed: Observed, state: PlacementState, move: Move) -> bool:
+    if observed.after(move.began, observed.settings.move_seconds) <= observed.now:
+        return True  # otherwise it would be abandoned
+    steady = [time for time in _steady_at(observed, state.zone) if time <= observed.now]
+    return len(steady) >= max(min(move.target, observed.wanted), 1)
+
+
+def _steady_at(observed: Observed, zone: str) -> list[datetime]:
+    """Return when each running worker of a zone has run for long enough to have joined the group."""
+    seconds = observed.settings.overlap_seconds
+    return [observed.after(pod.started or observed.now, seconds) for pod in observed.training(zone)]
+
+
+def _reason(
+    observed: Observed,
+    state: PlacementState,
+    requests: Mapping[str, int],
+    decision: PlacementDecision,
+) -> str:
+    """Return why the group is where it is; without a clock, since each change is written."""
+    if state.move is not None:
+        return _reason_of_move(observed, state, state.move)
+    parts = [decision.reason]
+    if state.state is State.SEARCHING:
+        parts += [f"requested in {', '.join(requests)}"] if requests else []
+        parts += [
+            f"{zone} gave {answer.machines}, too few, and is asked again at {format_time(answer.retry_at)}"
+            for zone, answer in sorted(state.too_few.items())
+        ]
+    if state.state is State.SHORT and state.moved_at and state.short_since:
+        next_at = observed.after(state.moved_at, observed.settings.move_interval_seconds)
+        parts += (
+            [f"the next move is possible at {format_time(next_at)}"]
+            if next_at > observed.now
+            else []
+        )
+    starved = state.state in (State.SEARCHING, State.SHORT)
+    if starved and state.short_since and not observed.usable(len(observed.training(state.zone))):
+        parts += [f"too few to train since {format_time(state.short_since)}; {HELP}"]
+    return "; ".join(parts)
+
+
+def _reason_of_move(observed: Observed, state: PlacementState, move: Move) -> str:
+    here, there = len(observed.training(state.zone)), len(observed.training(move.left))
+    if move.abandoned:
+        return f"back to {state.zone}, since too few workers ran in {move.to}; {there} still leave"
+    return (
+        f"from {move.origin} to {move.to}, since {move.reason}; {here} of {move.target} workers run "
+        f"in {move.to}, {there} still train in {move.origin}"
+    )
+
+
+def _wake_times(observed: Observed, state: PlacementState) -> Iterator[datetime]:
+    """Yield the times at which a rule may decide otherwise without an event."""
+    settings = observed.settings
+    if state.short_since:
+        yield observed.after(state.short_since, settings.short_seconds)
+    if observed.is_starting:
+        yield observed.after(observed.started or observed.now, settings.start_seconds)
+    if state.moved_at:
+        yield observed.after(state.moved_at, settings.move_interval_seconds)
+    if state.move:
+        yield observed.after(state.move.began, settings.move_seconds)
+        yield from _steady_at(observed, state.zone)
+    for pod in observed.workers(state.zone):
+        if pod.node is None:
+            yield observed.after(pod.created, settings.start_seconds)
+    for zone in {one.zone for one in observed.placeholders if one.bound_since and not one.ended}:
+        yield _answered_at(observed, zone)
+    yield from (answer.retry_at for answer in state.too_few.values())

@@ -1,0 +1,95 @@
+"""The zones of a job and the times of its moves, from an annotation of the ElasticJob.
+
+The Pulumi program writes only the zones. Faults are values, as those of the spec.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from everstep.catalog.names import PLACEMENT_ANNOTATION
+
+PATH = f"metadata.annotations[{PLACEMENT_ANNOTATION}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementSettings:
+    """The zones of a job and the times of its moves.
+
+    Attributes:
+        zones: values of the nodes' zone label, in order of preference.
+        start_seconds: time after which a worker without a node counts as refused by its zone.
+        short_seconds: time with too few machines after which other zones are tried.
+        answer_seconds: time in which a zone that gave a machine may give another one.
+        retry_seconds: time after which a zone that gave too few machines is tried again.
+        move_interval_seconds: minimum time between two moves.
+        overlap_seconds: time for which new workers run before those of the old zone leave.
+        move_seconds: time after which a move whose workers do not all run is ended.
+    """
+
+    zones: tuple[str, ...]
+    start_seconds: float = 300.0
+    short_seconds: float = 600.0
+    answer_seconds: float = 120.0
+    retry_seconds: float = 1800.0
+    move_interval_seconds: float = 3600.0
+    overlap_seconds: float = 60.0
+    move_seconds: float = 900.0
+
+
+def read_settings(text: str | None) -> tuple[PlacementSettings | None, tuple[str, ...]]:
+    """Parse the annotation; return the settings without faults, or None with all faults."""
+    if text is None:
+        return None, ()
+    try:
+        source = json.loads(text)
+    except ValueError:
+        source = None
+    if not isinstance(source, Mapping):
+        return None, (
+            f'{PATH} is {text!r}; set it to a JSON object such as {{"zones": ["us-east-1a"]}}',
+        )
+    faults = (*_faults_of_zones(source.get("zones")), *_faults_of_times(source))
+    if faults:
+        return None, faults
+    times = {name: float(source[key]) for key, name in _times().items() if key in source}
+    return PlacementSettings(zones=tuple(source["zones"]), **times), ()
+
+
+def _times() -> dict[str, str]:
+    """Return the field of each key: `short_seconds` of `shortSeconds`."""
+    names = [field.name for field in fields(PlacementSettings) if field.name != "zones"]
+    return {_camel(name): name for name in names}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)
+
+
+def _faults_of_zones(zones: object) -> tuple[str, ...]:
+    names = zones if isinstance(zones, list) else []
+    if names and all(isinstance(name, str) and name for name in names):
+        if len(set(names)) == len(names):
+            return ()
+        return (f"{PATH}.zones is {zones!r}; name each zone once",)
+    return (f"{PATH}.zones is {zones!r}; set it to a list of at least one zone's name",)
+
+
+def _faults_of_times(source: Mapping[str, Any]) -> tuple[str, ...]:
+    times = _times()
+    unknown = [key for key in source if key not in times and key != "zones"]
+    known = ", ".join(["zones", *times])
+    return (
+        *(f"{PATH}.{key} is unknown; use {known}" for key in unknown),
+        *(
+            f"{PATH}.{key} is {source[key]!r}; set it to seconds, 0 or more, or leave it out"
+            for key in times
+            if key in source and not _is_time(source[key])
+        ),
+    )
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9

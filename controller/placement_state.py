@@ -1,0 +1,163 @@
+"""The zone of a job and its moves, as they are stored in the job's status."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from controller.timestamps import format_time, parse_time
+from everstep.capacity.placement import State
+
+KEPT_MOVES = 10  # of the newest moves; the status has to stay small
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """A move of the group from one zone to another.
+
+    Attributes:
+        began: time of the decision.
+        origin: zone of the group before.
+        to: zone of the group after.
+        target: machines that the new zone offered.
+        reason: reason for the move.
+        abandoned: True if the group went back because its workers did not run in the new zone.
+        ended: time at which no worker was left in the zone that the group leaves; None before.
+    """
+
+    began: datetime
+    origin: str
+    to: str
+    target: int
+    reason: str
+    abandoned: bool = False
+    ended: datetime | None = None
+
+    @property
+    def left(self) -> str:
+        """The zone that the group leaves."""
+        return self.to if self.abandoned else self.origin
+
+    @classmethod
+    def from_json(cls, source: Mapping[str, Any]) -> "Move":
+        """Parse a move's JSON."""
+        began = parse_time(source["began"])
+        assert began is not None  # noqa: S101  (this controller wrote it)
+        return cls(
+            began=began,
+            origin=source["from"],
+            to=source["to"],
+            target=source["target"],
+            reason=source["reason"],
+            abandoned=source.get("abandoned", False),
+            ended=parse_time(source.get("ended")),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the move's JSON, without empty values."""
+        fixed = {
+            "began": format_time(self.began),
+            "from": self.origin,
+            "to": self.to,
+            "target": self.target,
+            "reason": self.reason,
+        }
+        ended = {"ended": format_time(self.ended)} if self.ended else {}
+        return fixed | ({"abandoned": True} if self.abandoned else {}) | ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class TooFew:
+    """The answer of a zone that gave too few machines for a move.
+
+    Attributes:
+        machines: machines that it gave.
+        retry_at: time at which it is asked again.
+    """
+
+    machines: int
+    retry_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementState:
+    """The part of the job's status about its zone.
+
+    Attributes:
+        zone: zone of the group; new workers are created there.
+        state: state of the policy.
+        since: time of the last change of the zone or the state.
+        reason: reason for the state, and what would help.
+        short_since: time since when the zone has had too few machines; None while it has enough.
+        moves: the newest moves, in order.
+        move_count: number of all moves.
+        too_few: newest insufficient answers of other zones.
+    """
+
+    zone: str
+    state: State
+    since: datetime
+    reason: str = ""
+    short_since: datetime | None = None
+    moves: tuple[Move, ...] = ()
+    move_count: int = 0
+    too_few: Mapping[str, TooFew] = field(default_factory=dict)
+
+    @property
+    def move(self) -> Move | None:
+        """The move under way; None without one."""
+        return self.moves[-1] if self.moves and self.moves[-1].ended is None else None
+
+    @property
+    def moved_at(self) -> datetime | None:
+        """Time at which the last move began; None before the first."""
+        return self.moves[-1].began if self.moves else None
+
+    @classmethod
+    def from_json(cls, source: Mapping[str, Any] | None) -> "PlacementState | None":
+        """Parse the JSON in a job's status; None without any."""
+        since = parse_time((source or {}).get("since"))
+        if not source or since is None:
+            return None
+        return cls(
+            zone=source["zone"],
+            state=State(source["state"]),
+            since=since,
+            reason=source.get("reason", ""),
+            short_since=parse_time(source.get("shortSince")),
+            moves=tuple(Move.from_json(move) for move in source.get("moves") or ()),
+            move_count=source.get("moveCount", 0),
+            too_few=dict(_too_few(source.get("tooFew") or ())),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON, without empty values."""
+        fixed = {
+            "zone": self.zone,
+            "state": str(self.state),
+            "since": format_time(self.since),
+            "reason": self.reason,
+        }
+        optional: dict[str, Any] = {
+            "shortSince": format_time(self.short_since) if self.short_since else None,
+            "moves": [move.to_json() for move in self.moves],
+            "moveCount": self.move_count,
+            "tooFew": [
+                {
+                    "zone": zone,
+                    "machines": answer.machines,
+                    "retryAt": format_time(answer.retry_at),
+                }
+                for zone, answer in sorted(self.too_few.items())
+            ],
+        }
+        return fixed | {key: value for key, value in optional.items() if value}
+
+
+def _too_few(source: Iterable[Mapping[str, Any]]) -> list[tuple[str, TooFew]]:
+    answers = []
+    for item in source:
+        retry_at = parse_time(item["retryAt"])
+        assert retry_at is not None  # noqa: S101  (this controller wrote it)
+        answers.append((item["zone"], TooFew(machines=item["machines"], retry_at=retry_at)))
+    return answers

@@ -1,0 +1,47 @@
+"""The zone of a job's workers: its condition, and its placeholders in other zones."""
+
+from dataclasses import replace
+
+from controller.actions import PlaceholderRequest, Plan
+from controller.observed_state import ObservedState
+from controller.placeholders import placeholder_name
+from controller.rules.common import has_finished
+from controller.status import ConditionType, Status
+from everstep.capacity.placement import State
+
+
+def with_placement(state: ObservedState, chosen: Plan) -> Plan:
+    """Return a plan with the condition of the job's zone and with its placeholders.
+
+    A job that has finished, is suspended by its owner or no longer has zones requests nothing.
+    """
+    wanted = state.placement.placeholders if state.placement else {}
+    if has_finished(chosen.status):
+        wanted = {}
+    names = {
+        placeholder_name(state.job.name, zone, number): PlaceholderRequest(zone=zone, number=number)
+        for zone, machines in wanted.items()
+        for number in range(machines)
+    }
+    existing = {one.name for one in state.placeholders}
+    return replace(
+        chosen,
+        status=_with_condition(state, chosen.status),
+        create_placeholders=tuple(one for name, one in names.items() if name not in existing),
+        delete_placeholders=tuple(
+            one for one in state.placeholders if one.name not in names or one.ended
+        ),
+    )
+
+
+def _with_condition(state: ObservedState, status: Status) -> Status:
+    """Return a status with the condition Placed, of a job whose zone was decided in this pass."""
+    if state.placement is None or status.placement is None or has_finished(status):
+        return status
+    return status.with_condition(
+        ConditionType.PLACED,
+        is_true=status.placement.state is State.SETTLED,
+        reason=status.placement.state.capitalize(),
+        message=f"{status.placement.zone}: {status.placement.reason}",
+        now=state.now,
+    )

@@ -1,0 +1,106 @@
+"""A job with zones moves to another one, on a real API server with a real scheduler."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from everstep.catalog.names import PLACEHOLDER_PRIORITY_CLASS, PLACEMENT_ANNOTATION, ZONE_LABEL
+from tests.controller.conformance.bench import Bench, Job
+from tests.controller.conformance.conftest import Controller
+from tests.controller.conformance.fake_kubelet import FakeKubelet
+from tests.controller.conformance.test_capacity import one_per_node
+
+pytestmark = [
+    pytest.mark.upstream_known_wrong("it knows no zones"),
+    pytest.mark.only_on("stand-in", "only this controller moves jobs"),
+]
+
+NEAR, FAR = "us-east-1a", "us-east-1b"
+FAR_NODES = ("stand-in-1", "stand-in-2", "stand-in-3")
+PLACEMENT = {
+    "zones": [NEAR, FAR],
+    "startSeconds": 2,
+    "shortSeconds": 2,
+    "answerSeconds": 2,
+    "overlapSeconds": 2,
+}
+MOVE_SECONDS = 60
+
+
+@pytest.fixture
+def nodes(bench: Bench, kubelet: FakeKubelet) -> Iterator[tuple[str, ...]]:
+    """Yield the nodes without a zone, next to one in the near zone; afterwards all are as before."""
+    scheduling: Any = client.SchedulingV1Api(bench.api)
+    name = {
+        "metadata": {"name": PLACEHOLDER_PRIORITY_CLASS},
+        "value": -1,
+        "preemptionPolicy": "Never",
+    }
+    scheduling.create_priority_class(name)
+    kubelet.boot(FAR_NODES[-1])
+    label(bench, "stand-in-0", NEAR)
+    yield FAR_NODES
+    kubelet.lose(FAR_NODES[-1])
+    for node in ("stand-in-0", *FAR_NODES[:-1]):
+        label(bench, node, None)
+    scheduling.delete_priority_class(PLACEHOLDER_PRIORITY_CLASS)
+
+
+def label(bench: Bench, node: str, zone: str | None) -> None:
+    bench.core.patch_node(node, {"metadata": {"labels": {ZONE_LABEL: zone}}})
+
+
+def placement(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = (job.read().get("status") or {}).get("placement") or {}
+    return found
+
+
+def placeholders(job: Job) -> list[Any]:
+    chosen = f"everstep.dev/placeholder-of={job.name}"
+    found: list[Any] = job.bench.core.list_namespaced_pod(
+        job.bench.namespace, label_selector=chosen
+    ).items
+    return found
+
+
+def test_a_job_moves_to_the_zone_that_has_machines_and_its_workers_leave_last(
+    bench: Bench, name: str, controller: Controller, nodes: tuple[str, ...]
+) -> None:
+    annotations = {PLACEMENT_ANNOTATION: json.dumps(PLACEMENT)}
+    job = bench.job(
+        name, replicas=3, max_replicas=3, annotations=annotations, pod=one_per_node(name)
+    )
+    job.until("machines are requested in the far zone", lambda: len(placeholders(job)) == 3, 60)
+    assert len(job.running()) == 1, "one machine is in the near zone"
+    (old,) = (job.uids()[index] for index in job.running())
+    assert placement(job)["state"] == "searching"
+    controller.stop()
+    for node in nodes:
+        label(bench, node, FAR)
+    controller.start()
+
+    job.until("three workers run in the far zone", lambda: runs_in(job, FAR, 3), MOVE_SECONDS)
+    job.until("the move has ended", lambda: "ended" in placement(job)["moves"][0], MOVE_SECONDS)
+
+    assert old not in job.uids().values()
+    assert placeholders(job) == []
+    job.until("the condition is set", lambda: job.is_true("Placed"))
+    status = placement(job)
+    assert (status["zone"], status["moveCount"]) == (FAR, 1)
+    deleted = [event for event in job.events() if f"the group trains in {FAR}" in event.message]
+    running = {event.message: event for event in deleted if "-worker-" in event.message}
+    assert running, "the worker of the near zone is deleted"
+    left_at = max(event.first_timestamp for event in running.values())
+    started = [
+        pod.status.container_statuses[0].state.running.started_at for pod in job.pods().values()
+    ]
+    assert max(started) <= left_at, "the new workers run before the last old one leaves"
+    assert {event.reason for event in job.events()} >= {"ZonesSearched", "MoveBegan", "Moved"}
+
+
+def runs_in(job: Job, zone: str, workers: int) -> bool:
+    pods = [pod for index, pod in job.pods().items() if index in job.running()]
+    return [(pod.spec.node_selector or {}).get(ZONE_LABEL) for pod in pods] == [zone] * workers

@@ -1,0 +1,238 @@
+"""Whatever the zones give and whenever the controller stops, the group moves rarely, in order and in time."""
+
+from collections import Counter
+from datetime import timedelta
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from controller.client import ApiError
+from controller.metrics import Metrics
+from controller.objects import Placeholder
+from controller.placement_state import PlacementState
+from controller.reconcile import Reconciler, RetryError
+from everstep.capacity.placement import State
+from tests.controller.simulator.model import KEY, Crash
+from tests.controller.simulator.zones import ZONES, ZonedCluster, zone_of
+
+WANTED = 4
+INTERVAL, MOVE = 600, 200
+TIMES = {
+    "startSeconds": 30,
+    "shortSeconds": 60,
+    "answerSeconds": 20,
+    "retrySeconds": 120,
+    "moveIntervalSeconds": INTERVAL,
+    "overlapSeconds": 10,
+    "moveSeconds": MOVE,
+}
+
+
+class LateCluster(ZonedCluster):
+    """A cluster that may answer with placeholders as they were at an earlier time."""
+
+    late: list[Placeholder] | None = None
+
+    def placeholders(self, job: object) -> list[Placeholder]:
+        late, self.late = self.late, None
+        return super().placeholders(job) if late is None else late  # type: ignore[arg-type]
+
+
+class Moves(RuleBasedStateMachine):
+    """One job, three zones with random capacity, a controller that may crash at any write."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.cluster = LateCluster(WANTED, TIMES)
+        self.metrics = Metrics()
+        self.restart()
+        self.moves: list[float] = []
+
+    def restart(self) -> None:
+        self.reconciler = Reconciler(self.cluster, self.metrics, now=lambda: self.cluster.now)
+
+    def placement(self) -> PlacementState | None:
+        return PlacementState.from_json(self.cluster.source.get("status", {}).get("placement"))
+
+    def reconcile(self) -> float | None:
+        before, running = self.placement(), self.cluster.workers()
+        try:
+            wake = self.reconciler.reconcile(KEY)
+        except (RetryError, ApiError):
+            wake = 0.2
+        except Crash:
+            self.restart()
+            wake = 0.0
+        self.check_pass(before, self.placement(), running)
+        return wake
+
+    def check_pass(
+        self, before: PlacementState | None, after: PlacementState | None, running: Counter[str]
+    ) -> None:
+        if after is None:
+            return
+        if before and after.move_count > before.move_count:
+            assert before.move is None, "no move begins while another is under way"
+            self.moves.append(self.cluster.now.timestamp())
+        stopped = running - self.cluster.workers()
+        if stopped:
+            assert stopped.keys() == running.keys() - {after.zone}, (
+                "only a zone that is left loses workers"
+            )
+            overdue = after.moved_at and self.cluster.now - after.moved_at >= timedelta(
+                seconds=MOVE
+            )
+            move = after.moves[-1]
+            assert (
+                move.abandoned
+                or running[after.zone] >= min(move.target, WANTED)
+                or (overdue and running[after.zone] >= running[move.left])
+            ), "workers that train leave only when the others have taken over"
+
+    @rule()
+    def one_pass(self) -> None:
+        self.reconcile()
+
+    @rule(writes=st.integers(0, 8))
+    def crash_in_the_next_pass(self, writes: int) -> None:
+        self.cluster.crash_in = writes
+        self.reconcile()
+        self.cluster.crash_in = None
+
+    @rule(seconds=st.sampled_from([1, 10, 35, 70, 130, 300]))
+    def advance_time(self, seconds: int) -> None:
+        self.cluster.now += timedelta(seconds=seconds)
+
+    @rule(zone=st.sampled_from(ZONES), machines=st.integers(0, WANTED + 1))
+    def change_capacity(self, zone: str, machines: int) -> None:
+        self.cluster.set_machines(zone, machines)
+
+    @rule()
+    def schedule(self) -> None:
+        self.cluster.schedule_placeholders()
+        for name in list(self.cluster.pods):
+            self.cluster.schedule(name)
+
+    @rule()
+    def observe_placeholders_late(self) -> None:
+        late = self.cluster.placeholders(None)
+        self.calm_period()
+        self.cluster.late = late
+        self.reconcile()
+
+    @rule()
+    def calm_period(self) -> None:
+        for _ in range(4):
+            wake = self.reconcile()
+            self.cluster.finish_deletions()
+            self.schedule()
+            self.cluster.now += timedelta(seconds=min(wake or 1, 30))
+
+    @invariant()
+    def moves_are_rare(self) -> None:
+        if not hasattr(self, "cluster"):
+            return
+        gaps = [later - earlier for earlier, later in zip(self.moves, self.moves[1:], strict=False)]
+        assert all(gap >= INTERVAL for gap in gaps), "the bound holds across restarts"
+
+    @invariant()
+    def every_state_has_a_reason(self) -> None:
+        if hasattr(self, "cluster") and (placement := self.placement()):
+            assert placement.reason
+            assert {zone_of(pod) for pod in self.cluster.pods.values()} <= {
+                placement.zone, *([placement.move.left] if placement.move else [])
+            }, "workers are in the zone of the group, or in the one that it leaves"  # fmt: skip
+
+    def teardown(self) -> None:
+        """Check that the group ends complete in the one zone that has machines, with no placeholder left."""
+        if not hasattr(self, "cluster"):
+            return
+        cluster = self.cluster
+        cluster.crash_in, cluster.late = None, None
+        for zone in ZONES:
+            cluster.set_machines(zone, WANTED if zone == "c" else 0)
+        for _ in range(70):
+            self.reconcile()
+            cluster.finish_deletions()
+            self.schedule()
+            cluster.now += timedelta(seconds=30)
+        before = cluster.writes
+        for _ in range(3):
+            self.reconcile()
+        assert cluster.writes == before, "a stable job is not written"
+        placement = self.placement()
+        assert placement is not None
+        assert (placement.zone, placement.state) == ("c", State.SETTLED), placement.reason
+        assert cluster.workers() == {"c": WANTED}
+        assert cluster.waiting_pods == {}
+        assert placement.move is None
+
+
+TestMoves = Moves.TestCase
+TestMoves.settings = settings(
+    max_examples=15,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,  # the same schedules every time; raise max_examples to look for new ones
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def follow(cluster: ZonedCluster, seconds: int, metrics: Metrics | None = None) -> None:
+    """Run a controller and the scheduler for some time."""
+    reconciler = Reconciler(cluster, metrics or Metrics(), now=lambda: cluster.now)
+    for _ in range(seconds // 5):
+        reconciler.reconcile(KEY)
+        cluster.finish_deletions()
+        cluster.schedule_placeholders()
+        for name in list(cluster.pods):
+            cluster.schedule(name)
+        cluster.now += timedelta(seconds=5)
+
+
+def test_a_move_is_reported_in_events_metrics_and_the_condition_placed() -> None:
+    cluster, metrics = ZonedCluster(WANTED, TIMES), Metrics()
+    cluster.set_machines("a", WANTED)
+    follow(cluster, 60, metrics)
+    cluster.set_machines("a", 1)
+    cluster.set_machines("b", WANTED)
+    follow(cluster, 400, metrics)
+
+    reasons = [event.reason for event in cluster.events]
+    reported = [one for one in reasons if one.startswith(("Zone", "Move"))]
+    assert reported[:2] == ["ZoneSettled", "ZoneShort"]
+    assert reported[-4:] == ["ZonesSearched", "MoveBegan", "Moved", "ZoneSettled"]
+    (moved,) = (event.message for event in cluster.events if event.reason == "Moved")
+    assert moved.startswith("moved from a to b in ")
+    assert (
+        metrics.registry.get_sample_value(
+            "everstep_moves_total", {"namespace": "ns", "elasticjob": "job"}
+        )
+        == 1
+    )
+    labels = {"namespace": "ns", "elasticjob": "job"}
+    assert metrics.registry.get_sample_value("elasticjob_zone", {**labels, "zone": "b"}) == 1
+    assert metrics.registry.get_sample_value("elasticjob_zone", {**labels, "zone": "a"}) is None
+    conditions = {one["type"]: one for one in cluster.source["status"]["conditions"]}
+    assert conditions["Placed"]["status"] == "True"
+    assert conditions["Placed"]["message"] == "b: all 4 machines run here"
+
+
+def test_a_suspended_or_finished_job_requests_no_machines() -> None:
+    cluster = ZonedCluster(WANTED, TIMES)
+    follow(cluster, 100)
+    assert {zone_of(pod) for pod in cluster.waiting_pods.values()} == {"b", "c"}
+
+    cluster.source["spec"]["RunPolicy"]["suspend"] = True
+    follow(cluster, 10)
+    assert cluster.waiting_pods == {}
+    cluster.source["spec"]["RunPolicy"]["suspend"] = False
+    cluster.set_machines("a", 1)
+    follow(cluster, 200)
+    assert cluster.waiting_pods
+    cluster.end(next(iter(cluster.pods)), 0)
+    follow(cluster, 60)
+    assert cluster.waiting_pods == {}
+    assert cluster.source["status"]["placement"]["zone"] == "a"

@@ -1,0 +1,128 @@
+"""The in-memory cluster with zones: each has some machines, which the scheduler gives to pods."""
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from controller.api import ElasticJob
+from controller.client import CONFLICT, ApiError
+from controller.objects import Placeholder, read_placeholder
+from controller.timestamps import format_time
+from everstep.catalog.names import PLACEHOLDER_LABEL, PLACEMENT_ANNOTATION, ZONE_LABEL
+from tests.controller.simulator.model import ModelCluster
+
+ZONES = ("a", "b", "c")
+
+
+class ZonedCluster(ModelCluster):
+    """A cluster whose machines are counted by zone; a pod in a zone that shrinks loses its node.
+
+    Attributes:
+        machines: machines that each zone would give.
+        waiting_pods: placeholders, by name.
+    """
+
+    def __init__(self, replicas: int, times: Mapping[str, float] | None = None) -> None:
+        super().__init__(replicas)
+        self.machines = dict.fromkeys(ZONES, 0)
+        self.waiting_pods: dict[str, dict[str, Any]] = {}
+        annotation = {"zones": list(ZONES), **(times or {})}
+        self.source["metadata"]["annotations"] = {PLACEMENT_ANNOTATION: json.dumps(annotation)}
+        self.source["spec"]["maxReplicas"] = replicas
+        self.nodes_up = {}
+
+    # Calls of the controller.
+
+    def placeholders(self, _job: ElasticJob) -> list[Placeholder]:
+        return [read_placeholder(copy.deepcopy(one)) for one in self.waiting_pods.values()]
+
+    def delete_placeholder(self, _namespace: str, placeholder: Placeholder) -> None:
+        self._write()
+        found = self.waiting_pods.get(placeholder.name)
+        if found is not None and found["metadata"]["uid"] == placeholder.uid:
+            del self.waiting_pods[placeholder.name]
+
+    def create(self, kind: str, namespace: str, body: Mapping[str, Any]) -> None:
+        if PLACEHOLDER_LABEL not in body["metadata"].get("labels", {}):
+            super().create(kind, namespace, body)
+            return
+        self._write()
+        name = body["metadata"]["name"]
+        if name in self.waiting_pods:
+            raise ApiError(CONFLICT, f"{name} already exists")
+        created = copy.deepcopy(dict(body))
+        created["metadata"] |= {
+            "uid": f"{name}#{self.writes}",
+            "creationTimestamp": format_time(self.now),
+        }
+        created["status"] = {"phase": "Pending"}
+        self.waiting_pods[name] = created
+
+    # Changes from outside.
+
+    @property
+    def desired_replicas(self) -> int:
+        return 2 * self.replicas  # in a move, workers of two zones
+
+    def used(self, zone: str) -> int:
+        """Return the machines of a zone that have a pod."""
+        pods = [*self.pods.values(), *self.waiting_pods.values()]
+        return sum("nodeName" in pod["spec"] and zone_of(pod) == zone for pod in pods)
+
+    def schedule(self, name: str) -> None:
+        pod = self.pods[name]
+        if "nodeName" in pod["spec"] or "deletionTimestamp" in pod["metadata"]:
+            return
+        if self._bind(pod):
+            self._report(pod, "Running", {"running": {"startedAt": format_time(self.now)}})
+
+    def schedule_placeholders(self) -> None:
+        for pod in self.waiting_pods.values():
+            if "nodeName" not in pod["spec"] and self._bind(pod):
+                scheduled = {
+                    "type": "PodScheduled",
+                    "status": "True",
+                    "lastTransitionTime": format_time(self.now),
+                }
+                pod["status"] = {"phase": "Running", "conditions": [scheduled]}
+
+    def set_machines(self, zone: str, machines: int) -> None:
+        """Change the machines of a zone; those that are lost take their pods with them."""
+        self.machines[zone] = machines
+        pods = [*self.waiting_pods.values(), *self.pods.values()]
+        bound = [pod for pod in pods if "nodeName" in pod["spec"] and zone_of(pod) == zone]
+        for pod in bound[: max(len(bound) - machines, 0)]:
+            self.waiting_pods.pop(pod["metadata"]["name"], None)
+            self.nodes_up.pop(
+                pod["spec"]["nodeName"], None
+            )  # a worker's pod stays until it is deleted
+
+    def workers(self) -> Counter[str]:
+        """Return the running workers of each zone."""
+        return Counter(
+            zone_of(pod)
+            for pod in self.pods.values()
+            if pod["status"]["phase"] == "Running"
+            and self.served(pod)
+            and "deletionTimestamp" not in pod["metadata"]
+        )
+
+    def _bind(self, pod: dict[str, Any]) -> bool:
+        zone = zone_of(pod)
+        lost = sum(
+            "nodeName" in one["spec"] and zone_of(one) == zone and not self.served(one)
+            for one in self.pods.values()
+        )
+        if self.used(zone) - lost >= self.machines[zone]:
+            return False
+        node = f"{zone}-{pod['metadata']['uid']}"
+        pod["spec"]["nodeName"] = node
+        self.nodes_up[node] = True
+        return True
+
+
+def zone_of(pod: Mapping[str, Any]) -> str:
+    zone: str = pod["spec"]["nodeSelector"][ZONE_LABEL]
+    return zone
