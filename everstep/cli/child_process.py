@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-GRACE_SECONDS = 10.0
-"""Time between SIGTERM and SIGKILL."""
+GRACE_SECONDS = 35.0
+"""Time between SIGTERM and SIGKILL: a launcher ends its workers, which have sessions of their own, within 25 s."""
 
 
 @contextmanager

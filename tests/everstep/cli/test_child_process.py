@@ -1,0 +1,48 @@
+"""A program with processes of its own ends with the block that started it."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from everstep.cli.child_process import running
+from tests.processes import processes_in_session
+from tests.trainer.elastic.nodes import until
+
+PROGRAM = """
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+subprocess.Popen(["sleep", "1000"])
+print("started", flush=True)
+signal.pause()
+"""
+
+
+def interrupt(log: Path, sessions: list[int]) -> None:
+    """Start the program, wait until it has a child, and interrupt this process."""
+    with running([sys.executable, "-c", PROGRAM], log) as process:
+        until(log.read_text, 60, "the program has started its child")
+        sessions.append(process.pid)
+        assert len(processes_in_session(process.pid)) == 2
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_ends_the_program_and_its_children(tmp_path: Path) -> None:
+    sessions: list[int] = []
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(tmp_path / "log", sessions)
+
+    until(lambda: not processes_in_session(sessions[0]), 60, "its child has ended")
+
+
+def test_the_output_of_a_program_is_in_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", "import os; print(os.environ['WORD'])"]
+
+    with running(command, log, {"WORD": "hello"}) as process:
+        assert process.wait(60) == 0
+
+    assert log.read_text() == "hello\n"
+    assert "WORD" not in os.environ
