@@ -2,6 +2,7 @@
 
 They are from public issues and guides: aws-samples/aws-do-eks (EFA and sockets on g4dn), NVIDIA/nccl#1597 (p5en),
 aws/aws-ofi-nccl#24 (p3dn, 2019) and #889, NVIDIA/nccl#952, and reports of libfabric's provider tcp and of Slingshot.
+The lines of TWO_PROVIDERS are real, their combination is not: the two processes disagree with themselves.
 """
 
 EFA_OF_P4D = """\
@@ -103,6 +104,15 @@ b:21:21 [0] NCCL INFO NET/OFI Selected Provider is sockets
 b:21:21 [0] NCCL INFO Using network AWS Libfabric
 """
 
+TWO_PROVIDERS = """\
+a:21:21 [0] NCCL INFO NET/OFI Selected Provider is efa (found 1 nics)
+a:21:21 [0] NCCL INFO NET/OFI Selected Provider is tcp (found 1 nics)
+a:21:21 [0] NCCL INFO Using network AWS Libfabric
+b:21:21 [0] NCCL INFO NET/OFI Selected Provider is tcp (found 1 nics)
+b:21:21 [0] NCCL INFO NET/OFI Selected Provider is efa (found 1 nics)
+b:21:21 [0] NCCL INFO Using network AWS Libfabric
+"""
+
 SLINGSHOT = """\
 a:40:52 [0] NCCL INFO NET/OFI Using aws-ofi-nccl 1.6.0-hcopy
 a:40:52 [0] NCCL INFO NET/OFI Selected provider is cxi, fabric is cxi (found 4 nics)
@@ -131,5 +141,5 @@ a:12:13 [0] NCCL INFO Channel 01 : 0[0] -> 1[1] via SHM
 
 EFA_RUNS = (EFA_OF_P4D, EFA_UNDER_MPI, EFA_DIRECT, EFA_OF_2019)
 SOCKET_RUNS = (SOCKETS, SOCKETS_OF_2_28, PLUGIN_WITHOUT_ADAPTERS, EFA_THAT_LIBFABRIC_IS_TOO_OLD_FOR)
-LIBFABRIC_RUNS = (LIBFABRIC_OVER_TCP, LIBFABRIC_OVER_SOCKETS, SLINGSHOT)
+LIBFABRIC_RUNS = (LIBFABRIC_OVER_TCP, LIBFABRIC_OVER_SOCKETS, TWO_PROVIDERS, SLINGSHOT)
 OTHER_RUNS = (INFINIBAND, TCPX, ONE_NODE, "")
