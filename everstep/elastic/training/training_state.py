@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from everstep.elastic.accounting.journal import Journal
+from everstep.elastic.checkpoint.bucket import BucketError
 from everstep.elastic.checkpoint.store import StoredCheckpoint
 from everstep.elastic.data_order.leftover import Span
 from everstep.elastic.data_order.sample_ledger import SampleLedger
@@ -165,6 +166,13 @@ class RunState:
             self.step, self.evaluated = self._last
             self.metrics.update(result)
             return self.step
+        try:
+            self._restore_from_storage(committed)
+        except BucketError as error:  # another node may reach the bucket
+            end_process(f"the checkpoints cannot be read: {error}")
+        return self.step
+
+    def _restore_from_storage(self, committed: StepProgress) -> None:
         self.checkpoints.open(self._samples)
         if newest := self.checkpoints.newest(committed):
             self._load(newest)
@@ -174,7 +182,6 @@ class RunState:
                 "there is no checkpoint, and an unfinished copy has changed the initial state"
             )
         self.checkpoints.note_samples(self.step, self._samples)
-        return self.step
 
     # --- tensors and numbers ---
 

@@ -1,5 +1,6 @@
 """A run whose checkpoints are in a bucket of a server with the protocol of S3."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,3 +86,15 @@ def test_a_bucket_that_does_not_exist_ends_the_run_with_a_fix(server: str) -> No
 
     with pytest.raises(EverstepError, match="the bucket of s3://nothing/run does not exist"):
         train(1, checkpoint="s3://nothing/run")
+
+
+def test_a_bucket_that_cannot_be_reached_ends_this_process_and_not_the_run(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del server
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{servers.free_port()}")
+    monkeypatch.setattr("everstep.elastic.checkpoint.s3_bucket.ATTEMPTS", 1)
+    monkeypatch.setattr("everstep.elastic.training.training_state.end_process", sys.exit)
+
+    with pytest.raises(SystemExit, match=r"cannot be read: .*does not answer"):
+        train(1)
