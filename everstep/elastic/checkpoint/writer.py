@@ -102,6 +102,7 @@ class Writer:
         self._writing = False
         self._current_write: tuple[int, float] | None = None  # step being written, and since when
         self._report_after = STUCK_SECONDS
+        self._committing, self._committed_at = False, 0.0
         self._preparing: threading.Thread | None = None
         self._copying: threading.Thread | None = None
         _writers.add(self)
@@ -109,13 +110,14 @@ class Writer:
     def hung_since(self, earliest: float = 0.0) -> bool:
         """Return whether a write has had no answer for too long; silence counts from `earliest` on.
 
-        A call to a hung mount cannot be interrupted: the writing thread stays in it.
+        A call to a hung mount cannot be interrupted: the writing thread stays in it. The wait for the
+        commit does not count: that is etcd's.
         """
         current_write = self._current_write
-        if current_write is None:
+        if current_write is None or self._committing:
             return False
         _, began = current_write
-        answered_at = max(began, self._store.answered_at, earliest)
+        answered_at = max(began, self._store.answered_at, self._committed_at, earliest)
         return time.monotonic() - answered_at >= self._timeout_seconds
 
     @property
@@ -241,7 +243,7 @@ class Writer:
         began = time.monotonic()
         self._current_write, self._report_after = (manifest.step, began), STUCK_SECONDS
         try:
-            size = self._store.write(state, manifest, commit=self._commit, keep=self._keep)
+            size = self._store.write(state, manifest, commit=self._timed_commit, keep=self._keep)
         except Exception as error:  # a checkpoint that fails must not end the training
             log.error(
                 "checkpoint of step %d FAILED: %s; older ones remain valid", manifest.step, error
@@ -251,6 +253,13 @@ class Writer:
             self._on_written(manifest, time.monotonic() - began, size)
         finally:
             self._current_write = None
+
+    def _timed_commit(self, manifest: Manifest) -> bool:
+        self._committing = True
+        try:
+            return self._commit(manifest)
+        finally:
+            self._committed_at, self._committing = time.monotonic(), False
 
 
 @atexit.register

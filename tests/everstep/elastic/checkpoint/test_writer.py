@@ -240,3 +240,26 @@ def test_a_disk_that_hangs_is_reported_while_the_checkpoint_is_written(
     disk_answers.set()
     waiting.join(20)
     assert not waiting.is_alive()
+
+
+def test_the_wait_for_a_commit_is_not_taken_for_a_disk_that_hangs(tmp_path: Path) -> None:
+    """Found by `make test-chaos`: an etcd that restarted let another worker write the checkpoints."""
+    etcd_answers, waits = threading.Event(), threading.Event()
+
+    def commit(_: Manifest) -> bool:
+        waits.set()
+        return etcd_answers.wait(20)
+
+    writer = Writer(
+        FolderStore(tmp_path),
+        commit=commit,
+        on_written=lambda *_: None,
+        on_failed=lambda *_: None,
+        timeout_seconds=0.0,
+    )
+    writer.start({"w": torch.zeros(4)}, Manifest(8, 1, {}))
+    assert waits.wait(20)
+
+    assert not writer.hung_since()
+    etcd_answers.set()
+    writer.wait()
