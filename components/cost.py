@@ -21,6 +21,7 @@ from components.config import (
     FsxConfig,
     PriceConfig,
     StackConfig,
+    as_kind,
 )
 
 BETWEEN_ZONES_USD = 0.01
@@ -106,6 +107,8 @@ class PoolPrice:
         zones: zones of its machines; empty: the cloud chooses.
         maximum: maximum number of machines.
         fallback: whether it serves only while spot pools have no capacity.
+        spot: whether its machines are spot machines.
+        label: its name in the label of its nodes; empty for a pool of `gpuPool`.
         price: as it is bought; None if unknown.
         on_demand: the same machine on demand; None if unknown.
         disk: share of the disk in both; None if unknown, and then not in them.
@@ -117,6 +120,8 @@ class PoolPrice:
     zones: tuple[str, ...]
     maximum: int
     fallback: bool
+    spot: bool
+    label: str
     price: float | None
     on_demand: float | None
     disk: float | None
@@ -128,7 +133,7 @@ def pool_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
         found = [
-            _eks_pool_price(pool, cluster, config, fallback=fallback)
+            _eks_pool_price(pool, pool.settings.instance_types, config, fallback=fallback)
             for fallback in (False, True)
             for pool in cluster.pools
         ]
@@ -139,20 +144,34 @@ def pool_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
     return tuple(pool for pool in found if pool.maximum)
 
 
+def machine_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
+    """Return the prices of each machine type of each pool; those of AKS have one type."""
+    cluster = config.cluster
+    if not isinstance(cluster, EksConfig):
+        return pool_prices(config)
+    return tuple(
+        _eks_pool_price(pool, (machine,), config, fallback=fallback)
+        for pool in cluster.pools
+        for machine in pool.settings.instance_types
+        for fallback in (False, True)
+    )
+
+
 def _eks_pool_price(
-    pool: EksPool, cluster: EksConfig, config: StackConfig, *, fallback: bool
+    pool: EksPool, machines: Sequence[str], config: StackConfig, *, fallback: bool
 ) -> PoolPrice:
-    """Return the prices of a pool, or of its on-demand fallback."""
-    gpu = pool.settings
+    """Return the prices of some machine types of a pool, or of its on-demand fallback."""
+    gpu, cluster = pool.settings, as_kind(config.cluster, EksConfig)
     return _pool_price(
         pool.name,
-        tuple(gpu.instance_types),
-        _highest_price(gpu.instance_types, cluster.region, config),
+        tuple(machines),
+        _highest_price(machines, cluster.region, config),
         _disk("", gpu.disk_gib, "gp3", (0, 0)),
         zones=(pool.zone,),
         maximum=gpu.fallback_nodes if fallback else gpu.max_nodes,
         spot=gpu.capacity == "spot" and not fallback,
         fallback=fallback,
+        label=pool.name,
     )
 
 
@@ -167,6 +186,7 @@ def _aks_pool_price(pool: AksPool, cluster: AksConfig, config: StackConfig) -> P
         maximum=pool.max_nodes,
         spot=pool.spot,
         fallback=pool.fallback,
+        label=pool.label,
     )
 
 
@@ -180,6 +200,7 @@ def _pool_price(
     maximum: int,
     spot: bool,
     fallback: bool,
+    label: str,
 ) -> PoolPrice:
     share = disk.on_demand or 0.0
     bought = price.spot if spot else price.on_demand
@@ -189,6 +210,8 @@ def _pool_price(
         zones=zones,
         maximum=maximum,
         fallback=fallback,
+        spot=spot,
+        label=label,
         price=None if bought is None else bought + share,
         on_demand=None if price.on_demand is None else price.on_demand + share,
         disk=disk.on_demand,

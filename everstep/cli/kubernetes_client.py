@@ -6,7 +6,7 @@ cluster that does not respond is reported within ten seconds.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ class NodeView:
     ready: bool
     schedulable: bool
     pods: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -296,12 +297,14 @@ def _why_unscheduled(status: Mapping[str, Any]) -> str:
 def node_view(node: Mapping[str, Any], pods: Sequence[PodView]) -> NodeView:
     """Return a node from the API's JSON, with those of the pods that are on it."""
     name = str(node["metadata"]["name"])
+    labels = node["metadata"].get("labels") or {}
     return NodeView(
         name=name,
-        pool=str((node["metadata"].get("labels") or {}).get(POOL_LABEL, "")),
+        pool=str(labels.get(POOL_LABEL, "")),
         ready=_is_true((node.get("status") or {}).get("conditions"), "Ready"),
         schedulable=not (node.get("spec") or {}).get("unschedulable", False),
         pods=tuple(sorted(pod.name for pod in pods if pod.node == name)),
+        labels=labels,
     )
 
 

@@ -9,6 +9,7 @@ from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.report import follow as job_follower
 from everstep.cli.report.billing import billing_of
 from everstep.cli.report.follow import JobMonitor, JobOutcome
+from everstep.cli.report.machines import MachineLog
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
 from everstep.errors import EverstepError
@@ -30,8 +31,9 @@ def follow_to_end(context: StackContext, *, drill: bool = False) -> None:
         KeyboardInterrupt: the user leaves the view; the training continues.
     """
     reader = context.run_reader()
-    monitor = JobMonitor(context.connect(), context.job)
-    billing = billing_of(context.config, context.target)
+    machines = MachineLog(context.workspace.machines)
+    monitor = JobMonitor(context.connect(), context.job, machines)
+    billing = billing_of(context.config, context.target, machines.seen)
     monitor.refresh()
     if monitor.outcome() is not None:
         say("This training has ended already. To train again: `everstep down`, then `everstep up`.")

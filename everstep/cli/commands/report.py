@@ -4,11 +4,13 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from cloudtwin.facade import TwinError
 
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
 from everstep.cli.console import results, say
@@ -17,7 +19,8 @@ from everstep.cli.report import follow as job_follower
 from everstep.cli.report.billing import billing_of
 from everstep.cli.report.fold import RECENT_STEPS
 from everstep.cli.report.follow import JobMonitor
-from everstep.cli.report.money import Billing
+from everstep.cli.report.machines import MachineLog
+from everstep.cli.report.money import Billing, money
 from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
 from everstep.cli.report.readers import KEPT_EVENTS, FolderReader, RunReader
@@ -93,7 +96,8 @@ def report(
         write_event_file(tensorboard, record)
     built = build(record)
     if as_json:
-        results.print(json.dumps(built.to_json(), indent=2), markup=False)
+        value = built.to_json() | {"money": _spent(record, source.billing())}
+        results.print(json.dumps(value, indent=2), markup=False)
     elif not html and not tensorboard:
         results.print(report_screen(built, record, time.time(), results.width))
 
@@ -101,13 +105,18 @@ def report(
 def _of_stack(context: StackContext, recent_steps: int, *, wait: bool) -> _Source:
     reader = context.run_reader(recent_steps)
     if wait:
-        monitor = JobMonitor(context.connect(), context.job)
-        job_follower.follow(reader, monitor, billing=_billing(context))
+        log = MachineLog(context.workspace.machines)
+        monitor = JobMonitor(context.connect(), context.job, log)
+        billing = billing_of(context.config, context.target, log.seen)
+        job_follower.follow(reader, monitor, billing=billing)
     return _Source(reader, context.job, lambda: _billing(context))
 
 
 def _billing(context: StackContext) -> Billing:
-    return billing_of(context.config, context.target)
+    log = MachineLog(context.workspace.machines)
+    with suppress(EverstepError, TwinError):  # a cluster that is gone has no machines to add
+        log.add(context.connect().view(context.job).nodes)
+    return billing_of(context.config, context.target, log.seen)
 
 
 def _of_folder(run: Path, recent_steps: int, *, wait: bool) -> _Source:
@@ -124,6 +133,14 @@ def _of_folder(run: Path, recent_steps: int, *, wait: bool) -> _Source:
             "Name the folder that `down --keep-run` wrote, or the checkpoint folder of a program.",
         )
     return _Source(FolderReader(run, run / KEPT_EVENTS, recent_steps), str(run), lambda: None)
+
+
+def _spent(record: RunRecord, billing: Billing | None) -> dict[str, Any] | None:
+    """Return the cost of a run as plain values; None if nothing is known about it."""
+    if billing is None or not record.starts:
+        return None
+    spent = money(record, time.time(), billing)
+    return {name: value for name, value in asdict(spent).items() if name != "notes"}
 
 
 def write_page(path: Path, run: RunRecord, billing: Billing | None) -> None:

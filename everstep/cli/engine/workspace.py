@@ -64,6 +64,11 @@ class Workspace:
         """File with one line for each action on a machine."""
         return self.state / "events.jsonl"
 
+    @property
+    def machines(self) -> Path:
+        """File with the GPU machines that commands have seen."""
+        return self.state / "machines.json"
+
 
 def open_workspace(stack: str = DEFAULT_STACK) -> Workspace:
     """Return the workspace of a stack of the nearest project; its stack file may be missing.

@@ -1,13 +1,15 @@
 """How a stack is paid for: its prices per hour, split into training machines and everything else."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from everstep.cli.engine.target import Target
-from everstep.cli.report.money import Billing, Rates
+from everstep.cli.report.machines import MachineKind
+from everstep.cli.report.money import Billing, MachineRate, Rates
 
 if TYPE_CHECKING:
     from components.config import StackConfig
-    from components.cost import Cost
+    from components.cost import Cost, PoolPrice
 
 NOT_BILLED = {
     Target.TWIN: "the twin's machines are namespaces of one computer",
@@ -16,36 +18,71 @@ NOT_BILLED = {
 }
 """Why a run on these targets costs nothing."""
 
-GPU_POOL = "GPU pool"
-"""Beginning of the component of training machines in a cost estimate."""
+UNKNOWN_POOL = "unknown pool"
+"""Machines that no command has seen while they ran: they have the highest price."""
 
 
-def billing_of(config: "StackConfig", target: Target) -> Billing:
-    """Return how the run of a stack is paid for."""
+def billing_of(
+    config: "StackConfig", target: Target, machines: Mapping[str, MachineKind] | None = None
+) -> Billing:
+    """Return how the run of a stack is paid for.
+
+    Args:
+        config: the stack's configuration.
+        target: where it runs.
+        machines: how its machines were bought, by the name of the node.
+    """
     from components import cost
 
-    rates = rates_of(cost.estimate(config))
+    rates = rates_of(cost.estimate(config), cost.machine_prices(config))
     reason = NOT_BILLED.get(target, "")
-    return Billing(billed=not reason, reason=reason, rates=rates)
+    return Billing(
+        billed=not reason, reason=reason, rates=rates, machines={} if machines is None else machines
+    )
 
 
-def rates_of(estimate: "Cost") -> Rates | None:
-    """Return the prices of an estimate; None if the stack buys nothing."""
-    bought = [item for item in estimate.items if item.count]
-    if not bought:
+def rates_of(estimate: "Cost", machines: "Sequence[PoolPrice]") -> Rates | None:
+    """Return the prices of an estimate and of its training machines; None if the stack buys nothing."""
+    others = [
+        item for item in estimate.items if item.count and not item.component.startswith("GPU")
+    ]
+    if not others and not machines:
         return None
-    machine = [item for item in bought if item.component.startswith(GPU_POOL)]
-    others = [item for item in bought if item not in machine]
+    unknown = [name for one in machines if one.price is None for name in one.machines]
+    unknown += [item.name for item in others if item.on_demand is None]
     return Rates(
-        machine=_sum([item.spot for item in machine]),
-        machine_on_demand=_sum([item.on_demand for item in machine]),
+        dearest=_dearest(machines),
+        machines={
+            MachineKind(name, one.label, on_demand=not one.spot): MachineRate(
+                _title(one), one.price, one.on_demand
+            )
+            for one in machines
+            for name in one.machines
+        },
         fixed=sum(item.count * item.on_demand for item in others if item.on_demand is not None),
         as_of=estimate.as_of,
-        unknown=tuple(dict.fromkeys(item.name for item in bought if item.spot is None)),
+        unknown=tuple(dict.fromkeys(unknown)),
         notes=estimate.notes,
     )
 
 
-def _sum(prices: list[float | None]) -> float | None:
+def _title(pool: "PoolPrice") -> str:
+    """Return the name of a pool for people."""
+    name = pool.label or pool.name
+    kind = "on-demand fallback" if pool.fallback else "spot" if pool.spot else "on demand"
+    return f"{name}, {kind}" if name else kind
+
+
+def _dearest(machines: "Sequence[PoolPrice]") -> MachineRate:
+    """Return the dearest machine, fallbacks apart; unknown if one of the prices is."""
+    pools = [one for one in machines if not one.fallback]
+    return MachineRate(
+        UNKNOWN_POOL,
+        _maximum([one.price for one in pools]),
+        _maximum([one.on_demand for one in pools]),
+    )
+
+
+def _maximum(prices: list[float | None]) -> float | None:
     known = [price for price in prices if price is not None]
-    return sum(known) if known and len(known) == len(prices) else None
+    return max(known) if known and len(known) == len(prices) else None

@@ -20,6 +20,7 @@ from everstep.cli.durations import clock
 from everstep.cli.kubernetes_client import Condition, KubernetesClient, PodView
 from everstep.cli.report import report as reports
 from everstep.cli.report.eta import remaining_seconds
+from everstep.cli.report.machines import MachineLog
 from everstep.cli.report.money import Billing, cost_so_far, money
 from everstep.cli.report.readers import RunReader
 from everstep.cli.report.report import Report
@@ -51,6 +52,7 @@ class JobMonitor:
 
     cluster: KubernetesClient
     job: str
+    machines: MachineLog | None = None  # records the machines that are seen
     conditions: tuple[Condition, ...] = ()
     pods: tuple[PodView, ...] = ()
     preparation: str = ""  # newest line in the log of the data preparation, while it runs
@@ -76,6 +78,8 @@ class JobMonitor:
             return
         self._answered = time.monotonic()
         self.conditions, self.pods = view.conditions, view.pods
+        if self.machines:
+            self.machines.add(view.nodes)
 
     def _progress_of_preparation(self, pods: Sequence[PodView]) -> str:
         for pod in pods:

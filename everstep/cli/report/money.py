@@ -4,9 +4,10 @@ Pure functions: the prices come from `components.cost`, which takes them from a 
 the timelines of the nodes. A price that is unknown stays unknown.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from everstep.cli.report.machines import MachineKind
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.timeline import NodeState, NodeTimeline, node_timelines
 
@@ -15,21 +16,36 @@ NOT_BOUGHT = frozenset({NodeState.GONE, NodeState.DONE})
 """States in which a machine is not paid for."""
 
 
+@dataclass(frozen=True)
+class MachineRate:
+    """The price of one training machine with its disk, in USD per hour; None if unknown.
+
+    Attributes:
+        pool: name of its pool, for people.
+        price: as it is bought.
+        on_demand: the same machine on demand.
+    """
+
+    pool: str
+    price: float | None
+    on_demand: float | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rates:
     """Prices of a stack in USD per hour.
 
     Attributes:
-        machine: one training machine as it is bought; None if unknown.
-        machine_on_demand: the same machine on demand; None if unknown.
+        dearest: the dearest training machine, for one of which nothing is known.
+        machines: training machines by the way they are bought.
         fixed: everything else: control plane, system machines, storage, network.
         as_of: date of the prices, YYYY-MM-DD.
         unknown: names of items without a known price.
         notes: caveats of the prices.
     """
 
-    machine: float | None
-    machine_on_demand: float | None
+    dearest: MachineRate
+    machines: Mapping[MachineKind, MachineRate] = field(default_factory=dict)
     fixed: float
     as_of: str
     unknown: tuple[str, ...] = ()
@@ -44,11 +60,23 @@ class Billing:
         billed: whether a cloud bills the run.
         reason: why nothing is billed; empty if it is.
         rates: prices; on the twin of a cloud those of the real one. None if the stack buys nothing.
+        machines: how the machines were bought, by the name of the node; they may be fewer than the run had.
     """
 
     billed: bool
     reason: str = ""
     rates: Rates | None = None
+    machines: Mapping[str, MachineKind] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolSpending:
+    """The machines of one pool: their hours, and their cost as bought and on demand."""
+
+    pool: str
+    machine_hours: float
+    spent_usd: float | None
+    on_demand_usd: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +93,7 @@ class Money:
     prices_as_of: str | None
     unknown: tuple[str, ...]
     notes: tuple[str, ...]
+    pools: tuple[PoolSpending, ...] = ()
 
 
 def money(run: RunRecord, now: float, billing: Billing) -> Money:
@@ -81,8 +110,10 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
     rates = billing.rates
     if rates is None:
         return _without_prices(billing, machine_hours)
-    spent = _cost(rates.machine, rates.fixed, machine_hours, hours)
-    on_demand = _cost(rates.machine_on_demand, rates.fixed, machine_hours, hours)
+    pools = _by_pool(billing, rates, timelines)
+    spent = _sum([*(pool.spent_usd for pool in pools), rates.fixed * hours])
+    on_demand = _sum([*(pool.on_demand_usd for pool in pools), rates.fixed * hours])
+    present = [rate_of(billing, rates, line.node).price for line in _present(timelines, run)]
     return Money(
         billed=billing.billed,
         reason=billing.reason,
@@ -90,11 +121,48 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
         spent_usd=spent,
         on_demand_usd=on_demand,
         saved_usd=None if spent is None or on_demand is None else on_demand - spent,
-        hourly_usd=_cost(rates.machine, rates.fixed, _present(timelines, run), 1.0),
+        hourly_usd=_sum([*present, rates.fixed]),
         prices_as_of=rates.as_of,
         unknown=rates.unknown,
         notes=rates.notes,
+        pools=pools,
     )
+
+
+def rate_of(billing: Billing, rates: Rates, node: str) -> MachineRate:
+    """Return the price of the machine of a node; the highest if nothing is known about it."""
+    kind = billing.machines.get(node)
+    return rates.machines.get(kind, rates.dearest) if kind else rates.dearest
+
+
+def _by_pool(
+    billing: Billing, rates: Rates, timelines: Sequence[NodeTimeline]
+) -> tuple[PoolSpending, ...]:
+    """Return what each pool has cost, in order of the names."""
+    bought: dict[str, list[tuple[float, MachineRate]]] = {}
+    for timeline in timelines:
+        rate = rate_of(billing, rates, timeline.node)
+        hours = bought_seconds(timeline) / HOUR_SECONDS
+        bought.setdefault(rate.pool, []).append((hours, rate))
+    return tuple(
+        PoolSpending(
+            pool=pool,
+            machine_hours=sum(hours for hours, _ in own),
+            spent_usd=_sum([_product(hours, rate.price) for hours, rate in own]),
+            on_demand_usd=_sum([_product(hours, rate.on_demand) for hours, rate in own]),
+        )
+        for pool, own in sorted(bought.items())
+    )
+
+
+def _product(hours: float, price: float | None) -> float | None:
+    return None if price is None else hours * price
+
+
+def _sum(amounts: Sequence[float | None]) -> float | None:
+    """Return a sum; None if one of the amounts is unknown."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None
 
 
 def cost_so_far(spent: Money) -> str:
@@ -134,12 +202,8 @@ def _span_seconds(timelines: Iterable[NodeTimeline]) -> float:
     return max((line.segments[-1].end - line.segments[0].start for line in timelines), default=0.0)
 
 
-def _present(timelines: Iterable[NodeTimeline], run: RunRecord) -> int:
-    """Return the number of machines that are present at the end."""
+def _present(timelines: Iterable[NodeTimeline], run: RunRecord) -> list[NodeTimeline]:
+    """Return the machines that are present at the end."""
     if run.finished:
-        return 0
-    return sum(line.segments[-1].state not in NOT_BOUGHT for line in timelines)
-
-
-def _cost(machine: float | None, fixed: float, machine_hours: float, hours: float) -> float | None:
-    return None if machine is None else machine * machine_hours + fixed * hours
+        return []
+    return [line for line in timelines if line.segments[-1].state not in NOT_BOUGHT]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from everstep.cli.durations import clock
 from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds, total
 from everstep.cli.report.goodput_screen import PARTS, WORDS
-from everstep.cli.report.money import Money, usd
+from everstep.cli.report.money import Money, PoolSpending, usd
 from everstep.cli.report.page.incidents import Incident, losses
 from everstep.cli.report.page.markup import Html, element
 from everstep.cli.report.page.model import Page
@@ -247,7 +247,35 @@ def money(page: Page) -> Html | None:
         f"An estimate: hours from the first worker's start to the end of the training, at list prices of "
         f"{spent.prices_as_of}. {' '.join(_sentence(note) for note in notes)}"
     )
-    return section("money", "Money", free, table, element("p", basis, class_="fine"))
+    pools = _pools_table(spent.pools) if len(spent.pools) > 1 else None
+    return section("money", "Money", free, table, pools, element("p", basis, class_="fine"))
+
+
+def _pools_table(pools: Sequence[PoolSpending]) -> Html:
+    """Return the hours and the cost of each pool's machines."""
+    head = element(
+        "tr",
+        *(
+            element("th", name, scope="col")
+            for name in ("Pool", "Machine-hours", "As bought", "On demand")
+        ),
+    )
+    rows = (
+        element(
+            "tr",
+            element("th", pool.pool, scope="row"),
+            element("td", f"{pool.machine_hours:,.2f}"),
+            element("td", _usd(pool.spent_usd)),
+            element("td", _usd(pool.on_demand_usd)),
+        )
+        for pool in pools
+    )
+    return element(
+        "table",
+        element("caption", "Training machines by pool", class_="hidden"),
+        element("thead", head),
+        element("tbody", *rows),
+    )
 
 
 def _sentence(text: str) -> str:

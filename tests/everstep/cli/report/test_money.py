@@ -1,14 +1,36 @@
 """Money of a run: hours of machines that were present, times prices; unknown prices stay unknown."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from components.cost import Cost, CostItem
+from components.config import from_mapping
+from components.cost import Cost, estimate, machine_prices
 from everstep.cli.report.billing import rates_of
-from everstep.cli.report.money import Billing, Rates, cost_so_far, money
+from everstep.cli.report.machines import MachineKind
+from everstep.cli.report.money import Billing, MachineRate, Rates, cost_so_far, money
 from everstep.cli.report.run_record import RunRecord
+from tests.components.config.bad_stacks import AKS, EKS
 from tests.everstep.cli.recorded_run import RecordedRun
 
-RATES = Rates(machine=1.2, machine_on_demand=3.6, fixed=0.6, as_of="2026-11-01")
+DEAREST = MachineRate("unknown pool", 1.2, 3.6)
+RATES = Rates(dearest=DEAREST, fixed=0.6, as_of="2026-11-01")
+T4_SPOT, T4_BOUGHT, A100 = (
+    MachineKind("t4", "a", on_demand=False),
+    MachineKind("t4", "a", on_demand=True),
+    MachineKind("a100", "b", on_demand=False),
+)
+BY_POOL = Rates(
+    dearest=DEAREST,
+    machines={
+        T4_SPOT: MachineRate("a, spot", 0.2, 0.5),
+        T4_BOUGHT: MachineRate("a, on-demand fallback", 0.5, 0.5),
+        A100: MachineRate("b, spot", 1.2, 3.6),
+    },
+    fixed=0.6,
+    as_of="2026-11-01",
+)
 
 
 def test_a_machine_costs_nothing_while_it_is_gone(recorded_run: RecordedRun) -> None:
@@ -25,6 +47,44 @@ def test_a_machine_costs_nothing_while_it_is_gone(recorded_run: RecordedRun) -> 
     assert spent.hourly_usd == pytest.approx(1.2 + 0.6), "one machine is left"
 
 
+def test_each_machine_costs_what_its_pool_costs(recorded_run: RecordedRun) -> None:
+    start = recorded_run.now
+    recorded_run.form("gpu-0", "gpu-1", "gpu-2").train(60)
+    hours = (recorded_run.now - start) / 3600
+    kinds = {"gpu-0": T4_SPOT, "gpu-1": T4_BOUGHT}  # no command has seen gpu-2
+    billing = Billing(billed=True, rates=BY_POOL, machines=kinds)
+
+    spent = money(recorded_run.run(), recorded_run.now, billing)
+
+    assert {one.pool: one.spent_usd for one in spent.pools} == {
+        "a, on-demand fallback": pytest.approx(0.5 * hours),
+        "a, spot": pytest.approx(0.2 * hours),
+        "unknown pool": pytest.approx(1.2 * hours),
+    }
+    assert spent.spent_usd == pytest.approx((0.5 + 0.2 + 1.2 + 0.6) * hours)
+    assert spent.saved_usd == pytest.approx((0.3 + 2.4) * hours)
+    assert spent.hourly_usd == pytest.approx(0.5 + 0.2 + 1.2 + 0.6)
+
+
+def test_the_pools_have_all_machine_hours(drilled: RecordedRun) -> None:
+    billing = Billing(billed=True, rates=BY_POOL, machines={"gpu-0": A100})
+
+    spent = money(drilled.run(), drilled.now, billing)
+
+    assert len(spent.pools) == 2
+    assert sum(one.machine_hours for one in spent.pools) == pytest.approx(spent.machine_hours)
+
+
+def test_a_pool_without_a_price_makes_the_sum_unknown(drilled: RecordedRun) -> None:
+    rates = replace(BY_POOL, machines={A100: MachineRate("b, spot", None, 3.6)})
+    billing = Billing(billed=True, rates=rates, machines={"gpu-0": A100})
+
+    spent = money(drilled.run(), drilled.now, billing)
+
+    assert spent.spent_usd is None
+    assert {one.pool for one in spent.pools if one.spent_usd is None} == {"b, spot"}
+
+
 def test_a_finished_run_costs_no_more_as_time_passes(drilled: RecordedRun) -> None:
     billing = Billing(billed=True, rates=RATES)
 
@@ -34,7 +94,7 @@ def test_a_finished_run_costs_no_more_as_time_passes(drilled: RecordedRun) -> No
 
 
 def test_an_unknown_price_is_not_counted_as_nothing(drilled: RecordedRun) -> None:
-    rates = Rates(machine=None, machine_on_demand=3.6, fixed=0.6, as_of="2026-11-01")
+    rates = replace(RATES, dearest=MachineRate("unknown pool", None, 3.6))
 
     spent = money(drilled.run(), drilled.now, Billing(billed=True, rates=rates))
 
@@ -54,47 +114,59 @@ def test_a_run_that_has_not_started_costs_nothing() -> None:
     assert (spent.machine_hours, spent.spent_usd) == (0.0, 0.0)
 
 
-def item(
-    component: str, name: str, count: int, on_demand: float | None, spot: float | None
-) -> CostItem:
-    return CostItem(
-        component=component, name=name, count=count, maximum=4, on_demand=on_demand, spot=spot
-    )
-
-
-def test_prices_are_those_of_one_machine_with_its_disk_and_of_everything_else() -> None:
-    items = (
-        item("GPU pool", "g5.xlarge", 3, 1.0, 0.4),
-        item("GPU pool", "disk of 100 GiB", 3, 0.1, 0.1),
-        item("GPU fallback", "g5.xlarge", 0, 1.0, 1.0),
-        item("system pool", "m5.large", 2, 0.2, 0.2),
-    )
-
-    rates = rates_of(Cost(items=items, as_of="2026-11-01", notes=("by usage",)))
-
+def rates_for(base: dict[str, Any], **cluster: Any) -> Rates:
+    config = from_mapping(base | {"cluster": base["cluster"] | cluster})
+    rates = rates_of(estimate(config), machine_prices(config))
     assert rates is not None
-    assert rates.machine == pytest.approx(0.5)
-    assert rates.machine_on_demand == pytest.approx(1.1)
-    assert rates.fixed == pytest.approx(0.4)
-    assert rates.notes == ("by usage",)
+    return rates
+
+
+def test_each_machine_type_has_its_price_and_an_unknown_machine_that_of_the_dearest() -> None:
+    types = ["g5.xlarge", "g6.xlarge"]
+    listed = {name: {"onDemand": 1.0 + n, "spot": 0.5 + n} for n, name in enumerate(types)}
+    base = EKS | {"cost": {"prices": listed}}
+    rates = rates_for(base, gpuPool={"instanceTypes": types, "fallbackNodes": 1})
+
+    small, large = (rates.machines[MachineKind(name, "", on_demand=False)] for name in types)
+    assert small.pool == large.pool == "spot"
+    assert (small.price or 0) < (large.price or 0)
+    assert rates.dearest.price == large.price
+    fallback = rates.machines[MachineKind("g6.xlarge", "", on_demand=True)]
+    assert (fallback.pool, fallback.price) == ("on-demand fallback", large.on_demand)
+
+
+def test_a_fallback_on_azure_belongs_to_its_pool() -> None:
+    t4 = "Standard_NC4as_T4_v3"
+    rates = rates_for(
+        AKS, gpuPools=[{"name": "one", "zone": "1", "vmSize": t4, "fallbackNodes": 2}]
+    )
+
+    spot, bought = (
+        rates.machines[MachineKind(t4, "one", on_demand=kind)] for kind in (False, True)
+    )
+    assert (spot.pool, bought.pool) == ("one, spot", "one, on-demand fallback")
+    assert (spot.price or 0) < (bought.price or 0) == spot.on_demand
 
 
 def test_an_item_without_a_price_is_named() -> None:
-    items = (item("GPU pool", "p5.xlarge", 3, 9.0, None),)
+    rates = rates_for(
+        EKS,
+        region="eu-north-1",
+        zones=["eu-north-1a", "eu-north-1b"],
+        gpuPool={"instanceTypes": ["g4dn.2xlarge"]},
+    )
 
-    rates = rates_of(Cost(items=items, as_of="2026-11-01", notes=()))
-
-    assert rates is not None
-    assert (rates.machine, rates.unknown) == (None, ("p5.xlarge",))
+    assert rates.dearest.price is None
+    assert "g4dn.2xlarge" in rates.unknown
 
 
 def test_a_stack_that_buys_nothing_has_no_prices() -> None:
-    assert rates_of(Cost(items=(), as_of="2026-11-01", notes=())) is None
+    assert rates_of(Cost(items=(), as_of="2026-11-01", notes=()), ()) is None
 
 
 def test_the_cost_so_far_is_a_few_words(drilled: RecordedRun) -> None:
     run, now = drilled.run(), drilled.now
-    unknown = Rates(machine=None, machine_on_demand=None, fixed=0.0, as_of="2026-11-01")
+    unknown = replace(RATES, dearest=MachineRate("unknown pool", None, None))
 
     assert cost_so_far(money(run, now, Billing(billed=True, rates=RATES))) == "$0.188 so far"
     assert cost_so_far(money(run, now, Billing(billed=True, rates=unknown))) == "unknown"

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds
+from everstep.cli.report.money import Money, PoolSpending
 from everstep.cli.report.report import EventRecovery, Report, WorldSize, build
 from everstep.cli.report.run_record import RunRecord, assemble, parse_journal
 from tests.everstep.cli.recorded_run import GLOBAL_BATCH, STEP_SECONDS, RecordedRun
@@ -220,10 +221,22 @@ def test_recoveries_are_never_negative_and_lost_steps_never_exceed_the_steps_don
 
 
 @pytest.mark.parametrize(
-    "kind", [Report, EventRecovery, WorldSize, Goodput, WorkerSeconds, RestartEstimate]
+    "kind",
+    [
+        Report,
+        EventRecovery,
+        WorldSize,
+        Goodput,
+        WorkerSeconds,
+        RestartEstimate,
+        Money,
+        PoolSpending,
+    ],
 )
 def test_every_key_of_the_report_is_documented(kind: type) -> None:
     documented = Path("docs/report.md").read_text()
 
     for key in fields(kind):
+        if key.name == "notes":
+            continue  # for the page: sentences, not values
         assert f"`{key.name}`" in documented, f"docs/report.md does not define {key.name}"

@@ -13,12 +13,13 @@ from everstep.cli.report.page.render import render
 from everstep.cli.report.page.sections import EVENTS_PER_TABLE
 from tests.everstep.cli.recorded_run import RecordedRun
 from tests.everstep.cli.report.page.parsed_page import Node, parse
+from tests.everstep.cli.report.test_money import A100, BY_POOL, T4_SPOT
 
 BILLING = Billing(billed=False, reason="it ran here")
 
 
-def page_of(recorded: RecordedRun) -> str:
-    return render(build_page(recorded.run(), recorded.now + 1, BILLING))
+def page_of(recorded: RecordedRun, billing: Billing = BILLING) -> str:
+    return render(build_page(recorded.run(), recorded.now + 1, billing))
 
 
 @pytest.fixture
@@ -151,3 +152,14 @@ def test_an_empty_run_is_a_page_with_a_headline_only() -> None:
 
     assert [node.text for node in page.all("h1")] == ["No training yet"]
     assert not list(page.all("section"))
+
+
+def test_the_money_of_several_pools_is_a_table(drilled: RecordedRun) -> None:
+    one_pool = page_of(drilled, Billing(billed=True, rates=BY_POOL))
+    billing = Billing(billed=True, rates=BY_POOL, machines={"gpu-0": A100, "gpu-1": T4_SPOT})
+
+    several = page_of(drilled, billing)
+
+    assert "Training machines by pool" not in one_pool
+    for cell in ("Training machines by pool", "a, spot", "b, spot", "unknown pool"):
+        assert cell in several

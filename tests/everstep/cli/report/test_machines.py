@@ -1,0 +1,53 @@
+"""The log of machines: how each was bought, also after its node is gone."""
+
+from pathlib import Path
+
+from everstep.cli.kubernetes_client import node_view
+from everstep.cli.report.machines import MachineKind, MachineLog
+
+LABELS = {"everstep.dev/pool": "gpu-spot", "node.kubernetes.io/instance-type": "g5.xlarge"}
+SPOT = MachineKind("g5.xlarge", "a", on_demand=False)
+
+
+def labelled(name: str, **labels: str) -> dict[str, object]:
+    keys = {key.replace("_", "-"): value for key, value in labels.items()}
+    own = LABELS | {f"everstep.dev/{key}": value for key, value in keys.items()}
+    return {"metadata": {"name": name, "labels": own}}
+
+
+def test_a_machine_is_known_after_its_node_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "machines.json"
+    MachineLog(path).add([node_view(labelled("gpu-0", gpu_pool="a"), ())])
+
+    later = MachineLog(path)
+    later.add([node_view(labelled("gpu-1", gpu_pool="b", capacity="on-demand"), ())])
+
+    assert MachineLog(path).seen == {
+        "gpu-0": SPOT,
+        "gpu-1": MachineKind("g5.xlarge", "b", on_demand=True),
+    }
+
+
+def test_nodes_without_gpus_are_not_machines_of_the_training(tmp_path: Path) -> None:
+    log = MachineLog(tmp_path / "machines.json")
+
+    log.add([node_view(labelled("system-0", pool="system"), ())])
+
+    assert log.seen == {}
+    assert not log.path.exists()
+
+
+def test_a_name_that_is_used_again_has_its_newest_machine(tmp_path: Path) -> None:
+    log = MachineLog(tmp_path / "machines.json")
+    for pool in ("b", "a"):
+        log.add([node_view(labelled("gpu-0", gpu_pool=pool), ())])
+
+    assert MachineLog(log.path).seen == log.seen == {"gpu-0": SPOT}
+
+
+def test_a_damaged_log_is_like_none(tmp_path: Path) -> None:
+    path = tmp_path / "machines.json"
+    for damaged in ("", "{", "[1]", '{"gpu-0": {"pool": 1}}', '{"gpu-0": 1}'):
+        path.write_text(damaged)
+
+        assert MachineLog(path).seen == {}
