@@ -1,6 +1,6 @@
 """Time collectives over the processes of a group: `python3 -m everstep.interconnect.benchmark`, once for each rank.
 
-Any launcher that sets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCAL_RANK can start it, such as torchrun. Rank
+Any launcher that sets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCAL_RANK can start it; `launch` does. Rank
 0 prints one JSON object a line: the setup, a line for each measurement, and the end. NCCL's own log lines, on the
 same stream, show which network carries the data; `transport` reads them.
 """

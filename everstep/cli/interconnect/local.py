@@ -1,5 +1,6 @@
 """Run an interconnect test between processes of this machine, without a cluster."""
 
+import socket
 import sys
 import tempfile
 import time
@@ -13,8 +14,13 @@ from everstep.optional_packages import TORCH
 from everstep.progress import Progress, Step
 
 POLL_SECONDS = 0.2
-PROGRAM = "everstep.interconnect.benchmark"
-VARIABLES = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "OMP_NUM_THREADS": "1"}
+PROGRAM = "everstep.interconnect.launch"
+VARIABLES = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET",
+    "OMP_NUM_THREADS": "1",
+    "USE_LIBUV": "0",
+}
 LOG_LINES = 12
 """Last lines of the log in an error."""
 
@@ -33,8 +39,8 @@ def run_locally(ranks: int, arguments: Sequence[str], progress: Progress) -> lis
     TORCH.require(
         "torch", "everstep nccl-test --local measures with PyTorch, which is not installed"
     )
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={ranks}", "--max-restarts=0", "-m", PROGRAM, *arguments]
+    command = [sys.executable, "-m", PROGRAM, "--nodes=1", f"--processes={ranks}", "--node-rank=0"]
+    command += ["--address=127.0.0.1", f"--port={free_port()}", *arguments]
     with tempfile.TemporaryDirectory(prefix="everstep-nccl-test-") as folder:
         log = Path(folder) / "log"
         with (
@@ -52,6 +58,13 @@ def run_locally(ranks: int, arguments: Sequence[str], progress: Progress) -> lis
             "\n".join(lines or text.splitlines()[-LOG_LINES:]),
         )
     return [text]
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback address without a listener."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def note_newest(step: Step, log: str) -> None:

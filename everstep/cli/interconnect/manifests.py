@@ -18,12 +18,13 @@ NAME = "nccl-test"
 PORT = 29400
 HUGE_PAGES, HUGE_PAGES_FOR_EFA = "hugepages-2Mi", "5120Mi"
 PROGRAM_FOLDER = "/opt/everstep-nccl-test"
-PROGRAM = "everstep.interconnect.benchmark"
+PROGRAM = "everstep.interconnect.launch"
 SOURCES = (
     "__init__.py",
     "interconnect/__init__.py",
     "interconnect/collectives.py",
     "interconnect/benchmark.py",
+    "interconnect/launch.py",
 )
 """Files of the package everstep that the program consists of."""
 
@@ -199,6 +200,7 @@ def _container(worker: Json, test: ClusterTest) -> Json:
             {"name": "NCCL_DEBUG", "value": "INFO"},
             {"name": "NCCL_DEBUG_SUBSYS", "value": "INIT,NET"},
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+            {"name": "USE_LIBUV", "value": "0"},  # Debian's torch is built without it
         ],
         "resources": resources,
         "volumeMounts": [
@@ -210,17 +212,12 @@ def _container(worker: Json, test: ClusterTest) -> Json:
 
 def _command(test: ClusterTest, processes: int) -> list[str]:
     return [
-        "python3",
-        "-m",
-        "torch.distributed.run",
-        f"--nnodes={test.nodes}",
-        f"--nproc-per-node={processes}",
+        *("python3", "-m", PROGRAM),
+        f"--nodes={test.nodes}",
+        f"--processes={processes}",
         "--node-rank=$(JOB_COMPLETION_INDEX)",
-        f"--master-addr={NAME}-0.{NAME}",
-        f"--master-port={PORT}",
-        "--max-restarts=0",
-        "-m",
-        PROGRAM,
+        f"--address={NAME}-0.{NAME}",
+        f"--port={PORT}",
         *test.arguments,
     ]
 

@@ -70,7 +70,7 @@ def test_each_node_has_one_pod_with_a_process_for_each_gpu() -> None:
     (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["labelSelector"]["matchLabels"] == {JOB_NAME_LABEL: NAME}
     assert job["spec"]["completions"] == job["spec"]["parallelism"] == 3
-    assert "--nproc-per-node=8" in pod["containers"][0]["command"]
+    assert "--processes=8" in pod["containers"][0]["command"]
 
 
 def test_a_lost_pod_ends_the_test() -> None:

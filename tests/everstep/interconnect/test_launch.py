@@ -1,0 +1,36 @@
+"""The processes of one node."""
+
+import argparse
+import subprocess
+import sys
+
+from everstep.interconnect.launch import end, variables_of, wait
+
+
+def program(text: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", text])
+
+
+def options(node_rank: int) -> argparse.Namespace:
+    return argparse.Namespace(nodes=3, processes=8, node_rank=node_rank, address="a", port=29400)
+
+
+def test_ranks_are_unique_over_all_nodes() -> None:
+    variables = [variables_of(options(node), local) for node in range(3) for local in range(8)]
+
+    assert [int(one["RANK"]) for one in variables] == list(range(24))
+    assert {one["WORLD_SIZE"] for one in variables} == {"24"}
+    assert variables[9]["LOCAL_RANK"] == "1", "a process uses the GPU of this number"
+
+
+def test_a_process_that_fails_ends_the_others_of_its_node() -> None:
+    processes = [program("import time; time.sleep(1000)"), program("raise SystemExit(3)")]
+
+    assert wait(processes) == 3
+    end(processes)
+
+    assert all(process.returncode is not None for process in processes)
+
+
+def test_the_exit_code_is_0_once_all_have_ended() -> None:
+    assert wait([program("pass"), program("pass")]) == 0
