@@ -236,3 +236,57 @@ def test_a_suspended_or_finished_job_requests_no_machines() -> None:
     follow(cluster, 60)
     assert cluster.waiting_pods == {}
     assert cluster.source["status"]["placement"]["zone"] == "a"
+
+
+def test_a_job_that_follows_capacity_moves_with_as_many_workers_as_the_zone_offers() -> None:
+    cluster = ZonedCluster(WANTED, TIMES)
+    cluster.follow_capacity()
+    cluster.set_machines("a", WANTED)
+    follow(cluster, 60)
+    cluster.set_machines("a", 0)
+    follow(cluster, 300)
+    suspended = {one["type"]: one["status"] for one in cluster.source["status"]["conditions"]}
+    assert suspended["Suspended"] == "True", "no zone has a machine"
+    assert {zone_of(pod) for pod in cluster.waiting_pods.values()} == {"b", "c"}
+
+    cluster.set_machines("c", 2)
+    follow(cluster, 100)
+
+    assert cluster.workers() == {"c": 2}
+    assert cluster.source["status"]["scaling"]["desired"] == 2
+    assert cluster.waiting_pods == {}
+
+
+def test_workers_that_find_no_node_in_the_new_zone_do_not_suspend_those_of_the_old_one() -> None:
+    cluster = ZonedCluster(WANTED, {**TIMES, "moveSeconds": 400})
+    cluster.follow_capacity()
+    cluster.set_machines("a", WANTED)
+    follow(cluster, 60)
+    cluster.set_machines("a", 1)
+    follow(cluster, 200)
+    cluster.set_machines("b", WANTED)
+    cluster.schedule_placeholders()
+    cluster.machines["b"] = 0
+    follow(cluster, 10)
+    assert cluster.source["status"]["placement"]["zone"] == "b"
+    cluster.set_machines("b", 0)
+
+    for _ in range(30):
+        follow(cluster, 20)
+        assert cluster.workers() == {"a": 1}, "the last worker trains"
+
+    placement = cluster.source["status"]["placement"]
+    assert (placement["zone"], placement["moves"][0]["abandoned"]) == ("a", True)
+
+
+def test_a_failed_job_requests_no_machines() -> None:
+    cluster = ZonedCluster(WANTED, TIMES)
+    cluster.source["spec"]["RunPolicy"]["activeDeadlineSeconds"] = 60
+    follow(cluster, 50)
+    assert cluster.waiting_pods
+
+    follow(cluster, 60)
+
+    conditions = {one["type"]: one["status"] for one in cluster.source["status"]["conditions"]}
+    assert conditions["Failed"] == "True"
+    assert cluster.waiting_pods == {}

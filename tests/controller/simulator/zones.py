@@ -10,7 +10,13 @@ from controller.api import ElasticJob
 from controller.client import CONFLICT, ApiError
 from controller.objects import Placeholder, read_placeholder
 from controller.timestamps import format_time
-from everstep.catalog.names import PLACEHOLDER_LABEL, PLACEMENT_ANNOTATION, ZONE_LABEL
+from everstep.catalog.names import (
+    PLACEHOLDER_LABEL,
+    PLACEMENT_ANNOTATION,
+    SCALING_ANNOTATION,
+    SCALING_CAPACITY,
+    ZONE_LABEL,
+)
 from tests.controller.simulator.model import ModelCluster
 
 ZONES = ("a", "b", "c")
@@ -37,6 +43,10 @@ class ZonedCluster(ModelCluster):
 
     def placeholders(self, _job: ElasticJob) -> list[Placeholder]:
         return [read_placeholder(copy.deepcopy(one)) for one in self.waiting_pods.values()]
+
+    def count_schedulable(self, job: ElasticJob) -> int:
+        zones = [job.status.placement.zone] if job.status.placement else list(ZONES)
+        return sum(self.machines[zone] - self.used(zone) for zone in zones)
 
     def delete_placeholder(self, _namespace: str, placeholder: Placeholder) -> None:
         self._write()
@@ -65,6 +75,10 @@ class ZonedCluster(ModelCluster):
     @property
     def desired_replicas(self) -> int:
         return 2 * self.replicas  # in a move, workers of two zones
+
+    def follow_capacity(self) -> None:
+        """Let the number of workers follow the machines."""
+        self.source["metadata"]["annotations"][SCALING_ANNOTATION] = SCALING_CAPACITY
 
     def used(self, zone: str) -> int:
         """Return the machines of a zone that have a pod."""
