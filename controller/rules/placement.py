@@ -35,13 +35,18 @@ def with_placement(state: ObservedState, chosen: Plan) -> Plan:
 
 
 def _with_condition(state: ObservedState, status: Status) -> Status:
-    """Return a status with the condition Placed, of a job whose zone was decided in this pass."""
+    """Return a status with the condition Placed, of a job whose zone was decided in this pass.
+
+    It is the first of the conditions, since readers of the list take the last one for the job's phase.
+    """
     if state.placement is None or status.placement is None or has_finished(status):
         return status
-    return status.with_condition(
+    status = status.with_condition(
         ConditionType.PLACED,
         is_true=status.placement.state is State.SETTLED,
         reason=status.placement.state.capitalize(),
         message=f"{status.placement.zone}: {status.placement.reason}",
         now=state.now,
     )
+    ordered = sorted(status.conditions, key=lambda one: one.type != ConditionType.PLACED)
+    return replace(status, conditions=tuple(ordered))

@@ -218,6 +218,7 @@ def test_a_move_is_reported_in_events_metrics_and_the_condition_placed() -> None
     conditions = {one["type"]: one for one in cluster.source["status"]["conditions"]}
     assert conditions["Placed"]["status"] == "True"
     assert conditions["Placed"]["message"] == "b: all 4 machines run here"
+    assert next(iter(conditions)) == "Placed", "readers take the last one for the phase"
 
 
 def test_a_suspended_or_finished_job_requests_no_machines() -> None:
