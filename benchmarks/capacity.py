@@ -80,23 +80,29 @@ def histories(model: MarketModel, count: int, seed: int, hours: float) -> list[C
     return [generate(model, seed=seed + n, hours=hours, machines=MACHINES) for n in numbers]
 
 
-def fit_rows(found: Sequence[CapacityHistory]) -> Iterator[Row]:
+def fit_rows(histories: Sequence[CapacityHistory]) -> Iterator[Row]:
     """Yield the statistics of histories beside the published ones."""
-    described = [describe(one) for one in found]
+    described = [describe(statistics) for statistics in histories]
     for zone, published in enumerate(PUBLISHED.zones):
-        means = [one.means[zone] for one in described]
-        none = [one.none_shares[zone] for one in described]
-        rates = [one.changes_per_hour[zone] for one in described]
+        means = [statistics.means[zone] for statistics in described]
+        none = [statistics.none_shares[zone] for statistics in described]
+        rates = [statistics.changes_per_hour[zone] for statistics in described]
         expected = f"{published.mean_share * MACHINES:.1f}"
         yield Row(f"zone {zone + 1}: mean machines", spread(means, ".1f"), expected)
         yield Row(f"zone {zone + 1}: none", spread(none, ".0%"), f"{published.none_share:.0%}")
         yield Row(f"zone {zone + 1}: changes an hour", spread(rates, ".2f"), "0.29-1.05")
     yield Row(
-        "best zone: mean machines", spread([one.best_mean for one in described], ".1f"), "13.3"
+        "best zone: mean machines",
+        spread([statistics.best_mean for statistics in described], ".1f"),
+        "13.3",
     )
-    yield Row("best zone: none", spread([one.none_anywhere for one in described], ".0%"), "13%")
-    moves = [one.best_zone_moves for one in described]
-    yield Row(f"best zone: moves in {found[0].hours:.0f} h", spread(moves, ".0f"), "about 30")
+    yield Row(
+        "best zone: none",
+        spread([statistics.none_anywhere for statistics in described], ".0%"),
+        "13%",
+    )
+    moves = [statistics.best_zone_moves for statistics in described]
+    yield Row(f"best zone: moves in {histories[0].hours:.0f} h", spread(moves, ".0f"), "about 30")
 
 
 def follow(history: CapacityHistory, job: JobModel = ENDLESS) -> Outcome:
@@ -104,21 +110,23 @@ def follow(history: CapacityHistory, job: JobModel = ENDLESS) -> Outcome:
     return simulate(history, job, terms_of(job, history.gap_seconds), PLACEMENT, never)
 
 
-def following_rows(found: Sequence[CapacityHistory], job: JobModel = ENDLESS) -> Iterator[Row]:
+def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS) -> Iterator[Row]:
     """Yield the machine-hours that trained, against the best zone and against single zones."""
-    outcomes = [follow(one, job) for one in track(found, "following capacity", len(found))]
-    best = [sum(map(max, one.machines)) * one.gap_seconds for one in found]
-    shares = [one.done / offered for one, offered in zip(outcomes, best, strict=True)]
-    done = sum(one.done for one in outcomes)
+    outcomes = [
+        follow(item, job) for item in track(histories, "following capacity", len(histories))
+    ]
+    best = [sum(map(max, item.machines)) * item.gap_seconds for item in histories]
+    shares = [item.done / offered for item, offered in zip(outcomes, best, strict=True)]
+    done = sum(item.done for item in outcomes)
     yield Row("of the best zone's machine-hours, all histories", f"{done / sum(best):.1%}", "90%")
     yield Row("... by history", spread(shares, ".1%"))
-    moves = [one.moves / history.hours for one, history in zip(outcomes, found, strict=True)]
+    moves = [item.moves / history.hours for item, history in zip(outcomes, histories, strict=True)]
     yield Row("moves an hour", spread(moves, ".2f"), "at most 1")
-    zones = range(len(found[0].zones))
-    alone = [sum(follow(one.only([zone]), job).done for one in found) for zone in zones]
+    zones = range(len(histories[0].zones))
+    alone = [sum(follow(item.only([zone]), job).done for item in histories) for zone in zones]
     yield Row("times a zone drawn at random", f"{done / mean(alone):.2f}", "2")
-    each = ", ".join(f"{done / one:.2f}" for one in alone)
-    yield Row("times each of the zones", each)
+    by_zone = ", ".join(f"{done / item:.2f}" for item in alone)
+    yield Row("times each of the zones", by_zone)
 
 
 def deadline_rows(model: MarketModel, count: int, seed: int) -> Iterator[Row]:
@@ -140,13 +148,13 @@ def _deadline(
     model: MarketModel, count: int, seed: int, job: JobModel, slack: float, name: str
 ) -> Iterator[Row]:
     deadline = job.shortest_seconds * slack
-    found = histories(model, count, seed, deadline / HOUR_SECONDS + 1)
+    sample = histories(model, count, seed, deadline / HOUR_SECONDS + 1)
     title = f"{name}, {slack:g} times the shortest duration"
-    optimum = [cheapest(one, job, deadline) for one in track(found, title, count)]
+    optimum = [cheapest(item, job, deadline) for item in track(sample, title, count)]
     for policy in POLICIES:
-        outcomes = [meet(one, job, deadline, policy) for one in found]
-        met = sum(one.complete and one.seconds <= deadline for one in outcomes)
-        over = [one.usd / lowest - 1 for one, lowest in zip(outcomes, optimum, strict=True)]
+        outcomes = [meet(item, job, deadline, policy) for item in sample]
+        met = sum(item.complete and item.seconds <= deadline for item in outcomes)
+        over = [item.usd / lowest - 1 for item, lowest in zip(outcomes, optimum, strict=True)]
         target = "all in time, 15%" if policy is latest_start else ""
         text = f"{met} of {count} in time, {spread(over, '.1%')} over, mean {mean(over):.1%}"
         yield Row(f"{title}: {policy.__name__}", text, target)
@@ -208,11 +216,11 @@ def main() -> None:
     if options.plot:
         options.plot.write_text(week(options.seed))
         return
-    found = tables(options.histories, options.seed)
+    results = tables(options.histories, options.seed)
     if options.json:
-        print(json.dumps({t: [vars(row) for row in rows] for t, rows in found.items()}, indent=1))
+        print(json.dumps({t: [vars(row) for row in rows] for t, rows in results.items()}, indent=1))
         return
-    for title, rows in found.items():
+    for title, rows in results.items():
         print(f"\n{title}")
         for row in rows:
             print(f"  {row.name:70} {row.value:60} {row.expected}".rstrip())

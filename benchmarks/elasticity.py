@@ -54,9 +54,16 @@ def main() -> None:
         folder = Path(scratch)
         data = small_data(folder, samples=3000)
         with running_etcd(folder) as etcd:
-            line = ["--model", options.model, "--dataset", "fashion-mnist", "--data", str(data)]
-            line += ["--global-batch", str(options.global_batch), "--epochs", "100000"]
-            nodes = Nodes(folder, etcd, [*line, "--mode", options.mode])
+            arguments = [
+                "--model",
+                options.model,
+                "--dataset",
+                "fashion-mnist",
+                "--data",
+                str(data),
+            ]
+            arguments += ["--global-batch", str(options.global_batch), "--epochs", "100000"]
+            nodes = Nodes(folder, etcd, [*arguments, "--mode", options.mode])
             try:
                 measure(nodes, options.events, options.rounds)
             finally:

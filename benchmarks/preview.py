@@ -129,8 +129,8 @@ def reap() -> None:
 def summarise(previews: Sequence[Measurement], imports: Sequence[Measurement]) -> dict[str, object]:
     """Return the figures of one stack."""
     share = [
-        measurement.processor / whole.processor
-        for measurement, whole in zip(imports, previews, strict=True)
+        measurement.processor / preview.processor
+        for measurement, preview in zip(imports, previews, strict=True)
     ]
     return {
         "wall_seconds": spread(preview.wall for preview in previews),

@@ -111,17 +111,17 @@ def load(page: Path) -> dict[str, float]:
     """Load the page in the browser; return the seconds until each milestone, the median of `LOADS`."""
     from tests.chromium import browser
 
-    found: dict[str, list[float]] = {}
+    timings: dict[str, list[float]] = {}
     with browser() as tab:
         tab.call("Performance.enable", timeDomain="threadTicks")  # the other times grow with load
         for _ in range(LOADS):
             tab.open(page)
             for name, expression in MILESTONES.items():
-                found.setdefault(name, []).append(tab.run(expression) / 1000)
+                timings.setdefault(name, []).append(tab.run(expression) / 1000)
             metrics = tab.call("Performance.getMetrics")["metrics"]
-            worked = next(one["value"] for one in metrics if one["name"] == "TaskDuration")
-            found.setdefault("main thread's work", []).append(worked)
-    return {name: median(seconds) for name, seconds in found.items()}
+            worked = next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+            timings.setdefault("main thread's work", []).append(worked)
+    return {name: median(seconds) for name, seconds in timings.items()}
 
 
 if __name__ == "__main__":

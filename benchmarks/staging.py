@@ -93,8 +93,8 @@ def measure_plans(folder: Path, options: argparse.Namespace) -> dict[str, object
     with locked_state(destination) as state:
         listed = spool.read(state.listing, Entry)
         spool.write(state.records, (Record(*entry[:3], "0" * 64) for entry in listed))
-    again = _pass(folder, options.files)
-    return {"files": options.files, "empty destination": first, "with records": again}
+    repeated = _pass(folder, options.files)
+    return {"files": options.files, "empty destination": first, "with records": repeated}
 
 
 def _pass(folder: Path, files: int) -> dict[str, float]:

@@ -61,6 +61,6 @@ def _zone_index(zone: str) -> int:
     return LETTERS.index(zone[-1])
 
 
-def overlap(one: str, other: str) -> bool:
+def overlap(first: str, second: str) -> bool:
     """Return whether two blocks share an address."""
-    return ipaddress.IPv4Network(one).overlaps(ipaddress.IPv4Network(other))
+    return ipaddress.IPv4Network(first).overlaps(ipaddress.IPv4Network(second))

@@ -30,9 +30,8 @@ from components.platform.image_pull import (
 )
 from components.platform.monitoring import Monitoring, MonitoringArgs
 from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, job_rules
-from components.platform.node_services import NAMESPACE as SYSTEM_NAMESPACE
 from components.platform.node_services import NodeServices, NodeServicesArgs, is_needed
-from everstep.catalog.names import JOB_NAMESPACE
+from everstep.catalog.names import JOB_NAMESPACE, SYSTEM_NAMESPACE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from controller.metrics import Metrics, serve
 from controller.operator import Operator
 from controller.reconcile import Reconciler
 from controller.scaling import Timeouts
-from everstep.catalog.names import JOB_NAMESPACE
+from everstep.catalog.names import CONTROLLER_METRICS_PORT, JOB_NAMESPACE
 
 log = logging.getLogger("controller")
 
@@ -44,7 +44,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--metrics-port",
         type=int,
-        default=8080,
+        default=CONTROLLER_METRICS_PORT,
         help="port of /metrics and /healthz; 0 takes any (default: %(default)s)",
     )
     parser.add_argument(

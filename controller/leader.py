@@ -95,13 +95,13 @@ class Candidate:
 
     def _lease_spec(self, previous: dict[str, Any]) -> dict[str, Any]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        kept = previous.get("holderIdentity") == self.identity
+        is_renewal = previous.get("holderIdentity") == self.identity
         return {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": LEASE_SECONDS,
             "renewTime": now,
-            "acquireTime": previous.get("acquireTime", now) if kept else now,
-            "leaseTransitions": (previous.get("leaseTransitions") or 0) + (not kept),
+            "acquireTime": previous.get("acquireTime", now) if is_renewal else now,
+            "leaseTransitions": (previous.get("leaseTransitions") or 0) + (not is_renewal),
         }
 
 

@@ -45,8 +45,8 @@ def ensure(store: Secrets, names: Sequence[str]) -> bool:
         store: Secrets of the namespace.
         names: names of the members and of their services, see `Certificate`.
     """
-    found = [store.issue_of(name) for name in (MEMBERS_SECRET, AGENT_SECRET)]
-    if found[0] and found[0] == found[1]:
+    issues = [store.issue_of(name) for name in (MEMBERS_SECRET, AGENT_SECRET)]
+    if issues[0] and issues[0] == issues[1]:
         return False
     number = secrets.token_hex(8)
     for name, content in contents(names).items():
@@ -92,9 +92,11 @@ class ClusterSecrets:
 
     def issue_of(self, name: str) -> str | None:
         """Return the number of a Secret's issue; None if the Secret does not exist."""
-        found = self._request("GET", f"/{name}")
+        secret = self._request("GET", f"/{name}")
         return (
-            None if found is None else str(found["metadata"].get("labels", {}).get(ISSUE_LABEL, ""))
+            None
+            if secret is None
+            else str(secret["metadata"].get("labels", {}).get(ISSUE_LABEL, ""))
         )
 
     def put(self, name: str, number: str, content: Mapping[str, str]) -> None:
@@ -155,8 +157,8 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     parser.add_argument("names", nargs="+", help="names of the members and services, as DNS:NAME")
     names = parser.parse_args(arguments).names
     host, port = (environment[f"KUBERNETES_SERVICE_{key}"] for key in ("HOST", "PORT"))
-    made = ensure(in_cluster(host, port), names)
-    print("made new credentials" if made else "the credentials exist", flush=True)
+    created = ensure(in_cluster(host, port), names)
+    print("made new credentials" if created else "the credentials exist", flush=True)
 
 
 if __name__ == "__main__":

@@ -230,13 +230,13 @@ def _exchange(
     address: str, path: str, body: str, credentials: Credentials | None, token: str
 ) -> tuple[int, bytes]:
     """Return status and content of the response to one POST."""
-    place = urlsplit(address).netloc
+    host = urlsplit(address).netloc
     connection = (
         http.client.HTTPSConnection(
-            place, timeout=REQUEST_SECONDS, context=credentials.client_context()
+            host, timeout=REQUEST_SECONDS, context=credentials.client_context()
         )
         if credentials
-        else http.client.HTTPConnection(place, timeout=REQUEST_SECONDS)
+        else http.client.HTTPConnection(host, timeout=REQUEST_SECONDS)
     )
     try:
         connection.request("POST", path, body, {"Authorization": token} if token else {})

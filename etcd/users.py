@@ -100,8 +100,10 @@ class Users:
         """Permit the role the keys of the run, and nothing else."""
         prefix = f"/everstep/{self.run}/"
         wanted = {"key": _text(prefix), "range_end": _text(f"/everstep/{self.run}0")}
-        found: Any = self._call("auth/role/get", {"role": RUN_ROLE}, token).get("perm", [])
-        ranges = [{"key": each["key"], "range_end": each.get("range_end", "")} for each in found]
+        permissions: Any = self._call("auth/role/get", {"role": RUN_ROLE}, token).get("perm", [])
+        ranges = [
+            {"key": each["key"], "range_end": each.get("range_end", "")} for each in permissions
+        ]
         if wanted not in ranges:
             permission = {"permType": "READWRITE", **wanted}
             self._call("auth/role/grant", {"name": RUN_ROLE, "perm": permission}, token)

@@ -212,16 +212,16 @@ class _SimulatedGroup:
     def _train(self, seconds: float) -> None:
         """Train without a change; checkpoints save the work and cost time."""
         design, group = self._design, self._group
-        every = design.checkpoint_work / group or design.checkpoint_seconds
-        worked = seconds * every / (every + design.stall.seconds)
+        interval = design.checkpoint_work / group or design.checkpoint_seconds
+        worked = seconds * interval / (interval + design.stall.seconds)
         self.good_seconds += worked
         self.good_work += worked * group
         before = self._since_work / group if design.checkpoint_work else self._since_seconds
-        if before + worked < every:
+        if before + worked < interval:
             self._since_seconds += worked
             self._since_work += worked * group
         else:
-            self._since_seconds = (before + worked) % every
+            self._since_seconds = (before + worked) % interval
             self._since_work = self._since_seconds * group
 
     def _add_ready(self, count: int) -> None:

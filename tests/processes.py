@@ -50,13 +50,13 @@ def processes_of(launcher: int) -> set[int]:
     for process in all_processes():
         if fields := stat_fields(process):
             children.setdefault(int(fields[1]), []).append(process)
-    found = processes_in_session(launcher)
-    unseen = list(found)
+    members = processes_in_session(launcher)
+    unseen = list(members)
     while unseen:
-        fresh = set(children.get(unseen.pop(), [])) - found
-        found |= fresh
+        fresh = set(children.get(unseen.pop(), [])) - members
+        members |= fresh
         unseen += fresh
-    return found
+    return members
 
 
 def signal_all(processes: Callable[[], set[int]], number: signal.Signals) -> None:

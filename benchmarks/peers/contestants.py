@@ -1,4 +1,4 @@
-"""The contestants and what each needs next to its machines."""
+"""The systems under comparison, each with the services that it needs."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ class Contestant:
 
     Attributes:
         name: printed name.
-        machines: starts what it needs in a folder and yields its machines, not started.
+        machines: context manager that runs its services in a folder and yields its machines, not started.
     """
 
     name: str
@@ -49,9 +49,9 @@ def everstep(folder: Path) -> Iterator[Sequence[Machine]]:
                     *("--rdzv_backend=etcd", f"--rdzv_endpoint={endpoint}", "--rdzv_id=peers"),
                     *("-m", "benchmarks.peers.everstep_worker"),
                 ],
-                {"POD_IP": f"127.0.0.{2 + place}", "POD_NAME": name, "TMPDIR": str(folder)},
+                {"POD_IP": f"127.0.0.{2 + index}", "POD_NAME": name, "TMPDIR": str(folder)},
             )
-            for place, name in enumerate(NAMES)
+            for index, name in enumerate(NAMES)
         ]
 
 

@@ -21,14 +21,14 @@ SHARE = GLOBAL_BATCH // NODES
 def main() -> None:
     """Train until killed."""
     model = build_model()
-    inner = build_optimizer(model)
+    local_optimizer = build_optimizer(model)
 
     def load_state_dict(state: dict[str, dict[str, object]]) -> None:
         model.load_state_dict(state["model"])
-        inner.load_state_dict(state["optimizer"])
+        local_optimizer.load_state_dict(state["optimizer"])
 
     def state_dict() -> dict[str, dict[str, object]]:
-        return {"model": model.state_dict(), "optimizer": inner.state_dict()}
+        return {"model": model.state_dict(), "optimizer": local_optimizer.state_dict()}
 
     node = int(os.environ["PEERS_NODE"][1:])
     manager = Manager(
@@ -40,14 +40,14 @@ def main() -> None:
         replica_id=f"node{node}_",
     )
     replicated = DistributedDataParallel(manager, model)
-    optimizer = Optimizer(manager, inner)
+    optimizer = Optimizer(manager, local_optimizer)
     journal = StepJournal.of_this_node()
-    drawn = 0  # batches of this replica's own shard of the samples: every third one
+    batches_read = 0  # batches of this replica's own shard of the samples: every third one
     while True:
         journal.begin()
-        first = (drawn * NODES + node) * SHARE
+        first = (batches_read * NODES + node) * SHARE
         samples = range(first, first + SHARE)
-        drawn += 1
+        batches_read += 1
         before = manager.current_step()
         optimizer.zero_grad()
         loss_of(replicated, samples).backward()  # type: ignore[no-untyped-call]

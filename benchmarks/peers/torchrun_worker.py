@@ -32,7 +32,7 @@ def main() -> None:
     while True:
         journal.begin()
         batch = samples_of_step(step)
-        bounds = [batch.start + len(batch) * place // world_size for place in (rank, rank + 1)]
+        bounds = [batch.start + len(batch) * index // world_size for index in (rank, rank + 1)]
         samples = range(*bounds)
         optimizer.zero_grad()
         loss_of(replicated, samples).backward()  # type: ignore[no-untyped-call]

@@ -19,14 +19,15 @@ from components.component import Component
 from components.config import EksConfig, EksPool, TolerationConfig
 from components.config.eks import FALLBACK_SUFFIX
 from components.interface import Placement
-from components.platform.gpu import EFA_RESOURCE
 from everstep.catalog.names import (
     CAPACITY_LABEL,
+    EFA_RESOURCE,
     GPU_POOL,
     GPU_POOL_LABEL,
     ON_DEMAND,
     POOL_LABEL,
     SPOT_TAINT,
+    SPOT_TAINT_VALUE,
     SYSTEM_POOL,
 )
 
@@ -44,7 +45,7 @@ CREATE_TIMEOUT = "60m"  # capacity of a rare instance type may take longer than 
 
 GPU_PLACEMENT = Placement(
     selector={POOL_LABEL: GPU_POOL},
-    tolerations=[TolerationConfig(key=SPOT_TAINT, value="true", effect="NoSchedule")],
+    tolerations=[TolerationConfig(key=SPOT_TAINT, value=SPOT_TAINT_VALUE, effect="NoSchedule")],
 )
 SYSTEM_PLACEMENT = Placement(selector={POOL_LABEL: SYSTEM_POOL}, tolerations=[])
 
@@ -287,7 +288,7 @@ def _gpu_group(pool: EksPool) -> NodePool:
         create_before_delete=False,  # two groups at once would need twice the quota of GPUs
         labels=labels if spot else {**labels, CAPACITY_LABEL: ON_DEMAND},
         taints=[
-            eks.NodeGroupTaintArgs(key=SPOT_TAINT, value="true", effect="NO_SCHEDULE"),
+            eks.NodeGroupTaintArgs(key=SPOT_TAINT, value=SPOT_TAINT_VALUE, effect="NO_SCHEDULE"),
             eks.NodeGroupTaintArgs(key=CSI_STARTUP_TAINT, effect="NO_EXECUTE"),
         ],
         efa=_efa_name(pool),

@@ -23,12 +23,11 @@ from components.azure.roles import BuiltInRole, grant
 from components.component import Component
 from components.config import BlobConfig
 from components.interface import VolumeSource
-from components.platform.claim import SERVICE_ACCOUNT
 from components.platform.pods import USER
-from everstep.catalog.names import JOB_NAMESPACE
+from everstep.catalog.names import JOB_NAMESPACE, TRAINER_SERVICE_ACCOUNT
 
 DRIVER = "blob.csi.azure.com"
-SUBJECTS = (f"system:serviceaccount:{JOB_NAMESPACE}:{SERVICE_ACCOUNT}",)
+SUBJECTS = (f"system:serviceaccount:{JOB_NAMESPACE}:{TRAINER_SERVICE_ACCOUNT}",)
 AUDIENCE = "api://AzureADTokenExchange"
 MAX_RULE_PREFIX_LENGTH = 30  # of a block in the rules of an account
 
@@ -212,7 +211,7 @@ class BlobStorage(Component):
         """Return the volume for blobfuse2, with the identity that may mount it."""
         identity = declare_identity(
             f"{self.name}-identity",
-            f"{self._args.cluster}-{SERVICE_ACCOUNT}",
+            f"{self._args.cluster}-{TRAINER_SERVICE_ACCOUNT}",
             group=self._args.group,
             location=self._args.location,
             tags=self._args.tags,

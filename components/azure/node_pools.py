@@ -19,14 +19,21 @@ from components.component import Component
 from components.config import AksConfig, AksPool, TolerationConfig
 from components.config.aks import SYSTEM_POOL
 from components.interface import Placement
-from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL, GPU_POOL_LABEL, ON_DEMAND, POOL_LABEL
+from everstep.catalog.names import (
+    CAPACITY_LABEL,
+    GPU_POOL,
+    GPU_POOL_LABEL,
+    ON_DEMAND,
+    POOL_LABEL,
+    SPOT_TAINT_VALUE,
+)
 from everstep.catalog.names import SPOT_TAINT as SPOT_TAINT_KEY
 
 # AKS adds this label and taint to the nodes of a spot pool by itself. Undeclared, each refresh would
 # show a change (pulumi-azure-native #1808), and a later update would be refused (#959).
 SPOT_KEY = "kubernetes.azure.com/scalesetpriority"
 SPOT_TAINT = TolerationConfig(key=SPOT_KEY, value="spot", effect="NoSchedule")
-GPU_TAINT = TolerationConfig(key=SPOT_TAINT_KEY, value="true", effect="NoSchedule")
+GPU_TAINT = TolerationConfig(key=SPOT_TAINT_KEY, value=SPOT_TAINT_VALUE, effect="NoSchedule")
 SYSTEM_TAINT = TolerationConfig(key="CriticalAddonsOnly", value="true", effect="NoSchedule")
 
 SYSTEM_PLACEMENT = Placement(selector={POOL_LABEL: SYSTEM_POOL}, tolerations=[SYSTEM_TAINT])

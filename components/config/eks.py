@@ -296,13 +296,13 @@ class EksConfig(Section):
         if self.gpu_pools:
             return tuple(
                 EksPool(
-                    key=f"cluster.gpuPools[{index}]", name=one.name, zone=one.zone, settings=one
+                    key=f"cluster.gpuPools[{index}]", name=pool.name, zone=pool.zone, settings=pool
                 )
-                for index, one in enumerate(self.gpu_pools)
+                for index, pool in enumerate(self.gpu_pools)
             )
-        one = self.gpu_pool or EksGpuPoolConfig()
-        zone = one.zone or self.zones[0]
-        return (EksPool(key="cluster.gpuPool", name="", zone=zone, settings=one),)
+        pool = self.gpu_pool or EksGpuPoolConfig()
+        zone = pool.zone or self.zones[0]
+        return (EksPool(key="cluster.gpuPool", name="", zone=zone, settings=pool),)
 
     @property
     def gpu_zones(self) -> tuple[str, ...]:

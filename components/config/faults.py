@@ -137,9 +137,9 @@ def _as_written(
             model = by_kind[str(part)]
         elif part != "[key]":
             written.append(part)
-            holder, found = model, field_at(model, str(part))
-            model = model if found is None else next(iter(models_in(found.annotation)), model)
-            by_kind = {} if found is None else variants(found)
+            holder, value = model, field_at(model, str(part))
+            model = model if value is None else next(iter(models_in(value.annotation)), model)
+            by_kind = {} if value is None else variants(value)
     return written, holder
 
 

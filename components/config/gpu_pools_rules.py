@@ -105,9 +105,9 @@ def _workers_have_nodes(
         return []
     spans = len(nodes) > 1 and not spread
     available = max(nodes.values()) if spans else sum(nodes.values())
-    place = "in one zone" if spans else "in all zones"
+    location = "in one zone" if spans else "in all zones"
     if replicas > available:
-        rule = f"is more than the {available} nodes that gpuPools allow {place}"
+        rule = f"is more than the {available} nodes that gpuPools allow {location}"
         fix = f"lower replicas to {available} or allow more nodes"
         if spans and sum(nodes.values()) >= replicas:
             fix += f", or set {SPREAD} to true"

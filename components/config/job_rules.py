@@ -9,6 +9,7 @@ from components.config.faults import ConfigFault
 from components.config.rules import ConfigRule
 from components.config.section import is_object_name
 from components.config.workload import DataConfig, JobConfig
+from everstep.catalog.names import NODE_NAME_VARIABLE, POD_IP_VARIABLE, POD_NAME_VARIABLE
 from everstep.catalog.trainer_options import TRAINER_OPTIONS
 
 
@@ -133,7 +134,7 @@ def _args_have_command(command: tuple[str, ...] | None, args: tuple[str, ...]) -
 
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_RESERVED_VARIABLES = ("POD_NAME", "POD_IP", "NODE_NAME")
+_RESERVED_VARIABLES = (POD_NAME_VARIABLE, POD_IP_VARIABLE, NODE_NAME_VARIABLE)
 _OWN_PREFIX = "EVERSTEP_"
 _ETCD_WITHOUT_V2 = re.compile(r"v?3\.([6-9]|\d\d+)\.")
 MAX_SEED = 2**63 - 1

@@ -20,13 +20,13 @@ def booleans(
         path: its key, with a dot at its end; empty for the whole file.
     """
     for key, value in data.items():
-        found = field_at(model, str(key))
-        if found is None:
+        model_field = field_at(model, str(key))
+        if model_field is None:
             continue
-        if isinstance(value, bool) and found.annotation in (int, float):
+        if isinstance(value, bool) and model_field.annotation in (int, float):
             rule = f"is {str(value).lower()}, and a number is required"
             yield ConfigFault(f"{path}{key}", None, rule, "write a number")
-        inner = chosen(found, value)
+        inner = chosen(model_field, value)
         if inner is None:
             continue
         for suffix, each in _sections(value):

@@ -78,17 +78,21 @@ def value_at(data: object, model: type[BaseModel], path: str) -> object:
         KeyError: the model has no such key, which is a bug in a rule.
     """
     key, _, rest = path.partition(".")
-    found = field_at(model, key)
-    if found is None:
+    model_field = field_at(model, key)
+    if model_field is None:
         raise KeyError(path)
     inside = data.get(key) if isinstance(data, Mapping) else None
     if rest:
-        inner = chosen(found, inside)
+        inner = chosen(model_field, inside)
         if inner is None:
             raise KeyError(path)
         return value_at(inside, inner, rest)
     if not isinstance(data, Mapping) or key not in data:
-        return None if found.is_required() else found.get_default(call_default_factory=True)
+        return (
+            None
+            if model_field.is_required()
+            else model_field.get_default(call_default_factory=True)
+        )
     try:
         return _reader(model, key).validate_python(inside)
     except ValidationError:

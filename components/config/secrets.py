@@ -49,9 +49,9 @@ _FIX = (
 def plaintext_secrets(data: Mapping[str, Any]) -> list[ConfigFault]:
     """Return a fault for each plaintext secret in the mapping of a stack file."""
     return [
-        ConfigFault(path, HIDDEN, f"looks like {what}, in plaintext", _FIX)
+        ConfigFault(path, HIDDEN, f"looks like {description}, in plaintext", _FIX)
         for path, name, value in _texts(data, "")
-        if (what := _recognised(name, value))
+        if (description := _recognised(name, value))
     ]
 
 
@@ -96,9 +96,9 @@ def _with_options(words: Sequence[object]) -> Iterator[tuple[str, object]]:
 
 def _recognised(name: str, value: str) -> str:
     """Return the kind of secret that a string looks like; empty if it looks harmless."""
-    for what, shape in _SHAPES.items():
+    for description, shape in _SHAPES.items():
         if re.search(shape, value):
-            return what
+            return description
     harmless = not value or value.lower() in {"true", "false"} or value.startswith("$(")
     return "a secret by its name" if _names_secret(name) and not harmless else ""
 
@@ -110,5 +110,5 @@ def _names_secret(name: str) -> bool:
         return False
     if name.isupper() and len(words) > 1 and words[-1] in _LAST_WORDS:
         return True  # a variable of the environment, such as KAGGLE_KEY
-    pairs = {f"{one} {other}" for one, other in itertools.pairwise(words)}
+    pairs = {f"{first} {second}" for first, second in itertools.pairwise(words)}
     return bool(_NAMES & (pairs | set(words)))

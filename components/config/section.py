@@ -34,16 +34,18 @@ class Section(BaseModel):
     )
 
 
-def shaped(pattern: str, what: str, example: str, max_length: int | None = None) -> AfterValidator:
+def shaped(
+    pattern: str, description: str, example: str, max_length: int | None = None
+) -> AfterValidator:
     """Return a validator that accepts only texts that match `pattern` as a whole.
 
     Args:
         pattern: regular expression for the whole text.
-        what: kind of text with its article; follows "is not" in the message.
+        description: kind of text with its article; follows "is not" in the message.
         example: a valid text.
         max_length: maximum number of characters.
     """
-    whole = re.compile(pattern)
+    compiled = re.compile(pattern)
 
     def check(text: str) -> str:
         if max_length is not None and len(text) > max_length:
@@ -51,8 +53,8 @@ def shaped(pattern: str, what: str, example: str, max_length: int | None = None)
                 f"has {len(text)} characters; the maximum is {max_length}",
                 f"shorten it to {max_length}",
             )
-        if not whole.fullmatch(text):
-            raise refused(f"is not {what}", f"write it as {example}")
+        if not compiled.fullmatch(text):
+            raise refused(f"is not {description}", f"write it as {example}")
         return text
 
     return AfterValidator(check)

@@ -53,9 +53,9 @@ def on_post_page(output: str, *, page: Page, **_: object) -> str:
     Raises:
         ValueError: the page would load something from another host.
     """
-    if found := requests_to_other_hosts(output):
+    if requested_hosts := requests_to_other_hosts(output):
         raise ValueError(
-            f"{page.file.src_uri} loads {', '.join(found)}: a reader's browser would request it. "
+            f"{page.file.src_uri} loads {', '.join(requested_hosts)}: a reader's browser would request it. "
             "Copy it into docs/, or link to it."
         )
     return output
@@ -73,10 +73,10 @@ def with_source_links(markdown: str, name: str, extra: Mapping[str, str]) -> str
         ValueError: a link leads to a file that does not exist.
     """
 
-    def link(found: re.Match[str]) -> str:
-        target = normpath(f"docs/{PurePosixPath(name).parent}/{found[1]}")
+    def link(match: re.Match[str]) -> str:
+        target = normpath(f"docs/{PurePosixPath(name).parent}/{match[1]}")
         if target.split("/")[0] == "docs":
-            return found[0]
+            return match[0]
         if target.startswith("..") or not (ROOT / target).exists():
             raise ValueError(
                 f"docs/{name} links to {target}, which does not exist. Correct the link."
@@ -89,4 +89,4 @@ def with_source_links(markdown: str, name: str, extra: Mapping[str, str]) -> str
 
 def requests_to_other_hosts(html: str) -> list[str]:
     """Return the addresses on other hosts that a browser would request for a page."""
-    return [one or other for one, other in LOADED.findall(html)]
+    return [quoted or unquoted for quoted, unquoted in LOADED.findall(html)]

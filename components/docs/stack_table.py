@@ -108,22 +108,22 @@ def _nodes(config: StackConfig) -> str:
     if isinstance(cluster, EksConfig):
         counts = [
             _NodeCounts(
-                one.settings.min_nodes,
-                one.settings.max_nodes,
-                one.settings.fallback_nodes,
-                spot=one.settings.capacity == "spot",
+                pool.settings.min_nodes,
+                pool.settings.max_nodes,
+                pool.settings.fallback_nodes,
+                spot=pool.settings.capacity == "spot",
             )
-            for one in cluster.pools
+            for pool in cluster.pools
         ]
-        types = [name for one in cluster.pools for name in one.settings.instance_types]
+        types = [name for pool in cluster.pools for name in pool.settings.instance_types]
     elif isinstance(cluster, AksConfig):
         counts = [
-            _NodeCounts(0, 0, one.max_nodes, spot=True)
-            if one.fallback
-            else _NodeCounts(one.min_nodes, one.max_nodes, 0, spot=one.spot)
-            for one in cluster.pools
+            _NodeCounts(0, 0, pool.max_nodes, spot=True)
+            if pool.fallback
+            else _NodeCounts(pool.min_nodes, pool.max_nodes, 0, spot=pool.spot)
+            for pool in cluster.pools
         ]
-        types = [one.vm_size for one in cluster.pools]
+        types = [pool.vm_size for pool in cluster.pools]
     else:
         return "existing nodes"
     listed = ", ".join(dict.fromkeys(types))
@@ -146,7 +146,7 @@ def _counted(pools: Sequence[_NodeCounts]) -> str:
     spot = [pool for pool in pools if pool.spot]
     fixed = [pool for pool in pools if not pool.spot]
     parts = [
-        f"{sum(one.minimum for one in each)} to {sum(one.maximum for one in each)} {capacity}"
+        f"{sum(pool.minimum for pool in each)} to {sum(pool.maximum for pool in each)} {capacity}"
         for each, capacity in ((spot, "spot"), (fixed, "on demand"))
         if each
     ]

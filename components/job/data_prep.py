@@ -21,7 +21,6 @@ from components.interface import (
     data_folder,
     staged_folder,
 )
-from components.platform.governance import PLATFORM_CLASS
 from components.platform.pods import (
     DATA_PREPARATION,
     PULL_POLICY,
@@ -29,6 +28,7 @@ from components.platform.pods import (
     pod_security,
     tolerations,
 )
+from everstep.catalog.names import PLATFORM_PRIORITY_CLASS
 
 RETRIES = 3
 DEADLINE_SECONDS = 3600
@@ -119,7 +119,7 @@ class DataPrep(Component):
             automount_service_account_token=False,
             enable_service_links=False,
             security_context=pod_security(),
-            priority_class_name=PLATFORM_CLASS,
+            priority_class_name=PLATFORM_PRIORITY_CLASS,
             node_selector=args.placement.selector or None,
             tolerations=tolerations(args.placement),
             containers=[self._container(args)],

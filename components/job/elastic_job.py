@@ -18,8 +18,6 @@ from components.component import Component
 from components.config import JobConfig
 from components.interface import MOUNT, Placement, Storage, run_folder
 from components.platform import etcd_access
-from components.platform.governance import WORKER_CLASS
-from components.platform.gpu import EFA_RESOURCE, GPU_RESOURCE
 from components.platform.pods import (
     PULL_POLICY,
     WORKER,
@@ -32,20 +30,32 @@ from components.platform.pods import (
 from everstep.catalog import trainer_options
 from everstep.catalog.names import (
     BOUNDS_ANNOTATION,
+    BOUNDS_FILE,
+    BOUNDS_VARIABLE,
     DEADLINE_ANNOTATION,
+    DEADLINE_FILE,
+    DEADLINE_VARIABLE,
+    EFA_RESOURCE,
     ELASTICJOB_API_VERSION,
     ELASTICJOB_KIND,
+    GPU_RESOURCE,
+    GRACE_VARIABLE,
     JOB_NAME_LABEL,
+    METRICS_PORT_VARIABLE,
+    NODE_NAME_VARIABLE,
     PLACEMENT_ANNOTATION,
+    POD_INFO,
+    POD_IP_VARIABLE,
+    POD_NAME_VARIABLE,
     RUN_VARIABLE,
     SCALING_ANNOTATION,
+    WORKER_CONTAINER,
+    WORKER_PRIORITY_CLASS,
     ZONE_LABEL,
 )
 from everstep.catalog.timing import EXIT_SECONDS
 
-CONTAINER = "elasticjob-worker"  # the controllers read the exit code of this container
 LAUNCHER = ["python3", "-m", "everstep.elastic.launch"]  # in the image of a user's program
-POD_INFO = "/etc/everstep"  # folder with annotations of the pod as files
 EFA_HUGE_PAGES = "5120Mi"  # as in examples of AWS; a node reserves 5128 pages of 2 MiB
 
 # Pulumi waits until the workers run together, or until the job has ended or is suspended. Both
@@ -176,7 +186,7 @@ def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": config.grace_seconds,
         "securityContext": pod_security(),
-        "priorityClassName": config.priority_class or WORKER_CLASS,
+        "priorityClassName": config.priority_class or WORKER_PRIORITY_CLASS,
         **_node_placement(args.placement),
         "affinity": {
             **_one_per_node(config.name),
@@ -244,7 +254,7 @@ def _container(args: ElasticTrainingJobArgs) -> dict[str, Any]:
     config = args.config
     devices = _devices(args)
     return {
-        "name": CONTAINER,
+        "name": WORKER_CONTAINER,
         "image": config.image,
         "imagePullPolicy": PULL_POLICY,
         **({"command": LAUNCHER} if config.command else {}),
@@ -315,18 +325,18 @@ def _secrets(config: JobConfig) -> dict[str, Any]:
 def _environment(config: JobConfig) -> list[Any]:
     """Return the environment of a worker: fields of the pod, then variables of the user."""
     fields = {
-        "POD_NAME": "metadata.name",
-        "POD_IP": "status.podIP",
-        "NODE_NAME": "spec.nodeName",
+        POD_NAME_VARIABLE: "metadata.name",
+        POD_IP_VARIABLE: "status.podIP",
+        NODE_NAME_VARIABLE: "spec.nodeName",
     }
     # The kubelet kills at the end of the grace period; the worker needs time to exit before.
     deadline = config.grace_seconds - EXIT_SECONDS
     return [
         *(field_env(name, path) for name, path in fields.items()),
-        {"name": "EVERSTEP_GRACE_SECONDS", "value": str(deadline)},
-        {"name": "EVERSTEP_NNODES_FILE", "value": f"{POD_INFO}/nnodes"},
-        {"name": "EVERSTEP_DEADLINE_FILE", "value": f"{POD_INFO}/deadline"},
-        {"name": "EVERSTEP_METRICS_PORT", "value": str(WORKER_METRICS_PORT)},
+        {"name": GRACE_VARIABLE, "value": str(deadline)},
+        {"name": BOUNDS_VARIABLE, "value": BOUNDS_FILE},
+        {"name": DEADLINE_VARIABLE, "value": DEADLINE_FILE},
+        {"name": METRICS_PORT_VARIABLE, "value": str(WORKER_METRICS_PORT)},
         *([{"name": RUN_VARIABLE, "value": _run_path(config)}] if config.command else []),
         *({"name": name, "value": value} for name, value in config.env.items()),
     ]

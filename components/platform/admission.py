@@ -15,8 +15,9 @@ from pulumi_kubernetes import meta
 
 from components.component import Component
 from components.platform.pods import PART_OF
+from everstep.catalog.names import POD_NAME_VARIABLE
 
-VARIABLES = ("POD_NAME", "POD_NAMESPACE")
+VARIABLES = (POD_NAME_VARIABLE, "POD_NAMESPACE")
 """Environment variables of the controller; another one, such as LD_PRELOAD, could load a library."""
 
 

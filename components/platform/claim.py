@@ -11,9 +11,7 @@ from pulumi_kubernetes import core, meta
 
 from components.component import Component
 from components.interface import Storage, VolumeSource
-
-CLAIM = "everstep"
-SERVICE_ACCOUNT = "trainer"  # cloud identities are bound to this name
+from everstep.catalog.names import TRAINER_SERVICE_ACCOUNT, VOLUME_CLAIM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +44,10 @@ class SharedClaim(Component):
         claim = self._claim(args, volume)
         account = self._service_account(args)
         self.storage = Storage(
-            claim=claim.metadata.apply(lambda metadata: metadata.name or CLAIM),
+            claim=claim.metadata.apply(lambda metadata: metadata.name or VOLUME_CLAIM),
             location=args.source.location,
             service_account=account.metadata.apply(
-                lambda metadata: metadata.name or SERVICE_ACCOUNT
+                lambda metadata: metadata.name or TRAINER_SERVICE_ACCOUNT
             ),
             pod_labels=args.source.pod_labels,
         )
@@ -60,7 +58,7 @@ class SharedClaim(Component):
         return core.v1.PersistentVolume(
             f"{self.name}-volume",
             metadata=meta.v1.ObjectMetaArgs(
-                name=pulumi.Output.concat(args.namespace, "-", CLAIM),
+                name=pulumi.Output.concat(args.namespace, "-", VOLUME_CLAIM),
                 annotations=args.source.annotations or None,
             ),
             spec=core.v1.PersistentVolumeSpecArgs(
@@ -73,7 +71,7 @@ class SharedClaim(Component):
                     api_version="v1",
                     kind="PersistentVolumeClaim",
                     namespace=args.namespace,
-                    name=CLAIM,
+                    name=VOLUME_CLAIM,
                 ),
                 **args.source.spec,
             ),
@@ -92,7 +90,7 @@ class SharedClaim(Component):
         """Declare the claim on that volume."""
         return core.v1.PersistentVolumeClaim(
             f"{self.name}-claim",
-            metadata=meta.v1.ObjectMetaArgs(name=CLAIM, namespace=args.namespace),
+            metadata=meta.v1.ObjectMetaArgs(name=VOLUME_CLAIM, namespace=args.namespace),
             spec=core.v1.PersistentVolumeClaimSpecArgs(
                 access_modes=["ReadWriteMany"],
                 storage_class_name="",  # without a class it is bound, never provisioned
@@ -109,7 +107,7 @@ class SharedClaim(Component):
         return core.v1.ServiceAccount(
             f"{self.name}-account",
             metadata=meta.v1.ObjectMetaArgs(
-                name=SERVICE_ACCOUNT,
+                name=TRAINER_SERVICE_ACCOUNT,
                 namespace=args.namespace,
                 annotations=args.source.service_account_annotations or None,
                 labels=args.source.service_account_labels or None,

@@ -129,7 +129,7 @@ class Dashboard:
             "time": {"from": "now-3h", "to": "now"},
             "timezone": "browser",
             "templating": {"list": [_datasource(), *map(_variable, self.variables)]},
-            "annotations": {"list": [_annotation(one) for one in self.annotations]},
+            "annotations": {"list": [_annotation(annotation) for annotation in self.annotations]},
             "links": [],
             "panels": list(_placed(self.rows)),
         }
@@ -211,7 +211,10 @@ def _panel(number: int, panel: Panel, left: int, top: int) -> Json:
         "description": panel.description,
         "datasource": DATASOURCE,
         "gridPos": {"h": panel.height, "w": panel.width, "x": left, "y": top},
-        "targets": [_target(panel, *one) for one in zip("ABCDEFGH", panel.queries, strict=False)],
+        "targets": [
+            _target(panel, *letter_and_query)
+            for letter_and_query in zip("ABCDEFGH", panel.queries, strict=False)
+        ],
         "fieldConfig": {"defaults": _defaults(panel), "overrides": []},
         "options": _STAT_OPTIONS if panel.kind == "stat" else _SERIES_OPTIONS,
     }

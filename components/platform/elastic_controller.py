@@ -17,7 +17,6 @@ from components.config import ControllerConfig
 from components.interface import Placement
 from components.platform import manifests
 from components.platform.admission import ServiceAccountGuard, ServiceAccountGuardArgs
-from components.platform.governance import PLATFORM_CLASS
 from components.platform.pods import (
     PULL_POLICY,
     container_security,
@@ -26,10 +25,14 @@ from components.platform.pods import (
     pod_security,
     tolerations,
 )
+from everstep.catalog.names import (
+    CONTROLLER_METRICS_PORT,
+    PLATFORM_PRIORITY_CLASS,
+    POD_NAME_VARIABLE,
+)
 
 NAME = "elastic-job-controller"
 LABELS = labels(NAME)
-METRICS_PORT = 8080
 CONTROLLER_MEMORY_LIMIT = "256Mi"  # the 30Mi of upstream are too few for caches of a whole cluster
 MAINTAINED_IMAGE = "localhost/everstep/controller:local"
 
@@ -80,7 +83,7 @@ def flavour(args: ElasticControllerArgs) -> Flavour:
             command=(
                 "/manager",
                 "--enable-leader-election",
-                f"--metrics-addr=:{METRICS_PORT}",
+                f"--metrics-addr=:{CONTROLLER_METRICS_PORT}",
             ),
             health="/metrics",  # it has no health endpoint
         )
@@ -93,7 +96,7 @@ def flavour(args: ElasticControllerArgs) -> Flavour:
             "-m",
             "controller",
             pulumi.Output.concat("--namespace=", args.namespace),
-            f"--metrics-port={METRICS_PORT}",
+            f"--metrics-port={CONTROLLER_METRICS_PORT}",
             "--leader-elect",
         ),
         health="/healthz",
@@ -180,7 +183,7 @@ class ElasticController(Component):
             service_account_name=_service_account(settings.rbac),
             enable_service_links=False,
             security_context=pod_security(),
-            priority_class_name=PLATFORM_CLASS,
+            priority_class_name=PLATFORM_PRIORITY_CLASS,
             node_selector=args.placement.selector or None,
             tolerations=tolerations(args.placement),
             termination_grace_period_seconds=10,
@@ -196,10 +199,12 @@ class ElasticController(Component):
             image_pull_policy=PULL_POLICY,
             command=list(settings.command),
             env=[
-                field_env("POD_NAME", "metadata.name"),
+                field_env(POD_NAME_VARIABLE, "metadata.name"),
                 field_env("POD_NAMESPACE", "metadata.namespace"),
             ],
-            ports=[core.v1.ContainerPortArgs(name="metrics", container_port=METRICS_PORT)],
+            ports=[
+                core.v1.ContainerPortArgs(name="metrics", container_port=CONTROLLER_METRICS_PORT)
+            ],
             readiness_probe=_probe(settings.health, period=2, failures=3),
             liveness_probe=_probe(settings.health, period=20, failures=6),
             security_context=container_security(),
@@ -216,7 +221,7 @@ class ElasticController(Component):
 def _probe(path: str, *, period: int, failures: int) -> core.v1.ProbeArgs:
     """Return a probe of the metrics port; `period` in seconds."""
     return core.v1.ProbeArgs(
-        http_get=core.v1.HTTPGetActionArgs(path=path, port=METRICS_PORT),
+        http_get=core.v1.HTTPGetActionArgs(path=path, port=CONTROLLER_METRICS_PORT),
         period_seconds=period,
         timeout_seconds=5,
         failure_threshold=failures,

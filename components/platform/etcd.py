@@ -26,7 +26,6 @@ from components.component import Component
 from components.config import EtcdConfig
 from components.interface import Placement, Storage
 from components.platform import etcd_access
-from components.platform.governance import PLATFORM_CLASS
 from components.platform.pods import (
     PULL_POLICY,
     container_security,
@@ -35,11 +34,16 @@ from components.platform.pods import (
     pod_security,
     tolerations,
 )
+from everstep.catalog.names import (
+    DOMAIN,
+    ETCD_CLIENT_PORT,
+    ETCD_CLIENT_SERVICE,
+    ETCD_PEER_PORT,
+    PLATFORM_PRIORITY_CLASS,
+    POD_NAME_VARIABLE,
+)
 
 NAME = "etcd"
-CLIENT_SERVICE = "etcd-client"
-CLIENT_PORT = 2379
-PEER_PORT = 2380
 METRICS_PORT = 2381  # without TLS, for the kubelet: no network policy allows connections to it
 USERS_PORT = 2382  # whether the users are set up, for the kubelet
 DATA = "/var/lib/etcd"
@@ -53,7 +57,7 @@ HEARTBEAT_MILLISECONDS = 200
 ELECTION_MILLISECONDS = 1200
 ETCD_MEMORY_LIMIT = "768Mi"  # includes the data with `memory`
 MEMORY_VOLUME_SIZE = "384Mi"
-AUTHENTICATED = {"everstep.dev/etcd-authentication": "users"}
+AUTHENTICATED = {f"{DOMAIN}/etcd-authentication": "users"}
 DISK_SIZE = "1Gi"  # the smallest disk of both clouds
 QUOTA_BYTES = 256 * 1024 * 1024  # membership needs kilobytes; a bug must not fill the volume
 
@@ -93,8 +97,10 @@ class Etcd(Component):
         first = [self._peer_service(args), self._budget(args), *self._credentials(args)]
         members = self._members(args, after=first)
         self._client_service(args, after=[members])
-        domain = pulumi.Output.concat(CLIENT_SERVICE, ".", args.namespace, ".svc.cluster.local")
-        self.endpoint = pulumi.Output.concat(domain, f":{CLIENT_PORT}")
+        domain = pulumi.Output.concat(
+            ETCD_CLIENT_SERVICE, ".", args.namespace, ".svc.cluster.local"
+        )
+        self.endpoint = pulumi.Output.concat(domain, f":{ETCD_CLIENT_PORT}")
         self.register_outputs({"endpoint": self.endpoint})
 
     def _credentials(self, args: EtcdArgs) -> list[pulumi.Resource]:
@@ -108,7 +114,7 @@ class Etcd(Component):
             placement=args.placement,
             names=(
                 pulumi.Output.concat(f"DNS:*.{NAME}.", domain),
-                pulumi.Output.concat(f"DNS:{CLIENT_SERVICE}.", domain),
+                pulumi.Output.concat(f"DNS:{ETCD_CLIENT_SERVICE}.", domain),
                 "IP:127.0.0.1",
             ),
         )
@@ -129,8 +135,8 @@ class Etcd(Component):
                 publish_not_ready_addresses=True,
                 selector=LABELS,
                 ports=[
-                    core.v1.ServicePortArgs(name="client", port=CLIENT_PORT),
-                    core.v1.ServicePortArgs(name="peer", port=PEER_PORT),
+                    core.v1.ServicePortArgs(name="client", port=ETCD_CLIENT_PORT),
+                    core.v1.ServicePortArgs(name="peer", port=ETCD_PEER_PORT),
                 ],
             ),
             opts=self.child(delete_before_replace=True),
@@ -140,10 +146,10 @@ class Etcd(Component):
         """Declare the service for clients, with the members that are ready."""
         return core.v1.Service(
             f"{self.name}-client",
-            metadata=_metadata(CLIENT_SERVICE, args.namespace),
+            metadata=_metadata(ETCD_CLIENT_SERVICE, args.namespace),
             spec=core.v1.ServiceSpecArgs(
                 selector=LABELS,
-                ports=[core.v1.ServicePortArgs(name="client", port=CLIENT_PORT)],
+                ports=[core.v1.ServicePortArgs(name="client", port=ETCD_CLIENT_PORT)],
             ),
             opts=self.child(delete_before_replace=True, after=after),
         )
@@ -210,7 +216,7 @@ def _pod(args: EtcdArgs) -> core.v1.PodSpecArgs:
         automount_service_account_token=False,
         enable_service_links=False,
         security_context=pod_security(),
-        priority_class_name=PLATFORM_CLASS,
+        priority_class_name=PLATFORM_PRIORITY_CLASS,
         node_selector=args.placement.selector or None,
         tolerations=tolerations(args.placement),
         topology_spread_constraints=[
@@ -279,7 +285,7 @@ def _rejoin(args: EtcdArgs) -> core.v1.ContainerArgs:
         image=args.config.rejoin_image,
         image_pull_policy=PULL_POLICY,
         command=[*command, "--", *_flags(args)],
-        env=[field_env("POD_NAME", "metadata.name")],
+        env=[field_env(POD_NAME_VARIABLE, "metadata.name")],
         security_context=container_security(),
         resources=core.v1.ResourceRequirementsArgs(
             requests={"cpu": "10m", "memory": "32Mi"}, limits={"memory": "96Mi"}
@@ -301,7 +307,7 @@ def _users(args: EtcdArgs) -> core.v1.ContainerArgs:
         image_pull_policy=PULL_POLICY,
         command=["python3", "-m", "etcd.users"],
         args=[
-            f"--address=https://127.0.0.1:{CLIENT_PORT}",
+            f"--address=https://127.0.0.1:{ETCD_CLIENT_PORT}",
             f"--run={args.run}",
             f"--credentials={etcd_access.FOLDER}",
             f"--health-port={USERS_PORT}",
@@ -317,17 +323,17 @@ def _users(args: EtcdArgs) -> core.v1.ContainerArgs:
 
 def _container(args: EtcdArgs) -> core.v1.ContainerArgs:
     """Return the container of a member."""
-    health = METRICS_PORT if args.config.has_users else CLIENT_PORT
+    health = METRICS_PORT if args.config.has_users else ETCD_CLIENT_PORT
     return core.v1.ContainerArgs(
         name=NAME,
         image=args.config.image,
         image_pull_policy=PULL_POLICY,
         command=["etcd"],
         args=[f"--config-file={CONFIG_FILE}"] if args.config.rejoins else _flags(args),
-        env=[field_env("POD_NAME", "metadata.name")],
+        env=[field_env(POD_NAME_VARIABLE, "metadata.name")],
         ports=[
-            core.v1.ContainerPortArgs(name="client", container_port=CLIENT_PORT),
-            core.v1.ContainerPortArgs(name="peer", container_port=PEER_PORT),
+            core.v1.ContainerPortArgs(name="client", container_port=ETCD_CLIENT_PORT),
+            core.v1.ContainerPortArgs(name="peer", container_port=ETCD_PEER_PORT),
         ],
         security_context=container_security(),
         resources=core.v1.ResourceRequirementsArgs(
@@ -363,16 +369,18 @@ def _flags(args: EtcdArgs) -> list[pulumi.Input[str]]:
     scheme = "https" if args.config.has_users else "http"
     host = pulumi.Output.concat(f"{scheme}://$(POD_NAME).", domain)
     peers = [
-        pulumi.Output.concat(f"{NAME}-{index}={scheme}://{NAME}-{index}.", domain, f":{PEER_PORT}")
+        pulumi.Output.concat(
+            f"{NAME}-{index}={scheme}://{NAME}-{index}.", domain, f":{ETCD_PEER_PORT}"
+        )
         for index in range(args.config.members)
     ]
     return [
         "--name=$(POD_NAME)",
         f"--data-dir={DATA}/member",
-        f"--listen-client-urls={scheme}://0.0.0.0:{CLIENT_PORT}",
-        f"--listen-peer-urls={scheme}://0.0.0.0:{PEER_PORT}",
-        pulumi.Output.concat("--advertise-client-urls=", host, f":{CLIENT_PORT}"),
-        pulumi.Output.concat("--initial-advertise-peer-urls=", host, f":{PEER_PORT}"),
+        f"--listen-client-urls={scheme}://0.0.0.0:{ETCD_CLIENT_PORT}",
+        f"--listen-peer-urls={scheme}://0.0.0.0:{ETCD_PEER_PORT}",
+        pulumi.Output.concat("--advertise-client-urls=", host, f":{ETCD_CLIENT_PORT}"),
+        pulumi.Output.concat("--initial-advertise-peer-urls=", host, f":{ETCD_PEER_PORT}"),
         pulumi.Output.all(*peers).apply(lambda urls: "--initial-cluster=" + ",".join(urls)),
         pulumi.Output.concat("--initial-cluster-token=", args.namespace, f"-{args.config.members}"),
         "--initial-cluster-state=new",

@@ -15,7 +15,6 @@ from components.component import Component
 from components.interface import Placement
 from components.platform import manifests
 from components.platform.admission import ServiceAccountGuard, ServiceAccountGuardArgs
-from components.platform.governance import PLATFORM_CLASS
 from components.platform.pods import (
     PULL_POLICY,
     container_security,
@@ -23,7 +22,7 @@ from components.platform.pods import (
     pod_security,
     tolerations,
 )
-from everstep.catalog.names import ETCD_CREDENTIALS
+from everstep.catalog.names import ETCD_CREDENTIALS, PLATFORM_PRIORITY_CLASS
 
 LABELS = labels(ETCD_CREDENTIALS)
 RBAC = "etcd-credentials-rbac.yaml"
@@ -115,7 +114,7 @@ def _pod(args: EtcdCredentialsArgs, command: tuple[pulumi.Input[str], ...]) -> c
         service_account_name=ETCD_CREDENTIALS,
         enable_service_links=False,
         security_context=pod_security(),
-        priority_class_name=PLATFORM_CLASS,
+        priority_class_name=PLATFORM_PRIORITY_CLASS,
         node_selector=args.placement.selector or None,
         tolerations=tolerations(args.placement),
         containers=[container],

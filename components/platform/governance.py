@@ -10,12 +10,14 @@ import pulumi
 from pulumi_kubernetes import core, meta, scheduling
 
 from components.component import Component
-from components.platform.gpu import GPU_RESOURCE
 from components.platform.pods import PART_OF
-from everstep.catalog.names import PLACEHOLDER_PRIORITY_CLASS
+from everstep.catalog.names import (
+    GPU_RESOURCE,
+    PLACEHOLDER_PRIORITY_CLASS,
+    PLATFORM_PRIORITY_CLASS,
+    WORKER_PRIORITY_CLASS,
+)
 
-PLATFORM_CLASS = "everstep-platform"
-WORKER_CLASS = "everstep-workers"
 PLACEHOLDER_VALUE = -1  # the cluster autoscaler adds no node for a pod below -10
 PLATFORM_VALUE = 1_000_000  # Kubernetes' own classes begin at 2,000,000,000
 
@@ -44,11 +46,11 @@ class Governance(Component):
         super().__init__("platform:Governance", name, opts)
         self._priority(
             "platform",
-            PLATFORM_CLASS,
+            PLATFORM_PRIORITY_CLASS,
             PLATFORM_VALUE,
             "Everstep's etcd, controller and data preparation: training waits for them.",
         )
-        self._priority("workers", WORKER_CLASS, 0, "Workers: never preempt other pods.")
+        self._priority("workers", WORKER_PRIORITY_CLASS, 0, "Workers: never preempt other pods.")
         self._priority(
             "placeholders",
             PLACEHOLDER_PRIORITY_CLASS,

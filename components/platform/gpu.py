@@ -14,10 +14,6 @@ from components.interface import Placement
 from components.platform.daemons import NodeDaemon, daemon_security
 from components.platform.pods import PULL_POLICY
 
-GPU_RESOURCE = "nvidia.com/gpu"
-EFA_RESOURCE = "vpc.amazonaws.com/efa"
-"""Names of the resources that the plugins advertise and pods request."""
-
 GPU_PLUGIN = "nvidia-device-plugin"
 EFA_PLUGIN = "aws-efa-device-plugin"
 DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"  # of the kubelet; a plugin registers there

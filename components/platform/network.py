@@ -18,13 +18,18 @@ from pulumi_kubernetes import meta, networking
 from components.component import Component
 from components.platform import elastic_controller, etcd, etcd_access
 from components.platform.observability import NAME as EXPORTER
-from components.platform.observability import PORT as EXPORTER_PORT
 from components.platform.pods import (
     DATA_PREPARATION,
     MAX_PROCESSES_PER_POD,
     WORKER,
     WORKER_METRICS_PORT,
     labels,
+)
+from everstep.catalog.names import (
+    CONTROLLER_METRICS_PORT,
+    ETCD_CLIENT_PORT,
+    ETCD_PEER_PORT,
+    GPU_METRICS_PORT,
 )
 
 METADATA_SERVICE = "169.254.169.254/32"  # in both clouds
@@ -177,8 +182,8 @@ def _job_rules() -> list[AllowRule]:
 def _etcd_rules() -> list[AllowRule]:
     """Return the rules of etcd: between its members, and from its clients."""
     members = [_pods(etcd.LABELS)]
-    client = [_tcp(etcd.CLIENT_PORT)]
-    between_members = [_tcp(etcd.CLIENT_PORT), _tcp(etcd.PEER_PORT)]
+    client = [_tcp(ETCD_CLIENT_PORT)]
+    between_members = [_tcp(ETCD_CLIENT_PORT), _tcp(ETCD_PEER_PORT)]
     clients = {"workers": WORKER, "controller": CONTROLLER}
     return [
         AllowRule(
@@ -240,7 +245,7 @@ def _controller_rules() -> list[AllowRule]:
             pods=CONTROLLER,
             egress=False,
             peers=[_any_pod()],
-            ports=[_tcp(elastic_controller.METRICS_PORT)],
+            ports=[_tcp(CONTROLLER_METRICS_PORT)],
         ),
     ]
 
@@ -272,7 +277,7 @@ def system_rules(*, with_controller: bool = False) -> list[AllowRule]:
             pods=labels(EXPORTER),
             egress=False,
             peers=[_any_pod()],
-            ports=[_tcp(EXPORTER_PORT)],
+            ports=[_tcp(GPU_METRICS_PORT)],
         ),
     ]
 

@@ -19,8 +19,8 @@ from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, sy
 from components.platform.observability import GpuMetrics, GpuMetricsArgs
 from components.platform.pods import PART_OF
 from components.platform.spot import SpotWatcher, SpotWatcherArgs
+from everstep.catalog.names import SYSTEM_NAMESPACE
 
-NAMESPACE = "everstep-system"  # as in the RBAC of manifests/
 POD_SECURITY_LABEL = "pod-security.kubernetes.io"
 
 
@@ -63,7 +63,9 @@ class NodeServices(Component):
         super().__init__("platform:NodeServices", name, opts)
         self._args = args
         self._namespace = self._declare_namespace()
-        self.namespace = self._namespace.metadata.apply(lambda metadata: metadata.name or NAMESPACE)
+        self.namespace = self._namespace.metadata.apply(
+            lambda metadata: metadata.name or SYSTEM_NAMESPACE
+        )
         policies = self._declare_policies() if args.config.network_policies else []
         guards = [self._namespace, *self._declare_logins(), *policies]
         self._declare_services(self.child(after=guards))
@@ -76,7 +78,7 @@ class NodeServices(Component):
         }
         return core.v1.Namespace(
             f"{self.name}-namespace",
-            metadata=meta.v1.ObjectMetaArgs(name=NAMESPACE, labels={**PART_OF, **levels}),
+            metadata=meta.v1.ObjectMetaArgs(name=SYSTEM_NAMESPACE, labels={**PART_OF, **levels}),
             opts=self.child(),
         )
 

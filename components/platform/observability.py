@@ -13,9 +13,9 @@ from components.component import Component
 from components.interface import Placement
 from components.platform.daemons import SKIP_AWAIT, NodeDaemon, daemon_security
 from components.platform.pods import PULL_POLICY, field_env
+from everstep.catalog.names import GPU_METRICS_PORT, NODE_NAME_VARIABLE
 
 NAME = "dcgm-exporter"
-PORT = 9400
 POD_RESOURCES = "/var/lib/kubelet/pod-resources"  # of the kubelet: which pod has which GPU
 
 
@@ -59,13 +59,13 @@ class GpuMetrics(Component):
                 annotations={
                     **SKIP_AWAIT,  # without GPU nodes it has no endpoints
                     "prometheus.io/scrape": "true",
-                    "prometheus.io/port": str(PORT),
+                    "prometheus.io/port": str(GPU_METRICS_PORT),
                 },
             ),
             spec=core.v1.ServiceSpecArgs(
                 cluster_ip="None",
                 selector=daemon.labels,
-                ports=[core.v1.ServicePortArgs(name="metrics", port=PORT)],
+                ports=[core.v1.ServicePortArgs(name="metrics", port=GPU_METRICS_PORT)],
             ),
             opts=self.child(delete_before_replace=True),
         )
@@ -85,11 +85,11 @@ def exporter(args: GpuMetricsArgs) -> NodeDaemon:
             image=args.image,
             image_pull_policy=PULL_POLICY,
             env=[
-                core.v1.EnvVarArgs(name="DCGM_EXPORTER_LISTEN", value=f":{PORT}"),
+                core.v1.EnvVarArgs(name="DCGM_EXPORTER_LISTEN", value=f":{GPU_METRICS_PORT}"),
                 core.v1.EnvVarArgs(name="DCGM_EXPORTER_KUBERNETES", value="true"),
-                field_env("NODE_NAME", "spec.nodeName"),
+                field_env(NODE_NAME_VARIABLE, "spec.nodeName"),
             ],
-            ports=[core.v1.ContainerPortArgs(name="metrics", container_port=PORT)],
+            ports=[core.v1.ContainerPortArgs(name="metrics", container_port=GPU_METRICS_PORT)],
             # The profiling counters require SYS_ADMIN.
             security_context=daemon_security(read_only=False, add=["SYS_ADMIN"]),
             resources=core.v1.ResourceRequirementsArgs(

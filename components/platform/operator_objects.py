@@ -128,8 +128,8 @@ def manifest() -> str:
         (rules(scraping.labels), JOB_NAMESPACE),
     ]
     objects = [
-        {**one, "metadata": {**one["metadata"], "namespace": namespace}}
-        for one, namespace in placed
+        {**resource, "metadata": {**resource["metadata"], "namespace": namespace}}
+        for resource, namespace in placed
     ]
     return HEAD + yaml.dump_all(objects, Dumper=_PlainDumper, sort_keys=False, width=120)
 

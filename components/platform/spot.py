@@ -15,8 +15,9 @@ from components.interface import Placement
 from components.platform import manifests
 from components.platform.daemons import NodeDaemon, daemon_security
 from components.platform.pods import PULL_POLICY, field_env
+from everstep.catalog.names import NODE_NAME_VARIABLE, SPOT_WATCHER
 
-NAME = "spot"
+NAME = SPOT_WATCHER
 SPOT_USER = 10003  # of the image; different from that of the workers
 RBAC = "spot-rbac.yaml"
 
@@ -74,7 +75,7 @@ def watcher(args: SpotWatcherArgs) -> NodeDaemon:
             image_pull_policy=PULL_POLICY,
             command=["python3", "-m", "spot"],
             args=["--cloud=auto"],
-            env=[field_env("NODE_NAME", "spec.nodeName")],
+            env=[field_env(NODE_NAME_VARIABLE, "spec.nodeName")],
             security_context=daemon_security(),
             resources=core.v1.ResourceRequirementsArgs(
                 requests={"cpu": "10m", "memory": "32Mi"}, limits={"memory": "96Mi"}

@@ -81,8 +81,8 @@ class JobModel:
     @property
     def steady_goodput(self) -> float:
         """Share of the time that trains while the group does not change: the rest writes checkpoints."""
-        every = self.design.checkpoint_seconds
-        return every / (every + self.design.stall.seconds)
+        interval = self.design.checkpoint_seconds
+        return interval / (interval + self.design.stall.seconds)
 
     def hourly(self, spot: int, on_demand: int, zone: int | None = None) -> float:
         """Return the cost in USD per hour with these machines, in the dearest zone unless it is named."""

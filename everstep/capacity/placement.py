@@ -141,8 +141,8 @@ class _Pass:
         zones = self.observed.zones
         allowed = [
             zone
-            for zone, one in enumerate(zones)
-            if zone != self.memory.zone and (limit is None or one.price <= limit)
+            for zone, zone_state in enumerate(zones)
+            if zone != self.memory.zone and (limit is None or zone_state.price <= limit)
         ]
         return tuple(sorted(allowed, key=lambda zone: zones[zone].price))
 

@@ -181,19 +181,21 @@ def replay(
 
 def summary(choice: Choice, outcomes: Sequence[Outcome], limits: Limits) -> PlanRow:
     """Return the row of a choice."""
-    complete = [one for one in outcomes if one.complete]
+    complete = [outcome for outcome in outcomes if outcome.complete]
     in_time, deadline_seconds = None, limits.deadline_seconds
     if deadline_seconds is not None:
-        in_time = _share(one.complete and one.seconds <= deadline_seconds for one in outcomes)
+        in_time = _share(
+            outcome.complete and outcome.seconds <= deadline_seconds for outcome in outcomes
+        )
     return PlanRow(
         choice=choice,
-        seconds=spread(one.seconds if one.complete else inf for one in outcomes),
-        usd=spread(one.usd for one in outcomes),
-        goodput=spread(one.goodput for one in outcomes),
-        moves=spread(one.moves for one in outcomes),
+        seconds=spread(outcome.seconds if outcome.complete else inf for outcome in outcomes),
+        usd=spread(outcome.usd for outcome in outcomes),
+        goodput=spread(outcome.goodput for outcome in outcomes),
+        moves=spread(outcome.moves for outcome in outcomes),
         complete=len(complete) / len(outcomes),
         in_time=in_time,
-        suspended=_share(one.suspended for one in outcomes),
+        suspended=_share(outcome.suspended for outcome in outcomes),
     )
 
 

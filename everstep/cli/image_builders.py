@@ -75,7 +75,7 @@ class ImageBuilder:
         self._run(["push", *self.push_options, *local, tag], f"push {tag}", step)
 
     def _run(self, arguments: Sequence[str], action: str, step: Step) -> None:
-        kept: deque[str] = deque(maxlen=KEPT_LINES)
+        last_lines: deque[str] = deque(maxlen=KEPT_LINES)
         with subprocess.Popen(
             [self.program, *arguments],
             stdin=subprocess.DEVNULL,
@@ -89,13 +89,13 @@ class ImageBuilder:
             try:
                 for line in process.stdout or ():
                     if line := line.strip():
-                        kept.append(line)
+                        last_lines.append(line)
                         step.note(line)
             except BaseException:
                 process.terminate()
                 raise
         if process.returncode:
-            raise _failure(self.program, action, list(kept))
+            raise _failure(self.program, action, list(last_lines))
 
 
 PLAIN_HTTP = ("--tls-verify=false",)

@@ -21,13 +21,13 @@ def configure_twin(environment: MutableMapping[str, str] = os.environ) -> None:
     cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / FOLDER
     environment.setdefault("CLOUDTWIN_CACHE", str(cache))
     environment.setdefault("CLOUDTWIN_STATE", str(state))
-    for ours, theirs in {
+    for variable, twin_variable in {
         "EVERSTEP_STATE": "CLOUDTWIN_STATE",
         "EVERSTEP_TWIN": "CLOUDTWIN_NAME",
         "EVERSTEP_TWIN_IMAGES": "CLOUDTWIN_IMAGES",
     }.items():
-        if value := environment.get(ours):
-            environment[theirs] = value
+        if value := environment.get(variable):
+            environment[twin_variable] = value
 
 
 def system_machine(name: str) -> "MachineSpec":
@@ -43,7 +43,11 @@ def gpu_machine(name: str, gpus: int = 1) -> "MachineSpec":
 
     labels = {names.POOL_LABEL: names.GPU_POOL}
     return MachineSpec(
-        name, Role.GPU, gpus, labels=labels, taints=(Taint(names.SPOT_TAINT, "true"),)
+        name,
+        Role.GPU,
+        gpus,
+        labels=labels,
+        taints=(Taint(names.SPOT_TAINT, names.SPOT_TAINT_VALUE),),
     )
 
 

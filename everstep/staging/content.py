@@ -125,8 +125,8 @@ class PartsMd5:
         """Return the ETag without quotes."""
         if self._filled:
             self._end_part()
-        whole = _md5(b"".join(self._digests))
-        return f"{whole.hexdigest()}-{len(self._digests)}"
+        combined = _md5(b"".join(self._digests))
+        return f"{combined.hexdigest()}-{len(self._digests)}"
 
     def _end_part(self) -> None:
         self._digests.append(self._part.digest())

@@ -72,9 +72,9 @@ def copy(
     """Copy a file so that it appears at its target completely or not at all.
 
     Args:
-        source: where it comes from.
+        source: source of the file.
         entry: the file.
-        target: its path at the destination.
+        target: path of the file at the destination.
         partials: folder of incomplete files, on the volume of the target.
         on_bytes: called with the bytes of each chunk; negative if an attempt is repeated.
         attempts: attempts if the connection breaks or a checksum differs.
@@ -96,7 +96,7 @@ def copy(
         except FileError:
             partial.discard()
             raise
-    _place(partial, target)
+    _move_to_target(partial, target)
     return Record(entry.name, entry.size, entry.version, digest)
 
 
@@ -107,7 +107,7 @@ def _write(source: Source, entry: Entry, partial: Partial, on_bytes: OnBytes) ->
     try:
         with source.open(entry, offset) as content, _opened(partial.data) as file:
             digest = Digest(content.checksum)
-            for chunk in _kept(file, offset):
+            for chunk in _synced_chunks(file, offset):
                 digest.update(chunk)
             on_bytes(offset)
             written = offset
@@ -139,7 +139,7 @@ def _checked(digest: Digest, written: int, entry: Entry, partial: Partial) -> st
         raise
 
 
-def _place(partial: Partial, target: Path) -> None:
+def _move_to_target(partial: Partial, target: Path) -> None:
     """Rename a complete file to its target."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _kept(file: IO[bytes], length: int) -> Iterator[bytes]:
+def _synced_chunks(file: IO[bytes], length: int) -> Iterator[bytes]:
     """Cut a file after its durable bytes and yield these; the file is then at its end."""
     file.truncate(length)
     while chunk := file.read(CHUNK_BYTES):

@@ -40,8 +40,8 @@ def test_a_group_that_follows_capacity_uses_nine_tenths_of_the_best_zone(
 def test_a_group_that_follows_capacity_trains_far_more_than_in_one_zone(
     sample: list[CapacityHistory],
 ) -> None:
-    everywhere = sum(follow(one).done for one in sample)
-    alone = sum(follow(one.only([zone])).done for one in sample for zone in range(3))
+    everywhere = sum(follow(history).done for history in sample)
+    alone = sum(follow(history.only([zone])).done for history in sample for zone in range(3))
 
     assert everywhere >= 1.5 * alone / 3, "twice as much over many histories: docs/measurements.md"
 
@@ -72,7 +72,7 @@ def test_tables_name_their_targets(sample: list[CapacityHistory]) -> None:
     assert all(row.value for row in rows)
 
 
-def test_the_week_is_drawn() -> None:
+def test_the_picture_shows_the_week() -> None:
     assert "168 hours, 16 wanted machines" in week(1)
 
 

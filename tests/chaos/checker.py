@@ -178,7 +178,7 @@ def _tensor(data: bytes, name: str) -> npt.NDArray[np.float32]:
 def samples_exactly_once(history: History) -> Iterator[str]:
     """Check that each sample of each epoch is applied exactly once: the parameters count it."""
     for state in history.saved.values():
-        epochs, rest = divmod(state.step * BATCH, len(state.counts))
+        epochs, part = divmod(state.step * BATCH, len(state.counts))
         wrong = np.flatnonzero((state.counts != epochs) & (state.counts != epochs + 1))
         if len(wrong):
             sample = int(wrong[0])
@@ -186,7 +186,7 @@ def samples_exactly_once(history: History) -> Iterator[str]:
                 f"step {state.step}: sample {sample} was applied {state.counts[sample]:g} times "
                 f"in {epochs} epochs and a part; {len(wrong)} samples are wrong"
             )
-        elif int((state.counts == epochs + 1).sum()) != rest:
+        elif int((state.counts == epochs + 1).sum()) != part:
             yield f"step {state.step}: {int(state.counts.sum())} samples were applied"
 
 
@@ -310,10 +310,10 @@ def steps_are_consecutive(history: History) -> Iterator[str]:
 
 def states_have_an_origin(history: History) -> Iterator[str]:
     """Check that each step begins with a state that the step before has made, or a complete checkpoint."""
-    made = {(applied.step, applied.after) for applied in history.applied}
-    made |= {(state.step, state.digest) for state in history.saved.values()}
+    known_states = {(applied.step, applied.after) for applied in history.applied}
+    known_states |= {(state.step, state.digest) for state in history.saved.values()}
     for applied in history.applied:
-        if applied.step > 1 and (applied.step - 1, applied.before) not in made:
+        if applied.step > 1 and (applied.step - 1, applied.before) not in known_states:
             yield (
                 f"{applied.worker} applies step {applied.step} of generation {applied.generation} to a state "
                 f"that no step made: {applied.before}"

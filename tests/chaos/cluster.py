@@ -61,9 +61,9 @@ class NodeJournal:
         """Read the new lines."""
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             file.seek(self.offset)
-            whole, newline, _ = file.read().rpartition(b"\n")
-            self.offset += len(whole) + len(newline)
-            for line in whole.splitlines():
+            complete_lines, newline, _ = file.read().rpartition(b"\n")
+            self.offset += len(complete_lines) + len(newline)
+            for line in complete_lines.splitlines():
                 with contextlib.suppress(ValueError):
                     self._take(json.loads(line))
 
@@ -101,8 +101,8 @@ class Cluster:
     def _build(self, etcd: Sequence[str]) -> None:
         (self.folder / "clock").mkdir(parents=True)
         (self.folder / "clock" / "sitecustomize.py").write_text(SHIFTED_CLOCK)
-        addresses = {name: f"10.77.0.{10 + place}" for place, name in enumerate(etcd)}
-        addresses |= {name: f"10.77.0.{20 + place}" for place, name in enumerate(self.nodes)}
+        addresses = {name: f"10.77.0.{10 + index}" for index, name in enumerate(etcd)}
+        addresses |= {name: f"10.77.0.{20 + index}" for index, name in enumerate(self.nodes)}
         self._mount_disk()
         self.network = Network(addresses)
         self._stack.callback(self.network.close)
@@ -133,9 +133,9 @@ class Cluster:
         """Start a node's launcher, from the main thread: a program dies with the thread that started it."""
         temporary = self.folder / f"{name}.tmp"
         temporary.mkdir(exist_ok=True)
-        words = ["--nnodes", f"1:{len(self.nodes)}", "--run-id", RUN]
-        words += ["--rendezvous-endpoint", self.etcd.endpoints]
-        words += [str(PROGRAM), str(self.run), *self._options]
+        arguments = ["--nnodes", f"1:{len(self.nodes)}", "--run-id", RUN]
+        arguments += ["--rendezvous-endpoint", self.etcd.endpoints]
+        arguments += [str(PROGRAM), str(self.run), *self._options]
         variables = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": f"{self.folder / 'clock'}:{REPOSITORY}",
@@ -156,7 +156,7 @@ class Cluster:
                     sys.executable,
                     "-m",
                     "everstep.elastic.launch",
-                    *words,
+                    *arguments,
                 ],
                 cwd=self.folder,
                 env=variables,

@@ -22,12 +22,12 @@ class ControlGroup:
     """
 
     def __init__(self, name: str) -> None:
-        old = (ROOT / "unified").is_dir()
-        self.folder = (ROOT / "unified" if old else ROOT) / name
-        self._memory = ROOT / "memory" / name if old else self.folder
-        self._limit = self._memory / ("memory.limit_in_bytes" if old else "memory.max")
-        self._usage = self._memory / ("memory.usage_in_bytes" if old else "memory.current")
-        self._unlimited = "-1" if old else "max"
+        is_version_1 = (ROOT / "unified").is_dir()
+        self.folder = (ROOT / "unified" if is_version_1 else ROOT) / name
+        self._memory = ROOT / "memory" / name if is_version_1 else self.folder
+        self._limit = self._memory / ("memory.limit_in_bytes" if is_version_1 else "memory.max")
+        self._usage = self._memory / ("memory.usage_in_bytes" if is_version_1 else "memory.current")
+        self._unlimited = "-1" if is_version_1 else "max"
         for folder in {self.folder, self._memory}:
             folder.mkdir()
 

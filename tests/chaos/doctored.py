@@ -42,9 +42,9 @@ def write_history(folder: Path) -> None:
         lines += [*restored, _generation(2, 6), *(_applied(step, 200) for step in range(7, 11))]
         _write(folder / "run" / "journal" / f"{worker}.jsonl", lines)
     etcd = [_etcd("generation", 2, {"number": 1, "members": ["w0-1", "w1-1"]})]
-    etcd += [_committed(3 + place, 1, step) for place, step in enumerate(FIRST_COMMITS)]
+    etcd += [_committed(3 + index, 1, step) for index, step in enumerate(FIRST_COMMITS)]
     etcd += [_etcd("generation", 8, {"number": 2, "members": ["w0-2", "w1-2"]})]
-    etcd += [_committed(9 + place, 2, step) for place, step in enumerate(SECOND_COMMITS)]
+    etcd += [_committed(9 + index, 2, step) for index, step in enumerate(SECOND_COMMITS)]
     _write(folder / "etcd.jsonl", etcd)
     for step in FIRST_COMMITS:
         write_checkpoint(folder, step, 1)
@@ -75,8 +75,8 @@ def write_checkpoint(folder: Path, step: int, generation: int, **changes: Any) -
     for name, value in values.items():
         header[name] = {"data_offsets": [offset, offset + value.nbytes]}
         offset += value.nbytes
-    words = json.dumps(header).encode()
-    data = len(words).to_bytes(8, "little") + words
+    header_bytes = json.dumps(header).encode()
+    data = len(header_bytes).to_bytes(8, "little") + header_bytes
     data += b"".join(value.tobytes() for value in values.values())
     path = folder / "run" / "checkpoints" / f"step-{step:08d}"
     path.mkdir(parents=True, exist_ok=True)

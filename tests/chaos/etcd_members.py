@@ -56,7 +56,7 @@ class EtcdMembers:
             "initial-advertise-peer-urls": f"http://{address}:{PEER_PORT}",
             "initial-cluster": ",".join(peers),
         }
-        words = [f"--{option}={value}" for option, value in options.items()]
+        arguments = [f"--{option}={value}" for option, value in options.items()]
         with (self._folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 [
@@ -64,7 +64,7 @@ class EtcdMembers:
                     *self._network.machines[name].enter,
                     *slow_sync.command(self._delay_file(name)),
                     str(self._program),
-                    *words,
+                    *arguments,
                 ],
                 stdout=log,
                 stderr=log,

@@ -28,9 +28,9 @@ def main() -> None:
     interface, seconds = sys.argv[1], int(sys.argv[2]) / 1000
     tap = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH", TAP, IFF_TAP | IFF_NO_PI))
-    out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    out.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)  # or the redirection would see it again
-    out.bind((interface, 0))
+    output = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    output.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)  # or the redirection would see it again
+    output.bind((interface, 0))
     _run(f"ip link set {TAP.decode()} up")
     _run(f"tc qdisc add dev {interface} clsact")
     _run(
@@ -39,10 +39,10 @@ def main() -> None:
     )
     signal.signal(signal.SIGTERM, lambda *_: _end(interface))
     print("ready", flush=True)
-    _relay(tap, out, seconds)
+    _relay(tap, output, seconds)
 
 
-def _relay(tap: int, out: socket.socket, seconds: float) -> None:
+def _relay(tap: int, output: socket.socket, seconds: float) -> None:
     waiting: deque[tuple[float, bytes]] = deque()
     while True:
         wait = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
@@ -52,7 +52,7 @@ def _relay(tap: int, out: socket.socket, seconds: float) -> None:
                 waiting.append((time.monotonic() + seconds, frame))
         while waiting and waiting[0][0] <= time.monotonic():
             try:
-                out.send(waiting.popleft()[1])
+                output.send(waiting.popleft()[1])
             except OSError:  # the link is full or down: the packet is lost
                 continue
 

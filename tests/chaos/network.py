@@ -165,11 +165,11 @@ class Network:
             for lossy, percent in self._losses.values()
             if lossy == name
         ]
-        into, out = "; ".join([*drops, *losses]), "; ".join(losses)
+        incoming, outgoing = "; ".join([*drops, *losses]), "; ".join(losses)
         return (
             "table inet chaos\ndelete table inet chaos\ntable inet chaos {\n"
-            f"chain into {{ type filter hook input priority 0; {into}\n}}\n"
-            f"chain out {{ type filter hook output priority 0; {out}\n}}\n}}\n"
+            f"chain into {{ type filter hook input priority 0; {incoming}\n}}\n"
+            f"chain out {{ type filter hook output priority 0; {outgoing}\n}}\n}}\n"
         )
 
     def slow(self, name: str, kilobits: int) -> None:
@@ -184,9 +184,9 @@ class Network:
 
     def delay(self, name: str, milliseconds: int) -> None:
         """Delay every packet that a machine sends."""
-        words = ["-I", "-S", str(LATENCY), "eth0", str(milliseconds)]
+        arguments = ["-I", "-S", str(LATENCY), "eth0", str(milliseconds)]
         process = subprocess.Popen(
-            [*KILLED_WITH_PARENT, *self.machines[name].enter, sys.executable, *words],
+            [*KILLED_WITH_PARENT, *self.machines[name].enter, sys.executable, *arguments],
             stdout=subprocess.PIPE,
         )
         self._latencies[name] = process

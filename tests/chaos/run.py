@@ -78,12 +78,12 @@ def play(
             error = str(late)
         finally:
             cluster.close_processes()
-        found, covered, recovered = check(folder), summary(folder), recoveries(folder)
-        if keep and (found or error):
+        violations, covered, recovered = check(folder), summary(folder), recoveries(folder)
+        if keep and (violations or error):
             unneeded = shutil.ignore_patterns("*.tmp", *cluster.etcd.names)
             shutil.copytree(folder, keep / str(seed), ignore=unneeded, dirs_exist_ok=True)
     seconds = round(time.monotonic() - began, 1)
-    return ChaosOutcome(seed, dict(nemesis.counts), covered, recovered, found, seconds, error)
+    return ChaosOutcome(seed, dict(nemesis.counts), covered, recovered, violations, seconds, error)
 
 
 def _options(seed: int) -> list[str]:
@@ -131,20 +131,20 @@ def _run_seed(seed: int, faults: int, keep: Path | None) -> ChaosOutcome:
         return play(Path(scratch) / str(seed), seed, schedule(seed, faults), keep=keep)
 
 
-def _print_outcome(one: ChaosOutcome) -> None:
-    covered = ", ".join(f"{count} {name}" for name, count in one.covered.items())
-    faults = sum(one.faults.values())
+def _print_outcome(outcome: ChaosOutcome) -> None:
+    covered = ", ".join(f"{count} {name}" for name, count in outcome.covered.items())
+    faults = sum(outcome.faults.values())
     print(
-        f"seed {one.seed}: {faults} faults, {covered}, {len(one.violations)} violations, "
-        f"{one.seconds:.0f} s",
+        f"seed {outcome.seed}: {faults} faults, {covered}, {len(outcome.violations)} violations, "
+        f"{outcome.seconds:.0f} s",
         flush=True,
     )
-    for violation in one.violations:
+    for violation in outcome.violations:
         print(f"  VIOLATION {violation.kind}: {violation.detail}")
-    if one.error:
-        print(f"  ERROR {one.error}")
-    if one.violations or one.error:
-        print(f"  again: python -m tests.chaos.run --seed {one.seed}", flush=True)
+    if outcome.error:
+        print(f"  ERROR {outcome.error}")
+    if outcome.violations or outcome.error:
+        print(f"  again: python -m tests.chaos.run --seed {outcome.seed}", flush=True)
 
 
 def _print_table(outcomes: Sequence[ChaosOutcome]) -> None:

@@ -103,14 +103,14 @@ def members(seed: int) -> tuple[str, ...]:
 
 def schedule(seed: int, faults: int, *, nodes: Sequence[str] = NODES) -> tuple[Round, ...]:
     """Return rounds with this number of faults in all."""
-    numbers = random.Random(seed)
+    chance = random.Random(seed)
     deck: list[str] = []
     rounds: list[Round] = []
     while (remaining := faults - sum(len(round_.faults) for round_ in rounds)) > 0:
         if not deck:  # every kind once, in random order, before any of them again
-            deck = numbers.sample(KINDS, len(KINDS))
-        kinds = _take(deck, min(remaining, numbers.choice(COUNTS)))
-        rounds.append(_round(numbers, kinds, nodes, members(seed)))
+            deck = chance.sample(KINDS, len(KINDS))
+        kinds = _take(deck, min(remaining, chance.choice(COUNTS)))
+        rounds.append(_round(chance, kinds, nodes, members(seed)))
     return tuple(rounds)
 
 
@@ -125,32 +125,32 @@ def _take(deck: list[str], count: int) -> list[str]:
 
 
 def _round(
-    numbers: random.Random, kinds: Sequence[str], nodes: Sequence[str], etcd: Sequence[str]
+    chance: random.Random, kinds: Sequence[str], nodes: Sequence[str], etcd: Sequence[str]
 ) -> Round:
-    free = numbers.sample(list(nodes), len(nodes))  # of the faults of one node each
+    free = chance.sample(list(nodes), len(nodes))  # of the faults of one node each
     faults = []
     for kind in kinds:
         if kind in MACHINE_FAULTS:
             targets: tuple[str, ...] = (free.pop(),)
         else:
-            targets = tuple(_targets(numbers, kind, nodes, etcd))
-        at, seconds = numbers.choice(OFFSETS), numbers.choice(SECONDS)
-        amount = numbers.choice(AMOUNTS[kind]) if kind in AMOUNTS else 0
+            targets = tuple(_targets(chance, kind, nodes, etcd))
+        at, seconds = chance.choice(OFFSETS), chance.choice(SECONDS)
+        amount = chance.choice(AMOUNTS[kind]) if kind in AMOUNTS else 0
         faults.append(ScheduledFault(kind, targets, at, seconds, amount))
-    pause = round(numbers.uniform(0.2, 1.5), 2)
+    pause = round(chance.uniform(0.2, 1.5), 2)
     return Round(pause, tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
 def _targets(
-    numbers: random.Random, kind: str, nodes: Sequence[str], etcd: Sequence[str]
+    chance: random.Random, kind: str, nodes: Sequence[str], etcd: Sequence[str]
 ) -> list[str]:
     """Return the machines of a fault that is not one of a single node."""
     if kind == "split":
-        return numbers.sample(list(nodes), len(nodes) // 2)
+        return chance.sample(list(nodes), len(nodes) // 2)
     if kind == "one-direction":
-        return numbers.sample(list(nodes), 2)
+        return chance.sample(list(nodes), 2)
     if kind in NETWORK_FAULTS:
-        return [numbers.choice(list(nodes))]
+        return [chance.choice(list(nodes))]
     if kind == "etcd-restore":
         return list(etcd)
-    return [numbers.choice(list(etcd))] if kind.startswith("etcd") else list(nodes)
+    return [chance.choice(list(etcd))] if kind.startswith("etcd") else list(nodes)

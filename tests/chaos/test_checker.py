@@ -29,9 +29,9 @@ def change_entry(
     """Change fields of the entry that matches, the last but `last` of them."""
 
     def changed(lines: list[Entry]) -> list[Entry]:
-        matches = [place for place, line in enumerate(lines) if match(line)]
-        place = matches[-1 - last]
-        return [{**line, **change} if n == place else line for n, line in enumerate(lines)]
+        matches = [index for index, line in enumerate(lines) if match(line)]
+        index = matches[-1 - last]
+        return [{**line, **change} if n == index else line for n, line in enumerate(lines)]
 
     edit(path, changed)
 
@@ -267,8 +267,8 @@ def test_the_checker_imports_nothing_of_the_project() -> None:
             else []
         )
     ]
-    ours = ("everstep", "trainer", "tests", "cloudtwin", "torch", "safetensors")
-    assert not [name for name in modules if name.split(".")[0] in ours]
+    forbidden = ("everstep", "trainer", "tests", "cloudtwin", "torch", "safetensors")
+    assert not [name for name in modules if name.split(".")[0] in forbidden]
 
 
 def take_back(run: Path, revision: int, *later: Entry) -> None:

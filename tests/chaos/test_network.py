@@ -109,7 +109,7 @@ def test_a_slow_link_delivers_at_its_rate(network: Network) -> None:
     assert seconds > 0.5, "64 KiB need a second at 512 kbit/s, less a burst of 16 KiB"
 
 
-def test_a_frozen_group_stands_still_and_a_killed_one_is_empty(tmp_path: Path) -> None:
+def test_a_frozen_group_makes_no_progress_and_a_killed_one_is_empty(tmp_path: Path) -> None:
     group, file = ControlGroup(f"everstep-chaos-test-{getpid()}"), tmp_path / "count"
     command = [*KILLED_WITH_PARENT, *group.enter, "sh", "-c", COUNTER, str(file)]
     with subprocess.Popen(command) as process:

@@ -97,7 +97,7 @@ class Graph:
     def one(self, kind: str) -> Recorded:
         """Return the only resource, except components, whose type ends in `kind`."""
         matching = [resource for resource in self.of(kind) if resource.custom]
-        assert len(matching) == 1, f"{kind}: {sorted(one.name for one in matching)}"
+        assert len(matching) == 1, f"{kind}: {sorted(resource.name for resource in matching)}"
         return matching[0]
 
     def custom(self, package: str) -> list[Recorded]:
@@ -123,10 +123,10 @@ class Graph:
         waiting = [self.resources[name]]
         while waiting:
             for urn in _needed(waiting.pop(), by_urn):
-                one = by_urn.get(urn)
-                if one is not None and one.name not in urns:
-                    urns.add(one.name)
-                    waiting.append(one)
+                ancestor = by_urn.get(urn)
+                if ancestor is not None and ancestor.name not in urns:
+                    urns.add(ancestor.name)
+                    waiting.append(ancestor)
         return urns
 
 

@@ -39,12 +39,12 @@ def test_defaults_of_the_stack_are_those_of_the_trainer() -> None:
 
     actual = parse(trainer_arguments())
     required = ("model", "dataset", "data", "run")
-    own = parse(
+    defaults = parse(
         [argument for name in required for argument in (f"--{name}", str(getattr(actual, name)))]
     )
 
     for name in ("weight_decay", "label_smoothing", "warmup_fraction", "image_size"):
-        assert getattr(actual, name) == getattr(own, name), name
+        assert getattr(actual, name) == getattr(defaults, name), name
 
 
 def test_optional_settings_reach_the_trainer() -> None:

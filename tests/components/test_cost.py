@@ -37,8 +37,8 @@ def test_a_stack_on_aws_costs_the_highest_price_of_its_types() -> None:
     cost = cost_of(EKS)
 
     disks = (3 * 100 + 2 * 50) * 0.08 / HOURS_PER_MONTH
-    rest = 2 * 0.192 + 0.1 + 0.045 + 0.005 + 1200 * 0.14 / HOURS_PER_MONTH + disks
-    assert cost.total(spot=False).usd == pytest.approx(3 * 2.0144 + rest, abs=1e-4)
+    other_costs = 2 * 0.192 + 0.1 + 0.045 + 0.005 + 1200 * 0.14 / HOURS_PER_MONTH + disks
+    assert cost.total(spot=False).usd == pytest.approx(3 * 2.0144 + other_costs, abs=1e-4)
 
 
 def test_a_spot_price_without_a_source_is_unknown_and_not_guessed() -> None:
@@ -60,11 +60,11 @@ def test_every_stack_in_the_repository_has_a_price_on_each_line(name: str) -> No
 
 def test_a_configured_price_replaces_the_listed_price() -> None:
     prices = {"g5.xlarge": {"onDemand": 1, "spot": 0.4}, "g6.xlarge": {"onDemand": 1, "spot": 0.3}}
-    two = {"gpuPool": {"instanceTypes": ["g5.xlarge", "g6.xlarge"]}}
+    two_types = {"gpuPool": {"instanceTypes": ["g5.xlarge", "g6.xlarge"]}}
 
     with_own, without = (
-        cost_of(EKS, cluster=two, cost={"prices": prices}),
-        cost_of(EKS, cluster=two),
+        cost_of(EKS, cluster=two_types, cost={"prices": prices}),
+        cost_of(EKS, cluster=two_types),
     )
 
     difference = with_own.total(spot=True).usd - without.total(spot=True).usd
@@ -101,7 +101,7 @@ def test_an_existing_cluster_costs_nothing() -> None:
 
 def test_existing_resources_are_not_counted() -> None:
     subnets = {"us-east-1a": "subnet-0123456789abcdef0", "us-east-1b": "subnet-0123456789abcdef1"}
-    own = {"vpcId": "vpc-0123456789abcdef0", "privateSubnetIds": subnets}
+    existing_network = {"vpcId": "vpc-0123456789abcdef0", "privateSubnetIds": subnets}
     file_system = {
         "fileSystemId": "fs-0123456789abcdef0",
         "dnsName": "fs.example",
@@ -109,7 +109,7 @@ def test_existing_resources_are_not_counted() -> None:
         "zone": "us-east-1a",
     }
 
-    cost = cost_of(EKS, cluster={"network": own}, storage={"existing": file_system})
+    cost = cost_of(EKS, cluster={"network": existing_network}, storage={"existing": file_system})
 
     assert {item.component for item in cost.items if item.maximum} == {
         "GPU pool",

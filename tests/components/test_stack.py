@@ -227,9 +227,9 @@ def test_a_changed_template_replaces_the_job_and_changed_replicas_do_not() -> No
 
 
 def test_numbers_of_workers_do_not_change_the_template() -> None:
-    other = declared(job={"name": "fashion", "replicas": 2, "minReplicas": 2, "maxReplicas": 4})
+    scaled = declared(job={"name": "fashion", "replicas": 2, "minReplicas": 2, "maxReplicas": 4})
 
-    before, after = maintained()["training-job-fashion"], other["training-job-fashion"]
+    before, after = maintained()["training-job-fashion"], scaled["training-job-fashion"]
 
     assert pod_of(before) == pod_of(after), "scaling would replace the running workers"
 

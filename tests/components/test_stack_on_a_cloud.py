@@ -160,7 +160,7 @@ def test_the_watcher_has_only_the_permissions_it_needs() -> None:
 
 
 def daemon_annotations(graph: Graph) -> list[dict[str, str]]:
-    return [each.inputs["metadata"]["annotations"] for each in graph.of("DaemonSet")]
+    return [daemon.inputs["metadata"]["annotations"] for daemon in graph.of("DaemonSet")]
 
 
 def test_pulumi_waits_for_no_daemon_where_the_autoscaler_starts_the_nodes() -> None:

@@ -108,9 +108,11 @@ def test_workers_with_anti_affinity_fit_once_on_each_node() -> None:
         )
         == 1
     )
-    other = worker("a", amounts=small, job="other")
+    of_another_job = worker("a", amounts=small, job="other")
     assert (
-        count_schedulable(worker(amounts=small, affinity=anti_affinity()), [node("a")], [other])
+        count_schedulable(
+            worker(amounts=small, affinity=anti_affinity()), [node("a")], [of_another_job]
+        )
         == 1
     )
 

@@ -210,25 +210,25 @@ def test_a_success_is_remembered_when_its_pod_is_gone() -> None:
 
 
 def test_an_invalid_new_spec_fails_the_job_and_a_valid_one_starts_it() -> None:
-    bad = decide(job(spec(9)))
-    good = decide(job(spec(2), bad.status.to_json()))
+    invalid = decide(job(spec(9)))
+    valid = decide(job(spec(2), invalid.status.to_json()))
 
-    assert condition(bad, ConditionType.FAILED).reason == "InvalidSpec"
-    assert bad.create_pods == ()
-    assert good.create_pods == (0, 1)
-    assert not good.status.is_true(ConditionType.FAILED)
+    assert condition(invalid, ConditionType.FAILED).reason == "InvalidSpec"
+    assert invalid.create_pods == ()
+    assert valid.create_pods == (0, 1)
+    assert not valid.status.is_true(ConditionType.FAILED)
 
 
 def test_an_invalid_edit_does_not_change_the_job_and_is_reported_once() -> None:
     running = decide(job(spec(2)), pod(0), pod(1)).status.to_json()
     first = decide(job(spec(9), running, generation=2), pod(0), pod(1))
-    again = decide(job(spec(9), first.status.to_json(), generation=2), pod(0), pod(1))
+    second = decide(job(spec(9), first.status.to_json(), generation=2), pod(0), pod(1))
 
     assert (first.create_pods, first.delete_pods) == ((), ())
     assert [event.reason for event in first.events] == ["InvalidSpec"]
     assert "maxReplicas" in condition(first, ConditionType.RUNNING).message
-    assert again.events == ()
-    assert again.status == first.status
+    assert second.events == ()
+    assert second.status == first.status
 
 
 def test_the_controller_wakes_at_the_deadline_and_stops_the_workers() -> None:
@@ -255,9 +255,9 @@ def test_the_reason_of_a_deletion_after_the_deadline_is_the_rule_that_selects_th
     elastic_job = job(spec(1, activeDeadlineSeconds=60, cleanPodPolicy=policy))
     late = decide(after_pass(elastic_job, decide(elastic_job, pod(0))), pod(0), after=60)
 
-    again = decide(after_pass(elastic_job, late), pod(0), after=61)
+    second = decide(after_pass(elastic_job, late), pod(0), after=61)
 
-    (deletion,) = again.delete_pods
+    (deletion,) = second.delete_pods
     assert reason in deletion.reason, "the event must name the cause, not a policy that keeps pods"
 
 

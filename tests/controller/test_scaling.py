@@ -75,23 +75,28 @@ def test_with_fewer_machines_than_the_minimum_no_worker_is_desired() -> None:
 
 def test_capacity_must_be_stable_before_the_job_grows() -> None:
     first, wake = decide(capacity(2, schedulable=1), state(2), 50)
-    gone, _ = decide(capacity(2), first, 55)
-    again, _ = decide(capacity(2, schedulable=1), gone, 58)
-    stable, _ = decide(capacity(2, schedulable=1), again, 68)
+    without_capacity, _ = decide(capacity(2), first, 55)
+    returned, _ = decide(capacity(2, schedulable=1), without_capacity, 58)
+    stable, _ = decide(capacity(2, schedulable=1), returned, 68)
 
     assert wake == at(60)
-    assert [scaling.desired for scaling in (first, gone, again, stable)] == [2, 2, 2, 3]
+    assert [scaling.desired for scaling in (first, without_capacity, returned, stable)] == [
+        2,
+        2,
+        2,
+        3,
+    ]
     assert stable.basis is RaiseBasis.SCHEDULABLE
 
 
 def test_a_suspended_job_resumes_when_its_minimum_fits() -> None:
     replica_range = replace(RANGE, min_replicas=2)
 
-    one, _ = decide(capacity(0, schedulable=1), state(0), 100, replica_range)
-    two, wake = decide(capacity(0, schedulable=2), one, 110, replica_range)
-    resumed, _ = decide(capacity(0, schedulable=2), two, 120, replica_range)
+    room_for_one, _ = decide(capacity(0, schedulable=1), state(0), 100, replica_range)
+    room_for_two, wake = decide(capacity(0, schedulable=2), room_for_one, 110, replica_range)
+    resumed, _ = decide(capacity(0, schedulable=2), room_for_two, 120, replica_range)
 
-    assert (one.capacity_since, wake) == (None, at(120))
+    assert (room_for_one.capacity_since, wake) == (None, at(120))
     assert resumed.desired == 2
 
 

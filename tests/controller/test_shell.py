@@ -126,10 +126,10 @@ def exported(metrics: Metrics, name: str) -> float | None:
 
 
 def test_metrics_have_the_workers_of_each_job_until_it_is_deleted() -> None:
-    metrics, one = Metrics(), job(spec(3, min_replicas=2))
+    metrics, elastic_job = Metrics(), job(spec(3, min_replicas=2))
     metrics.forget(("ns", "job"))
 
-    metrics.observe_job(("ns", "job"), decide(one, pod(0)).status, one.spec)
+    metrics.observe_job(("ns", "job"), decide(elastic_job, pod(0)).status, elastic_job.spec)
 
     assert exported(metrics, "elasticjob_replicas") == 3
     assert exported(metrics, "elasticjob_desired_workers") == 3
@@ -143,9 +143,9 @@ def test_a_suspended_or_finished_job_needs_no_workers() -> None:
     suspended = job(spec(suspend=True))
     finished = decide(job(), pod(0, phase="Succeeded", exit_code=0)).status
 
-    for one, status in ((suspended, decide(suspended).status), (job(), finished)):
+    for elastic_job, status in ((suspended, decide(suspended).status), (job(), finished)):
         metrics = Metrics()
-        metrics.observe_job(("ns", "job"), status, one.spec)
+        metrics.observe_job(("ns", "job"), status, elastic_job.spec)
 
         assert exported(metrics, "elasticjob_min_replicas") == 0
         assert exported(metrics, "elasticjob_replicas") == 0

@@ -154,19 +154,19 @@ def reclaim_all_gpu_nodes(cycle: LifeCycle) -> None:
             f"reclaim {node}", "node", "reclaim", node, f"--notice={NOTICE_SECONDS}", *stack_options
         )
         cycle.until("all train again", partial(cycle.has_recovered_from, taken), ALL_TRAIN_SECONDS)
-    every = cycle.gpu_nodes()
+    gpu_nodes = cycle.gpu_nodes()
     cycle.run_checked(
         "reclaim all",
         "node",
         "reclaim",
-        *every,
+        *gpu_nodes,
         f"--notice={NOTICE_SECONDS}",
         f"--return-after={RETURN_SECONDS}",
         *stack_options,
     )
     cycle.until(
         "all train again",
-        lambda: cycle.has_recovered_from(len(first) + len(every)),
+        lambda: cycle.has_recovered_from(len(first) + len(gpu_nodes)),
         ALL_TRAIN_SECONDS,
     )
 

@@ -82,10 +82,16 @@ def test_a_mistyped_image_is_reported_in_time_and_the_right_one_continues(
     project: Project, twin: Twin
 ) -> None:
     right = (REPOSITORY / "stacks" / "Pulumi.local.yaml").read_text()
-    own = right.replace("kind: existing", f"kind: existing\n    kubeconfig: {twin.kubeconfig}", 1)
-    own = re.sub(r"^( +(?:replicas|maxReplicas|members):) 3", r"\1 1", own, flags=re.MULTILINE)
-    wrong_controller = own.replace("everstep/controller:local", "everstep/contoller:local")
-    wrong_job = own.replace("image: localhost/everstep/trainer", "image: localhost/everstep/trainr")
+    stack_file = right.replace(
+        "kind: existing", f"kind: existing\n    kubeconfig: {twin.kubeconfig}", 1
+    )
+    stack_file = re.sub(
+        r"^( +(?:replicas|maxReplicas|members):) 3", r"\1 1", stack_file, flags=re.MULTILINE
+    )
+    wrong_controller = stack_file.replace("everstep/controller:local", "everstep/contoller:local")
+    wrong_job = stack_file.replace(
+        "image: localhost/everstep/trainer", "image: localhost/everstep/trainr"
+    )
 
     for text, image in (
         (wrong_controller, "localhost/everstep/contoller:local"),
@@ -99,7 +105,7 @@ def test_a_mistyped_image_is_reported_in_time_and_the_right_one_continues(
         assert str(project.stack_file) in result.stderr
         assert time.monotonic() - began < UP_SECONDS / 2
 
-    project.stack_file.write_text(own)
+    project.stack_file.write_text(stack_file)
     result = project.up()
 
     assert result.returncode == 0, result.stderr

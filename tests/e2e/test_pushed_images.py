@@ -102,9 +102,9 @@ def test_the_stack_runs_once_its_registry_and_images_exist(project: Project) -> 
     assert image == report["images"]["trainer"]["reference"]
     assert image.startswith(f"{HOST}/everstep/trainer@sha256:")
 
-    again = json.loads(project.run("images", "push", "--json").stdout)
-    assert again["changed"] == [], "a second push changes nothing"
-    assert all(image["existed"] for image in again["images"].values())
+    repeated = json.loads(project.run("images", "push", "--json").stdout)
+    assert repeated["changed"] == [], "a second push changes nothing"
+    assert all(image["existed"] for image in repeated["images"].values())
 
     up = project.run("up", "--yes", "--detach", seconds=UP_SECONDS)
     assert up.returncode == 0, up.stderr[-4000:]

@@ -87,20 +87,20 @@ def test_a_node_that_vanishes_costs_at_most_twenty_seconds(results: CommandResul
     assert vanish["seconds_to_next_step"] <= 20
 
 
-def test_both_nodes_come_back_and_train_again(results: CommandResults) -> None:
+def test_both_nodes_return_and_train_again(results: CommandResults) -> None:
     lost = {event["node"] for event in results.report["events"] if event["kind"] != "return"}
-    back = events(results, "return")
+    returns = events(results, "return")
 
-    assert {event["node"] for event in back} == lost
-    assert all(event["joined_at"] is not None for event in back)
+    assert {event["node"] for event in returns} == lost
+    assert all(event["joined_at"] is not None for event in returns)
     sizes = [size["world_size"] for size in results.report["world_sizes"]]
     assert max(sizes) == 3
     assert sizes[-1] == 3, "all workers train at the end"
 
 
 def test_the_report_is_printed_at_the_end(results: CommandResults) -> None:
-    for word in ("fashion", "accuracy", "drain", "vanish", "gpu-0", "finished"):
-        assert word in results.up.stdout
+    for text in ("fashion", "accuracy", "drain", "vanish", "gpu-0", "finished"):
+        assert text in results.up.stdout
 
 
 def test_following_an_ended_training_says_so_and_repeats_the_report(

@@ -21,38 +21,38 @@ class Store:
     """Secrets in memory that fail after a number of writes."""
 
     writes_left: int = 2
-    found: dict[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
+    secrets: dict[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
 
     def issue_of(self, name: str) -> str | None:
-        return self.found[name][0] if name in self.found else None
+        return self.secrets[name][0] if name in self.found else None
 
     def put(self, name: str, number: str, content: Mapping[str, str]) -> None:
         if not self.writes_left:
             raise ConnectionError
         self.writes_left -= 1
-        self.found[name] = (number, content)
+        self.secrets[name] = (number, content)
 
 
 def test_existing_credentials_stay() -> None:
     store = Store()
     assert ensure(store, NAMES)
-    before = dict(store.found)
+    before = dict(store.secrets)
 
     assert not ensure(store, NAMES)
 
-    assert store.found == before, "a second run would cut off the members and the workers"
+    assert store.secrets == before, "a second run would cut off the members and the workers"
 
 
 @pytest.mark.parametrize("lost", [MEMBERS_SECRET, AGENT_SECRET])
 def test_a_deleted_secret_replaces_all_credentials(lost: str) -> None:
     store = Store(writes_left=4)
     ensure(store, NAMES)
-    before = store.found[MEMBERS_SECRET]
-    del store.found[lost]
+    before = store.secrets[MEMBERS_SECRET]
+    del store.secrets[lost]
 
     assert ensure(store, NAMES)
 
-    assert store.found[MEMBERS_SECRET] != before
+    assert store.secrets[MEMBERS_SECRET] != before
     assert store.issue_of(MEMBERS_SECRET) == store.issue_of(AGENT_SECRET)
 
 
@@ -61,7 +61,7 @@ def test_an_interrupted_issue_is_completed_by_the_next_run(replaced: bool) -> No
     store = Store()
     if replaced:
         ensure(store, NAMES)
-        del store.found[AGENT_SECRET]
+        del store.secrets[AGENT_SECRET]
     store.writes_left = 1
     with pytest.raises(ConnectionError):
         ensure(store, NAMES)
@@ -69,7 +69,7 @@ def test_an_interrupted_issue_is_completed_by_the_next_run(replaced: bool) -> No
 
     assert ensure(store, NAMES)
 
-    members, agent = (store.found[name] for name in (MEMBERS_SECRET, AGENT_SECRET))
+    members, agent = (store.secrets[name] for name in (MEMBERS_SECRET, AGENT_SECRET))
     assert members[0] == agent[0]
     for file in ("ca.crt", "agent-password"):
         assert members[1][file] == agent[1][file], "members would refuse the workers"
@@ -80,19 +80,19 @@ def certificate(files: Mapping[str, str], name: str) -> x509.Certificate:
 
 
 def test_workers_get_neither_a_key_of_a_server_nor_the_password_of_root() -> None:
-    made = contents(NAMES)
+    secrets = contents(NAMES)
 
-    assert set(made[AGENT_SECRET]) == {"ca.crt", "agent.crt", "agent.key", "agent-password"}
-    purposes = certificate(made[AGENT_SECRET], "agent.crt").extensions.get_extension_for_class(
+    assert set(secrets[AGENT_SECRET]) == {"ca.crt", "agent.crt", "agent.key", "agent-password"}
+    purposes = certificate(secrets[AGENT_SECRET], "agent.crt").extensions.get_extension_for_class(
         x509.ExtendedKeyUsage
     )
     assert list(purposes.value) == [ExtendedKeyUsageOID.CLIENT_AUTH], "it could pose as a server"
-    assert not [name for files in made.values() for name in files if name.endswith("ca.key")]
+    assert not [name for files in secrets.values() for name in files if name.endswith("ca.key")]
 
 
 def test_certificates_of_members_and_clients_have_different_authorities() -> None:
-    made = contents(NAMES)
-    members = made[MEMBERS_SECRET]
+    secrets = contents(NAMES)
+    members = secrets[MEMBERS_SECRET]
     issuers = {name: certificate(members, name).issuer for name in ("server.crt", "peer.crt")}
 
     assert issuers["server.crt"] == certificate(members, "ca.crt").subject

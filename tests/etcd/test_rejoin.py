@@ -74,9 +74,9 @@ def test_a_member_without_data_is_removed_added_and_started_in_that_order() -> N
 
 
 def test_a_joining_member_names_only_members_of_the_cluster() -> None:
-    two = [member(0), member(1, started=False)]
+    members = [member(0), member(1, started=False)]
 
-    action = next_action("etcd-1", INITIAL, two, has_data=False)
+    action = next_action("etcd-1", INITIAL, members, has_data=False)
 
     assert isinstance(action, StartEtcd)
     assert set(action.members) == {"etcd-0", "etcd-1"}, "etcd compares the list with its peers'"
@@ -195,7 +195,7 @@ def test_three_members_without_data_start_one_new_cluster() -> None:
                 join,
                 name,
                 INITIAL,
-                Peers(addresses=[url for other, url in addresses.items() if other != name]),
+                Peers(addresses=[url for peer, url in addresses.items() if peer != name]),
                 has_data=False,
                 sleep=lambda _: time.sleep(0.01),
                 serve=lambda own: servers[own].serve(),

@@ -117,7 +117,7 @@ CHANGES = st.lists(
         st.integers(0, 4),
     ),
     max_size=12,
-).map(lambda found: sorted(found, key=lambda change: change.at))
+).map(lambda changes: sorted(changes, key=lambda change: change.at))
 
 
 @settings(max_examples=60, deadline=None)

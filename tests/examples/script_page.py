@@ -23,8 +23,8 @@ def difference() -> str:
 
 def page() -> str:
     """Return the page with the current difference."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
+    before, _, after_begin = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = after_begin.partition(END)[2]
     return f"{before}{BEGIN}\n```diff\n{difference()}\n```\n\n{END}{after}"
 
 

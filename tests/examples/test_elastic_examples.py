@@ -118,11 +118,11 @@ def test_a_group_of_fixed_size_waits_for_a_lost_node(
         at = Journal(run).wait(first, workers=2)
         second.kill()
         first.wait_for("waiting for nodes: 1 of at least 2 ready; lost n1")
-        again = stack.enter_context(launched(tmp_path, *arguments, name="n1"))
+        restarted = stack.enter_context(launched(tmp_path, *arguments, name="n1"))
         Journal(run).wait(first, workers=2, after=at + 1)
 
         assert first.wait() == DONE, first.log
-        assert again.wait() == DONE, again.log
+        assert restarted.wait() == DONE, restarted.log
     assert {step["world_size"] for step in Journal(run).steps()} == {2}, "never one node alone"
 
 

@@ -39,22 +39,22 @@ def install(folder: Path, kubeconfig: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in PROGRAMS:
-        words = [sys.executable, "-m", "tests.guides.cloud_programs", name, str(kubeconfig)]
-        script = f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.join(words)} "$@"\n'
+        command = [sys.executable, "-m", "tests.guides.cloud_programs", name, str(kubeconfig)]
+        script = f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.join(command)} "$@"\n'
         (folder / name).write_text(script)
         (folder / name).chmod(0o755)
 
 
 def login_of(program: str, arguments: Sequence[str]) -> dict[str, Any]:
     """Return how a kubeconfig that a cloud's program writes gets its tokens."""
-    words = {
+    by_program = {
         "aws": ["eks", "get-token", "--cluster-name", str(value_of("--name", arguments))],
         "az": ["get-token", "--login", "devicecode", "--server-id", AKS_SERVER],
     }
     return {
         "apiVersion": token_program.API_VERSION,
         "command": "aws" if program == "aws" else "kubelogin",
-        "args": words[program],
+        "args": by_program[program],
         "interactiveMode": "IfAvailable",
     }
 
@@ -73,8 +73,8 @@ def convert_kubeconfig(arguments: Sequence[str]) -> None:
     """Set the login of the kubeconfig of $KUBECONFIG."""
     path = Path(os.environ["KUBECONFIG"])
     content = yaml.safe_load(path.read_text())
-    words = content["users"][0]["user"]["exec"]["args"]
-    words[words.index("--login") + 1] = value_of("--login", arguments)
+    exec_arguments = content["users"][0]["user"]["exec"]["args"]
+    exec_arguments[exec_arguments.index("--login") + 1] = value_of("--login", arguments)
     path.write_text(yaml.safe_dump(content))
 
 

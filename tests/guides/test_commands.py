@@ -99,14 +99,16 @@ def test_every_block_is_walked(guide: str) -> None:
 @pytest.mark.parametrize("guide", GUIDES)
 def test_every_command_is_of_a_program_that_the_walk_has(guide: str) -> None:
     for command in every_command(guide):
-        program = next(word for word in command.text.split() if "=" not in word)
+        program = next(argument for argument in command.text.split() if "=" not in argument)
         assert program in PROGRAMS | SHELL, command
         assert not command.skipped or program in ONLY_REAL, (
             f"{command.text}: only what the twin cannot have may be left out"
         )
         if program in CLOUD_PROGRAMS and command.on_twin == command.text:
-            words = tuple(command.text.split()[: 2 if program == "kubelogin" else 3])
-            assert words in SUPPORTED, f"{command.text}: the twin has no counterpart; say what runs"
+            prefix = tuple(command.text.split()[: 2 if program == "kubelogin" else 3])
+            assert prefix in SUPPORTED, (
+                f"{command.text}: the twin has no counterpart; say what runs"
+            )
 
 
 @pytest.mark.parametrize(("guide", "stack"), STACKS)
@@ -116,27 +118,29 @@ def test_a_walk_leads_through_every_phase_in_order(guide: str, stack: str) -> No
     position = 0
     for phase in PHASES:
         expected = phase.replace("STACK", stack)
-        rest = walked[position:]
-        assert any(command.startswith(expected) for command in rest), (
+        remaining = walked[position:]
+        assert any(command.startswith(expected) for command in remaining), (
             f"{stack}: no {expected} where expected"
         )
-        position += next(i for i, command in enumerate(rest) if command.startswith(expected)) + 1
+        position += (
+            next(i for i, command in enumerate(remaining) if command.startswith(expected)) + 1
+        )
 
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_every_option_of_everstep_exists(guide: str) -> None:
     checked = 0
     for text in variants(guide):
-        words = words_of(text, "everstep")
+        arguments = words_of(text, "everstep")
         command: Any = get_command(app)
-        while words and hasattr(command, "commands"):
-            assert words[0] in command.commands, f"{text}: there is no command {words[0]}"
-            command = command.commands[words.pop(0)]
+        while arguments and hasattr(command, "commands"):
+            assert arguments[0] in command.commands, f"{text}: there is no command {arguments[0]}"
+            command = command.commands[arguments.pop(0)]
         if not hasattr(command, "commands"):
             known = {
                 name for param in command.params for name in (*param.opts, *param.secondary_opts)
             }
-            assert options_of(words) <= known, f"{text}: {options_of(words) - known}"
+            assert options_of(arguments) <= known, f"{text}: {options_of(arguments) - known}"
             checked += 1
 
     assert checked >= 15, "the guide has commands of everstep"
@@ -146,30 +150,30 @@ def test_every_option_of_everstep_exists(guide: str) -> None:
 def test_every_operation_and_option_of_the_aws_cli_exists(guide: str) -> None:
     session = Session()
     for text in variants(guide):
-        words = words_of(text, "aws")
-        service, operation, *rest = [*words, "", ""]
+        arguments = words_of(text, "aws")
+        service, operation, *remaining = [*arguments, "", ""]
         if not operation or operation.startswith("-") or service == "sso":
             continue
         if (service, operation) in AWS_CLI_ONLY:
-            assert options_of(rest) <= AWS_CLI_ONLY[service, operation], text
+            assert options_of(remaining) <= AWS_CLI_ONLY[service, operation], text
             continue
         model = session.get_service_model(service)
         operations = {xform_name(name, "-"): name for name in model.operation_names}
         assert operation in operations, f"{text}: {service} has no {operation}"
         shape = model.operation_model(operations[operation]).input_shape
         members = {f"--{xform_name(name, '-')}" for name in (shape.members if shape else ())}
-        assert options_of(rest) <= {*members, "--query", "--output", "--region"}, text
+        assert options_of(remaining) <= {*members, "--query", "--output", "--region"}, text
 
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_every_option_of_the_azure_cli_exists(guide: str) -> None:
     for text in variants(guide):
-        words = words_of(text, "az")
-        verbs = " ".join(w for w in words[: next(
-            (i for i, w in enumerate(words) if w.startswith("-")), len(words))])  # fmt: skip
-        if words:
+        arguments = words_of(text, "az")
+        verbs = " ".join(w for w in arguments[: next(
+            (i for i, w in enumerate(arguments) if w.startswith("-")), len(arguments))])  # fmt: skip
+        if arguments:
             assert verbs in AZURE, text
-            assert options_of(words) <= AZURE[verbs], text
+            assert options_of(arguments) <= AZURE[verbs], text
 
 
 def test_a_comment_of_an_unknown_kind_is_refused() -> None:

@@ -32,8 +32,8 @@ PACKAGE = "prometheus"
 @cache
 def program(name: str) -> str:
     """Return the path of `prometheus` or `promtool`; unpack the package if neither PATH nor cache have it."""
-    if found := shutil.which(name):
-        return found
+    if path := shutil.which(name):
+        return path
     folder = cache_directory() / "debian-prometheus"
     if not folder.exists():
         _unpack(folder)

@@ -63,9 +63,9 @@ def training(folder: Path) -> Iterator[list[int]]:
     """Yield the metrics' ports of two workers that have recovered from the loss of one."""
     port = free_port()
     program = Path(__file__).with_name("training.py")
-    words = ["--nproc-per-node", "2", str(program), str(port), str(folder / JOB)]
+    command = ["--nproc-per-node", "2", str(program), str(port), str(folder / JOB)]
     journal = folder / JOB / "journal"
-    with launched(folder, *words) as launcher:
+    with launched(folder, *command) as launcher:
         launcher.until(lambda: "checkpoint" in texts(journal), "a checkpoint is written")
         launcher.kill_worker()
         launcher.until(
@@ -98,13 +98,13 @@ def controller() -> Iterator[int]:
 
 def reconcile(metrics: Metrics, ended: threading.Event) -> None:
     """Make passes over a job, of which one worker fails and comes back, until `ended`."""
-    one = job(spec(3, min_replicas=1), name=JOB, zones=["us-east-1a"])
+    elastic_job = job(spec(3, min_replicas=1), name=JOB, zones=["us-east-1a"])
     states = itertools.cycle(([pod(0), pod(1), failed(2)], [pod(0), pod(1), pod(2)]))
     while not ended.wait(PASS_SECONDS):
         with metrics.passes.time():
-            planned = decide(one, *next(states))
-            metrics.observe_job(("ns", JOB), planned.status, one.spec)
-            metrics.count_moves(("ns", JOB), one.status, planned.status)
+            planned = decide(elastic_job, *next(states))
+            metrics.observe_job(("ns", JOB), planned.status, elastic_job.spec)
+            metrics.count_moves(("ns", JOB), elastic_job.status, planned.status)
         for worker_exit in planned.exits:
             metrics.restarts.labels(worker_exit.cause).inc()
 
@@ -145,7 +145,7 @@ def until_data(prometheus: Prometheus, query: str) -> None:
         AssertionError: Prometheus refuses it, or there is no data in time.
     """
     deadline = time.monotonic() + SECONDS
-    while all(one["value"][1] == "NaN" for one in prometheus.query(query)):
+    while all(sample["value"][1] == "NaN" for sample in prometheus.query(query)):
         assert time.monotonic() < deadline, f"no data: {query}\n{prometheus.log.read_text()}"
         time.sleep(0.2)
 
@@ -200,8 +200,8 @@ def test_every_metric_of_the_catalog_is_exported_with_its_labels(prometheus: Pro
         for metric in exporter.metrics:
             for series in metric.series:
                 until_data(prometheus, series)
-                found = prometheus.query(series)[0]["metric"]
-                assert {*exporter.labels, *metric.labels} <= set(found), metric.name
+                labels = prometheus.query(series)[0]["metric"]
+                assert {*exporter.labels, *metric.labels} <= set(labels), metric.name
 
 
 def test_every_metric_that_is_exported_is_in_the_catalog(prometheus: Prometheus) -> None:
@@ -210,10 +210,10 @@ def test_every_metric_that_is_exported_is_in_the_catalog(prometheus: Prometheus)
         series for exporter in EXPORTERS for metric in exporter.metrics for series in metric.series
     }
     # prometheus_client adds the time of creation of each counter and histogram.
-    ours = {
+    cataloged = {
         name
         for name in names
         if name.startswith(("everstep_", "elasticjob_")) and not name.endswith("_created")
     }
 
-    assert ours <= known
+    assert cataloged <= known

@@ -110,13 +110,13 @@ def test_a_wrong_metric_or_label_is_found(tmp_path: Path, alert: str, old: str, 
     rules = RULES.read_text()
     assert rules.count(old) == 1, f"update the mistake of {alert}"
 
-    found = failures(tmp_path, rules.replace(old, new), alert)
+    messages = failures(tmp_path, rules.replace(old, new), alert)
 
-    assert alert in found, "the alert would stay silent in the incident that it is for"
+    assert alert in messages, "the alert would stay silent in the incident that it is for"
 
 
 @pytest.mark.parametrize("name", list(alerts()))
-def test_every_alert_has_words_and_a_section_in_the_runbook(name: str) -> None:
+def test_every_alert_has_a_summary_and_a_section_in_the_runbook(name: str) -> None:
     alert = alerts()[name]
     annotations = alert["annotations"]
     page, _, section = annotations["runbook_url"].rpartition("#")

@@ -63,8 +63,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "GPU taint that is only a preference",
         "components/aws/node_groups.py",
-        'eks.NodeGroupTaintArgs(key=SPOT_TAINT, value="true", effect="NO_SCHEDULE")',
-        'eks.NodeGroupTaintArgs(key=SPOT_TAINT, value="true", effect="PREFER_NO_SCHEDULE")',
+        'eks.NodeGroupTaintArgs(key=SPOT_TAINT, value=SPOT_TAINT_VALUE, effect="NO_SCHEDULE")',
+        'eks.NodeGroupTaintArgs(key=SPOT_TAINT, value=SPOT_TAINT_VALUE, effect="PREFER_NO_SCHEDULE")',
     ),
     Mutation(
         "no start-up taint until the Lustre client is ready",

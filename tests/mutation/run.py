@@ -77,8 +77,10 @@ def _parse_options() -> argparse.Namespace:
 
 def _select(word: str, sample: int) -> list[Mutation]:
     """Return the mutations to inject; a sample differs from commit to commit and is reproducible."""
-    every = (*MUTATIONS, *ELASTIC_MUTATIONS)
-    matching = [mutation for mutation in every if word in f"{mutation.what} {mutation.file}"]
+    all_mutations = (*MUTATIONS, *ELASTIC_MUTATIONS)
+    matching = [
+        mutation for mutation in all_mutations if word in f"{mutation.what} {mutation.file}"
+    ]
     if not sample:
         return matching
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()

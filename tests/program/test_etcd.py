@@ -88,8 +88,8 @@ def free_ports(count: int) -> list[int]:
     for connection in sockets:
         connection.bind(("127.0.0.1", 0))
     ports = [int(socket.getsockname()[1]) for socket in sockets]
-    for one in sockets:
-        one.close()
+    for probe in sockets:
+        probe.close()
     return ports
 
 

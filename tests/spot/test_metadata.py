@@ -90,8 +90,8 @@ def test_a_stalled_service_times_out(aws: MetadataServer, azure: MetadataServer)
 
 
 def test_a_refused_request_to_start_an_event_raises() -> None:
-    with serving("aws") as other, pytest.raises(UnavailableError, match="401"):
-        AzureMetadata(other.base_url).start("1")
+    with serving("aws") as aws_service, pytest.raises(UnavailableError, match="401"):
+        AzureMetadata(aws_service.base_url).start("1")
 
 
 def test_the_cloud_is_detected_by_its_service(aws: MetadataServer, azure: MetadataServer) -> None:
@@ -100,7 +100,7 @@ def test_the_cloud_is_detected_by_its_service(aws: MetadataServer, azure: Metada
 
 
 def test_without_a_response_no_cloud_is_detected(aws: MetadataServer) -> None:
-    with serving("azure") as gone:
+    with serving("azure") as stopped:
         pass
 
-    assert metadata.detect(gone.base_url) is None
+    assert metadata.detect(stopped.base_url) is None

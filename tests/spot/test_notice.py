@@ -178,10 +178,10 @@ bodies = st.binary(max_size=20) | st.builds(
 responses = st.builds(HttpResponse, st.sampled_from([200, 404, 500]), bodies)
 
 
-@given(one=responses, other=responses)
-def test_no_response_crashes_the_watcher(one: HttpResponse, other: HttpResponse) -> None:
-    for found in (aws.read(one, other), azure.read(one, "vm")):
-        assert found is None or all(isinstance(notice, Notice) for notice in found)
+@given(response=responses, advice=responses)
+def test_no_response_crashes_the_watcher(response: HttpResponse, advice: HttpResponse) -> None:
+    for notices in (aws.read(response, advice), azure.read(response, "vm")):
+        assert notices is None or all(isinstance(notice, Notice) for notice in notices)
 
 
 def test_the_earliest_of_the_most_severe_notices_is_most_urgent() -> None:

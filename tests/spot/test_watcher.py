@@ -290,7 +290,9 @@ def check_history(node: Simulation, announced: int, withdrawn: int | None, lasts
         assert eviction.grace_seconds <= max(1, began + lasts - NODE_MARGIN_SECONDS - when)
         assert eviction.grace_seconds <= max(eviction.pod.grace_seconds, 0)
     assert len(node.started) <= 1
-    assert all(left == 0 for _, left in node.started), "the machine must not stop before its pods"
+    assert all(remaining == 0 for _, remaining in node.started), (
+        "the machine must not stop before its pods"
+    )
     if withdrawn is None and node.metadata_available and node.api_available:
         assert all(pod.ends_at is not None for pod in node.running.values())
 
@@ -316,7 +318,7 @@ def test_a_worker_is_evicted_one_pass_after_it_gets_the_deadline() -> None:
     assert [eviction.pod.name for _, eviction in node.evictions] == ["other"]
     node.run(watcher, 1)
 
-    ((when, eviction),) = [found for found in node.evictions if found[1].pod.name == "worker"]
+    ((when, eviction),) = [timed for timed in node.evictions if timed[1].pod.name == "worker"]
     assert (when - START, eviction.grace_seconds) == (1, 27)
 
 

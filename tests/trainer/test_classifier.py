@@ -212,9 +212,9 @@ def test_a_complete_run_has_its_result_and_is_not_continued(
     assert recorded["steps"] == classifier.run.total_steps
     assert 0 < recorded["accuracy"] <= 1
     assert recorded["sha256"] == classifier.run.sha256()
-    again = assembled(data, tmp_path, STOPPING[0])
-    assert list(again.run) == []
-    assert again.run.metrics["accuracy"] == recorded["accuracy"]
+    repeated = assembled(data, tmp_path, STOPPING[0])
+    assert list(repeated.run) == []
+    assert repeated.run.metrics["accuracy"] == recorded["accuracy"]
     newest = check(max((tmp_path / "run" / "checkpoints").iterdir()))
     assert newest.manifest.extra["accuracy"] == recorded["accuracy"]
 

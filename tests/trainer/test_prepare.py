@@ -46,11 +46,11 @@ def test_prepared_data_can_be_loaded(source: Path, tmp_path: Path) -> None:
 
 def test_a_repeated_preparation_does_nothing(source: Path, tmp_path: Path) -> None:
     prepare.prepare_fashion_mnist(source, tmp_path / "out")
-    made = (tmp_path / "out" / "manifest.json").stat().st_mtime_ns
+    written_at = (tmp_path / "out" / "manifest.json").stat().st_mtime_ns
 
     prepare.prepare_fashion_mnist(tmp_path / "gone", tmp_path / "out")
 
-    assert (tmp_path / "out" / "manifest.json").stat().st_mtime_ns == made
+    assert (tmp_path / "out" / "manifest.json").stat().st_mtime_ns == written_at
 
 
 def test_incomplete_data_are_prepared_again(source: Path, tmp_path: Path) -> None:

@@ -15,14 +15,14 @@ RUN = {"samples": 50, "fingerprint": {"global_batch": 7, "seed": 11}}
 
 def commits(*steps: int, skip: int = -1, twice: int = -1) -> list[Commit]:
     """Return the ledger entries of a run; `skip` omits a step, `twice` applies one twice."""
-    ledger, found = SampleLedger(), []
+    ledger, checkpoints = SampleLedger(), []
     for step in range(max(steps)):
         ids = PLAN.batch(step)
         for _ in range(0 if step == skip else 2 if step == twice else 1):
             ledger = ledger.plus(len(ids), digest(step, ids))
         if step + 1 in steps:
-            found.append(Commit(step + 1, 1, ledger.samples, ledger.digest))
-    return found
+            checkpoints.append(Commit(step + 1, 1, ledger.samples, ledger.digest))
+    return checkpoints
 
 
 def test_a_run_that_trained_every_sample_once_is_verified() -> None:
@@ -66,16 +66,16 @@ def test_the_program_prints_the_result_and_returns_its_exit_code(tmp_path: Path)
 
 
 def test_data_accepted_during_a_run_count_from_their_step() -> None:
-    ledger, found = SampleLedger(), []
-    other = SampleOrder(samples=30, global_batch=7, epochs=3, seed=11)
+    ledger, checkpoints = SampleLedger(), []
+    changed_order = SampleOrder(samples=30, global_batch=7, epochs=3, seed=11)
     for step in range(14):
-        ids = (PLAN if step < 9 else other).batch(step)
+        ids = (PLAN if step < 9 else changed_order).batch(step)
         ledger = ledger.plus(len(ids), digest(step, ids))
-        found.append(Commit(step + 1, 1, ledger.samples, ledger.digest))
+        checkpoints.append(Commit(step + 1, 1, ledger.samples, ledger.digest))
     changed = {**RUN, "data_changes": [{"step": 9, "samples": 30}]}
 
-    assert verify(changed, found) == []
-    assert len(verify(RUN, found)) == 5
+    assert verify(changed, checkpoints) == []
+    assert len(verify(RUN, checkpoints)) == 5
 
 
 def run_program(run: Path) -> "subprocess.CompletedProcess[str]":
@@ -103,8 +103,8 @@ def write_run(folder: Path, ledger: list[Commit], manifests: list[Commit]) -> No
 def test_a_missing_line_of_the_ledger_is_noticed_and_its_checkpoint_verified(
     tmp_path: Path,
 ) -> None:
-    three, eight = commits(3, 8)
-    write_run(tmp_path, [three], [three, eight])
+    third, eighth = commits(3, 8)
+    write_run(tmp_path, [third], [third, eighth])
 
     ended = run_program(tmp_path)
 
@@ -113,8 +113,8 @@ def test_a_missing_line_of_the_ledger_is_noticed_and_its_checkpoint_verified(
 
 
 def test_a_checkpoint_of_other_samples_is_detected_without_its_line(tmp_path: Path) -> None:
-    three, eight = commits(3, 8)
-    write_run(tmp_path, [three], [Commit(8, 1, eight.samples, eight.digest + 1)])
+    third, eighth = commits(3, 8)
+    write_run(tmp_path, [third], [Commit(8, 1, eighth.samples, eighth.digest + 1)])
 
     assert run_program(tmp_path).returncode == 1
 

@@ -35,7 +35,7 @@ def main() -> int:
         if arguments.command == "down":
             Twin.open().down(Lines())
         elif arguments.command == "doctor":
-            print(yaml.safe_dump([asdict(found) for found in leftovers()]))
+            print(yaml.safe_dump([asdict(leftover) for leftover in leftovers()]))
         else:
             print(yaml.safe_dump(_status(), sort_keys=False))
     except TwinError as error:

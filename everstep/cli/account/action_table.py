@@ -7,7 +7,7 @@ BEGIN, END = "<!-- actions: begin -->", "<!-- actions: end -->"
 
 def as_table(rows: Iterable[tuple[str, Sequence[str]]]) -> str:
     """Return actions by what needs them as a Markdown table."""
-    lines = [f"| {what} | `{'`, `'.join(actions)}` |" for what, actions in rows]
+    lines = [f"| {label} | `{'`, `'.join(actions)}` |" for label, actions in rows]
     return "\n".join(["| to create | needs |", "| --- | --- |", *lines])
 
 

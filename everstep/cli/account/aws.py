@@ -88,71 +88,71 @@ def checks(config: "StackConfig", stack: str) -> Iterator[AccountCheck]:
 
 def right_account(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Yield whether the credentials belong to the account that the stack names."""
-    found = account.caller.account
+    account_id = account.caller.account
     if cluster.account is None:
         fix = "Set cluster.account, so that no other account is ever changed."
-        yield fault("account", found, "cluster.account", fix, fatal=False)
+        yield fault("account", account_id, "cluster.account", fix, fatal=False)
         return
     fix = f"Use credentials of {cluster.account}, or correct the key."
-    yield AccountCheck("account", found == cluster.account, found, "cluster.account", fix)
+    yield AccountCheck("account", account_id == cluster.account, account_id, "cluster.account", fix)
 
 
 def administers(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Yield whether the caller will have access to the cluster that it creates."""
-    what, caller = "administrators", account.caller
+    check, caller = "administrators", account.caller
     if not cluster.administrators:
         yield AccountCheck(
-            what, passed=True, observed="the creator", field="cluster.administrators"
+            check, passed=True, observed="the creator", field="cluster.administrators"
         )
         return
     for index, arn in enumerate(cluster.administrators):
         if arn.split(":")[4] != caller.account:
-            key, found = f"cluster.administrators[{index}]", f"{arn} is of another account"
-            yield fault(what, found, key, f"Name one of account {caller.account}.")
+            key, observed = f"cluster.administrators[{index}]", f"{arn} is of another account"
+            yield fault(check, observed, key, f"Name one of account {caller.account}.")
     good = any(caller.is_principal(arn) for arn in cluster.administrators)
-    found = caller.arn if good else f"{caller.arn} is not listed"
+    observed = caller.arn if good else f"{caller.arn} is not listed"
     fix = "Add the user or role that runs `pulumi up`: without it, no object in the cluster can be created."
-    yield AccountCheck(what, good, found, "cluster.administrators", fix)
+    yield AccountCheck(check, good, observed, "cluster.administrators", fix)
 
 
 def permissions(account: AwsAccount) -> Iterator[AccountCheck]:
     """Yield whether the caller's policies allow all actions of a stack."""
     actions = all_actions()
     denied = account.denied(actions)
-    found = f"{len(actions)} actions allowed" if not denied else f"denied: {', '.join(denied)}"
+    observed = f"{len(actions)} actions allowed" if not denied else f"denied: {', '.join(denied)}"
     fix = "Allow these actions; docs/eks.md lists them by type of resource."
-    yield AccountCheck("permissions", not denied, found, "", fix)
+    yield AccountCheck("permissions", not denied, observed, "", fix)
 
 
 def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[AccountCheck]:
     """Yield resources of others that have the names of the stack's."""
-    what, key, name = "names", "cluster.name", cluster.name
+    check, key, name = "names", "cluster.name", cluster.name
     tags = account.cluster_tags(name)
     if tags is not None and tags.get("stack") == stack:
         yield AccountCheck(
-            what, passed=True, observed=f"the cluster {name} is this stack's", field=key
+            check, passed=True, observed=f"the cluster {name} is this stack's", field=key
         )
         return
     faults = []
     if tags is not None:
         fix = "Choose another name, or delete that cluster."
-        faults.append(fault(what, f"another cluster is named {name}", key, fix))
+        faults.append(fault(check, f"another cluster is named {name}", key, fix))
     group = f"/aws/eks/{name}/cluster"
     if tags is None and group in account.log_groups(group):
         fix = f"A deleted cluster left it: aws logs delete-log-group --log-group-name {group}"
-        faults.append(fault(what, f"the log group {group} exists", key, fix))
+        faults.append(fault(check, f"the log group {group} exists", key, fix))
     owner = account.role_tags(f"{name}-cluster")
     if owner is not None and owner.get("stack") != stack:
         fix = "Roles have no region: choose a name that no cluster in another region has."
-        faults.append(fault(what, f"the role {name}-cluster exists", key, fix))
-    yield from faults or [AccountCheck(what, passed=True, observed=f"{name} is free", field=key)]
+        faults.append(fault(check, f"the role {name}-cluster exists", key, fix))
+    yield from faults or [AccountCheck(check, passed=True, observed=f"{name} is free", field=key)]
 
 
 def addons(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Yield add-ons without a version for the cluster's version of Kubernetes."""
     from components.config.catalog import EKS_ADDONS
 
-    what, kubernetes = "add-ons", cluster.kubernetes_version
+    check, kubernetes = "add-ons", cluster.kubernetes_version
     faults = []
     for addon in EKS_ADDONS:
         versions, pinned = (
@@ -160,30 +160,32 @@ def addons(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
             cluster.addon_versions.get(addon),
         )
         if not versions:
-            found = f"{addon} has no version for Kubernetes {kubernetes}"
+            observed = f"{addon} has no version for Kubernetes {kubernetes}"
             fix = "Use a version that EKS offers: aws eks describe-cluster-versions"
-            faults.append(fault(what, found, "cluster.kubernetesVersion", fix))
+            faults.append(fault(check, observed, "cluster.kubernetesVersion", fix))
         elif pinned and pinned not in versions:
-            found = f"{addon} {pinned} does not exist for Kubernetes {kubernetes}"
+            observed = f"{addon} {pinned} does not exist for Kubernetes {kubernetes}"
             fix = f"Use {versions[0]}, or remove the key: AWS resolves the version."
-            faults.append(fault(what, found, f"cluster.addonVersions.{addon}", fix))
-    found = f"all {len(EKS_ADDONS)} for Kubernetes {kubernetes}"
-    yield from faults or [AccountCheck(what, passed=True, observed=found)]
+            faults.append(fault(check, observed, f"cluster.addonVersions.{addon}", fix))
+    observed = f"all {len(EKS_ADDONS)} for Kubernetes {kubernetes}"
+    yield from faults or [AccountCheck(check, passed=True, observed=observed)]
 
 
 def zones(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Yield zones that the account cannot use, or that have no control plane."""
-    what, ids, faults = "zones", account.zone_ids(), []
+    check, ids, faults = "zones", account.zone_ids(), []
     for index, zone in enumerate(cluster.zones):
         key, others = f"cluster.zones[{index}]", _other_zones(ids, cluster.zones)
         if zone not in ids:
-            found = f"{zone} is not available to this account"
-            faults.append(fault(what, found, key, f"Use {others}."))
+            observed = f"{zone} is not available to this account"
+            faults.append(fault(check, observed, key, f"Use {others}."))
         elif ids[zone] in NO_CONTROL_PLANE:
-            found = f"{zone} is {ids[zone]} in this account, where EKS has no control plane"
-            faults.append(fault(what, found, key, f"Use {others}."))
-    found = ", ".join(f"{zone} ({ids.get(zone)})" for zone in cluster.zones)
-    yield from faults or [AccountCheck(what, passed=True, observed=found, field="cluster.zones")]
+            observed = f"{zone} is {ids[zone]} in this account, where EKS has no control plane"
+            faults.append(fault(check, observed, key, f"Use {others}."))
+    observed = ", ".join(f"{zone} ({ids.get(zone)})" for zone in cluster.zones)
+    yield from faults or [
+        AccountCheck(check, passed=True, observed=observed, field="cluster.zones")
+    ]
 
 
 def _other_zones(ids: dict[str, str], used: Sequence[str]) -> str:
@@ -235,11 +237,11 @@ def offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountChec
                     field=need.field,
                 )
                 continue
-            found = f"{', '.join(missing)} not offered in {zone}"
+            observed = f"{', '.join(missing)} not offered in {zone}"
             elsewhere = sorted(set().union(*(offered[name] for name in missing)))
             fix = f"Use another type, or a zone that has it: {', '.join(elsewhere) or 'none in this region'}."
             fatal = len(missing) == len(need.types)
-            yield fault(need.name, found, need.field, fix, fatal=fatal)
+            yield fault(need.name, observed, need.field, fix, fatal=fatal)
 
 
 def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
@@ -252,21 +254,21 @@ def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
         nodes = sum(need.nodes for need in needs)
         allowed = account.quota(counted.code)
         wanted = sum(max(sizes) * need.nodes for sizes, need in zip(machines, needs, strict=True))
-        found = f"{allowed:g} vCPUs of {wanted} for {nodes} nodes: {counted.name}"
+        observed = f"{allowed:g} vCPUs of {wanted} for {nodes} nodes: {counted.name}"
         fix = f"{QUOTA_PAGE} {counted.code} --desired-value {wanted}"
         name = "quota, " + " + ".join(need.name for need in needs)
         fatal = allowed < min(map(min, machines))
-        yield AccountCheck(name, allowed >= wanted, found, needs[0].field, fix, fatal=fatal)
+        yield AccountCheck(name, allowed >= wanted, observed, needs[0].field, fix, fatal=fatal)
 
 
 def _by_quota(needs: Iterable[PoolNeed]) -> dict[Quota, list[PoolNeed]]:
     """Return the pools that each quota limits, those whose machines are known."""
-    found: dict[Quota, list[PoolNeed]] = {}
+    needs_by_quota: dict[Quota, list[PoolNeed]] = {}
     for need in needs:
         counted = quota(need.types[0], spot=need.spot)
         if counted is not None and _vcpus(need):
-            found.setdefault(counted, []).append(need)
-    return found
+            needs_by_quota.setdefault(counted, []).append(need)
+    return needs_by_quota
 
 
 def _vcpus(need: PoolNeed) -> list[int]:
@@ -277,13 +279,13 @@ def _vcpus(need: PoolNeed) -> list[int]:
 def images(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]:
     """Yield images of the account's own registry that do not exist."""
     for key, image in images_of(config).items():
-        found = ECR.fullmatch(image)
-        if not found or found["account"] != account.caller.account:
+        parsed = ECR.fullmatch(image)
+        if not parsed or parsed["account"] != account.caller.account:
             continue
-        if found["region"] != account.region:
+        if parsed["region"] != account.region:
             continue
         there = account.has_image(
-            found["repository"], tag=found["tag"] or "latest", digest=found["digest"] or ""
+            parsed["repository"], tag=parsed["tag"] or "latest", digest=parsed["digest"] or ""
         )
         fix = "Build and push it first; docs/eks.md has the commands."
         yield AccountCheck("images", there, image if there else f"{image} does not exist", key, fix)

@@ -103,25 +103,25 @@ class AwsAccount:
     @cached_property
     def caller(self) -> Caller:
         """The identity of the credentials."""
-        found = self._call("sts", "GetCallerIdentity")
-        return Caller(str(found["Account"]), str(found["Arn"]))
+        response = self._call("sts", "GetCallerIdentity")
+        return Caller(str(response["Account"]), str(response["Arn"]))
 
     def zone_ids(self) -> dict[str, str]:
         """Return the ids of the zones that the account can use, by name."""
-        found = self._call(
+        response = self._call(
             "ec2",
             "DescribeAvailabilityZones",
             Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}],
         )
         return {
             str(zone["ZoneName"]): str(zone["ZoneId"])
-            for zone in found["AvailabilityZones"]
+            for zone in response["AvailabilityZones"]
             if zone.get("State") == "available"
         }
 
     def offered(self, instance_types: Sequence[str]) -> dict[str, set[str]]:
         """Return the zones in which each instance type is offered."""
-        found: dict[str, set[str]] = {name: set() for name in instance_types}
+        zones: dict[str, set[str]] = {name: set() for name in instance_types}
         token: dict[str, object] = {}
         while True:
             page = self._call(
@@ -132,43 +132,47 @@ class AwsAccount:
                 **token,
             )
             for offering in page["InstanceTypeOfferings"]:
-                found[str(offering["InstanceType"])].add(str(offering["Location"]))
+                zones[str(offering["InstanceType"])].add(str(offering["Location"]))
             if not page.get("NextToken"):
-                return found
+                return zones
             token = {"NextToken": page["NextToken"]}
 
     def quota(self, code: str) -> float:
         """Return the value of a quota of EC2: the applied one, else AWS's default."""
         arguments = {"ServiceCode": "ec2", "QuotaCode": code}
-        found = self._found("service-quotas", "GetServiceQuota", **arguments)
-        if found is None:
-            found = self._call("service-quotas", "GetAWSDefaultServiceQuota", **arguments)
-        return float(found["Quota"]["Value"])
+        response = self._found("service-quotas", "GetServiceQuota", **arguments)
+        if response is None:
+            response = self._call("service-quotas", "GetAWSDefaultServiceQuota", **arguments)
+        return float(response["Quota"]["Value"])
 
     def addon_versions(self, addon: str, kubernetes: str) -> list[str]:
         """Return the versions of an add-on for a version of Kubernetes."""
-        found = self._found(
+        response = self._found(
             "eks", "DescribeAddonVersions", addonName=addon, kubernetesVersion=kubernetes
         )
-        addons = found["addons"] if found else []
-        return [str(each["addonVersion"]) for one in addons for each in one["addonVersions"]]
+        addons = response["addons"] if response else []
+        return [
+            str(version_info["addonVersion"])
+            for addon_info in addons
+            for version_info in addon_info["addonVersions"]
+        ]
 
     def cluster_tags(self, name: str) -> dict[str, str] | None:
         """Return the tags of a cluster; None if there is none of that name."""
-        found = self._found("eks", "DescribeCluster", name=name)
-        return dict(found["cluster"].get("tags") or {}) if found else None
+        response = self._found("eks", "DescribeCluster", name=name)
+        return dict(response["cluster"].get("tags") or {}) if response else None
 
     def log_groups(self, prefix: str) -> list[str]:
         """Return the names of the log groups that begin with a prefix."""
-        found = self._call("logs", "DescribeLogGroups", logGroupNamePrefix=prefix)
-        return [str(group["logGroupName"]) for group in found.get("logGroups", ())]
+        response = self._call("logs", "DescribeLogGroups", logGroupNamePrefix=prefix)
+        return [str(group["logGroupName"]) for group in response.get("logGroups", ())]
 
     def role_tags(self, name: str) -> dict[str, str] | None:
         """Return the tags of a role; None if there is none of that name."""
-        found = self._found("iam", "GetRole", RoleName=name)
-        if found is None:
+        response = self._found("iam", "GetRole", RoleName=name)
+        if response is None:
             return None
-        return {str(tag["Key"]): str(tag["Value"]) for tag in found["Role"].get("Tags") or ()}
+        return {str(tag["Key"]): str(tag["Value"]) for tag in response["Role"].get("Tags") or ()}
 
     def denied(self, actions: Iterable[str]) -> list[str]:
         """Return those of the actions that the policies of the caller do not allow."""
@@ -179,7 +183,7 @@ class AwsAccount:
         wanted = sorted(actions)
         denied: list[str] = []
         for start in range(0, len(wanted), SIMULATED_AT_ONCE):
-            found = self._call(
+            response = self._call(
                 "iam",
                 "SimulatePrincipalPolicy",
                 PolicySourceArn=source,
@@ -187,9 +191,9 @@ class AwsAccount:
                 MaxItems=1000,
             )
             denied += [
-                str(one["EvalActionName"])
-                for one in found["EvaluationResults"]
-                if one["EvalDecision"] != "allowed"
+                str(result["EvalActionName"])
+                for result in response["EvaluationResults"]
+                if result["EvalDecision"] != "allowed"
             ]
         return denied
 

@@ -92,49 +92,49 @@ def _all_checks(
 
 def right_subscription(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
     """Yield whether the subscription is the one that the stack names, and usable."""
-    what, key, found = "subscription", "cluster.subscription", account.subscription
-    if found.state not in {"Enabled", "Active"}:
+    check, key, current = "subscription", "cluster.subscription", account.subscription
+    if current.state not in {"Enabled", "Active"}:
         fix = "Ask its owner to enable it: a subscription that is not Enabled is read-only."
-        yield fault(what, f"{found.id} is {found.state}", key, fix)
+        yield fault(check, f"{current.id} is {current.state}", key, fix)
         return
     if cluster.subscription is None:
-        fix = f"Set it to {found.id}, so that no other subscription is ever changed."
-        yield fault(what, f"{found.name} ({found.id})", key, fix, fatal=False)
+        fix = f"Set it to {current.id}, so that no other subscription is ever changed."
+        yield fault(check, f"{current.name} ({current.id})", key, fix, fatal=False)
     else:
-        yield good(what, f"{found.name} ({found.id})", key)
+        yield good(check, f"{current.name} ({current.id})", key)
     spot = [pool for pool in cluster.pools if pool.spot]
-    if WITHOUT_SPOT.match(found.offer) and spot:
+    if WITHOUT_SPOT.match(current.offer) and spot:
         fix = "Set it to onDemand, or use a subscription that pays by use."
         yield fault(
-            what, f"the offer {found.offer} has no spot machines", spot[0].capacity_key, fix
+            check, f"the offer {current.offer} has no spot machines", spot[0].capacity_key, fix
         )
 
 
 def administers(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
     """Yield whether the groups exist and the caller is a member of one of them."""
-    what, key = "administrators", "cluster.administrators"
+    check, key = "administrators", "cluster.administrators"
     groups = cluster.administrators
     if not groups:
         fix = "Name an Entra group you are in: local accounts are disabled, so no user could administer the cluster."
-        yield fault(what, "none", key, fix)
+        yield fault(check, "none", key, fix)
         return
     kinds = account.kinds_in_directory(groups)
     for index, group in enumerate(groups):
         kind = kinds.get(group)
         if kind != "group":
-            found = f"{group} is a {kind}" if kind else f"the tenant has no object {group}"
+            observed = f"{group} is a {kind}" if kind else f"the tenant has no object {group}"
             fix = "Name the object id of a group: az ad group list --query '[].[displayName,id]'"
-            yield fault(what, found, f"{key}[{index}]", fix)
+            yield fault(check, observed, f"{key}[{index}]", fix)
     member = account.groups_of_caller(groups)
     if member:
-        yield good(what, f"{account.login.name} is in {', '.join(sorted(member))}", key)
+        yield good(check, f"{account.login.name} is in {', '.join(sorted(member))}", key)
         return
-    found = f"{account.login.name} is in none of them"
+    observed = f"{account.login.name} is in none of them"
     fix = (
         "Add the identity that runs `pulumi up` to a group: az ad group member add "
         f"--group {groups[0]} --member-id {account.login.object_id}"
     )
-    yield fault(what, found, key, fix)
+    yield fault(check, observed, key, fix)
 
 
 def namespaces(config: "StackConfig", cluster: "AksConfig") -> dict[str, str]:
@@ -155,10 +155,10 @@ def registrations(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
 ) -> Iterator[AccountCheck]:
     """Yield resource providers that the subscription has not registered."""
-    what, used, states = "registrations", namespaces(config, cluster), account.registrations()
+    check, used, states = "registrations", namespaces(config, cluster), account.registrations()
     faults = [
         fault(
-            what,
+            check,
             f"{name} is {states.get(name.lower(), 'unknown')}",
             key,
             f"az provider register --namespace {name} --wait",
@@ -166,7 +166,7 @@ def registrations(
         for name, key in used.items()
         if states.get(name.lower()) != "Registered"
     ]
-    yield from faults or [good(what, f"all {len(used)} resource providers")]
+    yield from faults or [good(check, f"all {len(used)} resource providers")]
 
 
 def allows(permissions: Iterable[Permission], action: str) -> bool:
@@ -192,23 +192,25 @@ def permissions(account: AzureAccount, cluster: "AksConfig") -> Iterator[Account
         "permissions": ([each for each in actions if each not in assigning], "Contributor"),
         "role assignments": (sorted(assigning), "Role Based Access Control Administrator"),
     }
-    for what, (wanted, role) in groups.items():
+    for check, (wanted, role) in groups.items():
         denied = [action for action in wanted if not allows(held, action)]
         if not denied:
-            yield good(what, f"{len(wanted)} actions allowed in the {scope}")
+            yield good(check, f"{len(wanted)} actions allowed in the {scope}")
             continue
         more = f" and {len(denied) - SHOWN_ACTIONS} more" if len(denied) > SHOWN_ACTIONS else ""
         fix = f"Assign {role} in the {scope}; docs/aks.md lists the actions for a role of your own."
-        yield fault(what, f"not allowed: {', '.join(denied[:SHOWN_ACTIONS])}{more}", "", fix)
+        yield fault(check, f"not allowed: {', '.join(denied[:SHOWN_ACTIONS])}{more}", "", fix)
 
 
 def images(account: AzureAccount, config: "StackConfig") -> Iterator[AccountCheck]:
     """Yield images in registries of Azure that do not exist."""
     for key, image in images_of(config).items():
-        found = ACR.fullmatch(image)
-        if not found:
+        parsed = ACR.fullmatch(image)
+        if not parsed:
             continue
-        reference = found["digest"] or found["tag"] or "latest"
-        there = account.has_image(found["host"], found["repository"], reference)
+        reference = parsed["digest"] or parsed["tag"] or "latest"
+        exists = account.has_image(parsed["host"], parsed["repository"], reference)
         fix = "Build and push it first: `everstep images push`; docs/aks.md has the commands."
-        yield AccountCheck("images", there, image if there else f"{image} does not exist", key, fix)
+        yield AccountCheck(
+            "images", exists, image if exists else f"{image} does not exist", key, fix
+        )

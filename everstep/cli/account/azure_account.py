@@ -204,11 +204,11 @@ class AzureAccount:
         Raises:
             RequestError: none is configured.
         """
-        found = self._wanted or os.environ.get("ARM_SUBSCRIPTION_ID") or subscription_of_cli()
-        if not found:
-            what = "no subscription is configured"
-            raise RequestError("Microsoft.Resources/subscriptions/read", "NoSubscription", what)
-        return found
+        response = self._wanted or os.environ.get("ARM_SUBSCRIPTION_ID") or subscription_of_cli()
+        if not response:
+            problem = "no subscription is configured"
+            raise RequestError("Microsoft.Resources/subscriptions/read", "NoSubscription", problem)
+        return response
 
     @cached_property
     def subscription(self) -> Subscription:
@@ -216,33 +216,33 @@ class AzureAccount:
         from azure.mgmt.resource.subscriptions import SubscriptionClient
 
         client = self._client(SubscriptionClient)
-        found = self._call(
+        response = self._call(
             "Microsoft.Resources/subscriptions/read",
             lambda: client.subscriptions.get(self.subscription_id),
         )
-        policies = found.subscription_policies
+        policies = response.subscription_policies
         offer = str(policies.quota_id or "") if policies else ""
         return Subscription(
-            self.subscription_id, str(found.display_name), _text(found.state), offer
+            self.subscription_id, str(response.display_name), _text(response.state), offer
         )
 
     def kinds_in_directory(self, object_ids: Sequence[str]) -> dict[str, str]:
         """Return the kind of each object that the tenant has: `group`, `user`, ..."""
         body = {"ids": list(object_ids)}
         path = f"{GRAPH}/v1.0/directoryObjects/getByIds"
-        found = self._call(
+        response = self._call(
             "Microsoft Graph: Directory.Read.All", lambda: self._send(GRAPH, "POST", path, body)
         )
-        return {each["id"]: each["@odata.type"].rpartition(".")[2] for each in found["value"]}
+        return {item["id"]: item["@odata.type"].rpartition(".")[2] for item in response["value"]}
 
     def groups_of_caller(self, groups: Sequence[str]) -> set[str]:
         """Return those of the groups that the caller is a member of, also through other groups."""
         path = f"{GRAPH}/v1.0/directoryObjects/{self.login.object_id}/checkMemberGroups"
         body = {"groupIds": list(groups)}
-        found = self._call(
+        response = self._call(
             "Microsoft Graph: GroupMember.Read.All", lambda: self._send(GRAPH, "POST", path, body)
         )
-        return set(found["value"])
+        return set(response["value"])
 
     # -- permissions and registrations
 
@@ -260,8 +260,8 @@ class AzureAccount:
             entries += page["value"]
             url = page.get("nextLink")
         return [
-            Permission(tuple(each.get("actions") or ()), tuple(each.get("notActions") or ()))
-            for each in entries
+            Permission(tuple(item.get("actions") or ()), tuple(item.get("notActions") or ()))
+            for item in entries
         ]
 
     def registrations(self) -> dict[str, str]:
@@ -272,11 +272,11 @@ class AzureAccount:
         from azure.mgmt.resource.resources import ResourceManagementClient
 
         client = self._client(ResourceManagementClient, self.subscription_id)
-        found = self._call(
+        response = self._call(
             "Microsoft.Resources/subscriptions/providers/read",
             lambda: list(client.providers.list()),
         )
-        return {str(each.namespace).lower(): str(each.registration_state) for each in found}
+        return {str(item.namespace).lower(): str(item.registration_state) for item in response}
 
     # -- what a location offers
 
@@ -287,13 +287,13 @@ class AzureAccount:
 
         client = self._client(ComputeManagementClient, self.subscription_id)
         where = f"location eq '{self.location}'"
-        found = self._call(
+        response = self._call(
             "Microsoft.Compute/skus/read", lambda: list(client.resource_skus.list(filter=where))
         )
         return {
-            str(each.name): _offer(each)
-            for each in found
-            if each.resource_type == "virtualMachines"
+            str(item.name): _offer(item)
+            for item in response
+            if item.resource_type == "virtualMachines"
         }
 
     def quotas(self) -> dict[str, Quota]:
@@ -301,15 +301,15 @@ class AzureAccount:
         from azure.mgmt.compute import ComputeManagementClient
 
         client = self._client(ComputeManagementClient, self.subscription_id)
-        found = self._call(
+        response = self._call(
             "Microsoft.Compute/locations/usages/read",
             lambda: list(client.usage.list(self.location)),
         )
         return {
-            str(each.name.value).lower(): Quota(
-                str(each.name.localized_value), int(each.limit), int(each.current_value)
+            str(item.name.value).lower(): Quota(
+                str(item.name.localized_value), int(item.limit), int(item.current_value)
             )
-            for each in found
+            for item in response
         }
 
     def kubernetes_versions(self) -> dict[str, tuple[bool, tuple[str, ...]]]:
@@ -317,18 +317,18 @@ class AzureAccount:
         from azure.mgmt.containerservice import ContainerServiceClient
 
         client = self._client(ContainerServiceClient, self.subscription_id)
-        found = self._call(
+        response = self._call(
             "Microsoft.ContainerService/locations/kubernetesVersions/read",
             lambda: client.managed_clusters.list_kubernetes_versions(self.location),
         )
         return {
-            str(each.version): (
-                bool(each.is_preview),
-                tuple(_text(plan) for plan in (each.capabilities.support_plan or ()))
-                if each.capabilities
+            str(item.version): (
+                bool(item.is_preview),
+                tuple(_text(plan) for plan in (item.capabilities.support_plan or ()))
+                if item.capabilities
                 else (),
             )
-            for each in found.values_property or ()
+            for item in response.values_property or ()
         }
 
     # -- names
@@ -339,8 +339,8 @@ class AzureAccount:
 
         client = self._client(ResourceManagementClient, self.subscription_id)
         action = "Microsoft.Resources/subscriptions/resourceGroups/read"
-        found = self._found(action, lambda: client.resource_groups.get(name))
-        return None if found is None else dict(found.tags or {})
+        response = self._found(action, lambda: client.resource_groups.get(name))
+        return None if response is None else dict(response.tags or {})
 
     def cluster_tags(self, group: str, name: str) -> dict[str, str] | None:
         """Return the tags of a cluster; None if there is none of that name."""
@@ -348,8 +348,8 @@ class AzureAccount:
 
         client = self._client(ContainerServiceClient, self.subscription_id)
         action = "Microsoft.ContainerService/managedClusters/read"
-        found = self._found(action, lambda: client.managed_clusters.get(group, name))
-        return None if found is None else dict(found.tags or {})
+        response = self._found(action, lambda: client.managed_clusters.get(group, name))
+        return None if response is None else dict(response.tags or {})
 
     def account_is_nested(self, group: str, name: str) -> bool | None:
         """Return whether a storage account has a hierarchical namespace; None if it does not exist."""
@@ -357,8 +357,8 @@ class AzureAccount:
 
         client = self._client(StorageManagementClient, self.subscription_id)
         action = "Microsoft.Storage/storageAccounts/read"
-        found = self._found(action, lambda: client.storage_accounts.get_properties(group, name))
-        return None if found is None else bool(found.is_hns_enabled)
+        response = self._found(action, lambda: client.storage_accounts.get_properties(group, name))
+        return None if response is None else bool(response.is_hns_enabled)
 
     def account_name_is_free(self, name: str) -> bool:
         """Return whether a storage account may have a name."""
@@ -366,11 +366,11 @@ class AzureAccount:
 
         client = self._client(StorageManagementClient, self.subscription_id)
         body = {"name": name, "type": "Microsoft.Storage/storageAccounts"}
-        found = self._call(
+        response = self._call(
             "Microsoft.Storage/checknameavailability/read",
             lambda: client.storage_accounts.check_name_availability(body),
         )
-        return bool(found.name_available)
+        return bool(response.name_available)
 
     def has_registry(self, group: str, name: str) -> bool:
         """Return whether a resource group has a registry."""
@@ -386,11 +386,11 @@ class AzureAccount:
 
         client = self._client(ContainerRegistryManagementClient, self.subscription_id)
         body = {"name": name, "type": "Microsoft.ContainerRegistry/registries"}
-        found = self._call(
+        response = self._call(
             "Microsoft.ContainerRegistry/checkNameAvailability/read",
             lambda: client.registries.check_name_availability(body),
         )
-        return bool(found.name_available)
+        return bool(response.name_available)
 
     def deleted_vaults(self) -> list[str]:
         """Return the names of the soft-deleted key vaults of the subscription."""
@@ -398,8 +398,8 @@ class AzureAccount:
 
         client = self._client(KeyVaultManagementClient, self.subscription_id)
         action = "Microsoft.KeyVault/deletedVaults/read"
-        found = self._call(action, lambda: list(client.vaults.list_deleted()))
-        return [str(each.name) for each in found]
+        response = self._call(action, lambda: list(client.vaults.list_deleted()))
+        return [str(item.name) for item in response]
 
     def has_image(self, host: str, repository: str, reference: str) -> bool:
         """Return whether a registry has an image.
@@ -423,14 +423,14 @@ class AzureAccount:
 
 def _offer(size: Any) -> SizeOffer:  # noqa: ANN401  a ResourceSku of the SDK
     """Return what the subscription may use of a VM size."""
-    capabilities = {each.name: each.value for each in size.capabilities or ()}
-    zones = {zone for each in size.location_info or () for zone in each.zones or ()}
+    capabilities = {item.name: item.value for item in size.capabilities or ()}
+    zones = {zone for item in size.location_info or () for zone in item.zones or ()}
     restriction = ""
-    for each in size.restrictions or ():
-        if _text(each.type) == "Location":
-            restriction = _text(each.reason_code)
-        elif each.restriction_info:
-            zones -= set(each.restriction_info.zones or ())
+    for item in size.restrictions or ():
+        if _text(item.type) == "Location":
+            restriction = _text(item.reason_code)
+        elif item.restriction_info:
+            zones -= set(item.restriction_info.zones or ())
     return SizeOffer(
         family=str(size.family),
         vcpus=int(capabilities.get("vCPUs") or 0),

@@ -45,18 +45,18 @@ def _assertion() -> str:
     if not url or not token:
         from azure.identity import CredentialUnavailableError
 
-        what = f"ARM_USE_OIDC is set, but neither ARM_OIDC_TOKEN nor {REQUEST_URL} is"
-        raise CredentialUnavailableError(what)
+        problem = f"ARM_USE_OIDC is set, but neither ARM_OIDC_TOKEN nor {REQUEST_URL} is"
+        raise CredentialUnavailableError(problem)
     import requests
 
-    found = requests.get(
+    response = requests.get(
         url,
         params={"audience": EXCHANGE_AUDIENCE},
         headers={"Authorization": f"Bearer {token}"},
         timeout=CLI_SECONDS,
     )
-    found.raise_for_status()
-    return str(found.json()["value"])
+    response.raise_for_status()
+    return str(response.json()["value"])
 
 
 def subscription_of_cli() -> str:
@@ -65,9 +65,9 @@ def subscription_of_cli() -> str:
         return ""
     command = ["az", "account", "show", "--query", "id", "--output", "tsv"]
     try:
-        found = subprocess.run(
+        response = subprocess.run(
             command, capture_output=True, text=True, timeout=CLI_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         return ""
-    return found.stdout.strip() if found.returncode == 0 else ""
+    return response.stdout.strip() if response.returncode == 0 else ""

@@ -91,19 +91,19 @@ def offerings(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCh
     """Yield pools whose VM size the subscription cannot use, or not in each zone."""
     for need in pools(cluster):
         fix = f"Use another size or location: az vm list-skus --location {cluster.location} --size {need.size}"
-        found = account.sizes.get(need.size)
-        if found is None:
+        size = account.sizes.get(need.size)
+        if size is None:
             yield fault(
                 need.name, f"{need.size} is not offered in {cluster.location}", need.field, fix
             )
-        elif found.restriction:
-            denied = f"{need.size} is restricted in {cluster.location}: {found.restriction}"
+        elif size.restriction:
+            denied = f"{need.size} is restricted in {cluster.location}: {size.restriction}"
             request = f'{fix}; or request access in a support request of the type "Quota"'
             yield fault(need.name, denied, need.field, request)
-        elif need.spot and not found.spot:
+        elif need.spot and not size.spot:
             yield fault(need.name, f"{need.size} has no spot machines", need.field, fix)
-        elif missing := [zone for zone in need.zones if zone not in found.zones]:
-            where = ", ".join(sorted(found.zones)) or "none"
+        elif missing := [zone for zone in need.zones if zone not in size.zones]:
+            where = ", ".join(sorted(size.zones)) or "none"
             denied = f"{need.size} is not available in zone {', '.join(missing)}"
             yield fault(
                 need.name,
@@ -135,9 +135,14 @@ def quotas(account: AzureAccount, cluster: "AksConfig", stack: str) -> Iterator[
         vcpus = [account.sizes[need.size].vcpus for need in members]
         wanted = sum(size * need.nodes for size, need in zip(vcpus, members, strict=True))
         free = quota.limit - (0 if up else quota.used)
-        found = f"{free} of {quota.limit} vCPUs free, {wanted} for all nodes: {quota.label}"
+        observed = f"{free} of {quota.limit} vCPUs free, {wanted} for all nodes: {quota.label}"
         fix = f"Request {wanted + quota.limit - free} for {cluster.location}: portal, Quotas, Compute, {quota.label}"
         pool = ", ".join(need.name for need in members)
         yield AccountCheck(
-            f"quota, {pool}", free >= wanted, found, members[0].field, fix, fatal=free < min(vcpus)
+            f"quota, {pool}",
+            free >= wanted,
+            observed,
+            members[0].field,
+            fix,
+            fatal=free < min(vcpus),
         )

@@ -96,10 +96,10 @@ def _registry_faults(
 
 def secrets_vault(account: AzureAccount, secrets_provider: str) -> Iterator[AccountCheck]:
     """Yield whether the key vault of the stack's secrets is soft-deleted."""
-    found = VAULT.match(secrets_provider)
-    if not found:
+    match = VAULT.match(secrets_provider)
+    if not match:
         return
-    name = found["name"]
+    name = match["name"]
     if name.lower() in (each.lower() for each in account.deleted_vaults()):
         fix = f"Recover it with its keys: az keyvault recover --name {name}"
         yield fault("secrets provider", f"the key vault {name} is soft-deleted", "", fix)

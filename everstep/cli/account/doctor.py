@@ -37,13 +37,13 @@ def run(stack: str, *, as_json: bool) -> None:
     secrets_provider = str(
         read_stack_file(opened.workspace.stack_file).get("secretsprovider") or ""
     )
-    found = account_checks(opened.config, stack, secrets_provider)
+    checks = account_checks(opened.config, stack, secrets_provider)
     if as_json:
-        value = {"stack": stack, "checks": [asdict(check) for check in found]}
+        value = {"stack": stack, "checks": [asdict(check) for check in checks]}
         results.print(json.dumps(value, indent=2), markup=False)
     else:
-        results.print(screen(found))
-    if any(check.fatal and not check.passed for check in found):
+        results.print(screen(checks))
+    if any(check.fatal and not check.passed for check in checks):
         raise typer.Exit(FAILED)
 
 

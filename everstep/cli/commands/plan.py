@@ -70,13 +70,13 @@ def plan(
     )
     traced = read_traces(trace) if trace else None
     with progress().step(f"Replaying {histories} capacity histories") as step:
-        found = _histories(traced, zones, job.machines, source)
-        prices = plan_inputs.prices_in(job.prices, zones, found[0].zones)
+        sample = _histories(traced, zones, job.machines, source)
+        prices = plan_inputs.prices_in(job.prices, zones, sample[0].zones)
         job = replace(job, prices=prices)
-        rows = _rows(found, job, limits, step)
+        rows = _rows(sample, job, limits, step)
     if plot:
-        _plot(plot, found[0], job, limits)
-    shown = plan_table.Plan(stack, job, limits, found[0].zones, source, tuple(rows))
+        _plot(plot, sample[0], job, limits)
+    shown = plan_table.Plan(stack, job, limits, sample[0].zones, source, tuple(rows))
     if as_json:
         results.print(json.dumps(plan_table.as_json(shown), indent=2), markup=False)
     else:
@@ -101,16 +101,16 @@ def _histories(
 
 
 def _rows(
-    found: list[CapacityHistory],
+    sample: list[CapacityHistory],
     job: JobModel,
     limits: planning.Limits,
     step: Step,
 ) -> list[planning.PlanRow]:
     rows = []
-    options = list(planning.choices(len(found[0].zones)))
+    options = list(planning.choices(len(sample[0].zones)))
     for number, choice in enumerate(options, start=1):
         step.note(f"choice {number} of {len(options)}")
-        outcomes = [planning.replay(one, choice, job, limits) for one in found]
+        outcomes = [planning.replay(history, choice, job, limits) for history in sample]
         rows.append(planning.summary(choice, outcomes, limits))
     return rows
 

@@ -79,7 +79,9 @@ class RunFold:
         """Keep the first and the last entry of each process: its sums only grow."""
         of_worker = self._seconds.setdefault(entry.worker, [])
         starts = [
-            one.at for one in self._entries if one.kind == "start" and one.worker == entry.worker
+            start.at
+            for start in self._entries
+            if start.kind == "start" and start.worker == entry.worker
         ]
         since = starts[-1] if starts else 0.0
         if len(of_worker) >= 2 and of_worker[-2].at >= since:
@@ -92,9 +94,11 @@ class RunFold:
     def _fold(self, event_times: list[float]) -> None:
         self._steps.sort(key=lambda entry: entry.at)
         older = self._steps[: -self.recent_steps]
-        kept = self._kept(event_times)
-        blocks = list(_fold_steps(older, kept))
-        self._steps = [entry for i, entry in enumerate(self._steps) if i in kept or i >= len(older)]
+        kept_steps = self._kept(event_times)
+        blocks = list(_fold_steps(older, kept_steps))
+        self._steps = [
+            entry for i, entry in enumerate(self._steps) if i in kept_steps or i >= len(older)
+        ]
         self._blocks = sorted([*self._blocks, *blocks], key=lambda block: block.at)
         while len(self._blocks) > MAX_BLOCKS:
             merged = list(_merge_pairs(self._blocks))
@@ -129,11 +133,11 @@ def _group(entry: JournalEntry) -> tuple[int, int]:
     return entry.number("generation"), entry.number("world_size", 1)
 
 
-def _fold_steps(steps: list[JournalEntry], kept: set[int]) -> Iterator[StepRecord]:
+def _fold_steps(steps: list[JournalEntry], kept_steps: set[int]) -> Iterator[StepRecord]:
     """Yield blocks for all steps but those that are kept."""
     block: StepRecord | None = None
     for i, entry in enumerate(steps):
-        if i in kept:
+        if i in kept_steps:
             continue
         step = step_record(entry)
         if block is None:

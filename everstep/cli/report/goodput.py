@@ -64,21 +64,21 @@ class RestartEstimate:
 
 def seconds(run: RunRecord) -> tuple[WorkerSeconds, ...]:
     """Return the seconds of each worker, sorted by worker; empty if the journals have none."""
-    whole: dict[str, dict[str, float]] = {}
+    totals: dict[str, dict[str, float]] = {}
     newest: dict[str, dict[str, float]] = {}
     for entry in run.entries:
         if entry.kind == "start":  # a new process counts from 0 again
-            _add(whole.setdefault(entry.worker, {}), newest.pop(entry.worker, {}))
+            _add(totals.setdefault(entry.worker, {}), newest.pop(entry.worker, {}))
         elif entry.kind == "seconds":
             newest[entry.worker] = _named(entry.values)
     for worker, last in newest.items():
-        _add(whole.setdefault(worker, {}), last)
-    return tuple(WorkerSeconds(worker, spent) for worker, spent in sorted(whole.items()) if spent)
+        _add(totals.setdefault(worker, {}), last)
+    return tuple(WorkerSeconds(worker, spent) for worker, spent in sorted(totals.items()) if spent)
 
 
 def _named(values: Mapping[str, object]) -> dict[str, float]:
-    found = ((name.value, values.get(name.value)) for name in Activity)
-    return {name: float(value) for name, value in found if is_number(value)}
+    named = ((name.value, values.get(name.value)) for name in Activity)
+    return {name: float(value) for name, value in named if is_number(value)}
 
 
 def _add(into: dict[str, float], more: Mapping[str, float]) -> None:
@@ -88,10 +88,10 @@ def _add(into: dict[str, float], more: Mapping[str, float]) -> None:
 
 def total(workers: Sequence[WorkerSeconds]) -> dict[str, float]:
     """Return the sum of all workers' seconds by name."""
-    whole: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for worker in workers:
-        _add(whole, worker.seconds)
-    return whole
+        _add(totals, worker.seconds)
+    return totals
 
 
 def goodput(run: RunRecord) -> Goodput | None:
@@ -132,12 +132,12 @@ def _began(run: RunRecord) -> float:
 
 def _worker_share(run: RunRecord, redone: Sequence[StepRecord]) -> float | None:
     spent = total(seconds(run))
-    whole = sum(spent.values())
-    if not whole:
+    total_seconds = sum(spent.values())
+    if not total_seconds:
         return None
     repeated = sum(step.seconds * step.world_size for step in redone)
     worked = sum(spent.get(name, 0.0) for name in STEP_NAMES)
-    return min(max(worked - repeated, 0.0) / whole, 1.0)
+    return min(max(worked - repeated, 0.0) / total_seconds, 1.0)
 
 
 def absent_seconds(run: RunRecord) -> float:
@@ -175,7 +175,11 @@ def history(run: RunRecord) -> tuple[MachineChange, ...]:
     if not run.steps:
         return ()
     began = run.steps[0].at - run.steps[0].seconds
-    return tuple(found for change in group_changes(run) for found in _machines(change, began))
+    return tuple(
+        change_of_machine
+        for change in group_changes(run)
+        for change_of_machine in _machines(change, began)
+    )
 
 
 def _machines(change: GroupChange, began: float) -> Iterator[MachineChange]:
@@ -190,23 +194,23 @@ def _machines(change: GroupChange, began: float) -> Iterator[MachineChange]:
 
 def restart_estimate(run: RunRecord) -> RestartEstimate | None:
     """Return the estimate for a design that restarts; None if the run did so, or has no step."""
-    kept = goodput(run)
+    measured = goodput(run)
     head = run.newest_start.values if run.newest_start else {}
-    if kept is None or head.get("mode") not in LIVE_MODES or not kept.elapsed_seconds:
+    if measured is None or head.get("mode") not in LIVE_MODES or not measured.elapsed_seconds:
         return None
     changes = history(run)
     began = run.steps[0].at - run.steps[0].seconds
-    every = run.starts[-1].measure("checkpoint_seconds") or UNKNOWN_CHECKPOINT_SECONDS
+    checkpoint_interval = run.starts[-1].measure("checkpoint_seconds") or UNKNOWN_CHECKPOINT_SECONDS
     # The run has the time when a machine joined, which includes its start-up.
-    design = replace(model.restart(every), start_up=model.NOTHING)
+    design = replace(model.restart(checkpoint_interval), start_up=model.NOTHING)
     outcome = model.replay(
         run.steps[0].world_size, changes, max(run.steps[-1].at - began, 0.0), design
     )
-    cost = lost_to_changes(run, kept)
+    cost = lost_to_changes(run, measured)
     more = max(outcome.lost_seconds - cost, 0.0)
     notice = next((change.at for change in changes if change.cause is Cause.NOTICE), None)
     return RestartEstimate(
-        goodput=max(kept.productive_seconds - more, 0.0) / kept.elapsed_seconds,
+        goodput=max(measured.productive_seconds - more, 0.0) / measured.elapsed_seconds,
         lost_seconds=outcome.lost_seconds,
         live_lost_seconds=cost,
         changes=len(changes),
@@ -215,7 +219,7 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
     )
 
 
-def lost_to_changes(run: RunRecord, kept: Goodput) -> float:
+def lost_to_changes(run: RunRecord, measured: Goodput) -> float:
     """Return what the changes cost this run: pauses without their steps, and repeated steps."""
     pauses = sum(max(first.at - last.at - first.seconds, 0.0) for last, first in run.pauses)
-    return max(pauses - kept.absent_seconds, 0.0) + kept.redone_seconds
+    return max(pauses - measured.absent_seconds, 0.0) + measured.redone_seconds

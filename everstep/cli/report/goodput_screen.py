@@ -91,7 +91,7 @@ def _goodput_lines(goodput: Goodput, estimate: RestartEstimate | None) -> Table:
 def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
     """Return one row for each name: total seconds, each worker's if there are few, and a bar."""
     spent = total(workers)
-    whole, longest = sum(spent.values()) or 1.0, max(spent.values(), default=1.0) or 1.0
+    total_seconds, longest = sum(spent.values()) or 1.0, max(spent.values(), default=1.0) or 1.0
     each = workers if len(workers) <= MAX_COLUMNS else ()
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("seconds", no_wrap=True)
@@ -103,7 +103,7 @@ def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
         if seconds := spent.get(name, 0.0):
             bar = Text(glyph * max(round(columns * seconds / longest), 1), style=colour)
             own = (f"{worker.seconds.get(name, 0.0):,.1f}" for worker in each)
-            table.add_row(words, f"{seconds:,.1f}", *own, f"{seconds / whole:.1%}", bar)
+            table.add_row(words, f"{seconds:,.1f}", *own, f"{seconds / total_seconds:.1%}", bar)
     return table
 
 
@@ -120,12 +120,12 @@ def _worker_bars(workers: Sequence[WorkerSeconds], width: int) -> Iterable[Rende
     columns = max(width - label - 24, 10)
     for worker in workers[:MAX_BARS]:
         parts = _by_part(worker.seconds)
-        whole = sum(worker.seconds.values())
+        total_seconds = sum(worker.seconds.values())
         row = Text(f"{worker.worker:<{label}}  ", no_wrap=True)
         for (glyph, colour, _), cells in zip(PARTS, _cells(parts, columns / longest), strict=True):
             row.append(glyph * cells, style=colour)
-        row.append(f"  {whole:,.0f} s", style="bright_black")
-        row.append(f"  {parts[0] / whole:.1%}" if whole else "")
+        row.append(f"  {total_seconds:,.0f} s", style="bright_black")
+        row.append(f"  {parts[0] / total_seconds:.1%}" if total_seconds else "")
         yield row
     if len(workers) > MAX_BARS:
         yield Text(f"and {len(workers) - MAX_BARS} more workers", style="bright_black")

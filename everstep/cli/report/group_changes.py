@@ -45,19 +45,21 @@ def group_changes(run: RunRecord) -> tuple[GroupChange, ...]:
     noted = {kind: _Noted(run.of_kind(kind)) for kind in ("start", "leave", "lost")}
     changes = []
     for last, first in run.pauses:
-        found = {kind: one.between(last.at, first.at) for kind, one in noted.items()}
-        workers = {kind: {entry.worker for entry in entries} for kind, entries in found.items()}
+        entries_by_kind = {kind: log.between(last.at, first.at) for kind, log in noted.items()}
+        workers = {
+            kind: {entry.worker for entry in entries} for kind, entries in entries_by_kind.items()
+        }
         before, after = (groups.get(step.generation, set()) for step in (last, first))
-        gone = (before - after) | (before & workers["start"])
-        left = gone & workers["leave"]
+        departed = (before - after) | (before & workers["start"])
+        left_in_order = departed & workers["leave"]
         change = GroupChange(
             at=last.at,
             until=first.at,
-            lost=frozenset(gone - left),
-            left=frozenset(left),
+            lost=frozenset(departed - left_in_order),
+            left=frozenset(left_in_order),
             joined=frozenset((after - before) | (after & workers["start"])),
-            none_stayed=gone >= before,
-            reason=_reason([*found["leave"], *found["lost"]]),
+            none_stayed=departed >= before,
+            reason=_reason([*entries_by_kind["leave"], *entries_by_kind["lost"]]),
             noticed_loss=bool(workers["lost"]),
         )
         changes.append(change)

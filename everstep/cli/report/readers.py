@@ -83,10 +83,10 @@ class FolderReader:
                 file.seek(taken)
                 rest = b""
                 while chunk := file.read(CHUNK_BYTES):
-                    whole, newline, rest = (rest + chunk).rpartition(b"\n")
-                    taken += len(whole) + len(newline)
+                    complete_lines, newline, rest = (rest + chunk).rpartition(b"\n")
+                    taken += len(complete_lines) + len(newline)
                     self._taken[path] = (inode, taken)
-                    yield whole.decode(errors="replace")
+                    yield complete_lines.decode(errors="replace")
         except FileNotFoundError:
             return
 
@@ -128,9 +128,9 @@ class PodReader:
             self._fold, self._taken = RunFold(self.recent_steps), {}
             files = split_listing(self.cluster.shell(pod, listing(run, {})))
         for name, text in files.items():
-            whole, newline, _ = text.rpartition("\n")
-            self._taken[name] = self._taken.get(name, 0) + len((whole + newline).encode())
-            self._fold.add(name.removesuffix(".jsonl"), whole, events)
+            complete_lines, newline, _ = text.rpartition("\n")
+            self._taken[name] = self._taken.get(name, 0) + len((complete_lines + newline).encode())
+            self._fold.add(name.removesuffix(".jsonl"), complete_lines, events)
 
 
 def listing(run: str, taken: Mapping[str, int]) -> str:

@@ -190,7 +190,7 @@ def _causes_new_group(run: RunRecord, event: MachineEvent, renewed: StepRecord |
 def _next_event(run: RunRecord, event: MachineEvent) -> float:
     """Return the time of the next event that does not end this one; infinity if there is none."""
     undone = ENDS.get(event.kind, frozenset())
-    index = bisect_right(run.training_events, event.at, key=lambda one: one.at)
+    index = bisect_right(run.training_events, event.at, key=lambda other_event: other_event.at)
     later = (
         other.at
         for other in islice(run.training_events, index, None)

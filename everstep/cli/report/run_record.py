@@ -151,13 +151,13 @@ class RunRecord:
     @cached_property
     def renewals(self) -> Sequence[StepRecord | None]:
         """The first later step of a higher generation, for each step; None if there is none."""
-        found: list[StepRecord | None] = [None] * len(self.steps)
+        renewing_steps: list[StepRecord | None] = [None] * len(self.steps)
         waiting: list[int] = []  # positions of steps whose generations do not rise
         for position, step in enumerate(self.steps):
             while waiting and self.steps[waiting[-1]].generation < step.generation:
-                found[waiting.pop()] = step
+                renewing_steps[waiting.pop()] = step
             waiting.append(position)
-        return found
+        return renewing_steps
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
@@ -199,7 +199,7 @@ class RunRecord:
         moves: dict[str, list[tuple[float, str]]] = {}
         for entry in self.starts:
             moves.setdefault(entry.worker, []).append((entry.at, str(entry.values.get("node", ""))))
-        return {worker: tuple(found) for worker, found in moves.items()}
+        return {worker: tuple(worker_moves) for worker, worker_moves in moves.items()}
 
     def node_of(self, worker: str, at: float) -> str:
         """Return the node of a worker at a time; empty before its first start."""

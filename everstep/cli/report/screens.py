@@ -187,16 +187,16 @@ def _rate(value: float | None) -> str:
 
 def event_sentence(event: EventRecovery) -> str:
     """Return one event and its cost as a line of text."""
-    what = f"{event.kind} {event.node}"
+    subject = f"{event.kind} {event.node}"
     if event.seconds_to_next_step is None:
-        return f"{what}: waiting"
+        return f"{subject}: waiting"
     if event.kind in ARRIVALS and event.joined_at is None:
-        return f"{what}: its worker has not joined yet"
+        return f"{subject}: its worker has not joined yet"
     lost = f"{event.steps_lost} step{'s' if event.steps_lost != 1 else ''} lost"
     if event.kind in ARRIVALS and event.seconds_to_join is not None:
         pause, joined = seconds(event.seconds_to_next_step), seconds(event.seconds_to_join)
-        return f"{what}: joined after {joined}, the others paused {pause}, {lost}"
-    return f"{what}: next step after {seconds(event.seconds_to_next_step)}, {lost}"
+        return f"{subject}: joined after {joined}, the others paused {pause}, {lost}"
+    return f"{subject}: next step after {seconds(event.seconds_to_next_step)}, {lost}"
 
 
 # --- live view ----------------------------------------------------------------------------------

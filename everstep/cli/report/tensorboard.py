@@ -44,14 +44,16 @@ def scalars(run: RunRecord) -> Iterator[Scalar]:
     """Yield the scalars of a run by time, each step once."""
     counted = counted_steps(run.steps)
     entries = {(entry.at, entry.number("step")): entry for entry in run.of_kind("step")}
-    found = [
-        one
+    all_scalars = [
+        scalar
         for step in counted.values()
         if (entry := entries.get((step.at, step.step)))
-        for one in _of_step(entry)
+        for scalar in _of_step(entry)
     ]
-    found += [one for entry in run.of_kind("evaluation") for one in _of_evaluation(entry)]
-    yield from sorted(found, key=lambda one: one.at)
+    all_scalars += [
+        scalar for entry in run.of_kind("evaluation") for scalar in _of_evaluation(entry)
+    ]
+    yield from sorted(all_scalars, key=lambda scalar: scalar.at)
 
 
 def _of_step(entry: JournalEntry) -> Iterator[Scalar]:

@@ -22,7 +22,12 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everstep.catalog.names import AGENT_VARIABLE, GRACE_VARIABLE
+from everstep.catalog.names import (
+    AGENT_VARIABLE,
+    GRACE_VARIABLE,
+    POD_IP_VARIABLE,
+    POD_NAME_VARIABLE,
+)
 from everstep.elastic.launch.deadline import read_node_deadline, seconds_to_leave
 from everstep.elastic.launch.local_etcd import LocalEtcd
 from everstep.elastic.launch.options import (
@@ -203,7 +208,7 @@ class Launcher:
         parsed = parser.parse_args(options.torchrun_arguments(self._endpoint))
         if not any(option.startswith("--max-restarts") for option in options.torchrun):
             parsed.max_restarts = 1_000_000  # each change of the group costs one
-        parsed.local_addr = parsed.local_addr or os.environ.get("POD_IP")
+        parsed.local_addr = parsed.local_addr or os.environ.get(POD_IP_VARIABLE)
         register(self._create_handler)
         quieten_torch()
         config, _, _ = torchrun.config_from_args(parsed)
@@ -241,9 +246,9 @@ def warm_up(endpoint: str, preload: Sequence[str]) -> None:
     """Start the process that workers are forked from; it imports while this one looks for its peers."""
     os.environ.setdefault(AGENT_VARIABLE, str(channel.default_socket_path()))
     # Outside Kubernetes, several launchers of one machine are several nodes.
-    os.environ.setdefault("POD_NAME", f"{socket.gethostname()}-{os.getpid()}")
-    if endpoint and "POD_IP" not in os.environ and (address := address_towards(endpoint)):
-        os.environ["POD_IP"] = address
+    os.environ.setdefault(POD_NAME_VARIABLE, f"{socket.gethostname()}-{os.getpid()}")
+    if endpoint and POD_IP_VARIABLE not in os.environ and (address := address_towards(endpoint)):
+        os.environ[POD_IP_VARIABLE] = address
     # A worker raises it when it has the number of its local peers.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch is built without it

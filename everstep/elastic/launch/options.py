@@ -207,9 +207,9 @@ def _spellings(name: str) -> list[str]:
 def _passed_on(parsed: argparse.Namespace) -> list[str]:
     """Return the further options of torchrun that were given."""
     values = vars(parsed)
-    given = {name: values[name.replace("-", "_")] for name in TORCHRUN_OPTIONS}
+    passed = {name: values[name.replace("-", "_")] for name in TORCHRUN_OPTIONS}
     flags = [f"--{name}" for name in TORCHRUN_FLAGS if values[name.replace("-", "_")]]
-    return [f"--{name}={value}" for name, value in given.items() if value is not None] + flags
+    return [f"--{name}={value}" for name, value in passed.items() if value is not None] + flags
 
 
 def _check_rendezvous(

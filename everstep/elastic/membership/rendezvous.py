@@ -25,7 +25,12 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
-from everstep.catalog.names import AGENT_VARIABLE, BOUNDS_VARIABLE
+from everstep.catalog.names import (
+    AGENT_VARIABLE,
+    BOUNDS_VARIABLE,
+    POD_IP_VARIABLE,
+    POD_NAME_VARIABLE,
+)
 from everstep.elastic.membership.address import address_towards, split_address
 from everstep.elastic.membership.agent import Agent
 from everstep.elastic.membership.etcd_client import Etcd
@@ -51,11 +56,11 @@ class EtcdV3Handler(RendezvousHandler):
         conf = parameters.config
         self._address = (
             parameters.local_addr
-            or os.environ.get("POD_IP")
+            or os.environ.get(POD_IP_VARIABLE)
             or address_towards(parameters.endpoint)
             or socket.gethostname()
         )
-        name = os.environ.get("POD_NAME") or socket.gethostname()
+        name = os.environ.get(POD_NAME_VARIABLE) or socket.gethostname()
         self._run_id = str(conf.get("etcd_prefix", "")).strip("/") + parameters.run_id
         self._stores: dict[str, TCPStore] = {}
         self._starts = 0

@@ -75,7 +75,7 @@ class Membership:
     identity: str | None = None  # of the valid registration
     view: RunView = field(default_factory=RunView)
     _begun_number: int = 0  # the last generation that this agent's workers were assigned to
-    mine: Generation | None = None  # the one this agent's workers run in
+    own_generation: Generation | None = None  # the one this agent's workers run in
     ended: RunEnded | None = None
     wants: bool = False  # ready, and not yet in a generation
     leaving: bool = False
@@ -134,7 +134,7 @@ class Membership:
         due = [self._doubt_until]
         if is_large(self.limits) and self.identity:
             due += self.view.coordinators.next_due(self.identity, self.current)
-        if self.mine or (is_large(self.limits) and self._has_full_view):
+        if self.own_generation or (is_large(self.limits) and self._has_full_view):
             due += self._changes.next_due(self.limits)
         if self.wants and self._proposer.propose_at is not None:
             due.append(self._proposer.propose_at)
@@ -164,8 +164,8 @@ class Membership:
         """
         if not self.identity or not self._has_full_view:
             return []
-        if self.mine:
-            suspects = suspects_of_stall(self.view, self.identity, self.mine, self.limits)
+        if self.own_generation:
+            suspects = suspects_of_stall(self.view, self.identity, self.own_generation, self.limits)
             return suspects if stalled else []
         return suspects_between_groups(self.view, self.identity, self.limits) if self.wants else []
 
@@ -219,13 +219,13 @@ class Membership:
 
     def _lapse(self) -> None:
         """Note that the own key was removed; a training agent may put it back until the others continue without it."""
-        if self.mine and self.identity:
+        if self.own_generation and self.identity:
             self._lapsed = self.identity
         self.identity = None
         self.view.coordinators.forget_claims()
 
     def _become_ready(self) -> list[Action]:
-        group, self.mine, self.wants = self.mine, None, True
+        group, self.own_generation, self.wants = self.own_generation, None, True
         if self.leaving:
             self.wants, self.identity = False, None
             return [Depart()]
@@ -248,9 +248,9 @@ class Membership:
         )
 
     def _note_step(self, number: int) -> None:
-        if self.mine and self.mine.number == number:
+        if self.own_generation and self.own_generation.number == number:
             self._stepped = number
-            self._probes.connectivity.progressed(self.mine.members)
+            self._probes.connectivity.progressed(self.own_generation.members)
 
     def _take_probe(self, probed: Probed, now: float) -> list[Action]:
         before = self._avoided()
@@ -271,7 +271,7 @@ class Membership:
 
     def _withdraw(self) -> list[Action]:
         """Leave any group or queue; a leaving node is then done."""
-        self.wants, self.mine, self.identity = False, None, None
+        self.wants, self.own_generation, self.identity = False, None, None
         self.view.coordinators.forget_claims()
         return [Depart()] if self.leaving else [Withdraw()]
 
@@ -279,9 +279,9 @@ class Membership:
         if self.leaving:
             return []
         self.leaving = True
-        if self.mine is None and self._holds_state():
+        if self.own_generation is None and self._holds_state():
             return []
-        if self.mine is None:  # no worker runs here: there is no step to wait for
+        if self.own_generation is None:  # no worker runs here: there is no step to wait for
             self.wants, self.identity = False, None
             return [Depart()]
         return [self._announce_as_is()] if self.identity else []
@@ -321,20 +321,20 @@ class Membership:
     def _decide_for_workers(self, now: float) -> list[Action]:
         if self.identity and (probe := self._probes.of_avoided(self.view, self.identity, now)):
             return [*probe, *self._decide(now)]
-        if self.mine:
-            return self._decide_in_group(self.mine, now)
+        if self.own_generation:
+            return self._decide_in_group(self.own_generation, now)
         if not self.wants:
             return []
         if not self.identity:
             return [] if self._reclaiming else self._register(now)
         if self.current and self._includes_this(self.current):
-            self.mine, self.wants = self.current, False
+            self.own_generation, self.wants = self.current, False
             self._proposer.reset()
             self._begun_number = self.current.number
-            self._changes.begin(self.mine, self.limits, now)
-            own_rank = self.mine.ranks[self.identity]
+            self._changes.begin(self.own_generation, self.limits, now)
+            own_rank = self.own_generation.ranks[self.identity]
             leave = [self._announce_as_is()] if self.leaving else []
-            return [Begin(self.mine, own_rank), *leave, *self._decide(now)]
+            return [Begin(self.own_generation, own_rank), *leave, *self._decide(now)]
         if not self._has_full_view:
             return []
         return self._proposer.decide(
@@ -431,7 +431,7 @@ class Membership:
 
     def _once(self, kind: str, actions: list[Action]) -> list[Action]:
         """Return the actions unless returned for this generation before; a Stop outranks a Regroup."""
-        number = self.mine.number if self.mine else 0
+        number = self.own_generation.number if self.own_generation else 0
         if self._announced == (kind, number) or (
             kind == "regroup" and self._announced == ("stop", number)
         ):

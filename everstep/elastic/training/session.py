@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from everstep.catalog import metrics
+from everstep.catalog.names import NODE_NAME_VARIABLE
 from everstep.elastic.accounting.metrics import Reading
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids, SampleOrder
@@ -421,7 +422,7 @@ class Session:
         worker.journal.note(
             "start",
             worker=worker_name(),
-            node=os.environ.get("NODE_NAME", os.uname().nodename),
+            node=os.environ.get(NODE_NAME_VARIABLE, os.uname().nodename),
             **self.job,
             world_size=worker.assignment.world_size,
             rank=worker.assignment.rank,

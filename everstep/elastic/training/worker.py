@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from everstep.catalog.names import POD_NAME_VARIABLE
 from everstep.elastic.accounting.journal import Journal
 from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.recovery.compatibility import IncompatibleWorkerError
@@ -109,5 +110,8 @@ def announced(group: Group) -> Iterator[None]:
 def worker_name() -> str:
     """Return the name of this journal's writer: the pod, and the local rank if it is not 0."""
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    pod = os.environ.get("POD_NAME") or f"{os.uname().nodename}-{os.environ.get('GROUP_RANK', '0')}"
+    pod = (
+        os.environ.get(POD_NAME_VARIABLE)
+        or f"{os.uname().nodename}-{os.environ.get('GROUP_RANK', '0')}"
+    )
     return f"{pod}-{local_rank}" if local_rank else pod

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch._C._distributed_c10d import Store
 
+from everstep.catalog.names import POD_IP_VARIABLE
+
 COLLECTIVE_SECONDS = 600.0
 CONNECT_TIMEOUT_SECONDS = 120.0
 _SIOCGIFADDR = 0x8915
@@ -73,7 +75,7 @@ def peer_losses_raised() -> Iterator[None]:
 
 def choose_interface() -> None:
     """Make gloo and NCCL use the interface with this pod's address; they would resolve the host name."""
-    address = os.environ.get("POD_IP")
+    address = os.environ.get(POD_IP_VARIABLE)
     if not address or "GLOO_SOCKET_IFNAME" in os.environ:
         return
     name = "lo" if address.startswith("127.") else _interface_with(address)

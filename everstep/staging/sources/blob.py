@@ -72,13 +72,13 @@ class BlobSource:
         Raises:
             EverstepError: the container is missing or forbidden, a blob is archived or has an unsafe name.
         """
-        found = False
+        has_entries = False
         prefix = f"{self._prefix}/" if self._prefix else ""
         with self._explained():
             for entry in self._below(prefix):
-                found = True
+                has_entries = True
                 yield entry
-            if self._prefix and not found:
+            if self._prefix and not has_entries:
                 parent = self._prefix.rpartition("/")[0]
                 blobs = self._below(f"{parent}/" if parent else "", self._prefix)
                 yield from (entry for entry in blobs if entry.locator == self._prefix)

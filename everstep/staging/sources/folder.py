@@ -30,8 +30,8 @@ class FolderSource:
 
     def _below(self, prefix: str) -> Iterator[Entry]:
         try:
-            with os.scandir(self._folder / prefix) as found:
-                children = list(found)
+            with os.scandir(self._folder / prefix) as scanned:
+                children = list(scanned)
         except OSError as error:
             raise EverstepError(
                 f"{error.filename} cannot be read: {error.strerror}",

@@ -78,12 +78,12 @@ class S3Source:
         Raises:
             EverstepError: the bucket is missing or forbidden, an object is archived or has an unsafe name.
         """
-        found = False
+        has_entries = False
         with self._explained():
             for item in self._below(f"{self._prefix}/" if self._prefix else ""):
-                found = True
+                has_entries = True
                 yield item
-            if self._prefix and not found:
+            if self._prefix and not has_entries:
                 yield from self._object(self._prefix)
 
     def _below(self, prefix: str) -> Iterator[Entry]:

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from components.aws.environment import EksEnvironment, EksEnvironmentArgs
-from components.config import EksConfig, FsxConfig, StackConfig, as_kind, from_mapping
+from components.config import EksConfig, StackConfig, as_kind, from_mapping
 from components.stack import TrainingStack, TrainingStackArgs
 from tests.components.recorder import Graph, Recorded, record
 
@@ -30,11 +30,6 @@ def eks_config(**sections: Any) -> StackConfig:
 def cluster_of(**cluster: Any) -> EksConfig:
     """Return a cluster's section."""
     return as_kind(eks_config(cluster=cluster).cluster, EksConfig)
-
-
-def fsx_of(**storage: Any) -> FsxConfig:
-    """Return a storage section."""
-    return as_kind(eks_config(storage={"kind": "fsx", **storage}).storage, FsxConfig)
 
 
 def declared_eks(**sections: Any) -> Graph:

@@ -41,9 +41,9 @@ def test_spot_is_tried_first_and_on_demand_after_it() -> None:
 
 
 def test_groups_are_discovered_by_the_tags_of_eks() -> None:
-    (found,) = (flag for flag in flags_of(name="vision") if "auto-discovery" in flag)
+    (discovery,) = (flag for flag in flags_of(name="vision") if "auto-discovery" in flag)
 
-    assert found.endswith(
+    assert discovery.endswith(
         "=asg:tag=k8s.io/cluster-autoscaler/enabled,k8s.io/cluster-autoscaler/vision"
     )
 

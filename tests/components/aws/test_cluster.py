@@ -41,10 +41,10 @@ def test_the_creator_becomes_administrator_only_if_the_list_is_empty() -> None:
 
 
 def test_administrators_with_one_name_in_two_accounts_are_distinct() -> None:
-    one, other = (f"arn:aws:iam::{account}:role/admin" for account in ("1" * 12, "2" * 12))
+    first, second = (f"arn:aws:iam::{account}:role/admin" for account in ("1" * 12, "2" * 12))
 
-    assert short_name(one) != short_name(other)
-    assert short_name(one).startswith("admin-")
+    assert short_name(first) != short_name(second)
+    assert short_name(first).startswith("admin-")
 
 
 def test_the_api_is_reachable_from_the_vpc_and_listed_networks() -> None:

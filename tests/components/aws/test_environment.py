@@ -247,9 +247,11 @@ def test_protection_follows_the_stack() -> None:
 
 
 def test_only_production_keeps_its_bucket_with_all_its_settings() -> None:
-    kept = {resource.name for resource in full().resources.values() if resource.retain_on_delete}
+    retained = {
+        resource.name for resource in full().resources.values() if resource.retain_on_delete
+    }
 
-    assert kept == {
+    assert retained == {
         f"eks-storage-bucket-{part}"
         for part in (
             *("bucket", "private", "versions", "encryption", "lifecycle", "transport"),

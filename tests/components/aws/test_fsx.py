@@ -55,7 +55,7 @@ def test_only_the_ports_of_lustre_are_open_in_both_directions() -> None:
 
 @pytest.mark.parametrize("port", [988, 1018])
 def test_nodes_and_servers_can_connect_to_each_other(port: int) -> None:
-    ours, nodes = "eks-storage-group-id", "sg-everstep-cluster"
+    servers, nodes = "eks-storage-group-id", "sg-everstep-cluster"
     pairs = {
         (rule.type.rsplit(":", 1)[-1][13:-4], rule.inputs["securityGroupId"],
          rule.inputs["referencedSecurityGroupId"])
@@ -64,11 +64,11 @@ def test_nodes_and_servers_can_connect_to_each_other(port: int) -> None:
     }  # fmt: skip
 
     assert pairs == {
-        ("Ingress", ours, ours),
-        ("Egress", ours, ours),
-        ("Ingress", ours, nodes),
-        ("Egress", ours, nodes),
-        ("Ingress", nodes, ours),
+        ("Ingress", servers, servers),
+        ("Egress", servers, servers),
+        ("Ingress", servers, nodes),
+        ("Egress", servers, nodes),
+        ("Ingress", nodes, servers),
     }
 
 

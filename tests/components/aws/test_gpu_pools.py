@@ -50,7 +50,7 @@ def affinity_of(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_each_pool_is_a_node_group_in_its_zone_named_after_the_pool() -> None:
-    groups = {one.name: one.inputs for one in two_pools().of("NodeGroup")}
+    groups = {resource.name: resource.inputs for resource in two_pools().of("NodeGroup")}
 
     assert set(groups) == {"eks-nodes-system", NEAR, FAR, FALLBACK}
     assert groups[NEAR]["nodeGroupName"] == "everstep-gpu-near"
@@ -61,11 +61,11 @@ def test_each_pool_is_a_node_group_in_its_zone_named_after_the_pool() -> None:
 
 def test_a_pool_before_the_others_renames_none_of_them() -> None:
     first = {"name": "first", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"]}
-    groups = {one.name for one in two_pools().of("NodeGroup")}
+    groups = {resource.name for resource in two_pools().of("NodeGroup")}
 
     more = declared_eks(cluster={"gpuPools": [first, *POOLS]})
 
-    assert groups < {one.name for one in more.of("NodeGroup")}, (
+    assert groups < {resource.name for resource in more.of("NodeGroup")}, (
         "a renamed group would be deleted with its running workers"
     )
 
@@ -79,20 +79,22 @@ def test_workers_select_the_nodes_of_every_pool_and_labels_tell_the_pools_apart(
 
 
 def test_a_fallback_is_empty_and_on_demand_in_the_zone_of_its_pool() -> None:
-    near, fallback = two_pools()[NEAR].inputs, two_pools()[FALLBACK].inputs
+    first, fallback = two_pools()[NEAR].inputs, two_pools()[FALLBACK].inputs
 
     assert fallback["capacityType"] == "ON_DEMAND"
     assert fallback["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 2}
-    assert fallback["labels"] == {**near["labels"], "everstep.dev/capacity": "on-demand"}
+    assert fallback["labels"] == {**first["labels"], "everstep.dev/capacity": "on-demand"}
     for key in ("instanceTypes", "subnetIds", "amiType", "taints", "nodeRoleArn"):
-        assert fallback[key] == near[key]
+        assert fallback[key] == first[key]
 
 
 def test_the_file_system_and_the_gateway_are_in_the_zone_of_the_first_pool() -> None:
     file_system = two_pools().one("LustreFileSystem").inputs
 
     assert file_system["subnetIds"] == "eks-network-private-us-east-1b-id"
-    assert [one.name for one in two_pools().of("NatGateway")] == ["eks-network-nat-us-east-1b"]
+    assert [resource.name for resource in two_pools().of("NatGateway")] == [
+        "eks-network-nat-us-east-1b"
+    ]
 
 
 def scaling_groups(names: list[str]) -> list[str]:
@@ -123,7 +125,7 @@ def test_a_pattern_matches_only_the_group_of_its_pool() -> None:
     groups = scaling_groups(["a", "a-b", "a-00000000"])
 
     for rank, group in zip((30, 20, 10), groups, strict=True):
-        assert [one for one in groups if re.search(table[rank], one)] == [group]
+        assert [resource for resource in groups if re.search(table[rank], resource)] == [group]
 
 
 def test_every_zone_with_efa_has_a_placement_group_of_its_own() -> None:
@@ -131,13 +133,13 @@ def test_every_zone_with_efa_has_a_placement_group_of_its_own() -> None:
     pools = [{**pool, **efa} for pool in POOLS]
     graph = declared_eks(cluster={"gpuPools": pools})
 
-    names = {one.inputs["name"] for one in graph.of("PlacementGroup")}
+    names = {resource.inputs["name"] for resource in graph.of("PlacementGroup")}
     assert names == {"everstep-us-east-1a-gpu", "everstep-us-east-1b-gpu"}
-    near, far, fallback = (
+    first, second, fallback = (
         graph[f"{group}-template"].inputs["placement"] for group in (NEAR, FAR, FALLBACK)
     )
-    assert near == fallback != far, "a placement group is in one zone"
-    tags = {one.name for one in graph.of("Tag")}
+    assert first == fallback != second, "a placement group is in one zone"
+    tags = {resource.name for resource in graph.of("Tag")}
     for group in (NEAR, FAR, FALLBACK):
         assert {f"{group}-efa", f"{group}-huge-pages"} <= tags, "it would not scale from zero"
 

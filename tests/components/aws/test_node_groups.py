@@ -73,25 +73,25 @@ def test_workers_tolerate_all_permanent_taints() -> None:
         (toleration.key, toleration.value, toleration.effect)
         for toleration in GPU_PLACEMENT.tolerations
     }
-    kept = {
+    permanent = {
         (taint.key, taint.value, str(taint.effect).title().replace("_", ""))
         for pool in gpu_pools(cluster_of(gpuPool={"fallbackNodes": 1}))
         for taint in pool.taints
         if taint.key != CSI_STARTUP_TAINT
     }
 
-    assert kept == tolerated
+    assert permanent == tolerated
     assert GPU_PLACEMENT.selector.items() <= plain()[SPOT].inputs["labels"].items()
 
 
 def test_a_fallback_group_differs_only_in_being_on_demand_and_empty() -> None:
-    spot, other = full()[SPOT].inputs, full()[FALLBACK].inputs
+    spot, fallback = full()[SPOT].inputs, full()[FALLBACK].inputs
 
-    assert other["capacityType"] == "ON_DEMAND"
-    assert other["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 2}
-    assert other["labels"] == {**spot["labels"], "everstep.dev/capacity": "on-demand"}
+    assert fallback["capacityType"] == "ON_DEMAND"
+    assert fallback["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 2}
+    assert fallback["labels"] == {**spot["labels"], "everstep.dev/capacity": "on-demand"}
     for key in ("instanceTypes", "subnetIds", "amiType", "taints", "nodeRoleArn"):
-        assert other[key] == spot[key]
+        assert fallback[key] == spot[key]
 
 
 def test_there_is_no_fallback_by_default() -> None:

@@ -23,7 +23,7 @@ ISSUER = "https://eastus.oic.test/everstep/"
 
 def storage(protect: bool = False, **config: Any) -> Graph:
     """Declare a volume without a cluster, with the claim that the stack adds."""
-    out = pulumi.Output.from_input
+    output = pulumi.Output.from_input
 
     def program() -> Mapping[str, Any]:
         created = BlobStorage(
@@ -32,10 +32,10 @@ def storage(protect: bool = False, **config: Any) -> Graph:
                 config=blob_of(**config),
                 cluster="everstep",
                 location="eastus",
-                group=out("g"),
-                group_id=out(GROUP),
-                subnet_id=out(SUBNET),
-                issuer=out(ISSUER),
+                group=output("g"),
+                group_id=output(GROUP),
+                subnet_id=output(SUBNET),
+                issuer=output(ISSUER),
                 user_ranges=["203.0.113.0/24", "198.51.100.9/32"],
                 tags={"owner": "vision"},
                 protect=protect,

@@ -108,7 +108,7 @@ ORDER = {
 
 
 @pytest.mark.parametrize(("earlier", "later"), ORDER.values(), ids=ORDER.keys())
-def test_the_order_of_creation(earlier: str, later: str) -> None:
+def test_resources_are_created_in_the_order_of_their_dependencies(earlier: str, later: str) -> None:
     assert earlier in plain().ancestors(later)
 
 
@@ -126,7 +126,9 @@ def test_the_order_of_creation(earlier: str, later: str) -> None:
         ),  # else the first pods would wait for the next attempt
     ],
 )
-def test_the_order_of_creation_of_optional_resources(earlier: str, later: str) -> None:
+def test_optional_resources_are_created_in_the_order_of_their_dependencies(
+    earlier: str, later: str
+) -> None:
     assert earlier in full().ancestors(later)
 
 
@@ -142,13 +144,13 @@ def test_the_storage_account_is_created_in_parallel_with_the_cluster() -> None:
 
 
 def test_production_keeps_group_cluster_and_data() -> None:
-    kept = {resource.name for resource in full().resources.values() if resource.protect}
+    protected = {resource.name for resource in full().resources.values() if resource.protect}
     retained = {
         resource.name for resource in full().resources.values() if resource.retain_on_delete
     }
     data = {"aks-blob-account", "aks-blob-container"}
 
-    assert kept == {"aks-network-group", "aks-cluster-cluster", *data}
+    assert protected == {"aks-network-group", "aks-cluster-cluster", *data}
     assert retained == data, "deleting the stack must not delete the checkpoints"
 
 

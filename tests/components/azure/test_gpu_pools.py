@@ -29,7 +29,7 @@ def two_pools() -> Graph:
 
 
 def test_each_pool_is_an_agent_pool_in_its_zone_with_its_own_price_ceiling() -> None:
-    pools = {one.name: one.inputs for one in two_pools().of("AgentPool")}
+    pools = {resource.name: resource.inputs for resource in two_pools().of("AgentPool")}
 
     assert set(pools) == {ONE, TWO, FALLBACK}
     assert [pools[name]["availabilityZones"] for name in (ONE, TWO, FALLBACK)] == [
@@ -57,8 +57,8 @@ def test_workers_select_the_nodes_of_every_pool_and_labels_tell_the_pools_apart(
         labels = two_pools()[name].inputs["nodeLabels"]
         assert labels["everstep.dev/pool"] == "gpu-spot"
         assert labels["everstep.dev/gpu-pool"] == pool
-    for one in full().of("AgentPool"):
-        assert "everstep.dev/gpu-pool" not in one.inputs["nodeLabels"]
+    for resource in full().of("AgentPool"):
+        assert "everstep.dev/gpu-pool" not in resource.inputs["nodeLabels"]
 
 
 def test_the_autoscaler_tries_spot_pools_in_their_order_and_fallbacks_last() -> None:
@@ -74,7 +74,7 @@ def test_the_autoscaler_tries_spot_pools_in_their_order_and_fallbacks_last() -> 
 def test_a_single_one_of_several_pools_keeps_its_name() -> None:
     graph = declared_aks(cluster={"gpuPools": POOLS[1:]})
 
-    assert [one.name for one in graph.of("AgentPool")] == [TWO]
+    assert [resource.name for resource in graph.of("AgentPool")] == [TWO]
 
 
 def test_the_cost_counts_every_pool_and_its_fallback() -> None:

@@ -33,12 +33,14 @@ def test_names_fit_their_services(cluster: str, stack: str) -> None:
     assert re.fullmatch(r"[a-z0-9]{3,24}", account_name(cluster, GROUP + group))
 
 
-@given(cluster=CLUSTERS, one=STACKS, other=STACKS)
-def test_two_stacks_never_share_a_group_or_an_account(cluster: str, one: str, other: str) -> None:
-    groups = {group_name(cluster, one), group_name(cluster, other)}
+@given(cluster=CLUSTERS, first=STACKS, second=STACKS)
+def test_two_stacks_never_share_a_group_or_an_account(
+    cluster: str, first: str, second: str
+) -> None:
+    groups = {group_name(cluster, first), group_name(cluster, second)}
     accounts = {account_name(cluster, GROUP + group) for group in groups}
 
-    assert len(groups) == len({one, other})
+    assert len(groups) == len({first, second})
     assert len(accounts) == len({group.lower() for group in groups})
 
 

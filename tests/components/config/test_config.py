@@ -174,15 +174,15 @@ def test_exactly_the_trainable_numbers_are_accepted(
 def all_keys(
     model: type[BaseModel] = StackConfig, prefix: tuple[str, ...] = ()
 ) -> list[tuple[str, ...]]:
-    found = []
+    keys = []
     for field in model.model_fields.values():
         path = (*prefix, str(field.alias))
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
-            found += all_keys(inner, path)
+            keys += all_keys(inner, path)
         else:
-            found.append(path)
-    return found
+            keys.append(path)
+    return keys
 
 
 @settings(max_examples=50, deadline=None)

@@ -91,9 +91,9 @@ def test_filling_in_defaults_does_not_change_the_input() -> None:
 
 
 def test_filling_in_defaults_is_idempotent() -> None:
-    once = with_defaults(EKS)
+    complete = with_defaults(EKS)
 
-    assert with_defaults(once) == once
+    assert with_defaults(complete) == complete
 
 
 def test_a_section_of_an_unexpected_kind_raises_a_type_error() -> None:
@@ -134,12 +134,12 @@ def test_the_dns_address_is_the_tenth_of_the_service_block() -> None:
 
 
 def every_key(base: dict[str, Any]) -> list[tuple[str, ...]]:
-    found = []
+    keys = []
     for key, field in fields(StackConfig):
         kind = with_defaults(base).get(key, {}).get("kind") if variants(field) else None
         models = [variants(field)[kind]] if kind else models_in(field.annotation)
-        found += [(key, *path.split(".")) for model in models for path, _ in leaves(model)]
-    return [path for path in found if not any("[" in part or "<" in part for part in path)]
+        keys += [(key, *path.split(".")) for model in models for path, _ in leaves(model)]
+    return [path for path in keys if not any("[" in part or "<" in part for part in path)]
 
 
 KEYS = [(base, every_key(base)) for base in (EKS, AKS)]

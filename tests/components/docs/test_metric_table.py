@@ -9,9 +9,9 @@ def test_the_page_is_current() -> None:
 
 
 def test_every_metric_has_a_name_in_the_convention_of_prometheus() -> None:
-    ours = [metric for exporter in EXPORTERS[:2] for metric in exporter.metrics]
-    for metric in ours:
+    own_metrics = [metric for exporter in EXPORTERS[:2] for metric in exporter.metrics]
+    for metric in own_metrics:
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
         assert metric.name.startswith(("everstep_", "elasticjob_")), metric.name
         assert metric.description.endswith("."), metric.name
-    assert len({metric.name for metric in ours}) == len(ours)
+    assert len({metric.name for metric in own_metrics}) == len(own_metrics)

@@ -77,11 +77,11 @@ def leads_somewhere(page: Path, link: str) -> bool:
 def headings(page: Path) -> frozenset[str]:
     """Return the anchors that GitHub gives the headings of a page."""
     text = re.sub(r"^( *)```.*?^\1``` *$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     anchors = set()
     for title in HEADING.findall(text):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title)
         anchor = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
-        count = found[anchor] = found.get(anchor, -1) + 1
+        count = counts[anchor] = counts.get(anchor, -1) + 1
         anchors.add(f"{anchor}-{count}" if count else anchor)
     return frozenset(anchors)

@@ -95,9 +95,9 @@ def test_gpu_nodes_are_spot_and_scale_from_zero(name: str) -> None:
     cluster = stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml").cluster
 
     assert isinstance(cluster, EksConfig | AksConfig)
-    pools = [one.settings if isinstance(one, EksPool) else one for one in cluster.pools]
-    assert {one.min_nodes for one in pools} == {0}
-    assert {one.settings.capacity for one in cluster.pools} == {"spot"}
+    pools = [pool.settings if isinstance(pool, EksPool) else pool for pool in cluster.pools]
+    assert {pool.min_nodes for pool in pools} == {0}
+    assert {pool.settings.capacity for pool in cluster.pools} == {"spot"}
 
 
 @pytest.mark.parametrize("name", ON_CLOUDS)

@@ -42,10 +42,12 @@ def queries(dashboard: Dashboard) -> list[str]:
     ]
 
 
-each = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda one: one.uid)
+for_each_dashboard = pytest.mark.parametrize(
+    "dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid
+)
 
 
-@each
+@for_each_dashboard
 def test_the_file_is_current(dashboard: Dashboard) -> None:
     assert path_of(dashboard).read_text() == text_of(dashboard), "run `make docs`"
 
@@ -56,42 +58,44 @@ def test_the_folder_has_no_other_file() -> None:
     assert files == {path_of(dashboard) for dashboard in DASHBOARDS}
 
 
-@each
+@for_each_dashboard
 def test_grafanas_own_types_know_every_key(dashboard: Dashboard) -> None:
     register_default_plugins()
-    ours = dashboard.to_json()
+    document = dashboard.to_json()
 
-    theirs = json.loads(JSONEncoder().encode(GrafanaDashboard.from_json(ours)))
+    parsed = json.loads(JSONEncoder().encode(GrafanaDashboard.from_json(document)))
 
-    assert not list(missing(ours, theirs)), "Grafana would ignore them"
+    assert not list(missing(document, parsed)), "Grafana would ignore them"
 
 
-def missing(ours: Any, theirs: Any, path: str = "") -> Any:
+def missing(document: Any, parsed: Any, path: str = "") -> Any:
     """Yield the paths of values that Grafana's types lost; they may add defaults."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        for key, value in ours.items():
+    if isinstance(document, dict) and isinstance(parsed, dict):
+        for key, value in document.items():
             if key in OF_PROMETHEUS:
                 continue
-            yield from missing(value, theirs.get(key), f"{path}.{key}")
-    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        for position, pair in enumerate(zip(ours, theirs, strict=True)):
+            yield from missing(value, parsed.get(key), f"{path}.{key}")
+    elif isinstance(document, list) and isinstance(parsed, list) and len(document) == len(parsed):
+        for position, pair in enumerate(zip(document, parsed, strict=True)):
             yield from missing(*pair, f"{path}[{position}]")
-    elif ours != theirs:
-        yield f"{path}: {ours!r} became {theirs!r}"
+    elif document != parsed:
+        yield f"{path}: {document!r} became {parsed!r}"
 
 
-@each
+@for_each_dashboard
 def test_an_unknown_key_is_found(dashboard: Dashboard) -> None:
     register_default_plugins()
-    ours = dashboard.to_json()
-    ours["panels"][1]["fieldConfig"]["defaults"]["units"] = "s"
+    document = dashboard.to_json()
+    document["panels"][1]["fieldConfig"]["defaults"]["units"] = "s"
 
-    theirs = json.loads(JSONEncoder().encode(GrafanaDashboard.from_json(ours)))
+    parsed = json.loads(JSONEncoder().encode(GrafanaDashboard.from_json(document)))
 
-    assert list(missing(ours, theirs)) == [".panels[1].fieldConfig.defaults.units: 's' became None"]
+    assert list(missing(document, parsed)) == [
+        ".panels[1].fieldConfig.defaults.units: 's' became None"
+    ]
 
 
-@each
+@for_each_dashboard
 def test_every_metric_of_a_query_exists(dashboard: Dashboard) -> None:
     for query in queries(dashboard):
         names = set(NAME.findall(query))
@@ -104,15 +108,17 @@ def test_every_metric_of_a_rule_exists() -> None:
         assert set(NAME.findall(rule["expr"])) <= known_names(), rule
 
 
-@each
+@for_each_dashboard
 def test_every_variable_of_a_query_is_declared(dashboard: Dashboard) -> None:
     declared = {variable.name for variable in dashboard.variables} | {"__rate_interval"}
     for query in queries(dashboard):
         assert set(re.findall(r"\$(\w+)", query)) <= declared, query
 
 
-@each
-def test_panels_have_words_and_neither_overlap_nor_share_a_number(dashboard: Dashboard) -> None:
+@for_each_dashboard
+def test_panels_have_descriptions_and_neither_overlap_nor_share_a_number(
+    dashboard: Dashboard,
+) -> None:
     panels = dashboard.to_json()["panels"]
     cells = [
         {(x, y) for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])}
@@ -120,6 +126,6 @@ def test_panels_have_words_and_neither_overlap_nor_share_a_number(dashboard: Das
     ]
 
     assert len({panel["id"] for panel in panels}) == len(panels)
-    assert not any(one & other for one, other in combinations(cells, 2))
+    assert not any(covered & others for covered, others in combinations(cells, 2))
     assert all(x < 24 for cell in cells for x, _ in cell)
     assert all(panel.title and panel.description for panel in dashboard.panels)

@@ -34,14 +34,14 @@ def worker() -> dict[str, Any]:
 
 
 def container(pod: dict[str, Any], name: str) -> dict[str, Any]:
-    every = [*pod.get("initContainers", ()), *pod["containers"]]
-    return next(one for one in every if one["name"] == name)
+    containers = [*pod.get("initContainers", ()), *pod["containers"]]
+    return next(candidate for candidate in containers if candidate["name"] == name)
 
 
 def mounted_files(pod: dict[str, Any], name: str) -> set[tuple[str, str]]:
     """Return Secret and file of all credentials that a container of a pod mounts."""
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    found = set()
+    mounted = set()
     secrets = contents(["IP:127.0.0.1"])
     for mount in container(pod, name)["volumeMounts"]:
         if secret := volumes.get(mount["name"], {}).get("secret"):
@@ -49,8 +49,8 @@ def mounted_files(pod: dict[str, Any], name: str) -> set[tuple[str, str]]:
             assert mount["mountPath"] == FOLDER
             assert secret["defaultMode"] == 0o400, "others on the node must not read a key"
             files = [item["path"] for item in secret.get("items", ())]
-            found |= {(secret["secretName"], f) for f in files or secrets[secret["secretName"]]}
-    return found
+            mounted |= {(secret["secretName"], f) for f in files or secrets[secret["secretName"]]}
+    return mounted
 
 
 @pytest.mark.parametrize("persistence", ["memory", "disk"])
@@ -91,8 +91,8 @@ def test_only_members_have_the_keys_of_servers_and_the_passwords_of_all() -> Non
     assert passwords <= mounted_files(members(), "rejoin"), "changes of the membership need root"
     assert {secret for secret, _ in mounted_files(worker(), "elasticjob-worker")} == {AGENT_SECRET}
     for name in ("training-controller-deployment", "training-data-fashion-mnist"):
-        (other,) = pod_of(graph()[name])["containers"]
-        assert mounted_files(pod_of(graph()[name]), other["name"]) == set()
+        (only_container,) = pod_of(graph()[name])["containers"]
+        assert mounted_files(pod_of(graph()[name]), only_container["name"]) == set()
 
 
 def test_a_worker_passes_on_the_paths_of_files_that_it_mounts() -> None:
@@ -150,7 +150,9 @@ def test_the_certificate_of_a_server_has_the_names_that_clients_and_members_use(
 
 def test_the_account_that_writes_secrets_reads_only_those_of_etcd_and_has_one_pod() -> None:
     (role,) = (
-        one for one in graph().of("Role") if one.inputs["metadata"]["name"] == "etcd-credentials"
+        resource
+        for resource in graph().of("Role")
+        if resource.inputs["metadata"]["name"] == "etcd-credentials"
     )
     readable = {
         name
@@ -158,7 +160,9 @@ def test_the_account_that_writes_secrets_reads_only_those_of_etcd_and_has_one_po
         if {"get", "list", "watch"} & set(rule["verbs"])
         for name in rule["resourceNames"]
     }
-    policies = {one.inputs["metadata"]["name"] for one in graph().of("ValidatingAdmissionPolicy")}
+    policies = {
+        resource.inputs["metadata"]["name"] for resource in graph().of("ValidatingAdmissionPolicy")
+    }
 
     assert readable == {MEMBERS_SECRET, AGENT_SECRET}
     assert "everstep-etcd-credentials-account" in policies
@@ -171,7 +175,7 @@ def test_the_job_that_makes_credentials_reaches_only_the_api_server() -> None:
     etcd_labels = {"app.kubernetes.io/name": "etcd", "app.kubernetes.io/part-of": "everstep"}
     etcd = Endpoint(name="etcd", address="10.1.0.2", namespace=JOB, labels=etcd_labels)
     api = Endpoint(name="api", address="10.100.0.1")
-    policies = Network(policies=[one.inputs for one in graph().of("NetworkPolicy")])
+    policies = Network(policies=[policy.inputs for policy in graph().of("NetworkPolicy")])
 
     assert policies.allows(source, api, 443)
     assert not policies.allows(source, etcd, 2379)
@@ -182,8 +186,8 @@ def test_another_authentication_replaces_the_members() -> None:
     """Members with and without TLS cannot form one cluster."""
     with_users, without = graph()["training-etcd-members"], default_graph()["training-etcd-members"]
     annotations = [
-        one.inputs["spec"]["template"]["metadata"].get("annotations")
-        for one in (with_users, without)
+        graph_of_mode.inputs["spec"]["template"]["metadata"].get("annotations")
+        for graph_of_mode in (with_users, without)
     ]
 
     assert annotations[0] != annotations[1]
@@ -194,5 +198,5 @@ def test_without_authentication_there_is_no_secret() -> None:
     pod = pod_of(default_graph()["training-etcd-members"])
 
     assert [volume for volume in pod["volumes"] if "secret" in volume] == []
-    assert [one["name"] for one in pod["containers"]] == ["etcd"]
+    assert [only_container["name"] for only_container in pod["containers"]] == ["etcd"]
     assert not [r for r in default_graph().of("Job") if "credentials" in r.name]

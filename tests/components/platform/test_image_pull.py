@@ -37,12 +37,12 @@ def with_logins(controller: str = "torchelastic/kubernetes:0.1.0") -> Graph:
 
 def names_secret(graph: Graph) -> dict[str, bool]:
     """Return whether the pods of each workload name the Secret, and no other."""
-    found = {}
-    for one in (one for kind in WORKLOADS for one in graph.of(kind)):
-        named = pod_of(one).get("imagePullSecrets")
+    uses_secret = {}
+    for workload in (workload for kind in WORKLOADS for workload in graph.of(kind)):
+        named = pod_of(workload).get("imagePullSecrets")
         assert named in (None, NAMED)
-        found[one.name] = named == NAMED
-    return found
+        uses_secret[workload.name] = named == NAMED
+    return uses_secret
 
 
 def test_exactly_the_pods_that_pull_from_these_registries_name_the_secret() -> None:
@@ -69,12 +69,12 @@ def test_an_image_of_an_init_container_counts() -> None:
 def test_both_namespaces_have_the_logins_of_all_registries() -> None:
     secrets = with_logins().of("Secret")
 
-    assert {one.inputs["metadata"]["namespace"] for one in secrets} == {
+    assert {secret.inputs["metadata"]["namespace"] for secret in secrets} == {
         *("elastic-job", "everstep-system"),
     }
-    for one in secrets:
-        assert one.inputs["type"] == "kubernetes.io/dockerconfigjson"
-        auths = json.loads(one.inputs["stringData"][".dockerconfigjson"])["auths"]
+    for secret in secrets:
+        assert secret.inputs["type"] == "kubernetes.io/dockerconfigjson"
+        auths = json.loads(secret.inputs["stringData"][".dockerconfigjson"])["auths"]
         assert set(auths) == {"registry.example.org", "https://index.docker.io/v1/"}
         login = auths["registry.example.org"]
         assert base64.b64decode(login["auth"]) == b"robot:password of robot"

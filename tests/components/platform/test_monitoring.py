@@ -30,7 +30,9 @@ def monitored(*, job: dict[str, Any] | None = None, **settings: Any) -> Graph:
 def objects(graph: Graph) -> dict[str, Recorded]:
     """Return the objects for the operator by kind and name."""
     return {
-        f"{kind} {one.inputs['metadata']['name']}": one for kind in KINDS for one in graph.of(kind)
+        f"{kind} {resource.inputs['metadata']['name']}": resource
+        for kind in KINDS
+        for resource in graph.of(kind)
     }
 
 
@@ -42,12 +44,12 @@ def faults(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:
     if not isinstance(value, kinds[schema["type"]]):
         yield f"{path} has not the type {schema['type']}"
     elif isinstance(value, dict):
-        known, rest = schema.get("properties", {}), schema.get("additionalProperties")
+        known, additional = schema.get("properties", {}), schema.get("additionalProperties")
         yield from (
             f"{path}.{key} is missing" for key in schema.get("required", ()) if key not in value
         )
         for key, inner in value.items():
-            if (inside := known.get(key, rest)) is None:
+            if (inside := known.get(key, additional)) is None:
                 yield f"{path}.{key} is unknown"
             else:
                 yield from faults(inner, inside, f"{path}.{key}")
@@ -63,19 +65,19 @@ def test_by_default_a_stack_has_nothing_for_an_operator() -> None:
 
 
 def test_an_operator_gets_monitors_and_rules_that_its_definitions_accept() -> None:
-    found = objects(monitored())
+    monitored_objects = objects(monitored())
 
-    assert set(found) == {
+    assert set(monitored_objects) == {
         "PodMonitor everstep-workers",
         "PodMonitor everstep-controller",
         "ServiceMonitor everstep-gpus",
         "PrometheusRule everstep",
     }
-    for one in found.values():
-        kind = one.inputs["kind"]
-        assert one.inputs["apiVersion"] == SCHEMAS[kind]["apiVersion"]
-        assert not list(faults(one.inputs["spec"], SCHEMAS[kind]["spec"], "spec"))
-        assert one.inputs["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    for resource in monitored_objects.values():
+        kind = resource.inputs["kind"]
+        assert resource.inputs["apiVersion"] == SCHEMAS[kind]["apiVersion"]
+        assert not list(faults(resource.inputs["spec"], SCHEMAS[kind]["spec"], "spec"))
+        assert resource.inputs["metadata"]["labels"]["release"] == "kube-prometheus-stack"
 
 
 @pytest.mark.parametrize(
@@ -87,14 +89,14 @@ def test_an_operator_gets_monitors_and_rules_that_its_definitions_accept() -> No
     ],
 )
 def test_a_wrong_monitor_is_found(spec: dict[str, Any], fault: str) -> None:
-    (found,) = faults(spec, SCHEMAS["PodMonitor"]["spec"], "spec")
+    (monitored_objects,) = faults(spec, SCHEMAS["PodMonitor"]["spec"], "spec")
 
-    assert fault in found
+    assert fault in monitored_objects
 
 
 def test_monitors_select_the_pods_by_their_labels_and_ports() -> None:
     graph = monitored(job={"name": "fashion", "gpusPerWorker": 2})
-    found = objects(graph)
+    monitored_objects = objects(graph)
     worker = graph["training-job-fashion"].inputs["spec"]["replicaSpecs"]["Worker"]["template"]
     controller = graph["training-controller-deployment"].inputs["spec"]["template"]
     service = graph["training-nodes-metrics-service"].inputs
@@ -108,48 +110,60 @@ def test_monitors_select_the_pods_by_their_labels_and_ports() -> None:
         ),
         ("ServiceMonitor everstep-gpus", service, service["spec"]["ports"]),
     ):
-        spec = found[name].inputs["spec"]
+        spec = monitored_objects[name].inputs["spec"]
         endpoints = spec.get("podMetricsEndpoints") or spec["endpoints"]
         selected = spec["selector"]["matchLabels"]
         assert selected.items() <= target["metadata"]["labels"].items(), name
-        assert [one["port"] for one in endpoints] == [port["name"] for port in ports], name
+        assert [endpoint["port"] for endpoint in endpoints] == [port["name"] for port in ports], (
+            name
+        )
 
 
 def test_each_object_is_in_the_namespace_of_what_it_watches() -> None:
-    found = objects(monitored())
-    namespaces = {name: one.inputs["metadata"]["namespace"] for name, one in found.items()}
+    monitored_objects = objects(monitored())
+    namespaces = {
+        name: resource.inputs["metadata"]["namespace"]
+        for name, resource in monitored_objects.items()
+    }
 
     assert namespaces.pop("ServiceMonitor everstep-gpus") == "everstep-system"
     assert set(namespaces.values()) == {"elastic-job"}
 
 
 def test_rules_are_those_of_the_file() -> None:
-    found = objects(monitored())["PrometheusRule everstep"].inputs
+    monitored_objects = objects(monitored())["PrometheusRule everstep"].inputs
 
-    assert found["spec"] == yaml.safe_load(operator_objects.RULES.read_text())
+    assert monitored_objects["spec"] == yaml.safe_load(operator_objects.RULES.read_text())
 
 
 def test_labels_interval_and_dashboards_follow_the_stack() -> None:
     labels = {"team": "vision"}
     graph = monitored(labels=labels, scrapeSeconds=60, dashboards=False)
-    found = objects(graph)["PodMonitor everstep-workers"].inputs
+    monitored_objects = objects(graph)["PodMonitor everstep-workers"].inputs
 
-    assert found["metadata"]["labels"] == {"app.kubernetes.io/part-of": "everstep", **labels}
-    assert found["spec"]["podMetricsEndpoints"] == [{"port": "metrics-0", "interval": "60s"}]
+    assert monitored_objects["metadata"]["labels"] == {
+        "app.kubernetes.io/part-of": "everstep",
+        **labels,
+    }
+    assert monitored_objects["spec"]["podMetricsEndpoints"] == [
+        {"port": "metrics-0", "interval": "60s"}
+    ]
     assert not [name for name in names(graph) if "everstep-run" in name]
 
 
 def names(graph: Graph) -> list[str]:
-    return [one.name for one in graph.of("ConfigMap")]
+    return [resource.name for resource in graph.of("ConfigMap")]
 
 
 def test_dashboards_are_config_maps_with_the_label_of_the_sidecar() -> None:
     graph = monitored()
     for dashboard in DASHBOARDS:
-        found = graph[f"training-monitoring-{dashboard.uid}"].inputs
+        monitored_objects = graph[f"training-monitoring-{dashboard.uid}"].inputs
 
-        assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
-        assert found["data"] == {f"{dashboard.uid}.json": path_of(dashboard).read_text()}
+        assert monitored_objects["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert monitored_objects["data"] == {
+            f"{dashboard.uid}.json": path_of(dashboard).read_text()
+        }
 
 
 def test_the_upstream_controller_has_no_monitor() -> None:
@@ -193,6 +207,6 @@ def test_the_manifest_for_kubectl_is_current() -> None:
 def test_a_pod_has_an_endpoint_for_each_of_its_processes() -> None:
     spec = operator_objects.worker_monitor(Scraping(labels={}, processes=8))["spec"]
 
-    assert [one["port"] for one in spec["podMetricsEndpoints"]] == [
+    assert [endpoint["port"] for endpoint in spec["podMetricsEndpoints"]] == [
         f"metrics-{rank}" for rank in range(8)
     ]

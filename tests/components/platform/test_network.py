@@ -49,7 +49,7 @@ def template_of(resource: Recorded) -> dict[str, Any]:
 
 def endpoints(graph: Graph) -> list[Endpoint]:
     """Return two pods of each workload, and all other endpoints."""
-    ours = [
+    selecting = [
         Endpoint(
             name=f"{role}-{index}",
             address=f"10.1.{at}.{index}",
@@ -60,7 +60,7 @@ def endpoints(graph: Graph) -> list[Endpoint]:
         for at, (name, role) in enumerate(WORKLOADS.items())
         for index in range(2)
     ]
-    return [*OUTSIDERS, *ours]
+    return [*OUTSIDERS, *selecting]
 
 
 def network(graph: Graph) -> Network:

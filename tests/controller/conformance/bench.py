@@ -217,12 +217,12 @@ class Job:
 
     def until_running(self, indices: set[int], replaced: dict[int, str] | None = None) -> None:
         """Wait until exactly these workers run, none of them in a pod with a uid of `replaced`."""
-        old = set((replaced or {}).values())
+        replaced_uids = set((replaced or {}).values())
         self.until(
             f"workers {indices} run in new pods",
             lambda: (
                 self.running() == indices == set(self.pods())
-                and not old & set(self.uids().values())
+                and not replaced_uids & set(self.uids().values())
             ),
         )
 

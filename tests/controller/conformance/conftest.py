@@ -177,11 +177,11 @@ class ExternalController:
         self._scale(0)
 
     def _scale(self, replicas: int) -> None:
-        for found in self.apps.list_namespaced_deployment(
+        for deployment in self.apps.list_namespaced_deployment(
             NAMESPACE, label_selector=self.selector
         ).items:
             body = {"spec": {"replicas": replicas}}
-            self.apps.patch_namespaced_deployment_scale(found.metadata.name, NAMESPACE, body)
+            self.apps.patch_namespaced_deployment_scale(deployment.metadata.name, NAMESPACE, body)
 
 
 @pytest.fixture(scope="session", params=[STAND_IN, PODS])

@@ -16,7 +16,7 @@ from components.platform.elastic_controller import (
     flavour,
 )
 from components.platform.manifests import read
-from components.platform.node_services import NAMESPACE as SYSTEM_NAMESPACE
+from everstep.catalog.names import SYSTEM_NAMESPACE
 from tests.components.recorder import event_loop
 
 NAME = "controller-under-test"

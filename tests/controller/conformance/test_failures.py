@@ -225,14 +225,16 @@ def test_a_foreign_pod_of_the_same_name_is_reported_and_not_deleted(
 ) -> None:
     container = {"name": "mine", "image": "localhost/everstep/none:local"}
     foreign = {"metadata": {"name": f"{name}-worker-0"}, "spec": {"containers": [container]}}
-    made = bench.core.create_namespaced_pod(bench.namespace, foreign)
+    created = bench.core.create_namespaced_pod(bench.namespace, foreign)
     job = bench.job(name, replicas=2)
     try:
         job.stays(
-            "it is not deleted", lambda: _uid(bench, made.metadata.name) == made.metadata.uid, 2
+            "it is not deleted",
+            lambda: _uid(bench, created.metadata.name) == created.metadata.uid,
+            2,
         )
     finally:
-        bench.core.delete_namespaced_pod(made.metadata.name, bench.namespace)
+        bench.core.delete_namespaced_pod(created.metadata.name, bench.namespace)
 
 
 def _uid(bench: Bench, pod_name: str) -> str:

@@ -75,13 +75,13 @@ def test_a_worker_that_is_lost_during_its_removal_is_not_created_again(
 
     job.scale(2)
     job.until_running({0, 1})
-    made = [
+    created = [
         event.message
         for event in job.events()
         if "created" in event.message and "worker-2" in event.message
     ]
 
-    assert len(made) == 1
+    assert len(created) == 1
 
 
 def test_quick_scaling_in_and_out_ends_with_the_configured_replicas(

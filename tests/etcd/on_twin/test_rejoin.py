@@ -38,7 +38,7 @@ class Cluster:
 
     def flags(self, name: str, folder: Path) -> list[str]:
         client, peer = (self.url(name, port) for port in (CLIENT, PEER))
-        initial = ",".join(f"{each}={self.url(each, PEER)}" for each in HOSTS)
+        initial = ",".join(f"{member}={self.url(member, PEER)}" for member in HOSTS)
         return [
             f"--name={name}",
             f"--data-dir={folder / 'member'}",
@@ -127,8 +127,8 @@ def secured(tmp_path: Path) -> Cluster:
     """Return members with TLS; their users are set up when they have started."""
     folder = tmp_path / "credentials"
     folder.mkdir()
-    made = contents([f"IP:{host}" for host in HOSTS.values()])
-    for name, content in made[MEMBERS_SECRET].items():
+    secrets = contents([f"IP:{host}" for host in HOSTS.values()])
+    for name, content in secrets[MEMBERS_SECRET].items():
         (folder / name).write_text(content)
     etcd = ensure_tools(["etcd"], Silent())["etcd"]
     return Cluster(etcd, tmp_path, Credentials(folder=folder))
@@ -150,13 +150,13 @@ def test_the_cluster_survives_when_each_member_in_turn_loses_its_data(
             cluster.wait_until_healthy(name)
 
         listed = cluster.request("etcd-0", "cluster/member/list", {})["members"]
-        kept = cluster.request("etcd-2", "kv/range", {"key": "a2V5"})["kvs"]
+        values = cluster.request("etcd-2", "kv/range", {"key": "a2V5"})["kvs"]
 
     assert isinstance(listed, list)
     assert sorted(listed_member["name"] for listed_member in listed) == sorted(HOSTS), (
         "former identities must be removed"
     )
-    assert kept, "data must survive although every member lost its own copy"
+    assert values, "data must survive although every member lost its own copy"
 
 
 @pytest.mark.timeout(300)
@@ -177,6 +177,6 @@ def test_a_member_without_data_waits_for_silent_peers_and_loses_no_write(cluster
             processes[name].send_signal(signal.SIGCONT)
         pods["etcd-1"].enter_context(cluster.member("etcd-1", cluster.folder / "again", init))
         cluster.wait_until_healthy("etcd-1")
-        kept = cluster.request("etcd-1", "kv/range", {"key": "a2V5"})["kvs"]
+        values = cluster.request("etcd-1", "kv/range", {"key": "a2V5"})["kvs"]
 
-    assert kept, "a member without data that started a new cluster has lost acknowledged writes"
+    assert values, "a member without data that started a new cluster has lost acknowledged writes"

@@ -194,12 +194,12 @@ def test_an_agent_can_neither_read_nor_write_another_run(pod: Pod, run: str, key
         ("maintenance/snapshot", {}),
     ],
 )
-def test_an_agent_administrates_nothing(pod: Pod, method: str, body: dict[str, object]) -> None:
+def test_an_agent_may_not_administer_etcd(pod: Pod, method: str, body: dict[str, object]) -> None:
     with closing(Etcd(pod.agent())) as etcd, pytest.raises(EtcdRefusedError):
         etcd.call(method, body)
 
 
-def test_no_client_gets_in_without_a_user(pod: Pod) -> None:
+def test_no_client_is_admitted_without_a_user(pod: Pod) -> None:
     """The certificate alone, which has no common name, is not a user."""
     with closing(Etcd(replace(pod.agent(), user=None))) as etcd:
         for attempt in (
@@ -210,21 +210,21 @@ def test_no_client_gets_in_without_a_user(pod: Pod) -> None:
                 attempt()
 
 
-def test_no_client_gets_in_without_a_certificate_of_this_etcd(pod: Pod, tmp_path: Path) -> None:
+def test_no_client_is_admitted_without_a_certificate_of_this_etcd(pod: Pod, tmp_path: Path) -> None:
     write_secrets(tmp_path)
-    other = replace(pod, folder=tmp_path).agent()
-    own = replace(pod.agent(), retry_seconds=0)
-    strangers = {
-        "plain text": EtcdOptions(endpoints=own.endpoints, retry_seconds=0),
-        "no certificate": replace(own, certificate=None, key=None),
+    of_another_authority = replace(pod, folder=tmp_path).agent()
+    valid = replace(pod.agent(), retry_seconds=0)
+    refused = {
+        "plain text": EtcdOptions(endpoints=valid.endpoints, retry_seconds=0),
+        "no certificate": replace(valid, certificate=None, key=None),
         "a certificate of another authority": replace(
-            own, certificate=other.certificate, key=other.key
+            valid, certificate=of_another_authority.certificate, key=of_another_authority.key
         ),
         "a server of another authority": replace(
-            own, certificate_authority=other.certificate_authority
+            valid, certificate_authority=of_another_authority.certificate_authority
         ),
     }
-    for options in strangers.values():
+    for options in refused.values():
         with closing(Etcd(options)) as etcd, pytest.raises(EtcdUnreachableError):
             etcd.get(f"/everstep/{RUN}/")
 
@@ -268,7 +268,7 @@ def test_an_etcd_that_returns_empty_gets_its_users_again_and_an_agent_continues(
                 etcd.put("/everstep/other/committed", "2")
 
 
-def test_another_run_takes_the_place_of_the_former_one(tmp_path: Path) -> None:
+def test_another_run_replaces_the_former_one(tmp_path: Path) -> None:
     pod = new_pod(tmp_path)
     with pod.etcd("data"), closing(Etcd(pod.agent())) as etcd:
         with pod.users():
@@ -326,10 +326,10 @@ def test_members_that_set_up_the_users_at_the_same_time_agree(tmp_path: Path) ->
     pod = new_pod(tmp_path)
     others = [replace(pod, health=free_port()) for _ in range(2)]
     with pod.etcd("data"), ExitStack() as stack:
-        for each in (pod, *others):
-            stack.enter_context(each.users())
-        for each in (pod, *others):
-            each.wait_until_ready()
+        for member_pod in (pod, *others):
+            stack.enter_context(member_pod.users())
+        for member_pod in (pod, *others):
+            member_pod.wait_until_ready()
 
         root = authenticate(pod.address, "root", pod.credentials.password("root"), pod.credentials)
         listed = call(pod.address, "auth/user/list", {}, pod.credentials, root)

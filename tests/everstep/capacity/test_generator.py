@@ -24,10 +24,12 @@ def sample() -> list[HistoryStatistics]:
 
 
 def test_the_same_seed_gives_the_same_history() -> None:
-    first, again, other = (generate(MODEL, seed=seed, hours=50, machines=16) for seed in (1, 1, 2))
+    first, repeated, of_another_seed = (
+        generate(MODEL, seed=seed, hours=50, machines=16) for seed in (1, 1, 2)
+    )
 
-    assert first == again
-    assert first != other
+    assert first == repeated
+    assert first != of_another_seed
 
 
 def test_a_longer_history_begins_like_a_shorter_one() -> None:
@@ -38,8 +40,8 @@ def test_a_longer_history_begins_like_a_shorter_one() -> None:
 
 def test_zones_have_the_published_capacity(sample: list[HistoryStatistics]) -> None:
     for zone, published in enumerate(PUBLISHED.zones):
-        means = mean(one.means[zone] for one in sample)
-        none = mean(one.none_shares[zone] for one in sample)
+        means = mean(statistics.means[zone] for statistics in sample)
+        none = mean(statistics.none_shares[zone] for statistics in sample)
         assert means == pytest.approx(16 * published.mean_share, abs=0.8)
         assert none == pytest.approx(published.none_share, abs=0.05)
 
@@ -47,16 +49,16 @@ def test_zones_have_the_published_capacity(sample: list[HistoryStatistics]) -> N
 def test_the_best_zone_is_as_good_as_published_and_changes_as_often(
     sample: list[HistoryStatistics],
 ) -> None:
-    assert mean(one.best_mean for one in sample) == pytest.approx(13.3, abs=0.5)
-    assert mean(one.none_anywhere for one in sample) == pytest.approx(0.13, abs=0.03)
-    moves = mean(one.best_zone_moves for one in sample) * 270 / 2400
+    assert mean(statistics.best_mean for statistics in sample) == pytest.approx(13.3, abs=0.5)
+    assert mean(statistics.none_anywhere for statistics in sample) == pytest.approx(0.13, abs=0.03)
+    moves = mean(statistics.best_zone_moves for statistics in sample) * 270 / 2400
     assert moves == pytest.approx(30, abs=6)
 
 
 def test_capacity_changes_as_often_as_in_the_published_traces(
     sample: list[HistoryStatistics],
 ) -> None:
-    rates = [mean(one.changes_per_hour[zone] for one in sample) for zone in range(3)]
+    rates = [mean(statistics.changes_per_hour[zone] for statistics in sample) for zone in range(3)]
 
     assert all(0.2 <= rate <= 1.05 for rate in rates), "published: 0.29 to 1.05 an hour"
 
@@ -73,7 +75,9 @@ def test_any_zone_statistics_can_be_fitted(none_share: float, full_share: float)
 
     history = generate(model, seed=0, hours=30, machines=7)
     assert all(0 <= count <= 7 for tick in history.machines for count in tick)
-    assert all(abs(one.loading) < 0.1 for one in model.zones), "independent zones share nothing"
+    assert all(abs(zone_model.loading) < 0.1 for zone_model in model.zones), (
+        "independent zones share nothing"
+    )
 
 
 def test_zones_that_fail_together_share_a_part() -> None:
@@ -82,18 +86,20 @@ def test_zones_that_fail_together_share_a_part() -> None:
 
     model = fit(together)
 
-    found = [describe(generate(model, seed=seed, hours=3000, machines=4)) for seed in range(4)]
-    assert mean(one.none_anywhere for one in found) == pytest.approx(0.35, abs=0.06)
+    described = [describe(generate(model, seed=seed, hours=3000, machines=4)) for seed in range(4)]
+    assert mean(statistics.none_anywhere for statistics in described) == pytest.approx(
+        0.35, abs=0.06
+    )
 
 
 def test_statistics_of_a_history_with_a_known_result() -> None:
     history = CapacityHistory(("a", "b"), 1800, ((4, 0), (4, 4), (0, 2), (0, 0)))
 
-    found = describe(history)
+    described = describe(history)
 
-    assert list(found.means) == [2, 1.5]
-    assert list(found.none_shares) == [0.5, 0.5]
-    assert list(found.changes_per_hour) == [0.5, 1.5]
-    assert found.best_mean == 2.5
-    assert found.none_anywhere == 0.25
-    assert found.best_zone_moves == 1, "a tie is no reason to move"
+    assert list(described.means) == [2, 1.5]
+    assert list(described.none_shares) == [0.5, 0.5]
+    assert list(described.changes_per_hour) == [0.5, 1.5]
+    assert described.best_mean == 2.5
+    assert described.none_anywhere == 0.25
+    assert described.best_zone_moves == 1, "a tie is no reason to move"

@@ -37,24 +37,24 @@ def history(*ticks: tuple[int, ...]) -> CapacityHistory:
 
 
 def test_spot_machines_are_used_where_there_are_any() -> None:
-    found = cheapest(history((0,), (4,), (4,), (0,)), job(1.9), 4 * GAP)
+    optimum = cheapest(history((0,), (4,), (4,), (0,)), job(1.9), 4 * GAP)
 
-    assert found == pytest.approx(2 * TICK_USD)
+    assert optimum == pytest.approx(2 * TICK_USD)
 
 
 def test_missing_work_is_bought() -> None:
-    found = cheapest(history((4,), (0,), (0,)), job(1.9), 3 * GAP)
+    optimum = cheapest(history((4,), (0,), (0,)), job(1.9), 3 * GAP)
 
-    assert found == pytest.approx(TICK_USD + 3 * TICK_USD)
+    assert optimum == pytest.approx(TICK_USD + 3 * TICK_USD)
 
 
 def test_part_of_the_group_is_bought_beside_spot_machines() -> None:
-    found = cheapest(history((2,), (2,)), job(1.9), 2 * GAP)
+    optimum = cheapest(history((2,), (2,)), job(1.9), 2 * GAP)
 
-    assert found == pytest.approx(2 * (TICK_USD / 2 + 3 * TICK_USD / 2))
+    assert optimum == pytest.approx(2 * (TICK_USD / 2 + 3 * TICK_USD / 2))
 
 
-def test_the_future_is_known() -> None:
+def test_the_optimum_knows_the_future() -> None:
     waiting = cheapest(history((0,), (0,), (4,)), job(0.9), 3 * GAP)
 
     assert waiting == pytest.approx(TICK_USD), "nothing is bought while capacity is to come"
@@ -79,9 +79,9 @@ def test_a_deadline_that_cannot_be_met_has_no_cost() -> None:
 
 
 def test_fixed_costs_end_with_the_job() -> None:
-    found = cheapest(history((4,), (4,), (4,)), job(0.9, fixed=12), 3 * GAP)
+    optimum = cheapest(history((4,), (4,), (4,)), job(0.9, fixed=12), 3 * GAP)
 
-    assert found == pytest.approx(TICK_USD + 12 * GAP / HOUR_SECONDS)
+    assert optimum == pytest.approx(TICK_USD + 12 * GAP / HOUR_SECONDS)
 
 
 @settings(max_examples=8, deadline=None)

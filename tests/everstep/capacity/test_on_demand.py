@@ -27,7 +27,7 @@ def at(hours: float, done_hours: float, spot: int = 0, on_demand: int = 0) -> Pr
     return Progress(hours * HOUR, done_hours * 10 * HOUR, spot, on_demand)
 
 
-def test_the_margin_is_what_is_left_beyond_the_work_with_all_machines() -> None:
+def test_the_margin_is_the_time_beyond_the_work_with_all_machines() -> None:
     assert margin_seconds(TERMS, at(6, 4)) == (24 - 6 - 8) * HOUR
     assert margin_seconds(OPEN, at(6, 4)) == float("inf")
 
@@ -123,13 +123,13 @@ def test_every_purchase_completes_the_group_at_most_and_has_a_reason(
     for policy in (never, always, greedy, uniform_progress, latest_start):
         for terms in (TERMS, OPEN):
             purchase = policy(terms, at(hours, done, spot, on_demand))
-            kept = spot if purchase.use_spot else 0
+            used_spot = spot if purchase.use_spot else 0
             assert purchase.reason
-            assert 0 <= purchase.on_demand <= max(0, 10 - kept)
+            assert 0 <= purchase.on_demand <= max(0, 10 - used_spot)
 
 
 @given(hours=st.floats(0, 24), done=st.floats(0, 12), spot=st.integers(0, 10))
-def test_who_has_less_time_never_buys_less(hours: float, done: float, spot: int) -> None:
+def test_a_job_with_less_time_never_buys_less(hours: float, done: float, spot: int) -> None:
     early = latest_start(TERMS, at(hours, done, spot)).on_demand
     late = latest_start(TERMS, at(hours + 0.1, done, spot)).on_demand
 

@@ -15,11 +15,11 @@ def ticks(*zones_and_machines: tuple[int, int, int]) -> list[TickRecord]:
 
 
 def elements(svg: str, tag: str, style: str) -> list[ET.Element]:
-    found = ET.fromstring(svg).iter(f"{SVG}{tag}")
-    return [element for element in found if element.get("class") == style]
+    matching = ET.fromstring(svg).iter(f"{SVG}{tag}")
+    return [element for element in matching if element.get("class") == style]
 
 
-def test_periods_without_a_change() -> None:
+def test_periods_without_a_change_are_found() -> None:
     assert list(runs([0, 0, 3, 3, 3, 1])) == [(0, 2, 0), (2, 5, 3), (5, 6, 1)]
     assert list(runs([])) == []
 

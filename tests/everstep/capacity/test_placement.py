@@ -50,7 +50,7 @@ def test_a_complete_group_stays_and_requests_nothing_elsewhere() -> None:
     assert decision.memory.short_since is None
 
 
-def test_machines_that_are_coming_are_awaited() -> None:
+def test_the_group_waits_for_requested_machines() -> None:
     assert decide(zone(4, pending=12), zone(offered=16)).state is State.SETTLED
 
 
@@ -118,7 +118,7 @@ def test_a_zone_above_the_maximum_price_is_neither_searched_nor_entered() -> Non
     assert decide(zone(0), zone(price=2), config=config).reason == "no other zone may be entered"
 
 
-def test_offers_beyond_what_is_wanted_do_not_count() -> None:
+def test_offers_beyond_the_wanted_number_do_not_count() -> None:
     assert decide(zone(15), zone(offered=500)).zone == 0
 
 

@@ -77,31 +77,31 @@ def test_histories_outlast_the_deadline() -> None:
 
 
 def test_a_trace_is_replayed_from_several_beginnings_and_repeated() -> None:
-    found = list(histories_of(TRACE, 3, seconds=1000, machines=4))
+    histories = list(histories_of(TRACE, 3, seconds=1000, machines=4))
 
-    assert [one.machines[0] for one in found] == [(0, 4), (4, 4), (2, 0)]
-    assert all(len(one.machines) == 6 for one in found), "two rounds of three ticks"
-    assert found[1].machines[:3] == ((4, 4), (2, 0), (0, 4))
+    assert [history.machines[0] for history in histories] == [(0, 4), (4, 4), (2, 0)]
+    assert all(len(history.machines) == 6 for history in histories), "two rounds of three ticks"
+    assert histories[1].machines[:3] == ((4, 4), (2, 0), (0, 4))
 
 
 def test_a_trace_of_other_ticks_is_sampled_every_five_minutes() -> None:
     hourly = CapacityHistory(("a",), 3600.0, ((1,), (2,)))
-    found = next(histories_of(hourly, 1, seconds=7200, machines=4))
-    assert found.gap_seconds == 300
-    assert [tick[0] for tick in found.machines] == [1] * 12 + [2] * 12
+    sampled = next(histories_of(hourly, 1, seconds=7200, machines=4))
+    assert sampled.gap_seconds == 300
+    assert [tick[0] for tick in sampled.machines] == [1] * 12 + [2] * 12
 
     minutes = CapacityHistory(("a",), 60.0, tuple((number,) for number in range(11)))
-    found = next(histories_of(minutes, 1, seconds=600, machines=99))
-    assert [tick[0] for tick in found.machines] == [0, 5]
+    sampled = next(histories_of(minutes, 1, seconds=600, machines=99))
+    assert [tick[0] for tick in sampled.machines] == [0, 5]
 
     second = CapacityHistory(("a",), 1.0, ((3,),))
     assert next(histories_of(second, 1, seconds=300, machines=4)).machines == ((3,),)
 
 
 def test_generated_zones_take_turns_in_being_the_better_one() -> None:
-    found = list(generated_histories(3, 7, 50, 16, ("a", "b")))
+    histories = list(generated_histories(3, 7, 50, 16, ("a", "b")))
 
-    for number, history in enumerate(found):
+    for number, history in enumerate(histories):
         published = generate(fit(), seed=7 + number, hours=50, machines=16)
         turned = published.only([number, (number + 1) % 3])
         assert history.machines == turned.machines
@@ -121,7 +121,7 @@ def outcome(seconds: float, usd: float, *, complete: bool = True) -> Outcome:
     )
 
 
-def test_a_summary_counts_what_is_in_time_and_what_never_completes() -> None:
+def test_a_summary_counts_histories_in_time_and_those_that_never_complete() -> None:
     outcomes = [outcome(10, 1), outcome(20, 2), outcome(30, 3), outcome(5, 4, complete=False)]
 
     row = summary(Choice(1, OnDemand.NEVER), outcomes, Limits(deadline_seconds=20))

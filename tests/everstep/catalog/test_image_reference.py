@@ -77,9 +77,9 @@ def test_a_complete_reference_is_unchanged(domain: str, path: str, tag: str) -> 
 
 @given(texts)
 def test_completing_twice_changes_nothing(text: str) -> None:
-    once = image_reference.canonical(text)
+    completed = image_reference.canonical(text)
 
-    assert image_reference.canonical(once) == once
+    assert image_reference.canonical(completed) == completed
 
 
 @pytest.fixture(scope="module")

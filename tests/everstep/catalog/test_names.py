@@ -1,6 +1,7 @@
 """The manifests use the names of the catalog."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ import yaml
 
 from everstep.catalog import names
 
-MANIFESTS = sorted((Path(__file__).parents[3] / "manifests").rglob("*.yaml"))
+ROOT = Path(__file__).parents[3]
+MANIFESTS = sorted((ROOT / "manifests").rglob("*.yaml"))
+PACKAGES = ("components", "controller", "everstep", "policy", "spot", "trainer")
+MANIFEST_NAMES = {"MAINTAINED_CONTROLLER"}  # in manifests and tests only
 KNOWN = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
 
 
@@ -87,3 +91,13 @@ def test_the_example_uses_the_names_of_the_catalog() -> None:
     assert job["spec"]["rdzvEndpoint"] == f"{address}:{names.ETCD_CLIENT_PORT}"
     variables = {variable["name"] for variable in pod["containers"][0]["env"]}
     assert variables <= KNOWN
+
+
+def test_every_name_of_the_catalog_is_used_by_a_program() -> None:
+    sources = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    texts = [path.read_text(encoding="utf-8") for path in sources]
+    used = Counter(word for text in texts for word in set(re.findall(r"[A-Z][A-Z_]+", text)))
+    own = Counter(re.findall(r"[A-Z][A-Z_]+", Path(names.__file__).read_text(encoding="utf-8")))
+
+    unused = [name for name in vars(names) if name.isupper() and used[name] == own[name] == 1]
+    assert set(unused) <= MANIFEST_NAMES, "a program has a copy of the value, or none needs it"

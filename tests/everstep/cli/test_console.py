@@ -34,8 +34,8 @@ def test_on_a_terminal_a_step_leaves_one_line_with_its_result(failing: bool) -> 
     except ValueError:
         pass
 
-    kept = out.getvalue().replace("\x1b[2K", "").splitlines()
-    assert any(("✗" if failing else "✓") in line and "Building the tools" in line for line in kept)
+    lines = out.getvalue().replace("\x1b[2K", "").splitlines()
+    assert any(("✗" if failing else "✓") in line and "Building the tools" in line for line in lines)
 
 
 def test_inner_steps_are_indented() -> None:

@@ -67,8 +67,8 @@ def test_a_drill_removes_one_machine_at_a_time_and_returns_each() -> None:
             assert not removed, "with two machines missing there may be no worker left"
             removed = decision.node
             events.append(decision.action)
-            rest = [node for node in ALL if node != removed]
-            recorded_run.event(decision.action, removed).wait(3).form(*rest)
+            remaining = [node for node in ALL if node != removed]
+            recorded_run.event(decision.action, removed).wait(3).form(*remaining)
         elif decision.action == "return":
             assert decision.node == removed
             removed = ""

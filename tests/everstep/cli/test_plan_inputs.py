@@ -93,9 +93,9 @@ def test_a_fallback_does_not_raise_the_price_of_spot_machines() -> None:
     pool = {"vmSizes": sizes, "maxNodes": 6, "fallbackNodes": 2}
     config = from_mapping(AKS | {"cluster": AKS["cluster"] | {"gpuPool": pool}})
 
-    found = prices(config, "aks-test")
+    machine_prices = prices(config, "aks-test")
 
-    assert found.spot < found.on_demand
+    assert machine_prices.spot < machine_prices.on_demand
     assert zones(config)[0].machines == 6, "fallback machines are no spot machines"
 
 
@@ -121,10 +121,10 @@ def test_everything_but_the_gpu_machines_is_paid_as_long_as_the_job_runs(
 
 
 def test_the_stacks_of_the_repository_have_prices(config: StackConfig) -> None:
-    found = prices(config, "eks-prod")
+    machine_prices = prices(config, "eks-prod")
 
-    assert 0 < found.spot < found.on_demand
-    assert found.fixed > 0
+    assert 0 < machine_prices.spot < machine_prices.on_demand
+    assert machine_prices.fixed > 0
 
 
 def test_an_unknown_price_is_refused() -> None:

@@ -33,15 +33,15 @@ TEXTS = (
 def test_a_value_is_set_in_an_existing_or_a_new_section(text: str, keys: list[list[str]]) -> None:
     before = yaml.safe_load(text)["config"] or {}
 
-    for section, *rest in keys:
-        path = ["config", f"everstep:{section}", *rest]
+    for section, *keys_below in keys:
+        path = ["config", f"everstep:{section}", *keys_below]
         text = stack_images.set_value(text, path, REFERENCE)
         assert stack_images.set_value(text, path, REFERENCE) == text, "a second write must not edit"
 
     after = yaml.safe_load(text)["config"]
-    for section, *rest in keys:
+    for section, *keys_below in keys:
         value = after[f"everstep:{section}"]
-        for key in rest:
+        for key in keys_below:
             value = value[key]
         assert value == REFERENCE
     assert before.keys() <= after.keys()

@@ -77,15 +77,15 @@ def stage_with_kill(source: str, destination: str, reports: str, delay: str) -> 
 
 def kill_repeatedly(folder: Path, kills: int, seed: int) -> Outcome:
     """Stage a folder with a number of kills, and then to the end."""
-    numbers = random.Random(seed)
+    chance = random.Random(seed)
     source, destination = folder / "source", folder / "destination"
     make_tree(source, kills * FILES_PER_KILL, seed)
-    (source / "large.bin").write_bytes(numbers.randbytes(9 * copying.CHUNK_BYTES))
+    (source / "large.bin").write_bytes(chance.randbytes(9 * copying.CHUNK_BYTES))
     wrong: list[str] = []
     kept = killed = 0
     while killed < kills:
-        reports = numbers.randint(1, FILES_PER_KILL // 4)
-        ended, complete = run_once(source, destination, reports, numbers.uniform(0, MAX_DELAY))
+        reports = chance.randint(1, FILES_PER_KILL // 4)
+        ended, complete = run_once(source, destination, reports, chance.uniform(0, MAX_DELAY))
         wrong += wrong_files(source, destination)
         kept, killed = max(kept, complete), killed + (not ended)
         if ended:  # nothing would be left to kill

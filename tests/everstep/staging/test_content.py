@@ -9,8 +9,8 @@ from everstep.staging.content import BrokenContentError, Checksum, Digest, Parts
 
 def etag_of_parts(content: bytes, part_bytes: int) -> str:
     parts = [content[start : start + part_bytes] for start in range(0, len(content), part_bytes)]
-    whole = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts))
-    return f"{whole.hexdigest()}-{len(parts)}"
+    combined = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts))
+    return f"{combined.hexdigest()}-{len(parts)}"
 
 
 @given(chunks=st.lists(st.binary(max_size=7)), part_bytes=st.integers(1, 9))
@@ -26,12 +26,12 @@ def test_the_etag_of_parts_does_not_depend_on_the_chunks(
 
 @pytest.mark.parametrize("part_bytes", [0, 2])
 def test_a_content_without_the_checksum_of_its_store_is_refused(part_bytes: int) -> None:
-    good = etag_of_parts(b"abc", 2) if part_bytes else hashlib.md5(b"abc").hexdigest()
+    checksum = etag_of_parts(b"abc", 2) if part_bytes else hashlib.md5(b"abc").hexdigest()
     for content, expected in ((b"abc", True), (b"abd", False)):
-        digest = Digest(Checksum(good, part_bytes))
+        digest = Digest(Checksum(checksum, part_bytes))
         digest.update(content)
         if expected:
             assert digest.hexdigest() == hashlib.sha256(content).hexdigest()
         else:
-            with pytest.raises(BrokenContentError, match=good):
+            with pytest.raises(BrokenContentError, match=checksum):
                 digest.hexdigest()

@@ -103,7 +103,7 @@ def test_a_file_that_differs_from_the_listed_one_does_not_appear(
     assert not (tmp_path / ENTRY.name).exists()
 
 
-def test_what_arrived_before_a_connection_broke_is_kept_for_the_next_run(
+def test_bytes_received_before_a_connection_broke_are_kept_for_the_next_run(
     tmp_path: Path, partials: Path
 ) -> None:
     with pytest.raises(FileError):
@@ -136,8 +136,8 @@ def test_a_folder_at_the_place_of_a_file_is_an_error_of_that_file(
 
 
 def test_incomplete_files_of_other_versions_are_removed(partials: Path) -> None:
-    current, old = (partial_of(ENTRY._replace(version=v), partials) for v in ("v1", "v0"))
-    for partial in (current, old):
+    current, outdated = (partial_of(ENTRY._replace(version=v), partials) for v in ("v1", "v0"))
+    for partial in (current, outdated):
         partial.data.touch()
         partial.length.write_text("0")
     task = Task(*ENTRY, "copy", "reason", "")

@@ -51,13 +51,13 @@ def test_validation_images_are_staged_to_the_folders_of_their_classes(
     options = Options(rename=lambda entries: arrange(entries, classes))
 
     stage(TarSource(archive), tmp_path / "out", options, Observer())
-    again = stage(TarSource(archive), tmp_path / "out", options, Observer())
+    repeated = stage(TarSource(archive), tmp_path / "out", options, Observer())
 
-    found = {name: path.read_text() for name, path in files_of(tmp_path / "out").items()}
-    assert found == {
+    staged = {name: path.read_text() for name, path in files_of(tmp_path / "out").items()}
+    assert staged == {
         f"{CLASSES[number % 3]}/{image(number)}.JPEG": f"image {number}" for number in range(1, 31)
     }
-    assert again.kept.files == 30, "a restarted run arranges nothing again"
+    assert repeated.kept.files == 30, "a restarted run arranges nothing again"
 
 
 def test_the_table_of_the_competition_has_the_same_classes(

@@ -26,8 +26,8 @@ def test_the_newest_record_of_each_file_survives_compaction(
     state.compact()
 
     expected = {record.name: record for group in groups for record in group}
-    kept = list(spool.read(state.records, Record))
-    assert kept == sorted(expected.values(), key=spool.key_of)
+    records = list(spool.read(state.records, Record))
+    assert records == sorted(expected.values(), key=spool.key_of)
 
 
 def test_a_compaction_that_was_killed_before_its_end_is_repeated(tmp_path: Path) -> None:
@@ -74,16 +74,16 @@ def test_the_state_is_beside_the_destination_and_the_destination_stays_empty(
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no second file system")
 def test_the_state_is_in_a_destination_that_is_mounted(tmp_path: Path) -> None:
-    other = Path(f"/dev/shm/everstep-test-{os.getpid()}")
-    other.mkdir()
+    on_another_disk = Path(f"/dev/shm/everstep-test-{os.getpid()}")
+    on_another_disk.mkdir()
     try:
-        if other.stat().st_dev == tmp_path.stat().st_dev:
+        if on_another_disk.stat().st_dev == tmp_path.stat().st_dev:
             pytest.skip("/dev/shm is not a file system of its own")
         mounted = tmp_path / "mounted"
-        mounted.symlink_to(other)  # like a mount, the parent is on another file system
+        mounted.symlink_to(on_another_disk)  # like a mount, the parent is on another file system
 
         assert state_folder(mounted) == mounted / ".everstep-staging"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["mounted"]
-        assert list(other.iterdir()) == []
+        assert list(on_another_disk.iterdir()) == []
     finally:
-        shutil.rmtree(other)
+        shutil.rmtree(on_another_disk)

@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 def no_file_below_a_file(items: list[Entry]) -> bool:
     names = {item.name for item in items}
-    return not any(other.startswith(name + "/") for name in names for other in names)
+    return not any(path.startswith(name + "/") for name in names for path in names)
 
 
 source_lists = st.lists(entries, unique_by=key_of).filter(no_file_below_a_file)

@@ -49,7 +49,9 @@ def test_files_of_a_folder_are_next_to_each_other(tmp_path: Path) -> None:
 
 @given(items=st.lists(records))
 def test_of_records_with_the_same_name_the_last_is_kept(items: list[Record]) -> None:
-    kept = list(spool.last_of_each(sorted(items, key=spool.key_of)))
+    remaining = list(spool.last_of_each(sorted(items, key=spool.key_of)))
 
-    assert {one.name: one for one in kept} == {one.name: one for one in items}
-    assert len(kept) == len({one.name for one in items})
+    assert {record.name: record for record in remaining} == {
+        record.name: record for record in items
+    }
+    assert len(remaining) == len({record.name for record in items})

@@ -90,7 +90,7 @@ def test_a_second_run_reads_nothing(source: Path, destination: Path) -> None:
     assert planned.kept == planned.listed
 
 
-def test_a_run_copies_what_is_new_changed_or_lost_since_the_last_one(
+def test_a_run_copies_files_that_are_new_changed_or_lost_since_the_last_one(
     source: Path, destination: Path
 ) -> None:
     run(FolderSource(source), destination)
@@ -198,9 +198,9 @@ def test_space_that_an_incomplete_file_occupies_counts_as_free(
     with partial.open("wb") as file:
         file.truncate(TEBIBYTE)
 
-    again = plan(FolderSource(source), destination, Options(), Observer())
+    repeated = plan(FolderSource(source), destination, Options(), Observer())
 
-    assert again.free_bytes - planned.free_bytes > TEBIBYTE // 2
+    assert repeated.free_bytes - planned.free_bytes > TEBIBYTE // 2
     assert not partial.exists(), "it belongs to no file of the source"
 
 

@@ -1,6 +1,5 @@
 """Folders of files with random content, and the comparison of a staged copy with its source."""
 
-import hashlib
 import random
 from pathlib import Path
 
@@ -11,20 +10,20 @@ SIZES = (0, 1, 700, 4096, 5000, 70_000)
 
 def make_tree(folder: Path, files: int, seed: int = 0) -> Path:
     """Create a number of files of several sizes in several folders; return the folder."""
-    numbers = random.Random(seed)
+    chance = random.Random(seed)
     for number in range(files):
         path = folder / f"class-{number % 7}" / f"{number:05}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(numbers.randbytes(SIZES[number % len(SIZES)]))
+        path.write_bytes(chance.randbytes(SIZES[number % len(SIZES)]))
     return folder
 
 
 def files_of(folder: Path) -> dict[str, Path]:
     """Return the files of a folder by name, without the state and the manifest of a staging."""
-    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if not path.is_dir()}
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if not path.is_dir()}
     return {
         name: path
-        for name, path in found.items()
+        for name, path in files.items()
         if name != MANIFEST and not name.startswith(".everstep-staging")
     }
 
@@ -42,8 +41,3 @@ def wrong_files(source: Path, destination: Path) -> list[str]:
 def missing_files(source: Path, destination: Path) -> set[str]:
     """Return the files of a source that are not at a destination."""
     return files_of(source).keys() - files_of(destination).keys()
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()

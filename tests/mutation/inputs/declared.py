@@ -68,12 +68,12 @@ def declared(cloud: str, folder: Path, stacks: Sequence[str] = ()) -> Iterator[D
         config = stack_table.read(stack_table.STACKS / f"Pulumi.{stack}.yaml")
 
         def program() -> Mapping[str, Any]:
-            place = environment.declare(config, stack)  # noqa: B023  it runs within the loop's pass
-            args = TrainingStackArgs(config=config, cluster=place.cluster, volume=place.volume)  # noqa: B023
-            return {**place.outputs, **TrainingStack("training", args).outputs}
+            context = environment.declare(config, stack)  # noqa: B023  it runs within the loop's pass
+            args = TrainingStackArgs(config=config, cluster=context.cluster, volume=context.volume)  # noqa: B023
+            return {**context.outputs, **TrainingStack("training", args).outputs}
 
         record(program, account)
-        yield from account.found
+        yield from account.declared
 
 
 @dataclass
@@ -83,7 +83,7 @@ class _TwinOutputs(ProviderOutputs):
     cloud: str
     stack: str
     folder: Path
-    found: list[Declared] = field(default_factory=list)
+    declared: list[Declared] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._operations = Operations(CLOUDS[self.cloud], self.folder, Offline())
@@ -98,7 +98,7 @@ class _TwinOutputs(ProviderOutputs):
             stack=self.stack, name=args.name, token=args.typ, inputs=plain(dict(args.inputs)),
             config=self._operations.config, before=self._operations.account.read(),
         )  # fmt: skip
-        self.found.append(declared)
+        self.declared.append(declared)
         inputs, mistakes = self._operations.check(declared.key, {}, dict(declared.inputs), SEED)
         if mistakes:
             raise AssertionError(f"{args.typ} {args.name}: {mistakes}")

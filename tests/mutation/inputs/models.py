@@ -54,12 +54,12 @@ def _beyond(value: Any, shape: Any, path: str) -> Iterator[str]:
             if name in shape.members:
                 yield from _beyond(item, shape.members[name], f"{path}.{name}")
     elif isinstance(value, Mapping) and shape.type_name == "map":
-        for key, each in value.items():
+        for key, element in value.items():
             yield from _beyond(key, shape.key, f"{path}.{key} (key)")
-            yield from _beyond(each, shape.value, f"{path}.{key}")
+            yield from _beyond(element, shape.value, f"{path}.{key}")
     elif isinstance(value, list) and shape.type_name == "list":
-        for index, each in enumerate(value):
-            yield from _beyond(each, shape.member, f"{path}[{index}]")
+        for index, element in enumerate(value):
+            yield from _beyond(element, shape.member, f"{path}[{index}]")
     yield from (f"{path}: {reason}" for reason in _limits(value, shape.metadata, shape.type_name))
 
 

@@ -1,4 +1,4 @@
-"""The requests that become of a resource's inputs, by type: operations of AWS and the names of their members.
+"""The requests for a resource, by type: operations of AWS, and the members that its inputs become.
 
 An input becomes the member with its name, compared without case and plural; `moves` lists the others. Inputs that
 only the provider reads are in `PROVIDER_ONLY`. Every other input is sent under its own name, so that the
@@ -30,11 +30,11 @@ class Call:
 
     Attributes:
         service, operation: names in botocore.
-        root: member of the request that takes the inputs; empty for the request itself.
+        root: member of the request that contains the inputs; empty for the request itself.
         moves: input -> path of its member, where the names differ.
         takes: inputs of this call; None for all that no other call takes.
         constants: members that the provider sets.
-        convert: input -> function that makes the member's value of it.
+        convert: input -> function that returns the value of its member.
     """
 
     service: str
@@ -51,15 +51,15 @@ def reasons(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
     calls = CALLS[token]
     taken = {name for call in calls for name in call.takes or ()}
     for call in calls:
-        own = {
+        own_inputs = {
             name: value
             for name, value in inputs.items()
             if name not in PROVIDER_ONLY
             and (name in call.takes if call.takes else name not in taken)
         }
-        if own or call.takes is None:
+        if own_inputs or call.takes is None:
             shape = models.input_shape(call.service, call.operation)
-            yield from models.violations(request(call, own), shape)
+            yield from models.violations(request(call, own_inputs), shape)
 
 
 def request(call: Call, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,9 +68,9 @@ def request(call: Call, inputs: Mapping[str, Any]) -> dict[str, Any]:
     for path, value in call.constants.items():
         _put(arguments, path, copy.deepcopy(value))
     for name, value in inputs.items():
-        made = _converted(call, name, value)
+        converted = _converted(call, name, value)
         default = f"{call.root}.{name}" if call.root else name
-        _put(arguments, call.moves.get(name, default), made)
+        _put(arguments, call.moves.get(name, default), converted)
     shaped = _shaped(arguments, models.input_shape(call.service, call.operation))
     return shaped if isinstance(shaped, dict) else {}
 
@@ -89,8 +89,8 @@ def _put(arguments: dict[str, Any], path: str, value: Any) -> None:
     level = arguments
     for step in above:
         level = level.setdefault(step, {})
-    both = isinstance(level.get(last), list) and isinstance(value, list)
-    level[last] = [*level[last], *value] if both else value
+    both_lists = isinstance(level.get(last), list) and isinstance(value, list)
+    level[last] = [*level[last], *value] if both_lists else value
 
 
 def _shaped(value: Any, shape: Any) -> Any:
@@ -126,7 +126,7 @@ def _normal(name: str) -> str:
 
 
 def prefixed(prefix: str) -> str:
-    """Return the name that the provider generates of a prefix."""
+    """Return the name that the provider generates from a prefix."""
     return prefix + SUFFIX
 
 
@@ -140,7 +140,7 @@ def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def tag_specification(kind: str) -> Callable[[Mapping[str, str]], list[dict[str, Any]]]:
-    """Return a function that makes the tags of a new EC2 resource."""
+    """Return a function that returns the tags of a new EC2 resource."""
     return lambda tags: [{"ResourceType": kind, "Tags": tag_list(tags)}]
 
 

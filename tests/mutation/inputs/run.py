@@ -68,8 +68,8 @@ def variants(resources: Iterable[Declared]) -> list[Variant]:
     chooser = random.Random(SEED)
     result: list[Variant] = []
     for resource in resources:
-        every = _mutations(resource, chooser)
-        new = [change for change in every if (resource.token, change.what) not in done]
+        mutations = _mutations(resource, chooser)
+        new = [change for change in mutations if (resource.token, change.what) not in done]
         result += (Variant(resource, change) for change in new)
         done |= {(resource.token, change.what) for change in new}
     return result

@@ -50,8 +50,8 @@ def _of_object(
         yield from (f"{name}: {reason}" for reason in _exceeded(limits.get(name.lower(), {}), item))
         for inner in classes_at(types[name]) if name in types else ():
             attributes = models.get(inner.__name__.removesuffix("Args"), {})
-            for one in _objects(item):
-                yield from _of_object(inner, one, attributes, models)
+            for shape in _objects(item):
+                yield from _of_object(inner, shape, attributes, models)
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:

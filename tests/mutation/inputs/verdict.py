@@ -67,8 +67,8 @@ class Judge:
     def _operations(self, resource: Declared) -> Operations:
         if resource.stack not in self._providers:
             cloud = CLOUDS[resource.token.partition(":")[0]]
-            made = Operations(cloud, self._folder, Offline(), resource.config)
-            self._providers[resource.stack] = made
+            operations = Operations(cloud, self._folder, Offline(), resource.config)
+            self._providers[resource.stack] = operations
         return self._providers[resource.stack]
 
     def _restore(self, resource: Declared) -> None:

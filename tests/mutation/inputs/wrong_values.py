@@ -65,15 +65,15 @@ class Mutation:
     @property
     def inputs(self) -> dict[str, Any]:
         """All inputs, with the mistake."""
-        made: dict[str, Any] = copy.deepcopy(dict(self.valid))
-        parent: Any = made
+        changed: dict[str, Any] = copy.deepcopy(dict(self.valid))
+        parent: Any = changed
         for step in self.path[:-1]:
             parent = parent[step]
         if self.value is MISSING:
             parent.pop(self.path[-1])
         else:
             parent[self.path[-1]] = self.value
-        return made
+        return changed
 
 
 def mutations(

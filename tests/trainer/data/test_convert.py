@@ -27,11 +27,13 @@ def test_shards_contain_the_resized_images(source: Path, tmp_path: Path) -> None
     summary = shards(source, tmp_path / "shards")
 
     files = data.load("imagefolder", source, "test", 28)
-    made = data.load("imagefolder", tmp_path / "shards", "test", 28)
-    (ours, labels), (theirs, their_labels) = (d.test_batch(np.arange(8)) for d in (made, files))
+    converted = data.load("imagefolder", tmp_path / "shards", "test", 28)
+    (from_shards, labels), (from_folder, folder_labels) = (
+        d.test_batch(np.arange(8)) for d in (converted, files)
+    )
     assert "8 train and 8 test images in 2 classes" in summary
-    assert list(labels) == list(their_labels)
-    assert np.abs(ours.astype(int) - theirs).mean() < 5
+    assert list(labels) == list(folder_labels)
+    assert np.abs(from_shards.astype(int) - from_folder).mean() < 5
 
 
 def test_the_command_writes_shards_and_then_verifies_them(
@@ -51,10 +53,10 @@ def test_a_repeated_conversion_does_nothing_and_a_different_one_is_refused(
     source: Path, tmp_path: Path
 ) -> None:
     first = shards(source, tmp_path / "shards")
-    made = (tmp_path / "shards" / "manifest.json").stat().st_mtime_ns
+    written_at = (tmp_path / "shards" / "manifest.json").stat().st_mtime_ns
 
     assert shards(source, tmp_path / "shards") == first
-    assert (tmp_path / "shards" / "manifest.json").stat().st_mtime_ns == made
+    assert (tmp_path / "shards" / "manifest.json").stat().st_mtime_ns == written_at
     with pytest.raises(EverstepError, match="shards of other files or of another size"):
         shards(source, tmp_path / "shards", Resizing(short_side=40))
 
@@ -78,18 +80,18 @@ def test_every_invalid_file_is_named_and_skipped_only_on_request(
 
 
 def test_an_interrupted_conversion_resumes(source: Path, tmp_path: Path) -> None:
-    bad = source / "test" / "dog" / "3.jpg"
-    good = bad.read_bytes()
-    bad.write_bytes(b"torn")
+    damaged = source / "test" / "dog" / "3.jpg"
+    content = damaged.read_bytes()
+    damaged.write_bytes(b"torn")
     with pytest.raises(EverstepError):
         shards(source, tmp_path / "shards")
-    (kept,) = (tmp_path / ".shards.partial").glob("train-*.jpegs")
-    before = kept.stat().st_ino
+    (shard,) = (tmp_path / ".shards.partial").glob("train-*.jpegs")
+    before = shard.stat().st_ino
 
-    bad.write_bytes(good)
+    damaged.write_bytes(content)
     shards(source, tmp_path / "shards")
 
-    assert (tmp_path / "shards" / kept.name).stat().st_ino == before, "converted a second time"
+    assert (tmp_path / "shards" / shard.name).stat().st_ino == before, "converted a second time"
     assert not (tmp_path / ".shards.partial").exists()
     assert len(list((tmp_path / "shards").iterdir())) == 5
 

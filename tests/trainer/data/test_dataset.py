@@ -42,9 +42,9 @@ def test_a_crop_depends_on_seed_epoch_and_id_only(folder: Path) -> None:
     train = data.load("imagefolder", folder, "train", 32)
 
     first, _ = train.train_batch(np.array([2, 4]), seed=1, epoch=0)
-    again, _ = train.train_batch(np.array([4]), seed=1, epoch=0)
+    repeated, _ = train.train_batch(np.array([4]), seed=1, epoch=0)
 
-    assert np.array_equal(first[1], again[0])
+    assert np.array_equal(first[1], repeated[0])
 
 
 def test_the_error_for_an_empty_folder_describes_the_expected_layout(tmp_path: Path) -> None:

@@ -49,12 +49,13 @@ def test_an_image_does_not_depend_on_the_worker_or_batch(
 
 def test_another_seed_or_epoch_gives_another_image(folder: Path) -> None:
     train = data.load("imagefolder", folder, "train", 16)
-    one, other_epoch, other_seed = (
-        train.train_batch(np.arange(6), *given)[0] for given in ((1, 0), (1, 1), (2, 0))
+    image, other_epoch, other_seed = (
+        train.train_batch(np.arange(6), *seed_and_epoch)[0]
+        for seed_and_epoch in ((1, 0), (1, 1), (2, 0))
     )
 
-    assert not np.array_equal(one, other_epoch)
-    assert not np.array_equal(one, other_seed)
+    assert not np.array_equal(image, other_epoch)
+    assert not np.array_equal(image, other_seed)
 
 
 @pytest.mark.parametrize("size", [32, 64, 100])  # decoded at a quarter, at half and whole
@@ -64,9 +65,9 @@ def test_a_crop_has_the_pixels_of_pil_even_if_decoded_at_a_reduced_size(
 ) -> None:
     pixels = smooth(4, 500, 375)
     crop = center_crop(500, 375) if random_word is None else random_crop(500, 375, random_word)
-    ours = np.empty((size, size, 3), np.uint8)
+    rendered = np.empty((size, size, 3), np.uint8)
 
-    render(encoded(pixels), random_word, ours)
+    render(encoded(pixels), random_word, rendered)
 
     by = jpeg.reduction_for(crop.width, crop.height, size)
     close = crop.reduced(by)
@@ -77,7 +78,7 @@ def test_a_crop_has_the_pixels_of_pil_even_if_decoded_at_a_reduced_size(
     )
     if crop.mirrored:
         expected = expected[:, ::-1]
-    assert np.abs(ours.astype(int) - expected).mean() < 3, "a shift by one pixel gives 5"
+    assert np.abs(rendered.astype(int) - expected).mean() < 3, "a shift by one pixel gives 5"
 
 
 @given(side=integers(8, 5000), size=integers(8, 512))

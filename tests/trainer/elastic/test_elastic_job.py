@@ -31,9 +31,9 @@ def test_a_damaged_checkpoint_is_skipped_and_one_of_another_model_is_refused(sta
     nodes = start("--global-batch", "16", "--max-steps", "6", names=("w0",))
     assert nodes.exit_code("w0", 240) == 0, nodes.logs()
     (nodes.run / "result.json").unlink()
-    good = max((nodes.run / "checkpoints").iterdir())
-    torn = good.with_name("step-00000099")
-    shutil.copytree(good, torn)
+    newest = max((nodes.run / "checkpoints").iterdir())
+    torn = newest.with_name("step-00000099")
+    shutil.copytree(newest, torn)
     (torn / checkpoint.STATE_FILE).write_bytes(b"torn")
 
     nodes.start("w0")

@@ -318,7 +318,7 @@ def test_a_probing_neighbour_revokes_only_lapsed_leases(
     group: list[Peer], lost: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "everstep.elastic.membership.lease_prober")
-    generation = group[0].agent._core.mine
+    generation = group[0].agent._core.own_generation
     assert generation is not None
     ranks = generation.ranks
     by_rank = sorted(group, key=lambda peer: ranks[peer.agent._core.identity or ""])
@@ -427,8 +427,8 @@ def test_changes_of_a_member_are_reported_as_events(etcd: Etcd) -> None:
     keys.put_member(member, lease)
     etcd.revoke(lease)
 
-    put, gone = itertools.islice(keys.follow(), 2)
+    put, removed = itertools.islice(keys.follow(), 2)
 
     assert isinstance(put, MemberPut)
     assert (put.member.identity, put.member.node) == ("n0-1", "n0")
-    assert gone == MemberRemoved("n0-1")
+    assert removed == MemberRemoved("n0-1")

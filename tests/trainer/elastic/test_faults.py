@@ -99,14 +99,14 @@ def test_steps_with_a_non_finite_loss_are_skipped_a_limited_number_of_times_if_c
 
 def changed(folder: Path, more: str) -> Path:
     """Copy the trainer, append code to its classifier module, and return the import path."""
-    other = folder / "other"
+    copied = folder / "other"
     for package in ("trainer", "everstep"):
         shutil.copytree(
-            REPOSITORY / package, other / package, ignore=shutil.ignore_patterns("__pycache__")
+            REPOSITORY / package, copied / package, ignore=shutil.ignore_patterns("__pycache__")
         )
-    with (other / "trainer" / "classifier.py").open("a") as source:
+    with (copied / "trainer" / "classifier.py").open("a") as source:
         source.write(more)
-    return other
+    return copied
 
 
 KILL_ONE_IN_FIRST_STEP = """
@@ -184,9 +184,9 @@ def test_a_worker_of_another_image_version_is_refused_and_the_others_continue(
 ) -> None:
     nodes = start(names=("w0",))
     nodes.next_step(0, world_size=1, seconds=240)
-    other = changed(tmp_path, "# one line more\n")
+    changed_image = changed(tmp_path, "# one line more\n")
 
-    nodes.start("w1", environment={"PYTHONPATH": str(other)})
+    nodes.start("w1", environment={"PYTHONPATH": str(changed_image)})
 
     assert nodes.exit_code("w1", 240) == 1, nodes.logs()
     assert "is not like the others" in nodes.logs()

@@ -57,10 +57,10 @@ def test_a_killed_worker_is_replaced_and_the_other_worker_of_the_node_continues(
     killed = time.time()
     os.kill(nodes.worker("w1"), signal.SIGKILL)
     after = nodes.next_step(killed, world_size=2)
-    again = nodes.next_step(after["at"], world_size=4, seconds=300)
+    rejoined = nodes.next_step(after["at"], world_size=4, seconds=300)
 
     assert after["at"] - killed < 30
-    assert again["generation"] > after["generation"]
+    assert rejoined["generation"] > after["generation"]
     assert workers_started(nodes, "w0") == 2, (
         "the workers of the other node have run without interruption"
     )

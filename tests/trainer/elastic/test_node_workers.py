@@ -134,8 +134,8 @@ def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of
 def test_a_node_whose_workers_only_crash_withdraws_and_ends_no_other(
     agent: Workers, run: tuple[str, RunKeys]
 ) -> None:
-    other = Member("other-1", "other", "127.0.0.1", after=99)
-    run[1].put_member(other, 0)
+    other_member = Member("other-1", "other", "127.0.0.1", after=99)
+    run[1].put_member(other_member, 0)
     _, watcher = agent.connect(crashed=UNUSED_PROCESS_ID)
 
     answers = [agent.crash() for _ in range(CRASHES)]

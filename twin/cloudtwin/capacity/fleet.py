@@ -136,8 +136,10 @@ def machine_name(pool: str, number: int) -> str:
 
     A Node's name allows fewer characters than the name of an EKS node group.
     """
-    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in pool.lower()).strip("-")
-    return f"{kept[:30].rstrip('-') or 'pool'}-{number}"
+    valid_characters = "".join(
+        c if c.isascii() and c.isalnum() else "-" for c in pool.lower()
+    ).strip("-")
+    return f"{valid_characters[:30].rstrip('-') or 'pool'}-{number}"
 
 
 def machine_number(name: str) -> int:

@@ -153,8 +153,8 @@ def _zones_of_peers(
         and labels.items() <= (peer["metadata"].get("labels") or {}).items()
         and peer.get("status", {}).get("phase") not in ENDED
     ]
-    found = (zones.get(peer["spec"].get("nodeName") or "", "") for peer in peers)
-    return frozenset(filter(None, found))
+    peer_zones = (zones.get(peer["spec"].get("nodeName") or "", "") for peer in peers)
+    return frozenset(filter(None, peer_zones))
 
 
 def pending_pods(

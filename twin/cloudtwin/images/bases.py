@@ -115,9 +115,9 @@ def _note(step: Step, line: str) -> None:
 
 def explain(name: str, lines: Iterable[str], folder: Path) -> TwinError:
     """Return the error that explains the output of a failed mmdebstrap."""
-    kept = [line for line in lines if line]
-    text = "\n".join(kept)
-    tail = "\n".join(f"  {line}" for line in kept[-SHOWN_LINES:])
+    nonempty = [line for line in lines if line]
+    text = "\n".join(nonempty)
+    tail = "\n".join(f"  {line}" for line in nonempty[-SHOWN_LINES:])
     if re.search(r"no space left on device|not enough free space", text, re.IGNORECASE):
         return TwinError(
             f"The disk is full: cannot build the base image {name} in {folder}.",

@@ -51,12 +51,12 @@ def run(
         errors="replace",
         env={**os.environ, **environment},
     )
-    kept: deque[str] = deque(maxlen=KEPT_LINES)
+    last_lines: deque[str] = deque(maxlen=KEPT_LINES)
     try:
         for line in process.stdout or ():
-            kept.append(line.rstrip())
-            on_line(kept[-1])
-        return Finished(process.wait(), tuple(kept))
+            last_lines.append(line.rstrip())
+            on_line(last_lines[-1])
+        return Finished(process.wait(), tuple(last_lines))
     except BaseException:
         process.kill()
         process.wait()

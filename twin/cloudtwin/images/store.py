@@ -253,8 +253,8 @@ def _fill(
             cache.remove(root)
             references = golden.fill(root, sources)
     (staging / "store.json").write_text(json.dumps({"references": references}))
-    for kept in (*layouts.values(), *(base / "oci" for base in folder.glob("base-*-*"))):
-        golden.share_content(root, kept)
+    for layout in (*layouts.values(), *(base / "oci" for base in folder.glob("base-*-*"))):
+        golden.share_content(root, layout)
 
 
 def _open(folder: Path, key: str) -> ImageStore:

@@ -48,8 +48,8 @@ def known(value: Plain) -> bool:
 def objects_at(path: str, inputs: Inputs) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the objects in a top-level list with their paths in text form."""
     value = inputs.get(path)
-    every = enumerate(value) if isinstance(value, list) else ()
-    return [(f"{path}[{index}]", item) for index, item in every if isinstance(item, Mapping)]
+    elements = enumerate(value) if isinstance(value, list) else ()
+    return [(f"{path}[{index}]", item) for index, item in elements if isinstance(item, Mapping)]
 
 
 def section(inputs: Inputs, *steps: str) -> Mapping[str, Any]:
@@ -152,10 +152,13 @@ def is_private(block: Block) -> bool:
 
 def lies_in(inner: object, outer: object) -> bool:
     """Return True if one address block is part of another; False if either is not a block."""
-    one, other = block_of(inner), block_of(outer)
-    if one is None or other is None or one.version != other.version:
+    inner_block, outer_block = block_of(inner), block_of(outer)
+    if inner_block is None or outer_block is None or inner_block.version != outer_block.version:
         return False
-    return one.network_address in other and one.prefixlen >= other.prefixlen
+    return (
+        inner_block.network_address in outer_block
+        and inner_block.prefixlen >= outer_block.prefixlen
+    )
 
 
 def overlap(block: object, other_block: object) -> bool:

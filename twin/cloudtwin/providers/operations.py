@@ -20,7 +20,7 @@ from cloudtwin.providers.faults import FaultInjector, FaultKind, InjectedFault
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.machines import Machines
 from cloudtwin.providers.model import Cloud, Inputs, ProviderConfig, ResourceRequest, ResourceType
-from cloudtwin.providers.outputs import complete, kept, predict
+from cloudtwin.providers.outputs import complete, predict, with_existing
 from cloudtwin.providers.protocol.diff import Diff
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.resource import ResourceKey
@@ -104,7 +104,7 @@ class Operations:
         """Return predicted outputs; existing ones stay unless their input changed."""
         kind = self.kind(key.token)
         predicted = predict(self.schema(key.token), {**kind.defaults, **inputs})
-        return kept(old, inputs, predicted)
+        return with_existing(old, inputs, predicted)
 
     def read(self, key: ResourceKey, identity: str) -> tuple[Resource, Inputs] | None:
         """Return a resource and its current inputs; None if it does not exist."""

@@ -38,20 +38,20 @@ def _echo(schema: ResourceSchema, shape: Shape, declared: Shape | None, value: P
     if isinstance(value, Unknown) or isinstance(shape, str):
         return value
     ((kind, inner),) = shape.items()
-    given_inner = _inner(declared, kind)
+    declared_inner = _inner(declared, kind)
     if kind == "object" and isinstance(value, Mapping):
-        known = schema.objects[given_inner] if isinstance(given_inner, str) else None
+        known = schema.objects[declared_inner] if isinstance(declared_inner, str) else None
         return _predict(schema, schema.objects[inner], known, value)
     if kind == "map" and isinstance(value, list):
         return {str(name): UNKNOWN for name in value if not isinstance(name, Unknown)}
     if kind == "map" and isinstance(value, Mapping):
-        return {key: _echo(schema, inner, given_inner, item) for key, item in value.items()}
+        return {key: _echo(schema, inner, declared_inner, item) for key, item in value.items()}
     if kind == "list" and isinstance(value, list):
-        return [_echo(schema, inner, given_inner, item) for item in value]
+        return [_echo(schema, inner, declared_inner, item) for item in value]
     return value
 
 
-def kept(
+def with_existing(
     old: Mapping[str, Plain], inputs: Mapping[str, Plain], predicted: Mapping[str, Plain]
 ) -> dict[str, Any]:
     """Return predicted outputs with the existing ones that no input sets, also within objects.
@@ -71,7 +71,7 @@ def kept(
             and isinstance(declared, Mapping)
             and isinstance(expected, Mapping)
         ):
-            result[name] = kept(value, declared, expected)
+            result[name] = with_existing(value, declared, expected)
     return result
 
 
@@ -94,13 +94,13 @@ def _complete(
     result: dict[str, Any] = {}
     for name, field in fields.items():
         if values.get(name) is not None:
-            result[name] = _whole(schema, field.shape, values[name])
+            result[name] = _completed(schema, field.shape, values[name])
         elif field.required:
             result[name] = _zero(schema, field.shape)
     return result
 
 
-def _whole(schema: ResourceSchema, shape: Shape, value: Plain) -> Plain:
+def _completed(schema: ResourceSchema, shape: Shape, value: Plain) -> Plain:
     if isinstance(shape, str):
         return value
     ((kind, inner),) = shape.items()
@@ -109,9 +109,11 @@ def _whole(schema: ResourceSchema, shape: Shape, value: Plain) -> Plain:
     if kind == "map" and isinstance(value, list):
         return {str(name): _zero(schema, inner) for name in value}
     if kind == "map" and isinstance(value, Mapping):
-        return {key: _whole(schema, inner, item) for key, item in value.items() if item is not None}
+        return {
+            key: _completed(schema, inner, item) for key, item in value.items() if item is not None
+        }
     if kind == "list" and isinstance(value, list):
-        return [_whole(schema, inner, item) for item in value]
+        return [_completed(schema, inner, item) for item in value]
     return value
 
 

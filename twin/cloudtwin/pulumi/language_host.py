@@ -65,8 +65,10 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     ) -> pb.GetRequiredPackagesResponse:
         """Return the Pulumi packages of the program's environment; the engine checks their plugins."""
         packages = [
-            plugin_pb2.PackageDependency(name=found.name, kind="resource", version=found.version)
-            for found in environment.providers(_interpreter(request.info, context))
+            plugin_pb2.PackageDependency(
+                name=provider.name, kind="resource", version=provider.version
+            )
+            for provider in environment.providers(_interpreter(request.info, context))
         ]
         return pb.GetRequiredPackagesResponse(packages=packages)
 

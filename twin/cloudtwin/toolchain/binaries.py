@@ -137,5 +137,5 @@ def reported_version(output: str) -> str:
 
 def is_accepted(reported: str, required: str, precision: VersionPrecision) -> bool:
     """Return True if a version found on PATH can replace the wanted one."""
-    ours = required.split(".")[:precision]
-    return bool(required) and reported.split(".")[:precision] == ours
+    required_parts = required.split(".")[:precision]
+    return bool(required) and reported.split(".")[:precision] == required_parts

@@ -116,8 +116,8 @@ def command(module: Module, go: Go, into: Path) -> list[str]:
 
 def explain(name: str, lines: Iterable[str], into: Path) -> TwinError:
     """Convert the last lines of a failed `go build` into an error with a fix."""
-    kept = list(lines)
-    text = "\n".join(kept)
+    last_lines = list(lines)
+    text = "\n".join(last_lines)
     if NO_SPACE.search(text):
         return TwinError(
             f"The disk ran full while building {name}.",
@@ -127,7 +127,7 @@ def explain(name: str, lines: Iterable[str], into: Path) -> TwinError:
         )
     if NO_NETWORK.search(text):
         return TwinError(
-            f"The Go modules of {name} could not be downloaded:\n{_tail(kept)}",
+            f"The Go modules of {name} could not be downloaded:\n{_tail(last_lines)}",
             "Check the network, or name a module proxy that can be reached in GOPROXY.",
         )
     if KILLED.search(text):
@@ -135,7 +135,7 @@ def explain(name: str, lines: Iterable[str], into: Path) -> TwinError:
             f"The compiler was killed while building {name}; most likely memory ran out.",
             "Free some memory (2 GB are needed), or set GOFLAGS=-p=1, and run it again.",
         )
-    return TwinError(f"go could not build {name}:\n{_tail(kept)}")
+    return TwinError(f"go could not build {name}:\n{_tail(last_lines)}")
 
 
 def _tail(lines: list[str]) -> str:
@@ -160,8 +160,8 @@ def _run(arguments: list[str], folder: Path, work: Path, step: Step) -> tuple[in
         start_new_session=True,  # so that the compilers can be killed with it
     )
     try:
-        kept = _follow(process, step)
-        return process.wait(), kept
+        last_lines = _follow(process, step)
+        return process.wait(), last_lines
     except BaseException:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -173,7 +173,7 @@ def _run(arguments: list[str], folder: Path, work: Path, step: Step) -> tuple[in
 
 
 def _follow(process: subprocess.Popen[str], step: Step) -> deque[str]:
-    kept: deque[str] = deque(maxlen=KEPT_LINES)
+    last_lines: deque[str] = deque(maxlen=KEPT_LINES)
     began = noted = time.monotonic()
     downloads = packages = 0
     for line in process.stderr or ():
@@ -184,11 +184,11 @@ def _follow(process: subprocess.Popen[str], step: Step) -> deque[str]:
         ):  # -v: the name of a package that is being compiled
             packages += 1
         else:
-            kept.append(line.rstrip())
+            last_lines.append(line.rstrip())
         now = time.monotonic()
         if now - noted >= NOTE_SECONDS:
             noted = now
             step.note(
                 f"{packages} packages compiled, {downloads} modules downloaded, {now - began:.0f} s"
             )
-    return kept
+    return last_lines

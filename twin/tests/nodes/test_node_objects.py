@@ -97,7 +97,7 @@ def test_a_machine_is_not_usable_before_pods_can_be_scheduled(kind: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("one", "evictable"),
+    ("drained_pod", "evictable"),
     [
         (pod(), True),
         (pod(owner=None), True),
@@ -107,8 +107,10 @@ def test_a_machine_is_not_usable_before_pods_can_be_scheduled(kind: str) -> None
         (pod(annotations={"kubernetes.io/config.mirror": "x"}), False),
     ],
 )
-def test_draining_keeps_only_daemons_and_static_pods(one: dict[str, Any], evictable: bool) -> None:
-    assert node_objects.is_evictable(one) is evictable
+def test_draining_keeps_only_daemons_and_static_pods(
+    drained_pod: dict[str, Any], evictable: bool
+) -> None:
+    assert node_objects.is_evictable(drained_pod) is evictable
 
 
 def test_draining_cordons_first_and_evicts_pods_by_uid() -> None:

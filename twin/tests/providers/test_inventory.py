@@ -6,12 +6,12 @@ from cloudtwin.providers.protocol.values import Plain
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "values"),
     [("a.*.b", [1, 2]), ("a.*", [{"b": 1}, {"b": 2}]), ("c.*", ["x"]), ("d.e", []), ("n", [])],
 )
-def test_a_path_finds_all_values_at_it(path: str, found: list[Plain]) -> None:
+def test_a_path_finds_all_values_at_it(path: str, values: list[Plain]) -> None:
     inputs = {"a": [{"b": 1}, {"b": 2}], "c": {"k": "x"}, "n": None}
-    assert values_at(path, inputs) == found
+    assert values_at(path, inputs) == values
 
 
 def test_ids_are_case_insensitive() -> None:

@@ -52,7 +52,7 @@ def test_a_version_is_read_from_the_output_of_each_program(printed: str, version
 
 
 @pytest.mark.parametrize(
-    ("found", "precision", "fits"),
+    ("installed", "precision", "fits"),
     [
         ("1.36.9", VersionPrecision.MINOR, True),
         ("1.35.3", VersionPrecision.MINOR, False),
@@ -63,9 +63,9 @@ def test_a_version_is_read_from_the_output_of_each_program(printed: str, version
     ],
 )
 def test_a_program_on_path_is_accepted_if_its_version_matches_at_its_precision(
-    found: str, precision: VersionPrecision, fits: bool
+    installed: str, precision: VersionPrecision, fits: bool
 ) -> None:
-    assert is_accepted(found, "1.36.3", precision) is fits
+    assert is_accepted(installed, "1.36.3", precision) is fits
 
 
 def test_every_module_is_locked_at_one_version_and_has_its_checksums() -> None:

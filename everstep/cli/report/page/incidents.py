@@ -98,7 +98,7 @@ def incidents(run: RunRecord, events: Sequence[EventRecovery]) -> tuple[Incident
     explained = {change for event in events for change in _explained(event, changes, until)}
     of_group = [_of_group(run, change) for change in changes if change not in explained]
     notes = [_of_note(run, entry) for entry in run.entries if entry.kind in NOTES]
-    return tuple(sorted([*of_machines, *of_group, *notes], key=lambda one: one.at))
+    return tuple(sorted([*of_machines, *of_group, *notes], key=lambda incident: incident.at))
 
 
 def _explained(
@@ -137,15 +137,15 @@ def _of_machine(event: EventRecovery, changes: Sequence[GroupChange]) -> Inciden
 def _of_group(run: RunRecord, change: GroupChange) -> Incident:
     tone = Tone.LOSS if change.lost or change.left or change.noticed_loss else Tone.ARRIVAL
     kind, cause = _change_text(change)
-    gone = change.lost | change.left
-    nodes = {run.node_of(one, change.at) for one in gone} or {
-        run.node_of(one, change.until) for one in change.joined
+    departed = change.lost | change.left
+    nodes = {run.node_of(worker, change.at) for worker in departed} or {
+        run.node_of(worker, change.until) for worker in change.joined
     }
     return Incident(
         at=change.at,
         tone=tone,
         kind=kind,
-        subject=_names(gone or change.joined),
+        subject=_names(departed or change.joined),
         node=nodes.pop() if len(nodes) == 1 else "",
         cause=cause,
         evidence=change.reason,
@@ -161,11 +161,16 @@ def _change_text(change: GroupChange) -> tuple[str, str]:
         ("left", change.left, "left in order", "left in order"),
         ("joined", change.joined, "joined", "joined"),
     ]
-    found = [(kind, names, one, many) for kind, names, one, many in parts if names]
-    if not found:
+    named_parts = [
+        (kind, names, singular, plural) for kind, names, singular, plural in parts if names
+    ]
+    if not named_parts:
         return "regroup", "The group formed again with the same workers."
-    texts = (f"{_names(names)} {one if len(names) == 1 else many}" for _, names, one, many in found)
-    return found[0][0], "; ".join(texts) + "."
+    texts = (
+        f"{_names(names)} {singular if len(names) == 1 else plural}"
+        for _, names, singular, plural in named_parts
+    )
+    return named_parts[0][0], "; ".join(texts) + "."
 
 
 def _names(workers: Set[str]) -> str:
@@ -190,6 +195,6 @@ def _of_note(run: RunRecord, entry: JournalEntry) -> Incident:
     )
 
 
-def losses(found: Iterable[Incident]) -> Iterator[Incident]:
+def losses(all_incidents: Iterable[Incident]) -> Iterator[Incident]:
     """Yield the incidents that took capacity away."""
-    return (one for one in found if one.tone is Tone.LOSS)
+    return (incident for incident in all_incidents if incident.tone is Tone.LOSS)

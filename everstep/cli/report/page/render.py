@@ -62,12 +62,12 @@ def _digest(text: str) -> str:
 
 
 def _main(page: Page) -> list[Html | None]:
-    found = verdict(page)
+    run_verdict = verdict(page)
     header = element(
         "header",
         element("p", *_eyebrow(page), class_="eyebrow"),
-        element("h1", found.headline),
-        element("p", " ".join(found.sentences), class_="summary"),
+        element("h1", run_verdict.headline),
+        element("p", " ".join(run_verdict.sentences), class_="summary"),
     )
     if page.status is Status.NOT_STARTED:
         return [header]
@@ -189,10 +189,10 @@ def _table(caption: str, names: list[str], rows: list[list[str]]) -> Html:
 
 
 def _footer(page: Page) -> Html:
-    made = join(["Made ", utc(page.now), f" by Everstep {metadata.version('everstep')}, "])
+    creation = join(["Made ", utc(page.now), f" by Everstep {metadata.version('everstep')}, "])
     return element(
         "footer",
-        element("p", made, "from the journals of the workers and the events of the machines."),
+        element("p", creation, "from the journals of the workers and the events of the machines."),
     )
 
 

@@ -31,20 +31,20 @@ def figures(page: Page) -> Html:
     report = page.report
     estimate = report.restart_estimate
     lost = list(losses(page.incidents))
-    waits = [one.seconds_to_next_step for one in lost if one.seconds_to_next_step is not None]
-    repeated = sum(one.steps_lost or 0 for one in lost)
-    than = f"restarting: {estimate.goodput:.0%}, estimated" if estimate else ""
+    waits = [loss.seconds_to_next_step for loss in lost if loss.seconds_to_next_step is not None]
+    repeated = sum(loss.steps_lost or 0 for loss in lost)
+    comparison = f"restarting: {estimate.goodput:.0%}, estimated" if estimate else ""
     steps = f"of {report.total_steps:,}" if report.total_steps else ""
     rate = "" if report.images_per_second is None else f"{report.images_per_second:,.0f}"
     shown = [
-        ("Goodput", percent(report.goodput.share) if report.goodput else UNKNOWN, than),
+        ("Goodput", percent(report.goodput.share) if report.goodput else UNKNOWN, comparison),
         ("Longest wait", seconds(max(waits, default=None)), _after(len(lost))),
         ("Steps", f"{report.steps:,}", ", ".join(filter(None, (steps, f"{repeated:,} repeated")))),
         ("Throughput", f"{rate or UNKNOWN}", "samples/s, undisturbed"),
         ("Accuracy", percent(report.accuracy), ""),
         _spent(page.money),
     ]
-    return element("dl", *(_figure(*one) for one in shown), class_="figures")
+    return element("dl", *(_figure(*figure) for figure in shown), class_="figures")
 
 
 def _after(losses: int) -> str:
@@ -76,15 +76,15 @@ def _figure(name: str, value: str, note: str) -> Html:
 
 def events(page: Page) -> Html:
     """Return all incidents as tables; many are divided into parts that open on demand."""
-    found = page.incidents
-    if not found:
+    page_incidents = page.incidents
+    if not page_incidents:
         return section("events", "What happened", element("p", "Nothing disturbed the training."))
     parts = [
-        (first, found[first : first + EVENTS_PER_TABLE])
-        for first in range(0, len(found), EVENTS_PER_TABLE)
+        (first, page_incidents[first : first + EVENTS_PER_TABLE])
+        for first in range(0, len(page_incidents), EVENTS_PER_TABLE)
     ]
     if len(parts) == 1:
-        return section("events", "What happened", _events_table(page, found, 1))
+        return section("events", "What happened", _events_table(page, page_incidents, 1))
     return section("events", "What happened", *(_part(page, part, first) for first, part in parts))
 
 
@@ -97,7 +97,7 @@ def _part(page: Page, part: Sequence[Incident], first: int) -> Html:
 def _events_table(page: Page, part: Sequence[Incident], first: int) -> Html:
     names = ("At", "Event", "Cause", "Next step after", "Steps repeated", "Joined after")
     head = element("tr", *(element("th", name, scope="col") for name in names))
-    rows = (_event_row(page, one, number) for number, one in enumerate(part, first))
+    rows = (_event_row(page, incident, number) for number, incident in enumerate(part, first))
     return element(
         "table",
         element("caption", "Events with their causes and costs", class_="hidden"),
@@ -107,18 +107,20 @@ def _events_table(page: Page, part: Sequence[Incident], first: int) -> Html:
     )
 
 
-def _event_row(page: Page, one: Incident, number: int) -> Html:
+def _event_row(page: Page, incident: Incident, number: int) -> Html:
     """Return a row without attributes but the necessary ones: there may be ten thousand."""
-    evidence = element("small", one.evidence) if one.evidence else None
-    wait = "no step since" if one.recovered is False else _optional(one.seconds_to_next_step)
-    lost = "" if one.steps_lost is None else str(one.steps_lost)
+    evidence = element("small", incident.evidence) if incident.evidence else None
+    wait = (
+        "no step since" if incident.recovered is False else _optional(incident.seconds_to_next_step)
+    )
+    lost = "" if incident.steps_lost is None else str(incident.steps_lost)
     cells: list[Html] = [
-        element("td", clock(one.at - page.start)),
-        element("td", element("b", one.kind), " ", one.subject),
-        element("td", one.cause, evidence),
-        *(element("td", text) for text in (wait, lost, _optional(one.seconds_to_join))),
+        element("td", clock(incident.at - page.start)),
+        element("td", element("b", incident.kind), " ", incident.subject),
+        element("td", incident.cause, evidence),
+        *(element("td", text) for text in (wait, lost, _optional(incident.seconds_to_join))),
     ]
-    return element("tr", *cells, id=f"event-{number}", class_=one.tone.value)
+    return element("tr", *cells, id=f"event-{number}", class_=incident.tone.value)
 
 
 def _optional(value: float | None) -> str:
@@ -241,7 +243,7 @@ def money(page: Page) -> Html | None:
         ("Saved", _usd(spent.saved_usd), _saved_share(spent)),
         ("Machine-hours", f"{spent.machine_hours:,.2f}", "of training machines"),
     ]
-    table = element("dl", *(_figure(*one) for one in shown), class_="figures")
+    table = element("dl", *(_figure(*figure) for figure in shown), class_="figures")
     notes = [*spent.notes, *([_unknown(spent)] if spent.unknown else [])]
     basis = (
         f"An estimate: hours from the first worker's start to the end of the training, at list prices of "
@@ -314,7 +316,7 @@ def workers(page: Page) -> Html | None:
 
 
 def _worker(worker: WorkerSeconds, longest: float) -> Html:
-    whole = sum(worker.seconds.values())
+    total_seconds = sum(worker.seconds.values())
     parts = [
         (
             kind,
@@ -322,13 +324,13 @@ def _worker(worker: WorkerSeconds, longest: float) -> Html:
         )
         for kind, part in zip(PART_CLASSES, PARTS, strict=True)
     ]
-    share = parts[0][1] * longest / whole if whole else None
+    share = parts[0][1] * longest / total_seconds if total_seconds else None
     return _stack(worker.worker, percent(share), parts, "worker")
 
 
 def _activities(spent: Sequence[WorkerSeconds]) -> Html:
     sums = total(spent)
-    whole = sum(sums.values()) or 1.0
+    total_seconds = sum(sums.values()) or 1.0
     head = element(
         "tr", *(element("th", name, scope="col") for name in ("Activity", "Seconds", "Share"))
     )
@@ -337,7 +339,7 @@ def _activities(spent: Sequence[WorkerSeconds]) -> Html:
             "tr",
             element("th", words, scope="row"),
             element("td", f"{sums[name]:,.1f}", class_="number"),
-            element("td", percent(sums[name] / whole), class_="number"),
+            element("td", percent(sums[name] / total_seconds), class_="number"),
         )
         for name, (words, _) in WORDS.items()
         if sums.get(name)

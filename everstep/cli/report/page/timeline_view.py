@@ -66,7 +66,9 @@ def timeline(page: Page) -> Html:
     nodes = [_lane(page, lane) for lane in page.lanes]
     named = {lane.timeline.node for lane in page.lanes}
     others = [
-        (number, one) for number, one in enumerate(page.incidents, 1) if one.node not in named
+        (number, incident)
+        for number, incident in enumerate(page.incidents, 1)
+        if incident.node not in named
     ]
     if others:
         marks = marks_of(others, page.start, page.seconds)
@@ -89,7 +91,11 @@ def position(page: Page, at: float) -> str:
 
 def _lane(page: Page, lane: Lane) -> Html:
     node = lane.timeline.node
-    events = [(number, one) for number, one in enumerate(page.incidents, 1) if one.node == node]
+    events = [
+        (number, incident)
+        for number, incident in enumerate(page.incidents, 1)
+        if incident.node == node
+    ]
     marks = marks_of(events, page.start, page.seconds)
     bars = [_bars(page, lane, state) for state in BARS if lane.seconds[state]]
     share = lane.seconds[NodeState.TRAINING] / page.seconds if page.seconds else 0.0

@@ -75,10 +75,10 @@ def _progress(page: Page) -> Iterator[str]:
 
 
 def _price_of_losses(page: Page, lost: Sequence[Incident]) -> Iterator[str]:
-    waits = [one.seconds_to_next_step for one in lost if one.seconds_to_next_step is not None]
+    waits = [loss.seconds_to_next_step for loss in lost if loss.seconds_to_next_step is not None]
     if not waits:
         return
-    repeated = sum(one.steps_lost or 0 for one in lost)
+    repeated = sum(loss.steps_lost or 0 for loss in lost)
     redone = (
         f"{_count(repeated, 'step was', 'steps were')} repeated"
         if repeated
@@ -116,5 +116,5 @@ def _money(spent: Money | None) -> Iterator[str]:
         yield f"It cost about {usd(spent.spent_usd)}."
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number:,} {singular if number == 1 else plural}"

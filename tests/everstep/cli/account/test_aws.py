@@ -1,7 +1,6 @@
 """`everstep doctor --stack` for AWS: boto3 over HTTP against the twin's account."""
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,15 @@ from cloudtwin.providers.inventory import Resource
 from components.config import from_mapping
 from everstep.cli.account.checks import AccountCheck
 from everstep.cli.account.doctor import account_checks
+from tests.everstep.cli.account.cases import (
+    Case,
+    Doctor,
+    check_case,
+    check_plain_values,
+    failed,
+    named,
+    only_failed,
+)
 
 ACCOUNT, STACK = "123456789012", "eks-test"
 SESSION = f"arn:aws:sts::{ACCOUNT}:assumed-role/platform/me"
@@ -30,8 +38,6 @@ CLUSTER_CONFIG: dict[str, Any] = {
     "administrators": [f"arn:aws:iam::{ACCOUNT}:role/team/platform"],
     "gpuPool": {"instanceTypes": ["g5.xlarge", "g6.xlarge"], "maxNodes": 4},
 }
-
-Doctor = Callable[..., list[AccountCheck]]
 
 
 @pytest.fixture
@@ -74,17 +80,11 @@ def put(state: Path, token: str, name: str, **tags: str) -> None:
         transaction.put(resource)
 
 
-def failing(checks: list[AccountCheck]) -> AccountCheck:
-    """Return the only check that is not good."""
-    (found,) = [check for check in checks if not check.passed]
-    return found
-
-
 def test_an_account_that_has_everything_passes_all_checks(doctor: Doctor) -> None:
-    found = doctor()
+    checks = doctor()
 
-    assert [check for check in found if not check.passed] == []
-    assert {check.name for check in found} == {
+    assert failed(checks) == []
+    assert {check.name for check in checks} == {
         *("identity", "account", "administrators", "permissions", "names", "add-ons", "zones"),
         *("GPU pool", "system pool", "quota, GPU pool", "quota, system pool"),
     }
@@ -108,8 +108,6 @@ def test_no_credentials_are_a_result_and_no_traceback(
     assert "NoCredentialsError" in check.observed
 
 
-# fault -> the stack's keys, the account's facts, the field, parts of the message, whether it is fatal
-Case = tuple[dict[str, Any], dict[str, Any], str, tuple[str, ...], bool]
 CASES: dict[str, Case] = {
     "another account than the stack names": (
         {"cluster": {"account": "999999999999"}}, {}, "cluster.account",
@@ -174,22 +172,14 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_fault_of_the_account_names_its_field_and_fix(doctor: Doctor, name: str) -> None:
-    keys, facts, field, message, fatal = CASES[name]
+    checks = check_case(doctor, CASES[name])
 
-    found = [check for check in doctor(**keys, **facts) if not check.passed]
-
-    (check,) = [each for each in found if each.field == field]
-    for part in message:
-        assert part in f"{check.observed}\n{check.fix}"
-    assert check.fatal is fatal
-    assert check.fix, "a user needs a fix"
-    others = [each for each in found if each is not check]
-    assert not others or name == "an action is denied", others
+    assert len(checks) == 1 or name == "an action is denied", checks
 
 
 def test_an_administrator_of_another_account_is_named(doctor: Doctor) -> None:
     listed = ["arn:aws:iam::111122223333:role/platform", f"arn:aws:iam::{ACCOUNT}:role/platform"]
-    check = failing(doctor(cluster={"administrators": listed}))
+    check = only_failed(doctor(cluster={"administrators": listed}))
 
     assert check.field == "cluster.administrators[0]"
     assert "another account" in check.observed
@@ -203,7 +193,7 @@ def test_a_quota_stops_the_job_only_if_no_machine_fits(
     doctor: Doctor, state: Path, vcpus: int, fatal: bool, good: bool
 ) -> None:
     QuotaStore(state).set(SPOT, vcpus)
-    (check,) = [each for each in doctor() if each.name == "quota, GPU pool"]
+    check = named(doctor(), "quota, GPU pool")
 
     assert (check.fatal, check.passed) == (fatal, good)
     assert f"{vcpus} vCPUs of 16 for 4 nodes: All G and VT Spot" in check.observed
@@ -219,7 +209,7 @@ POOLS = [
 def test_pools_that_share_a_quota_are_checked_together(doctor: Doctor, state: Path) -> None:
     QuotaStore(state).set(SPOT, 79)
     checks = doctor(cluster={"gpuPool": None, "gpuPools": POOLS})
-    (check,) = [each for each in checks if each.name == "quota, GPU pool near + GPU pool far"]
+    check = named(checks, "quota, GPU pool near + GPU pool far")
 
     assert not check.passed
     assert "79 vCPUs of 80 for 6 nodes" in check.observed
@@ -229,22 +219,22 @@ def test_pools_that_share_a_quota_are_checked_together(doctor: Doctor, state: Pa
 def test_each_pools_types_are_checked_in_its_own_zone(doctor: Doctor) -> None:
     not_offered = frozenset({("g6.8xlarge", "us-east-1b"), ("g6.8xlarge", "us-east-1a")})
     checks = doctor(cluster={"gpuPool": None, "gpuPools": POOLS}, not_offered=not_offered)
-    (check,) = [each for each in checks if each.name == "GPU pool far"]
+    check = named(checks, "GPU pool far")
 
     assert check.field == "cluster.gpuPools[1].instanceTypes"
     assert "g6.8xlarge not offered in us-east-1b" in check.observed
-    assert all(each.passed for each in checks if each.name == "GPU pool near")
+    assert named(checks, "GPU pool near").passed
 
 
 def test_a_quota_of_the_system_pool_is_checked(doctor: Doctor, state: Path) -> None:
     QuotaStore(state).set(STANDARD, 0)
 
-    assert failing(doctor()).field == "cluster.systemPool.instanceTypes"
+    assert only_failed(doctor()).field == "cluster.systemPool.instanceTypes"
 
 
 def test_a_log_group_that_a_deleted_cluster_left_is_named(doctor: Doctor, state: Path) -> None:
     put(state, LOGS, "/aws/eks/everstep/cluster")
-    check = failing(doctor())
+    check = only_failed(doctor())
 
     assert check.field == "cluster.name"
     assert "aws logs delete-log-group --log-group-name /aws/eks/everstep/cluster" in check.fix
@@ -252,14 +242,14 @@ def test_a_log_group_that_a_deleted_cluster_left_is_named(doctor: Doctor, state:
 
 def test_a_cluster_of_others_is_named(doctor: Doctor, state: Path) -> None:
     put(state, CLUSTER, "everstep", stack="theirs")
-    check = failing(doctor())
+    check = only_failed(doctor())
 
     assert "another cluster is named everstep" in check.observed
 
 
 def test_a_role_of_a_cluster_in_another_region_is_named(doctor: Doctor, state: Path) -> None:
     put(state, ROLE, "everstep-cluster", stack="eks-europe")
-    check = failing(doctor())
+    check = only_failed(doctor())
 
     assert "Roles have no region" in check.fix
 
@@ -269,7 +259,7 @@ def test_a_stack_that_is_up_collides_with_nothing(doctor: Doctor, state: Path) -
     put(state, LOGS, "/aws/eks/everstep/cluster")
     put(state, ROLE, "everstep-cluster", stack=STACK)
 
-    assert all(check.passed for check in doctor())
+    assert failed(doctor()) == []
 
 
 def test_an_endpoint_that_does_not_answer_is_reported(
@@ -284,6 +274,4 @@ def test_an_endpoint_that_does_not_answer_is_reported(
 
 
 def test_the_results_are_plain_values(doctor: Doctor) -> None:
-    from dataclasses import asdict
-
-    assert json.loads(json.dumps([asdict(check) for check in doctor()]))
+    check_plain_values(doctor())

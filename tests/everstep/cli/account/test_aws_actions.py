@@ -33,7 +33,9 @@ def operations(service: str) -> frozenset[str]:
 
 
 def test_every_type_that_a_stack_declares_has_actions() -> None:
-    declared = {one.type for graph in (plain(), full(), own()) for one in graph.custom("aws")}
+    declared = {
+        resource.type for graph in (plain(), full(), own()) for resource in graph.custom("aws")
+    }
 
     assert declared == set(ACTIONS), "the guide would list too few permissions, or too many"
 

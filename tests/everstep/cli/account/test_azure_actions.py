@@ -23,7 +23,7 @@ NODES = {"Microsoft.Compute"}
 
 
 def types_of(graph: Graph) -> set[str]:
-    return {one.type for one in graph.custom("azure-native")}
+    return {resource.type for resource in graph.custom("azure-native")}
 
 
 def test_every_type_that_a_stack_declares_has_actions() -> None:

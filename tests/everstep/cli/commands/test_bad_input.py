@@ -52,12 +52,12 @@ def everstep(
     )  # fmt: skip
 
 
-def check_failure(done: subprocess.CompletedProcess[str], *words: str) -> None:
+def check_failure(done: subprocess.CompletedProcess[str], *parts: str) -> None:
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
-    for word in words:
-        assert word in done.stderr
+    for part in parts:
+        assert part in done.stderr
 
 
 def own_cluster(project: Path, kubeconfig: Path) -> None:
@@ -148,13 +148,13 @@ def test_a_concurrent_command_is_refused_with_the_process_that_runs(project: Pat
 
 
 def test_all_missing_prerequisites_are_reported_together() -> None:
-    bad = [
+    failed = [
         HostCheck("root", passed=False, observed="uid 1000", fix="Use sudo."),
         HostCheck("cgroups", passed=False, observed="none", fix="Mount them."),
         HostCheck("disk", passed=False, observed="1 GiB free", fix="Free some.", fatal=False),
     ]
 
     with pytest.raises(EverstepError, match=r"root \(uid 1000\); cgroups \(none\)") as caught:
-        require_fit(bad)
+        require_fit(failed)
     assert caught.value.fix == "Use sudo.\nMount them."
-    assert require_fit(bad[2:]) == bad[2:], "low disk space is a warning, not an error"
+    assert require_fit(failed[2:]) == failed[2:], "low disk space is a warning, not an error"

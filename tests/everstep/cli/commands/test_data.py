@@ -132,6 +132,6 @@ def test_a_wrong_source_or_destination_is_named_with_a_fix(
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
-    for word in words:
-        assert word in done.stderr
+    for part in words:
+        assert part in done.stderr
     assert not (tmp_path / "out").exists()

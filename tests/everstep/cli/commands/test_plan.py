@@ -24,14 +24,16 @@ def planned(capsys: pytest.CaptureFixture[str], **options: Any) -> str:
 
 
 def test_the_table_has_a_line_for_each_choice(capsys: pytest.CaptureFixture[str]) -> None:
-    out = planned(capsys, deadline="24h", budget=500.0)
+    output = planned(capsys, deadline="24h", budget=500.0)
 
-    assert "6 machine-hours on 6 machines: at least 1.1 h" in out
+    assert "6 machine-hours on 6 machines: at least 1.1 h" in output
     for choice in ("spot, 1 zone ", "spot, 3 zones, fallback ", "on demand only "):
-        assert f"\n{choice}" in out
-    assert "in time" in out
-    assert "suspended" in out
-    assert "no stack moves yet" in out, "the plan must not promise what the controller does not do"
+        assert f"\n{choice}" in output
+    assert "in time" in output
+    assert "suspended" in output
+    assert "no stack moves yet" in output, (
+        "the plan must not promise what the controller does not do"
+    )
 
 
 def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
@@ -62,23 +64,29 @@ def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
 
 
 def test_the_same_seed_gives_the_same_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    first, again, other = (planned(capsys, seed=seed, as_json=True) for seed in (1, 1, 7))
+    first, repeated, of_another_seed = (
+        planned(capsys, seed=seed, as_json=True) for seed in (1, 1, 7)
+    )
 
-    assert first == again
-    assert json.loads(first)["choices"] != json.loads(other)["choices"]
+    assert first == repeated
+    assert json.loads(first)["choices"] != json.loads(of_another_seed)["choices"]
 
 
-def test_a_trace_of_ones_own_is_replayed(
+def test_a_trace_of_the_user_is_replayed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     trace = tmp_path / "mine.json"
     trace.write_text('{"metadata": {"gap_seconds": 300}, "data": [6, 6, 6, 0]}')
 
-    found = json.loads(planned(capsys, trace=[trace], as_json=True))
+    plan_json = json.loads(planned(capsys, trace=[trace], as_json=True))
 
-    assert found["zones"] == ["mine"]
-    assert [one["on_demand"] for one in found["choices"]] == ["never", "fallback", "always"]
-    assert found["choices"][0]["complete"] == 1
+    assert plan_json["zones"] == ["mine"]
+    assert [choice["on_demand"] for choice in plan_json["choices"]] == [
+        "never",
+        "fallback",
+        "always",
+    ]
+    assert plan_json["choices"][0]["complete"] == 1
 
 
 def test_a_job_that_never_completes_is_shown_as_such(
@@ -88,11 +96,11 @@ def test_a_job_that_never_completes_is_shown_as_such(
     trace.write_text('{"metadata": {"gap_seconds": 300}, "data": [0]}')
 
     assert "never: not complete within" in planned(capsys, trace=[trace])
-    found = json.loads(planned(capsys, trace=[trace], as_json=True))
-    assert found["choices"][0]["seconds"]["median"] is None
+    plan_json = json.loads(planned(capsys, trace=[trace], as_json=True))
+    assert plan_json["choices"][0]["seconds"]["median"] is None
 
 
-def test_a_picture_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_plan_is_drawn_to_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     planned(capsys, plot=tmp_path / "plan.svg")
 
     assert (tmp_path / "plan.svg").read_text().startswith("<svg")

@@ -12,10 +12,10 @@ from tests.everstep.cli.recorded_run import RecordedRun
 
 
 def report(*arguments: str) -> Result:
-    done = CliRunner().invoke(app, ["report", *arguments], env={"COLUMNS": "120"})
-    if isinstance(done.exception, EverstepError):
-        raise done.exception
-    return done
+    result = CliRunner().invoke(app, ["report", *arguments], env={"COLUMNS": "120"})
+    if isinstance(result.exception, EverstepError):
+        raise result.exception
+    return result
 
 
 def write(recorded: RecordedRun, folder: Path) -> Path:
@@ -34,14 +34,14 @@ def folder(tmp_path: Path, drilled: RecordedRun) -> Path:
     return write(drilled, tmp_path / "run")
 
 
-def test_a_kept_run_has_a_page_with_the_events_of_its_machines(
+def test_a_run_folder_gives_a_page_with_the_events_of_its_machines(
     folder: Path, tmp_path: Path
 ) -> None:
     page = tmp_path / "new" / "report.html"
 
-    done = report("--run", str(folder), "--html", str(page))
+    result = report("--run", str(folder), "--html", str(page))
 
-    assert done.exit_code == 0, done.output
+    assert result.exit_code == 0, result.output
     text = page.read_text()
     assert "Training survived all 2 losses of workers" in text
     assert "The machine disappeared without notice." in text
@@ -49,9 +49,9 @@ def test_a_kept_run_has_a_page_with_the_events_of_its_machines(
 
 
 def test_a_page_does_not_keep_json_from_a_program(folder: Path, tmp_path: Path) -> None:
-    done = report("--run", str(folder), "--json", "--html", str(tmp_path / "report.html"))
+    result = report("--run", str(folder), "--json", "--html", str(tmp_path / "report.html"))
 
-    value = json.loads(done.stdout)
+    value = json.loads(result.stdout)
     assert value["steps"] == 300
     assert value["money"] is None, "the stack of a folder is not known"
 
@@ -62,9 +62,9 @@ def test_an_event_file_has_every_step_of_a_long_run(
     recorded_run.total_steps = 5000
     folder = write(recorded_run.form("gpu-0").train(5000), tmp_path / "run")
 
-    done = report("--run", str(folder), "--tensorboard", str(tmp_path / "curves"))
+    result = report("--run", str(folder), "--tensorboard", str(tmp_path / "curves"))
 
-    assert done.exit_code == 0, done.output
+    assert result.exit_code == 0, result.output
     (path,) = (tmp_path / "curves").iterdir()
     assert path.read_bytes().count(b"training/loss") == 5000, "no step is in a block"
     report("--run", str(folder), "--tensorboard", str(tmp_path / "curves"))
@@ -91,8 +91,8 @@ def test_waiting_for_a_folder_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--html", "--tensorboard"])
-def test_a_place_that_cannot_be_written_is_named(folder: Path, option: str) -> None:
-    place = folder / "events.jsonl" / "below-a-file"
+def test_a_path_that_cannot_be_written_is_named(folder: Path, option: str) -> None:
+    unwritable = folder / "events.jsonl" / "below-a-file"
 
-    with pytest.raises(EverstepError, match=f"{option} {place}.* cannot be written"):
-        report("--run", str(folder), option, str(place))
+    with pytest.raises(EverstepError, match=f"{option} {unwritable}.* cannot be written"):
+        report("--run", str(folder), option, str(unwritable))

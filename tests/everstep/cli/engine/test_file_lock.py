@@ -11,10 +11,10 @@ from everstep.errors import EverstepError
 
 def test_a_held_lock_is_refused_with_the_process_that_holds_it(tmp_path: Path) -> None:
     path = tmp_path / "up.lock"
-    again = exclusive_lock(path, "`everstep up`", "Wait for it.")
+    second_lock = exclusive_lock(path, "`everstep up`", "Wait for it.")
     with exclusive_lock(path, "`everstep up`", "Wait for it."):
         with pytest.raises(EverstepError, match=f"process {os.getpid()} since") as caught:
-            again.__enter__()
+            second_lock.__enter__()
         assert caught.value.fix == "Wait for it."
     with exclusive_lock(path, "`everstep up`", "Wait for it."):
         pass  # a released lock can be acquired again

@@ -49,7 +49,7 @@ def test_commands_of_the_clouds_kubeconfigs_are_accepted(
     program: str, arguments: list[str]
 ) -> None:
     assert fault(program, arguments) is None
-    assert fault(program, [word.replace(" ", "=") for word in arguments]) is None
+    assert fault(program, [argument.replace(" ", "=") for argument in arguments]) is None
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_all_missing_prerequisites_of_a_real_cloud_are_reported_together(
 
     with pytest.raises(EverstepError, match="AWS cannot be reached") as caught:
         plugins.real_clouds(["aws"])
-    for word in ("Pulumi", "make aws", "AWS_PROFILE", "aws: not on PATH", "--twin"):
-        assert word in caught.value.fix
+    for part in ("Pulumi", "make aws", "AWS_PROFILE", "aws: not on PATH", "--twin"):
+        assert part in caught.value.fix
 
 
 def test_with_all_prerequisites_the_users_pulumi_runs_with_the_users_backend(

@@ -41,9 +41,7 @@ def test_a_stack_file_that_is_not_yaml_is_reported_with_line_and_column(local: W
         ("config:\n  everstep:tags: {owner: a, owner: b}\n", "owner", 2),
     ],
 )
-def test_a_key_that_is_there_twice_is_refused(
-    local: Workspace, text: str, key: str, line: int
-) -> None:
+def test_a_duplicate_key_is_refused(local: Workspace, text: str, key: str, line: int) -> None:
     local.stack_file.write_text(text)
 
     with pytest.raises(EverstepError, match=f"'{key}' occurs already in line {line}"):
@@ -69,8 +67,8 @@ def test_all_faults_of_a_configuration_are_reported_before_anything_starts(
 
     with pytest.raises(EverstepError, match="4 faults") as caught:
         read_config(local)
-    for word in ("resnet81", "resnet18", "minReplicas", "stroage", "storage"):
-        assert word in caught.value.fix
+    for part in ("resnet81", "resnet18", "minReplicas", "stroage", "storage"):
+        assert part in caught.value.fix
 
 
 def test_an_unknown_stack_is_reported_with_the_nearest_names(

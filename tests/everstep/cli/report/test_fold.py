@@ -25,8 +25,8 @@ def folded(run: RecordedRun, recent: int, chunks: int = 40) -> RunRecord:
     lines = sorted(
         (
             (line["at"], worker, json.dumps(line))
-            for worker, one in run.journals.items()
-            for line in one
+            for worker, journal in run.journals.items()
+            for line in journal
         ),
         key=lambda item: float(str(item[0])),
     )
@@ -42,20 +42,24 @@ def folded(run: RecordedRun, recent: int, chunks: int = 40) -> RunRecord:
 
 
 def test_a_folded_run_has_the_same_report() -> None:
-    whole, short = build(long_run().run()), build(folded(long_run(), recent=50))
+    complete, from_folded = build(long_run().run()), build(folded(long_run(), recent=50))
 
     for name in Report.__dataclass_fields__:
         if name in ("goodput", "images_per_second", "images_per_second_overall"):
             continue
-        assert getattr(short, name) == getattr(whole, name), name
-    assert whole.goodput is not None
-    assert short.goodput is not None
-    assert abs(short.goodput.share - whole.goodput.share) < 1e-6
-    assert abs(short.goodput.redone_seconds - whole.goodput.redone_seconds) < 1e-6
-    assert whole.images_per_second == short.images_per_second, "every step took the same time"
-    assert whole.images_per_second_overall is not None
-    assert short.images_per_second_overall is not None
-    assert abs(short.images_per_second_overall / whole.images_per_second_overall - 1) < 1e-9
+        assert getattr(from_folded, name) == getattr(complete, name), name
+    assert complete.goodput is not None
+    assert from_folded.goodput is not None
+    assert abs(from_folded.goodput.share - complete.goodput.share) < 1e-6
+    assert abs(from_folded.goodput.redone_seconds - complete.goodput.redone_seconds) < 1e-6
+    assert complete.images_per_second == from_folded.images_per_second, (
+        "every step took the same time"
+    )
+    assert complete.images_per_second_overall is not None
+    assert from_folded.images_per_second_overall is not None
+    assert (
+        abs(from_folded.images_per_second_overall / complete.images_per_second_overall - 1) < 1e-9
+    )
 
 
 def test_the_record_of_a_short_run_is_not_folded() -> None:

@@ -50,27 +50,29 @@ class LiveRun(RecordedRun):
 
 def measured(run: RunRecord) -> Goodput:
     """Return the goodput of a run with steps."""
-    found = goodput(run)
-    assert found is not None, "a run with steps has a goodput"
-    return found
+    measured_goodput = goodput(run)
+    assert measured_goodput is not None, "a run with steps has a goodput"
+    return measured_goodput
 
 
 def test_an_undisturbed_run_spends_all_its_time_on_steps() -> None:
-    found = measured(LiveRun().begin(*ALL).train(20).run())
+    measured_goodput = measured(LiveRun().begin(*ALL).train(20).run())
 
-    assert found.share == pytest.approx(1)
-    assert found.worker_share is None, "these journals contain no time accounts of workers"
+    assert measured_goodput.share == pytest.approx(1)
+    assert measured_goodput.worker_share is None, (
+        "these journals contain no time accounts of workers"
+    )
 
 
 def test_pauses_and_repeated_steps_are_not_goodput() -> None:
     recorded_run = LiveRun().begin(*ALL).train(20).wait(4.0)
     run = recorded_run.regroup("gpu-0", "gpu-1", resume_from=18).train(12).run()
 
-    found = measured(run)
+    measured_goodput = measured(run)
 
-    assert found.elapsed_seconds == pytest.approx(32 * STEP_SECONDS + 4)
-    assert found.productive_seconds == pytest.approx(30 * STEP_SECONDS)
-    assert found.redone_seconds == pytest.approx(2 * STEP_SECONDS)
+    assert measured_goodput.elapsed_seconds == pytest.approx(32 * STEP_SECONDS + 4)
+    assert measured_goodput.productive_seconds == pytest.approx(30 * STEP_SECONDS)
+    assert measured_goodput.redone_seconds == pytest.approx(2 * STEP_SECONDS)
 
 
 def test_a_step_that_a_new_rank_0_records_again_is_not_a_repeated_step() -> None:
@@ -143,10 +145,15 @@ def test_the_loss_of_all_machines_is_followed_by_their_recorded_return() -> None
     recorded_run = LiveRun().begin("gpu-0", "gpu-1").train(10).wait(30.0)
     run = recorded_run.form("gpu-0", "gpu-1").train(5).run()
 
-    lost, back = history(run)
+    lost, returned = history(run)
 
-    assert (lost.cause, lost.machines, back.cause, back.machines) == (Cause.LOSS, 2, Cause.JOIN, 2)
-    assert back.at - lost.at == pytest.approx(30 + STEP_SECONDS)
+    assert (lost.cause, lost.machines, returned.cause, returned.machines) == (
+        Cause.LOSS,
+        2,
+        Cause.JOIN,
+        2,
+    )
+    assert returned.at - lost.at == pytest.approx(30 + STEP_SECONDS)
 
 
 def test_the_estimate_for_restarts_is_lower_and_ends_at_the_first_drain() -> None:
@@ -185,8 +192,8 @@ def test_the_screen_shows_all_activities_and_a_bar_for_each_worker() -> None:
 
     text = drawn(recorded_run.wait(0.5).regroup("gpu-0", "gpu-1").train(5).run())
 
-    for words in ("computing", "detecting a loss", "work done again", "waiting to join"):
-        assert words in text
+    for label in ("computing", "detecting a loss", "work done again", "waiting to join"):
+        assert label in text
     assert text.count("fashion-worker-") == 3
     heads = next(line for line in text.splitlines() if line.startswith("seconds"))
     assert heads.split() == ["seconds", "all", "worker-0", "worker-1", "worker-2", "share"]

@@ -115,10 +115,10 @@ def test_the_replacement_of_a_reclaimed_machine_counts_as_its_return(
 def test_the_cost_of_a_return_is_the_pause_while_the_worker_joins(
     drilled: RecordedRun,
 ) -> None:
-    back = [event for event in build(drilled.run()).events if event.kind == "return"]
+    returns = [event for event in build(drilled.run()).events if event.kind == "return"]
 
-    assert [event.node for event in back] == ["gpu-1", "gpu-0"]
-    for event in back:
+    assert [event.node for event in returns] == ["gpu-1", "gpu-0"]
+    for event in returns:
         assert event.seconds_to_next_step == pytest.approx(2.5 + STEP_SECONDS)
         assert event.joined_at is not None
         assert event.seconds_to_join == pytest.approx(event.joined_at - event.at)
@@ -131,10 +131,10 @@ def test_a_node_that_came_back_and_never_joined_has_no_joining_time(
     recorded_run.form(*ALL).train(5).event("drain", "gpu-1").wait(2).form("gpu-0", "gpu-2").train(5)
     recorded_run.event("return", "gpu-1").train(5)
 
-    _, back = build(recorded_run.run()).events
+    _, returned = build(recorded_run.run()).events
 
-    assert back.joined_at is None
-    assert back.seconds_to_next_step == pytest.approx(STEP_SECONDS)
+    assert returned.joined_at is None
+    assert returned.seconds_to_next_step == pytest.approx(STEP_SECONDS)
 
 
 def test_events_before_the_training_are_ignored(recorded_run: RecordedRun) -> None:
@@ -201,15 +201,15 @@ def test_recoveries_are_never_negative_and_lost_steps_never_exceed_the_steps_don
 ) -> None:
     recorded_run = RecordedRun().form(*ALL).train(3)
     present = set(ALL)
-    for kind, node, steps, back in operations:
+    for kind, node, steps, returns in operations:
         if kind != "wait":
             recorded_run.event(kind, node)
             present = present - {node} if kind in ("drain", "vanish") else present | {node}
         recorded_run.wait(1.0)
         if present:
-            recorded_run.form(*sorted(present), resume_from=max(recorded_run.step - back, 0)).train(
-                steps
-            )
+            recorded_run.form(
+                *sorted(present), resume_from=max(recorded_run.step - returns, 0)
+            ).train(steps)
 
     report = build(recorded_run.run())
 

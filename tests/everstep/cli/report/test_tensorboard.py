@@ -33,9 +33,9 @@ def test_the_checksum_is_that_of_the_standard() -> None:
 
 
 def test_a_message_has_the_bytes_of_protobuf() -> None:
-    made = event(Scalar(at=1.0, step=300, tag="a", value=0.5))
+    message = event(Scalar(at=1.0, step=300, tag="a", value=0.5))
 
-    assert made.hex() == "09000000000000f03f10ac022a0a0a080a0161150000003f"
+    assert message.hex() == "09000000000000f03f10ac022a0a0a080a0161150000003f"
 
 
 def test_a_record_has_its_length_and_masked_checksums() -> None:
@@ -43,20 +43,20 @@ def test_a_record_has_its_length_and_masked_checksums() -> None:
 
 
 def test_every_step_is_one_value_of_each_curve(drilled: RecordedRun) -> None:
-    found = list(scalars(drilled.run()))
+    values = list(scalars(drilled.run()))
 
     for tag in ("training/loss", "group/world_size", "training/samples_per_second"):
-        steps = [scalar.step for scalar in found if scalar.tag == tag]
+        steps = [scalar.step for scalar in values if scalar.tag == tag]
         assert sorted(steps) == list(range(1, 301)), "a repeated step counts once"
-    accuracies = [scalar for scalar in found if scalar.tag == "evaluation/accuracy"]
-    assert [(one.step, one.value) for one in accuracies] == [(300, 0.8912)]
+    accuracies = [scalar for scalar in values if scalar.tag == "evaluation/accuracy"]
+    assert [(scalar.step, scalar.value) for scalar in accuracies] == [(300, 0.8912)]
 
 
 def test_a_step_without_a_loss_is_left_out_of_that_curve(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0").train(2)
     recorded_run.journals["fashion-worker-0"][-1]["loss"] = None
 
-    tags = [(one.step, one.tag) for one in scalars(recorded_run.run())]
+    tags = [(scalar.step, scalar.tag) for scalar in scalars(recorded_run.run())]
 
     assert (1, "training/loss") in tags
     assert (2, "training/loss") not in tags
@@ -84,9 +84,11 @@ def test_tensorboard_reads_the_file(tmp_path: Path, drilled: RecordedRun) -> Non
     events = list(loader.LegacyEventFileLoader(str(path)).Load())
 
     read: list[tuple[object, ...]] = [
-        (one.wall_time, one.step, value.tag, pytest.approx(value.simple_value))
-        for one in events[1:]
-        for value in one.summary.value
+        (scalar.wall_time, scalar.step, value.tag, pytest.approx(value.simple_value))
+        for scalar in events[1:]
+        for value in scalar.summary.value
     ]
     assert events[0].file_version == "brain.Event:2"
-    assert read == [(one.at, one.step, one.tag, one.value) for one in scalars(drilled.run())]
+    assert read == [
+        (scalar.at, scalar.step, scalar.tag, scalar.value) for scalar in scalars(drilled.run())
+    ]

@@ -137,10 +137,10 @@ def test_no_line_of_the_timeline_is_wider_than_the_terminal(
 
 
 def test_the_live_view_can_be_rendered_at_every_point_of_a_training() -> None:
-    whole = drill().run()
-    for count in range(0, len(whole.entries), 7):
-        lines = whole.entries[:count]
+    complete = drill().run()
+    for count in range(0, len(complete.entries), 7):
+        lines = complete.entries[:count]
         now = lines[-1].at if lines else 0.0
-        events = tuple(event for event in whole.events if event.at <= now)
+        events = tuple(event for event in complete.events if event.at <= now)
         run = RunRecord(lines, events)
         printed(follow_screen(reports.build(run), run, now + 1, 90), 90)

@@ -70,10 +70,10 @@ class SimulatedDisk(Disk):
                 entry.data = entry.durable = self._torn(entry, chance)
 
     def _torn(self, file: File, chance: random.Random) -> bytes:
-        kept = bytearray(file.data[: chance.randint(0, len(file.data))])
-        if kept and chance.random() < 0.5:
-            kept[chance.randrange(len(kept))] ^= 1
-        return bytes(kept)
+        written = bytearray(file.data[: chance.randint(0, len(file.data))])
+        if written and chance.random() < 0.5:
+            written[chance.randrange(len(written))] ^= 1
+        return bytes(written)
 
     def _begin(self, kind: str, path: Path) -> None:
         fault = self.before.pop(len(self.operations), None)

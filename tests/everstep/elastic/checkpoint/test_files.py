@@ -64,10 +64,10 @@ def test_files_of_a_killed_writer_are_never_read_and_removed_by_the_next_write(
 def test_any_damage_is_detected_and_the_previous_checkpoint_is_used(tmp_path: Path) -> None:
     random.seed(3)
     save(tmp_path, 1)
-    good = save(tmp_path, 2)
+    previous = save(tmp_path, 2)
     for number in range(40):
         damaged = tmp_path / "step-00000003"
-        shutil.copytree(good, damaged)
+        shutil.copytree(previous, damaged)
         file = damaged / random.choice([checkpoint.STATE_FILE, checkpoint.MANIFEST_FILE])
         content = bytearray(file.read_bytes())
         if number % 2:
@@ -78,7 +78,7 @@ def test_any_damage_is_detected_and_the_previous_checkpoint_is_used(tmp_path: Pa
         skipped: list[SkippedCheckpoint] = []
         restored = restore.newest(FolderStore(tmp_path), RUN, skipped.append)
         assert restored is not None
-        assert restored.location == str(good)
+        assert restored.location == str(previous)
         assert [skip.name for skip in skipped] == [damaged.name]
         shutil.rmtree(damaged)
 
@@ -88,10 +88,10 @@ def test_every_changed_byte_of_a_manifest_is_detected(tmp_path: Path) -> None:
     content = manifest.read_bytes()
 
     for position in range(len(content)):
-        other = bytearray(content)
-        other[position] = ord("\t" if other[position] == ord(" ") else " ")
-        manifest.write_bytes(other)
-        if bytes(other) != content:
+        damaged = bytearray(content)
+        damaged[position] = ord("\t" if damaged[position] == ord(" ") else " ")
+        manifest.write_bytes(damaged)
+        if bytes(damaged) != content:
             with pytest.raises(ValueError, match="manifest"):
                 checkpoint.check(manifest.parent)
 
@@ -179,10 +179,10 @@ def test_an_uncommitted_checkpoint_stays_in_its_staging_folder(
 def test_every_type_shape_and_memory_layout_is_restored_with_its_values(
     tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> None:
-    numbers = torch.arange(300)[: math.prod(shape)].reshape(shape).to(dtype)
+    values = torch.arange(300)[: math.prod(shape)].reshape(shape).to(dtype)
     if len(shape) == 4:
-        numbers = numbers.to(memory_format=torch.channels_last)
-    state = {"odd": torch.ones(3, dtype=torch.uint8), "numbers": numbers, "more": torch.ones(2)}
+        values = values.to(memory_format=torch.channels_last)
+    state = {"odd": torch.ones(3, dtype=torch.uint8), "numbers": values, "more": torch.ones(2)}
 
     checkpoint.write(tmp_path, state, Manifest(1, 1, RUN), commit=lambda manifest: True)
 
@@ -205,12 +205,12 @@ def test_the_manifest_is_plain_json(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_named_after_its_step_is_skipped(tmp_path: Path) -> None:
-    good = save(tmp_path, 3)
-    shutil.copytree(good, tmp_path / "step-00000099")
+    valid = save(tmp_path, 3)
+    shutil.copytree(valid, tmp_path / "step-00000099")
     skipped: list[SkippedCheckpoint] = []
 
     checkpoint = restore.newest(FolderStore(tmp_path), RUN, skipped.append)
 
     assert checkpoint is not None
-    assert checkpoint.location == str(good)
+    assert checkpoint.location == str(valid)
     assert [skip.reason for skip in skipped] == ["its folder is not named after its step, 3"]

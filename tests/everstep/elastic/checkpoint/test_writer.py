@@ -206,9 +206,9 @@ def test_immutable_tensors_are_copied_later_and_all_others_at_once(
 def test_waiting_includes_the_copy_of_the_snapshot(saves: Saves) -> None:
     state = {"weight": torch.ones(300_000)}
     saves.writer.start(state, Manifest(1, 1, RUN), unchanging={"weight"})
-    other = threading.Thread(target=saves.writer.wait)
-    other.start()
-    other.join(20)
+    waiter = threading.Thread(target=saves.writer.wait)
+    waiter.start()
+    waiter.join(20)
 
     assert saves.written == [1]
 

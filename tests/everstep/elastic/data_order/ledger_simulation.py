@@ -38,7 +38,7 @@ class LedgerWorld(LiveWorld):
         if kind == "sum" and worker.state is not None:
             step = len(worker.state)
             ids = self.order.batch(step)
-            own_ids = np.concatenate([ids[:0], *(ids[slice(*span)] for span in worker.mine)])
+            own_ids = np.concatenate([ids[:0], *(ids[slice(*span)] for span in worker.computed)])
             self.read.setdefault(key, {})[worker.core.rank] = (len(own_ids), digest(step, own_ids))
 
     def units(self, worker: Worker) -> int:
@@ -53,7 +53,7 @@ class LedgerWorld(LiveWorld):
         assert isinstance(generation, int)
         sums = (
             sum(samples for samples, _ in samples_read),
-            sum(words for _, words in samples_read) % 2**64,
+            sum(digest for _, digest in samples_read) % 2**64,
         )
         worker.state = (*worker.state[:-1], (step, (generation, *sums)))
 
@@ -95,8 +95,8 @@ def play(seed: int, events: int) -> LedgerWorld:
 def accounts(state: tuple[Any, ...]) -> SampleLedger:
     """Return the number and digest of the samples of a state, by step."""
     account = SampleLedger()
-    for _, (_, samples, words) in state:
-        account = account.plus(samples, words)
+    for _, (_, samples, samples_digest) in state:
+        account = account.plus(samples, samples_digest)
     return account
 
 

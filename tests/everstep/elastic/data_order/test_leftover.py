@@ -22,7 +22,7 @@ def test_merging_changes_no_unit_and_leaves_gaps_between_spans(spans: list[Span]
     result = merged(spans)
 
     assert units(result) == sorted({unit for span in spans for unit in range(*span)})
-    assert all(span[1] < other[0] for span, other in itertools.pairwise(result))
+    assert all(span[1] < next_span[0] for span, next_span in itertools.pairwise(result))
 
 
 @given(spans_of_a_step)

@@ -37,10 +37,10 @@ def test_every_state_was_trained_on_every_sample_exactly_once(seed: int) -> None
 def test_a_worker_that_reads_the_share_of_another_is_detected() -> None:
     world = play(1, EVENTS)
     progress, state = world.etcd.committed[-1]
-    step, (generation, samples, words) = state[-1]
+    step, (generation, samples, digest) = state[-1]
     world.etcd.committed[-1] = (
         progress,
-        (*state[:-1], (step, (generation, samples, words + 1))),
+        (*state[:-1], (step, (generation, samples, digest + 1))),
     )
 
     assert len(verify(RUN, commits(world))) == 1

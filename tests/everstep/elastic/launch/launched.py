@@ -67,11 +67,11 @@ class Launched:
     def until(self, condition: Callable[[], Found | None], what: str) -> Found:
         """Wait until a condition holds while the launcher runs; return its value."""
         deadline = time.monotonic() + SECONDS
-        while not (found := condition()):
+        while not (result := condition()):
             assert time.monotonic() < deadline, f"{what}: not within {SECONDS} s\n{self.log}"
             assert self.process.poll() is None, f"{what}: the launcher has ended\n{self.log}"
             time.sleep(0.05)
-        return found
+        return result
 
     def kill_worker(self) -> None:
         """Kill the youngest process of this node, which is a worker."""

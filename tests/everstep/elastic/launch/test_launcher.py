@@ -106,13 +106,13 @@ def test_a_program_that_cannot_start_ends_the_launcher_with_its_error(tmp_path: 
 
 @pytest.mark.twin
 def test_an_etcd_that_does_not_answer_is_retried(tmp_path: Path) -> None:
-    words = [
+    arguments = [
         "--rdzv-endpoint=127.0.0.1:1",
         "--run-id=x",
         "--nnodes=1",
         "--rdzv-conf=retry_seconds=1",
     ]
-    with launched(tmp_path, *words, script(tmp_path, WAITS)) as launcher:
+    with launched(tmp_path, *arguments, script(tmp_path, WAITS)) as launcher:
         assert launcher.wait() == AGAIN, launcher.log
 
 

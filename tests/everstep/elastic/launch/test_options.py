@@ -47,10 +47,10 @@ def test_the_flags_that_controllers_inject_are_accepted() -> None:
 
     assert (options.endpoint, options.run_id, options.nnodes) == ("e:2379", "job", "1:3")
     assert options.supervised
-    words = options.torchrun_arguments("e:2379")
-    assert "--rdzv-backend=etcd-v3" in words, "torch's own etcd backend needs etcd's v2 API"
-    assert "--max-restarts=7" in words
-    assert words[-4:] == ["--module", "a.b", "--run", "x"]
+    arguments = options.torchrun_arguments("e:2379")
+    assert "--rdzv-backend=etcd-v3" in arguments, "torch's own etcd backend needs etcd's v2 API"
+    assert "--max-restarts=7" in arguments
+    assert arguments[-4:] == ["--module", "a.b", "--run", "x"]
 
 
 def test_the_environment_of_kubeflow_is_accepted(
@@ -144,8 +144,8 @@ def test_every_option_of_torchrun_is_accepted_with_its_number_of_values(script: 
         assert (names[0].removeprefix("--") in TORCHRUN_OPTIONS) is takes_value, names
         assert (names[0].removeprefix("--") in TORCHRUN_FLAGS) is not takes_value, names
         for name in action.option_strings:
-            words = parse([name, *(["1"] if takes_value else []), script]).torchrun
-            assert words == (f"{names[0]}=1" if takes_value else names[0],)
+            parsed = parse([name, *(["1"] if takes_value else []), script]).torchrun
+            assert parsed == (f"{names[0]}=1" if takes_value else names[0],)
 
 
 def test_the_command_line_is_parsed_without_torch_and_the_packages_of_the_cli() -> None:

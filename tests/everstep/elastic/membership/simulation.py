@@ -85,9 +85,9 @@ class Etcd:
         default_factory=set
     )  # no packet goes from the first to the second
 
-    def connected(self, one: str, other: str) -> bool:
+    def connected(self, first: str, second: str) -> bool:
         """Return True if two nodes reach each other, in both directions."""
-        return (one, other) not in self.cut and (other, one) not in self.cut
+        return (first, second) not in self.cut and (second, first) not in self.cut
 
     def notify(self, event: Event) -> None:
         of_member = isinstance(event, MemberPut | MemberRemoved)
@@ -418,10 +418,10 @@ class World:
 
     def replace_etcd(self, backup: "Etcd | None") -> None:
         """Restore etcd from a backup, or wipe it."""
-        etcd, old = self.etcd, backup or Etcd()
-        etcd.revision, etcd.members = old.revision, dict(old.members)
-        etcd.generation, etcd.generation_revision = old.generation, old.generation_revision
-        etcd.coordinators, etcd.instructions = dict(old.coordinators), dict(old.instructions)
+        etcd, former = self.etcd, backup or Etcd()
+        etcd.revision, etcd.members = former.revision, dict(former.members)
+        etcd.generation, etcd.generation_revision = former.generation, former.generation_revision
+        etcd.coordinators, etcd.instructions = dict(former.coordinators), dict(former.instructions)
         for agent in self.agents:
             if not agent.cut_off:
                 agent.receive(etcd.snapshot(complete=agent.watches_all))
@@ -513,8 +513,8 @@ class World:
             case 2:
                 agent.frozen = True
             case 3:
-                for other in self.alive():
-                    other.frozen = False
+                for peer in self.alive():
+                    peer.frozen = False
             case 4 if agent.running:
                 agent.worker_ended(self.now)  # the worker process crashed
             case 5:

@@ -52,7 +52,9 @@ class FakeEtcd(Etcd):
         return entries, 1
 
     def revoke(self, lease: int, **_: Any) -> None:
-        self.keys = {key: kept for key, kept in self.keys.items() if kept != lease}
+        self.keys = {
+            key: lease_of_key for key, lease_of_key in self.keys.items() if lease_of_key != lease
+        }
 
 
 def agent(etcd: FakeEtcd, stops: list[str] | None = None) -> Agent:

@@ -135,11 +135,11 @@ def test_a_generation_with_steps_is_left_without_a_probe() -> None:
 
 def test_of_a_pair_that_avoids_each_other_the_one_with_more_such_pairs_is_left_out() -> None:
     cut = member("cut", 0)
-    rest = [member("b", 0, "cut"), member("c", 0, "cut"), member("d", 0)]
+    others = [member("b", 0, "cut"), member("c", 0, "cut"), member("d", 0)]
 
-    assert [m.identity for m in compatible([cut, *rest])] == ["b", "c", "d"]
+    assert [m.identity for m in compatible([cut, *others])] == ["b", "c", "d"]
     assert [m.identity for m in compatible([member("x", 0), member("y", 0, "x")])] == ["x"]
-    assert not can_join(cut, rest)
+    assert not can_join(cut, others)
 
 
 def test_backoff_grows_to_a_limit() -> None:
@@ -174,11 +174,11 @@ def test_a_joiner_cut_off_from_its_peers_stops_no_healthy_run(
     world.kill(world.agents[seed % 3])
     run(world, 20)
     groups, step = len(world.etcd.agreed), world.step
-    for other in world.alive():
+    for peer in world.alive():
         if directions != "in":
-            world.etcd.cut.add(("n4", other.name))
+            world.etcd.cut.add(("n4", peer.name))
         if directions != "out":
-            world.etcd.cut.add((other.name, "n4"))
+            world.etcd.cut.add((peer.name, "n4"))
     world.spawn()
 
     run(world, 600)
@@ -195,14 +195,14 @@ def test_a_node_with_a_wrong_interface_costs_few_generations_and_ends(
 ) -> None:
     """Its agent can be reached, its workers cannot: only failed generations show that."""
     world = World(seed, nodes=3, min_members=1, coordinators=coordinators)
-    bad = world.agents[seed % 3]
+    misconfigured = world.agents[seed % 3]
     if when == "later":
         run(world, 20)
-        world.kill(bad)
+        world.kill(misconfigured)
         run(world, 20)
         world.spawn()
-        bad = world.agents[-1]
-    world.misconfigured.add(bad.name)
+        misconfigured = world.agents[-1]
+    world.misconfigured.add(misconfigured.name)
     groups, step = len(world.etcd.agreed), world.step
 
     run(world, HOUR)
@@ -232,8 +232,8 @@ def test_a_pair_that_loses_each_other_continues_training_in_compatible_groups(
     world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
     run(world, 20)
     step = world.step
-    one, other = world.agents[0].name, world.agents[1 + seed % 3].name
-    world.etcd.cut.add((one, other))
+    first, second = world.agents[0].name, world.agents[1 + seed % 3].name
+    world.etcd.cut.add((first, second))
 
     run(world, 600)
 

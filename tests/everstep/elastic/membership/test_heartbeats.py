@@ -68,11 +68,11 @@ class Node:
 @contextlib.contextmanager
 def pair() -> Iterator[tuple[Node, Node]]:
     """Run two agents that observe each other."""
-    with contextlib.closing(Node("a")) as one, contextlib.closing(Node("b")) as other:
-        for node in (one, other):
-            node.follow(one, other)
+    with contextlib.closing(Node("a")) as first, contextlib.closing(Node("b")) as second:
+        for node in (first, second):
+            node.follow(first, second)
             node.thread.start()
-        yield one, other
+        yield first, second
 
 
 def wait_until_heard(node: Node, peer: str) -> None:
@@ -86,35 +86,35 @@ def wait_until_heard(node: Node, peer: str) -> None:
 
 
 def test_a_member_that_falls_silent_is_fenced_with_the_generation_and_its_revision() -> None:
-    with pair() as (one, other):
-        wait_until_heard(one, "b")
-        other.heartbeats.close()
+    with pair() as (first, second):
+        wait_until_heard(first, "b")
+        second.heartbeats.close()
 
-        assert one.keys.fences.get(timeout=FENCE_SECONDS) == (7, 9, "a", ["b"])
+        assert first.keys.fences.get(timeout=FENCE_SECONDS) == (7, 9, "a", ["b"])
 
 
 def test_packets_of_strangers_neither_end_the_thread_nor_count_as_heartbeats() -> None:
-    with pair() as (one, other), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-        wait_until_heard(one, "b")
-        address = one.listener.getsockname()
+    with pair() as (first, second), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        wait_until_heard(first, "b")
+        address = first.listener.getsockname()
         for packet in (b"", b"\xff", b"[]", encode(HeartbeatMessage("stranger", ("b",)))):
             stranger.sendto(packet, address)
-        other.heartbeats.close()
+        second.heartbeats.close()
 
-        assert one.keys.fences.get(timeout=FENCE_SECONDS)[3] == ["b"]
+        assert first.keys.fences.get(timeout=FENCE_SECONDS)[3] == ["b"]
 
 
 def test_an_agent_whose_port_another_program_uses_still_sends() -> None:
-    with contextlib.closing(Node("a")) as one, contextlib.closing(Node("b")) as other:
-        taken = Heartbeats(other.heartbeats._etcd, other.keys)
-        taken.open(one.listener)
-        one.heartbeats, former = taken, one.heartbeats
-        one.thread = threading.Thread(target=taken.run, daemon=True)
-        for node in (one, other):
-            node.follow(one, other)
+    with contextlib.closing(Node("a")) as first, contextlib.closing(Node("b")) as second:
+        taken = Heartbeats(second.heartbeats._etcd, second.keys)
+        taken.open(first.listener)
+        first.heartbeats, former = taken, first.heartbeats
+        first.thread = threading.Thread(target=taken.run, daemon=True)
+        for node in (first, second):
+            node.follow(first, second)
             node.thread.start()
 
-        wait_until_heard(other, "a")
+        wait_until_heard(second, "a")
         assert former._socket is not None
         former._socket.close()
 

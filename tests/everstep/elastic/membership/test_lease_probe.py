@@ -19,11 +19,11 @@ def left(renewals: list[float], moment: float) -> int:
 
 def alive(renewals: list[float]) -> list[float]:
     """Return the renewals before the lease expired; later ones are refused."""
-    kept = [0.0]
+    renewals_at = [0.0]
     for moment in sorted(renewals):
-        if moment < kept[-1] + TTL_SECONDS:
-            kept.append(moment)
-    return kept
+        if moment < renewals_at[-1] + TTL_SECONDS:
+            renewals_at.append(moment)
+    return renewals_at
 
 
 @given(st.lists(times, max_size=12), st.lists(st.tuples(times, st.floats(0.0, 0.3))))
@@ -47,11 +47,11 @@ def test_a_valid_lease_is_never_reported_as_lapsed(
 def test_expiry_is_detected_within_two_probes_if_the_lease_was_probed_before_its_last_second(
     gap: float, first: float, renewals: int
 ) -> None:
-    kept = [0.6 * number for number in range(renewals + 1)]
-    lapses_at = kept[-1] + TTL_SECONDS
+    renewals_at = [0.6 * number for number in range(renewals + 1)]
+    lapses_at = renewals_at[-1] + TTL_SECONDS
     probe, moment = LeaseProbe(7), first
 
-    while not probe.observe(left(kept, moment), moment, moment):
+    while not probe.observe(left(renewals_at, moment), moment, moment):
         moment += gap
 
     assert lapses_at <= moment <= lapses_at + 2 * gap + 1e-6

@@ -25,44 +25,46 @@ def server(address: str) -> Iterator[ProbeServer]:
 
 
 def test_a_probe_between_two_connected_nodes_succeeds() -> None:
-    with server("127.0.0.2") as one, server("127.0.0.3") as other:
-        assert one.probe([("other", other.endpoint)]) == frozenset()
+    with server("127.0.0.2") as prober, server("127.0.0.3") as target:
+        assert prober.probe([("other", target.endpoint)]) == frozenset()
 
 
 def test_a_stopped_node_is_unreachable() -> None:
-    with server("127.0.0.2") as one:
-        with server("127.0.0.3") as other:
-            endpoint = other.endpoint
-        assert one.probe([("gone", endpoint), ("itself", one.endpoint)]) == {"gone"}
+    with server("127.0.0.2") as prober:
+        with server("127.0.0.3") as target:
+            endpoint = target.endpoint
+        assert prober.probe([("gone", endpoint), ("itself", prober.endpoint)]) == {"gone"}
 
 
 def test_a_node_without_a_connection_back_is_unreachable() -> None:
     """Traffic from the peers to this node is dropped: its listener is closed."""
-    with server("127.0.0.3") as other:
-        one = ProbeServer("127.0.0.2")
-        one.start()
-        one.close()
+    with server("127.0.0.3") as target:
+        prober = ProbeServer("127.0.0.2")
+        prober.start()
+        prober.close()
 
-        assert one.probe([("other", other.endpoint)]) == {"other"}, "one direction is not enough"
+        assert prober.probe([("other", target.endpoint)]) == {"other"}, (
+            "one direction is not enough"
+        )
 
 
 def test_a_frozen_node_is_unreachable() -> None:
-    with server("127.0.0.2") as one, socket.create_server(("127.0.0.3", 0)) as frozen:
+    with server("127.0.0.2") as prober, socket.create_server(("127.0.0.3", 0)) as frozen:
         endpoint = f"127.0.0.3:{frozen.getsockname()[1]}"
 
-        assert one.probe([("frozen", endpoint)]) == {"frozen"}
+        assert prober.probe([("frozen", endpoint)]) == {"frozen"}
 
 
 @pytest.mark.parametrize(
     "message", [b"", b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b'{"port": 700000}\n']
 )
 def test_invalid_messages_are_ignored(message: bytes) -> None:
-    with server("127.0.0.2") as one, server("127.0.0.3") as other:
-        host, _, port = other.endpoint.rpartition(":")
+    with server("127.0.0.2") as prober, server("127.0.0.3") as target:
+        host, _, port = target.endpoint.rpartition(":")
         with socket.create_connection((host, int(port)), 2) as stranger:
             stranger.sendall(message)
             stranger.shutdown(socket.SHUT_WR)
             answer = stranger.makefile("rb").readline()
 
         assert answer == b"" or json.loads(answer) == {"reached": False}
-        assert one.probe([("other", other.endpoint)]) == frozenset()
+        assert prober.probe([("other", target.endpoint)]) == frozenset()

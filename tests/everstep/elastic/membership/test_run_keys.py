@@ -46,8 +46,8 @@ class MemoryEtcd(Etcd):
         if self.before_put:
             before, self.before_put = self.before_put, None
             before()
-        own = self._modified(key)
-        if self._modified(witness) != modified or own_modified not in (None, own):
+        own_revision = self._modified(key)
+        if self._modified(witness) != modified or own_modified not in (None, own_revision):
             return False
         self.revision += 1
         self.entries[key] = KeyValue(key, value, self.revision, self.revision, 0)

@@ -80,6 +80,6 @@ def test_lines_keep_their_distance_and_none_is_older_than_a_minute(ready: list[i
 
     if len(ready) > QUIET_SECONDS:
         assert lines[0][0] == QUIET_SECONDS
-    for (earlier, old), (later, new) in itertools.pairwise(lines):
-        assert later - earlier >= (CHANGE_SECONDS if old != new else REPEAT_SECONDS)
+    for (earlier, earlier_line), (later, later_line) in itertools.pairwise(lines):
+        assert later - earlier >= (CHANGE_SECONDS if earlier_line != later_line else REPEAT_SECONDS)
         assert later - earlier <= REPEAT_SECONDS, "the log is never silent for longer"

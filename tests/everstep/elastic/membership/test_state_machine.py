@@ -374,7 +374,7 @@ def test_an_agent_with_a_lapsed_lease_restores_its_key_and_continues_if_no_peer_
     assert core.handle(LeaseLapsed(), 1) == [Reclaim("a", 4, leaving=False, revision=5)]
     assert core.handle(Tick(), 1) == [], "it requests the key once"
     assert core.handle(Registered("a"), 2) == []
-    assert core.mine is not None
+    assert core.own_generation is not None
 
 
 def test_an_agent_that_the_others_regrouped_without_stops_and_returns_under_a_new_name() -> None:

@@ -65,9 +65,9 @@ def started(folder: Path) -> list[int]:
 
 def test_the_work_runs_once_in_a_separate_process(tmp_path: Path, agent: list[int]) -> None:
     process = run(tmp_path, "pass")
-    out, err = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=20)
 
-    assert (process.returncode, out) == (0, f"done {process.pid}\n"), err
+    assert (process.returncode, output) == (0, f"done {process.pid}\n"), errors
     assert len(started(tmp_path)) == 1
     assert started(tmp_path) != [process.pid]
     assert agent == [], "no agent is contacted"

@@ -101,7 +101,7 @@ def test_the_first_observer_may_be_lost_together_with_the_member() -> None:
 
 
 @pytest.mark.parametrize("lost", [range(8), range(20, 28)])
-def test_a_rack_may_be_lost_at_once_in_a_large_group(lost: Iterable[int]) -> None:
+def test_a_large_group_survives_the_loss_of_a_rack(lost: Iterable[int]) -> None:
     members = fleet(40)
     members.silent.update(f"m{number}" for number in lost)
 

@@ -134,9 +134,9 @@ class PartialFaultWorld(LiveWorld):
 
     def lose_peer(self, agent: LiveAgent) -> None:
         """Lose packets in one direction, which is enough to break a connection."""
-        other = self.random.choice(self.alive())
-        if other is not agent:
-            self.etcd.cut.add((agent.name, other.name))
+        peer = self.random.choice(self.alive())
+        if peer is not agent:
+            self.etcd.cut.add((agent.name, peer.name))
 
     def hang(self, agent: LiveAgent) -> None:
         self.hung.setdefault(id(agent.worker), self.now)

@@ -74,7 +74,7 @@ class Worker:
     operation: Operation | None = None
     count: int = 0  # collectives begun in this generation
     in_flight: bool = False
-    mine: tuple[Span, ...] = ()  # spans of the step in flight that it has computed
+    computed: tuple[Span, ...] = ()  # spans of the step in flight that it has computed
     group: tuple[Span, ...] = ()  # spans that the group had computed when the generation began
     regroup_in: int = 0  # the generation that a member votes to end
     snapshot: tuple[int, StepProgress, History] | None = None
@@ -153,23 +153,25 @@ class LiveWorld(World):
                 self.begin(worker, "compare", self.report(worker, report))
             case Restore():
                 worker.state = self.etcd.committed[-1][1] if self.etcd.committed else ()
-                worker.mine = ()
+                worker.computed = ()
                 worker.inbox.append(Restored(len(worker.state)))
             case Copy(plan_copy):
                 if plan_copy.missing.get(worker.core.rank):
                     worker.state = None
                 self.begin(worker, "copy", (plan_copy, worker.state))
             case Train():
-                worker.mine = merged([*worker.mine, *self.share(worker)])
+                worker.computed = merged([*worker.computed, *self.share(worker)])
                 self.begin(
-                    worker, "sum", (worker.regroup_in == worker.core.generation, worker.mine)
+                    worker, "sum", (worker.regroup_in == worker.core.generation, worker.computed)
                 )
                 worker.in_flight = True
 
     def report(self, worker: Worker, report: StateReport) -> StateReport:
         if worker.state is None and report.progress.agreed_generation:
             self.violations.append("a torn state was offered")
-        return StateReport(report.progress, report.committed, (hash(worker.state),), worker.mine)
+        return StateReport(
+            report.progress, report.committed, (hash(worker.state),), worker.computed
+        )
 
     def units(self, worker: Worker) -> int:
         """Return the number of units of the step in flight."""
@@ -186,16 +188,16 @@ class LiveWorld(World):
         worker.in_flight = False
         chance = self.random.random()
         if chance < 0.2:
-            worker.mine = ()
+            worker.computed = ()
         elif chance < 0.4:  # only what it had before this generation, and a unit more
             begun = self.share(worker)
             units = self.units(worker)
-            before = remaining(units, [*remaining(units, worker.mine), *begun])
-            worker.mine = merged([*before, *((first, first + 1) for first, _ in begun[:1])])
+            before = remaining(units, [*remaining(units, worker.computed), *begun])
+            worker.computed = merged([*before, *((first, first + 1) for first, _ in begun[:1])])
 
     def apply(self, worker: Worker) -> None:
         assert worker.state is not None, "a step was applied to a torn state"
-        worker.in_flight, worker.mine, worker.group = False, (), ()
+        worker.in_flight, worker.computed, worker.group = False, (), ()
         worker.state = (*worker.state, (len(worker.state) + 1, worker.core.generation))
         worker.agent.handle(Progressed(worker.core.generation), self.now)
 
@@ -277,7 +279,7 @@ class LiveWorld(World):
                 if worker.state is None:
                     worker.state = contributions[plan_copy.sources[0]][1]
                 if worker.core.rank not in plan_copy.sources:
-                    worker.mine = ()
+                    worker.computed = ()
                 worker.group = plan_copy.kept
                 return Copied()
         if len({state for _, state in contributions}) != 1:
@@ -343,7 +345,7 @@ class LiveWorld(World):
     def disturb(self, agent: Agent) -> None:
         """Inject a fault or return a machine, rarely enough that a whole group usually trains."""
         assert isinstance(agent, LiveAgent)
-        frozen = [other for other in self.alive() if other.frozen]
+        frozen = [worker for worker in self.alive() if worker.frozen]
         for _ in range(self.random.choice([0, 0, 3, 9])):
             self.work(agent.worker)  # it is ahead of its peers when the fault strikes
         chance = self.random.random()

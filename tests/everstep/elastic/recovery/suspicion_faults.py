@@ -149,9 +149,9 @@ class SuspicionWorld(PartialFaultWorld):
 
     def mute(self, agent: LiveAgent) -> None:
         """Lose heartbeats to one other node, or to all."""
-        others = [other.name for other in self.alive() if other is not agent]
+        others = [peer.name for peer in self.alive() if peer is not agent]
         chosen = others if self.random.random() < 0.3 else others[:1]
-        self.muted |= {(agent.name, other) for other in chosen}
+        self.muted |= {(agent.name, peer) for peer in chosen}
 
     def lose_heartbeats(self, agent: LiveAgent) -> None:
         self.lossy.add(agent.name)
@@ -172,10 +172,10 @@ class SuspicionWorld(PartialFaultWorld):
     def let_others_react(self) -> None:
         for _ in range(self.random.randint(3, 9)):
             self.advance(BEAT_SECONDS)
-            for other in self.awake():
+            for peer in self.awake():
                 if self.random.random() < 0.7:
-                    self.deliver(other, self.random.randint(1, 6))
-                self.work(other.worker)
+                    self.deliver(peer, self.random.randint(1, 6))
+                self.work(peer.worker)
 
     def heal(self, agent: LiveAgent) -> None:
         super().heal(agent)

@@ -63,15 +63,15 @@ def test_a_warm_worker_requests_a_rank_and_joins_its_generation() -> None:
 
 
 def test_without_any_state_rank_0_restores_the_checkpoint_and_all_compare_again() -> None:
-    first, other = Recovery(), Recovery()
-    for rank, core in enumerate((first, other)):
+    first, second = Recovery(), Recovery()
+    for rank, core in enumerate((first, second)):
         core.handle(WarmedUp())
         core.handle(Assigned(1, rank, 2))
         core.handle(Connected())
 
     stateless = Compared((report(0, 0), report(0, 0)))
     assert first.handle(stateless) == [Restore()]
-    assert other.handle(stateless) == [Compare(StateReport(StepProgress()))]
+    assert second.handle(stateless) == [Compare(StateReport(StepProgress()))]
     assert first.handle(Restored(40)) == [Compare(StateReport(StepProgress(1, 40)))]
 
 
@@ -354,8 +354,8 @@ def check(world: LiveWorld, seed: int) -> None:
     for agent in world.alive():
         state = agent.worker.state
         if state is not None:
-            numbers = [step for step, _ in state]
-            assert numbers == list(range(1, len(state) + 1)), f"seed {seed}: {numbers}"
+            steps = [step for step, _ in state]
+            assert steps == list(range(1, len(state) + 1)), f"seed {seed}: {steps}"
     committed = [state for _, state in world.etcd.committed]
     for earlier, later in itertools.pairwise(committed):
         shared = min(len(earlier), len(later))
@@ -390,7 +390,7 @@ def describe(world: LiveWorld) -> str:
     for agent in world.alive():
         worker = agent.worker
         lines.append(
-            f"{agent.lease_of}: agent mine={agent.core.mine} wants={agent.core.wants}; worker "
+            f"{agent.lease_of}: agent generation={agent.core.own_generation} wants={agent.core.wants}; worker "
             f"{worker.core.phase} gen {worker.core.generation} op "
             f"{worker.operation and (worker.operation.kind, sorted(worker.operation.contributions))}"
         )

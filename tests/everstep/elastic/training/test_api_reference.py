@@ -26,9 +26,9 @@ def test_the_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.M
     names["test_set"] = names["train_set"]
     exec(callbacks, names)
     exec(second, names)
-    other = names["run"]
-    assert isinstance(other, elastic.Run)
-    assert 0 < other.metrics["accuracy"] <= 1
+    second_run = names["run"]
+    assert isinstance(second_run, elastic.Run)
+    assert 0 < second_run.metrics["accuracy"] <= 1
 
 
 def test_the_reference_names_every_option() -> None:

@@ -43,10 +43,10 @@ def test_each_unit_is_in_one_micro_batch_within_the_bound(
 def test_the_weights_of_all_workers_sum_to_one(
     batch: int, done: list[Span], workers: int, bound: int
 ) -> None:
-    kept = tuple((first, min(last, batch)) for first, last in done if first < batch)
-    computed = list(units(merged(kept)))
+    kept_units = tuple((first, min(last, batch)) for first, last in done if first < batch)
+    computed = list(units(merged(kept_units)))
     for rank in range(workers):
-        share = split_share(remaining(batch, kept), rank, workers)
+        share = split_share(remaining(batch, kept_units), rank, workers)
         computed += [unit for group in split_spans(share, bound) for unit in units(group)]
 
     weight = sum(1 / batch for _ in computed)
@@ -63,9 +63,9 @@ def test_common_units_are_those_in_both(spans: list[Span], others: list[Span]) -
 
 
 def test_discarded_units_on_which_the_group_counts_are_owed() -> None:
-    kept = InFlight(own=((0, 4), (8, 12)), group=((0, 6),), loss=2.0, samples=8)
+    in_flight = InFlight(own=((0, 4), (8, 12)), group=((0, 6),), loss=2.0, samples=8)
 
-    discarded = kept.discarded()
+    discarded = in_flight.discarded()
 
     assert discarded == InFlight(group=((0, 6),), owed=((0, 4),))
     assert discarded.plus(((0, 4),), 1.0, torch.arange(4).numpy(), 0).discarded() == discarded

@@ -90,8 +90,10 @@ def test_a_run_trains_like_a_plain_loop(name: str, bound: int | None) -> None:
     losses = train(started(model, OPTIMIZERS[name](model), max_microbatch=bound), model)
 
     assert losses == pytest.approx(expected, abs=1e-5)
-    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
-        assert torch.allclose(mine, theirs, atol=2e-5), "micro-batches must not change the step"
+    for parameter, plain_parameter in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(parameter, plain_parameter, atol=2e-5), (
+            "micro-batches must not change the step"
+        )
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -109,14 +111,14 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(
     second = network(nn.BatchNorm1d(6))
     with torch.no_grad():
         next(second.parameters()).zero_()  # the initial parameters of a new process do not matter
-    again = started(second, OPTIMIZERS[name](second), checkpoint=tmp_path, **options)
-    train(again, second)
+    resumed = started(second, OPTIMIZERS[name](second), checkpoint=tmp_path, **options)
+    train(resumed, second)
 
-    assert again.step == run.total_steps
-    for mine, theirs in zip(
+    assert resumed.step == run.total_steps
+    for parameter, expected in zip(
         second.state_dict().values(), uninterrupted.state_dict().values(), strict=True
     ):
-        assert torch.equal(mine, theirs)
+        assert torch.equal(parameter, expected)
 
 
 def test_scheduler_scaler_average_and_metrics_continue_from_a_checkpoint(tmp_path: Path) -> None:
@@ -144,17 +146,17 @@ def test_scheduler_scaler_average_and_metrics_continue_from_a_checkpoint(tmp_pat
 
     run, model, _ = begin()
     train(run, model, stop_after=8)
-    again, _, (new_scheduler, new_average, new_optimizer) = begin()
-    next(iter(again))
+    resumed, _, (new_scheduler, new_average, new_optimizer) = begin()
+    next(iter(resumed))
 
     assert run.step == 8
-    assert again.step == 7, "the loop ended before the eighth step was saved"
-    assert again.metrics == {"epochs": 1.0}
-    assert new_scheduler.last_epoch == again.step
-    assert new_average.n_averaged == again.step
+    assert resumed.step == 7, "the loop ended before the eighth step was saved"
+    assert resumed.metrics == {"epochs": 1.0}
+    assert new_scheduler.last_epoch == resumed.step
+    assert new_average.n_averaged == resumed.step
     assert new_optimizer.param_groups[0]["lr"] == new_scheduler.get_last_lr()[0]
-    assert again._session.scaler is not None
-    assert again._session.scaler.get_scale() > 65536.0, "it has grown"
+    assert resumed._session.scaler is not None
+    assert resumed._session.scaler.get_scale() > 65536.0, "it has grown"
 
 
 def test_two_backward_passes_in_one_micro_batch_add_up() -> None:
@@ -288,7 +290,7 @@ def again(batch: elastic.Batch, model: nn.Module) -> None:
 
 @pytest.mark.parametrize("name", LOOPS)
 @pytest.mark.parametrize("mode", ["live", "exact"])
-def test_a_wrong_loop_ends_with_the_mistake(name: str, mode: str) -> None:
+def test_a_loop_with_a_mistake_ends_with_its_description(name: str, mode: str) -> None:
     error, body = LOOPS[name]
     model = network()
     run = started(model, torch.optim.SGD(model.parameters(), lr=0.1), mode=mode)
@@ -418,9 +420,9 @@ def test_a_new_process_counts_its_own_steps_only(tmp_path: Path) -> None:
     run = started(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path, checkpoint_steps=1)
     train(run, model, stop_after=4)
     second = network()
-    again = started(second, OPTIMIZERS["SGD"](second), checkpoint=tmp_path, checkpoint_steps=1)
-    train(again, second)
+    resumed = started(second, OPTIMIZERS["SGD"](second), checkpoint=tmp_path, checkpoint_steps=1)
+    train(resumed, second)
 
-    values = again._session.reading().values
+    values = resumed._session.reading().values
     assert (values[metrics.WORKER_STEPS] or 0) < run.total_steps
     assert values[metrics.STEP] == run.total_steps

@@ -93,9 +93,9 @@ def compute(batch: elastic.Batch, model: nn.Module) -> list[int]:
 
 @pytest.mark.parametrize("mode", ["live", "exact"])
 def test_computed_micro_batches_stay_valid_when_a_group_breaks(mode: str) -> None:
-    whole, its_model, _ = started(SingleProcessGroup(), mode=mode, shard_size=3)
-    for batch in whole:
-        compute(batch, its_model)
+    undisturbed, undisturbed_model, _ = started(SingleProcessGroup(), mode=mode, shard_size=3)
+    for batch in undisturbed:
+        compute(batch, undisturbed_model)
     group = ScriptedGroup(lambda number: number == 0)
     run, model, _ = started(group, mode=mode, shard_size=3, max_microbatch=3)
 
@@ -108,15 +108,15 @@ def test_computed_micro_batches_stay_valid_when_a_group_breaks(mode: str) -> Non
     if mode == "live":
         assert sorted(computed) == list(range(SIZE)), "each sample is computed once"
     assert group.kept
-    assert run._session.state.ledger == whole._session.state.ledger
-    for mine, theirs in zip(model.parameters(), its_model.parameters(), strict=True):
-        assert torch.allclose(mine, theirs, atol=1e-6)
+    assert run._session.state.ledger == undisturbed._session.state.ledger
+    for parameter, expected in zip(model.parameters(), undisturbed_model.parameters(), strict=True):
+        assert torch.allclose(parameter, expected, atol=1e-6)
 
 
 def test_kept_units_are_computed_again_after_an_out_of_memory_error() -> None:
-    whole, its_model, _ = started(SingleProcessGroup())
-    for batch in whole:
-        compute(batch, its_model)
+    undisturbed, undisturbed_model, _ = started(SingleProcessGroup())
+    for batch in undisturbed:
+        compute(batch, undisturbed_model)
     group = ScriptedGroup(lambda number: number == 0)
     run, model, limited = started(group)
     for number, batch in enumerate(run):
@@ -124,9 +124,9 @@ def test_kept_units_are_computed_again_after_an_out_of_memory_error() -> None:
         compute(batch, model)
 
     assert group.kept == [((0, SIZE // 2),)]
-    assert run._session.state.ledger == whole._session.state.ledger, "each sample counts once"
-    for mine, theirs in zip(model.parameters(), its_model.parameters(), strict=True):
-        assert torch.allclose(mine, theirs, atol=1e-6)
+    assert run._session.state.ledger == undisturbed._session.state.ledger, "each sample counts once"
+    for parameter, expected in zip(model.parameters(), undisturbed_model.parameters(), strict=True):
+        assert torch.allclose(parameter, expected, atol=1e-6)
 
 
 def test_a_shard_that_does_not_fit_ends_the_run_with_a_fix() -> None:

@@ -88,12 +88,12 @@ def test_tensors_that_cannot_be_sent_directly_are_sent_as_copies() -> None:
     model.register_buffer("odd", storage[1:4])  # begins at 4 bytes
     model.register_buffer("transposed", torch.zeros(4, 6)[:, ::2])
     state = state_of(run)
-    other, its_model, _ = started("SGD")
-    its_model.register_buffer("odd", torch.ones(3))
-    its_model.register_buffer("transposed", torch.ones(4, 3))
+    receiver, receiver_model, _ = started("SGD")
+    receiver_model.register_buffer("odd", torch.ones(3))
+    receiver_model.register_buffer("transposed", torch.ones(4, 3))
 
     assert len(copying.checksums(state.shared_tensors())) == len(state.shared_tensors())
-    copy(state_of(other), state)
+    copy(state_of(receiver), state)
 
     assert storage.tolist() == [0, 1, 1, 1, 0, 0, 0, 0, 0]
     assert model.get_buffer("transposed").sum() == 12
@@ -127,6 +127,8 @@ def test_the_bytes_of_a_tensor_do_not_depend_on_its_layout(
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     tensor = torch.ones(shape).cumsum(0).to(dtype) if shape else torch.ones(()).to(dtype)
-    other = tensor.to(memory_format=torch.channels_last) if len(shape) == 4 else tensor
+    of_another_layout = tensor.to(memory_format=torch.channels_last) if len(shape) == 4 else tensor
 
-    assert _bytes(other) == tensor.numpy().tobytes(), "a digest of the result depends on it"
+    assert _bytes(of_another_layout) == tensor.numpy().tobytes(), (
+        "a digest of the result depends on it"
+    )

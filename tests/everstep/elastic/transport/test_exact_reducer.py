@@ -136,55 +136,55 @@ def test_shards_computed_before_the_group_failed_are_kept_bitwise(
     computed: int,
 ) -> None:
     torch.manual_seed(0)
-    images, one = torch.randn(BATCH, 3, 5, 5), worker()
+    images, only_worker = torch.randn(BATCH, 3, 5, 5), worker()
     shards = split_into_shards(np.arange(BATCH), SHARD)
 
     def add(these: list[np.ndarray]) -> None:
         for ids in these:
-            one.exchange.begin_shard()
-            (one.net(images[ids]).square().sum() / BATCH).backward()
-            assert one.exchange.add_shard(len(ids))
+            only_worker.exchange.begin_shard()
+            (only_worker.net(images[ids]).square().sum() / BATCH).backward()
+            assert only_worker.exchange.add_shard(len(ids))
 
     def lost(tensor: torch.Tensor) -> None:
         tensor.fill_(9)
         raise PeerLostError("gone")
 
-    one.exchange.clear()
+    only_worker.exchange.clear()
     add(shards[:computed])
-    one.exchange.begin_shard()
-    one.net(images[:SHARD]).sum().backward()  # and an incomplete shard
+    only_worker.exchange.begin_shard()
+    only_worker.net(images[:SHARD]).sum().backward()  # and an incomplete shard
     with pytest.raises(PeerLostError):
-        one.exchange.sum(BATCH, [1], lost)
-    assert one.exchange.roll_back()
+        only_worker.exchange.sum(BATCH, [1], lost)
+    assert only_worker.exchange.roll_back()
     add(shards[computed:])
-    one.exchange.sum(BATCH, [1], lambda tensor: None)
-    one.exchange.adapt_ranges()
-    one.optimizer.step()
+    only_worker.exchange.sum(BATCH, [1], lambda tensor: None)
+    only_worker.exchange.adapt_ranges()
+    only_worker.optimizer.step()
 
-    assert one.digest() == trained([1]).digest()
+    assert only_worker.digest() == trained([1]).digest()
 
 
 def test_units_become_finer_as_gradients_become_smaller() -> None:
-    one = worker()
-    before = one.exchange.ranges.clone()
+    only_worker = worker()
+    before = only_worker.exchange.ranges.clone()
     for factor in (1e-2, 1e-4):
-        one.step(torch.randn(BATCH, 3, 5, 5), 0, 1, lambda tensor: None, factor)
+        only_worker.step(torch.randn(BATCH, 3, 5, 5), 0, 1, lambda tensor: None, factor)
 
-    assert (one.exchange.ranges < before).any()
-    assert (one.exchange.ranges >= MIN_RANGE).all()
+    assert (only_worker.exchange.ranges < before).any()
+    assert (only_worker.exchange.ranges >= MIN_RANGE).all()
 
 
 @pytest.mark.parametrize("gradient", [math.nan, math.inf, 2.0**MAX_RANGE])
 def test_a_gradient_out_of_range_is_reported(gradient: float) -> None:
-    one = worker()
-    one.exchange.clear()
-    one.net(torch.randn(4, 3, 5, 5)).sum().backward()
-    weight = one.net[0].weight
+    only_worker = worker()
+    only_worker.exchange.clear()
+    only_worker.net(torch.randn(4, 3, 5, 5)).sum().backward()
+    weight = only_worker.net[0].weight
     assert isinstance(weight, nn.Parameter)
     assert weight.grad is not None
     weight.grad[0, 0, 0, 0] = gradient
 
-    assert not one.exchange.add_shard(4)
+    assert not only_worker.exchange.add_shard(4)
 
 
 def test_the_gradient_equals_the_ordinary_sum_over_shards() -> None:
@@ -198,11 +198,11 @@ def test_the_gradient_equals_the_ordinary_sum_over_shards() -> None:
         exchange.add_shard(len(ids))
     exchange.sum(BATCH, [0], lambda flat: None)
 
-    for mine, expected in zip(exact.parameters(), plain.parameters(), strict=True):
-        assert mine.grad is not None
+    for parameter, expected in zip(exact.parameters(), plain.parameters(), strict=True):
+        assert parameter.grad is not None
         assert expected.grad is not None
-        assert torch.allclose(mine.grad, expected.grad, atol=1e-6)
-        assert mine.grad.stride() == mine.stride()
+        assert torch.allclose(parameter.grad, expected.grad, atol=1e-6)
+        assert parameter.grad.stride() == parameter.stride()
 
 
 def test_a_step_without_an_all_reduce_does_not_change_the_statistics() -> None:

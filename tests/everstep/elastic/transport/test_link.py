@@ -45,7 +45,7 @@ def run(
     """Return the result or the exception of each of `size` workers, by rank."""
     results: list[Any] = [None] * size
 
-    def one(rank: int) -> None:
+    def run_rank(rank: int) -> None:
         link = Link(GroupAddress(os.getpid(), "127.0.0.1", port, rank, size), CPU, on_stall)
         try:
             link.build()
@@ -55,7 +55,7 @@ def run(
         finally:
             link.close()
 
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
+    threads = [threading.Thread(target=run_rank, args=(rank,)) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -127,11 +127,11 @@ def test_connections_that_others_opened_meanwhile_survive_an_abort(
 
     assert waited < 5, "the group's own connections are shut down"
     assert len(opened) == 6
-    for one, other in opened:
-        one.sendall(b"x")
-        assert other.recv(1) == b"x", "an abort shut a connection that is not the group's"
-        one.close()
-        other.close()
+    for client, accepted in opened:
+        client.sendall(b"x")
+        assert accepted.recv(1) == b"x", "an abort shut a connection that is not the group's"
+        client.close()
+        accepted.close()
 
 
 def test_an_abort_needs_no_descriptor(port: int) -> None:
@@ -169,10 +169,10 @@ def no_descriptors_left() -> Iterator[None]:
 def connection(host: str) -> tuple[socket.socket, socket.socket]:
     """Return a TCP connection that has nothing to do with a group."""
     with socket.create_server((host, 0)) as server:
-        one = socket.create_connection(("127.0.0.1", server.getsockname()[1]), timeout=10)
-        other, _ = server.accept()
-    other.settimeout(10)
-    return one, other
+        client = socket.create_connection(("127.0.0.1", server.getsockname()[1]), timeout=10)
+        accepted, _ = server.accept()
+    accepted.settimeout(10)
+    return client, accepted
 
 
 def test_an_abort_before_the_group_is_built_shuts_the_connection_to_its_store(port: int) -> None:
@@ -227,7 +227,9 @@ def test_the_communicator_of_a_gpu_is_built_with_the_group(
     link.close()
 
 
-def test_gpus_copy_a_state_in_one_batch(port: int, nccl_calls: list[tuple[str, str]]) -> None:
+def test_a_state_is_copied_between_gpus_in_one_batch(
+    port: int, nccl_calls: list[tuple[str, str]]
+) -> None:
     link = Link(GroupAddress(1, "127.0.0.1", port, 0, 3), torch.device("cuda", 0))
     link.build()
     nccl_calls.clear()
@@ -341,8 +343,8 @@ def test_only_missing_state_is_copied_bitwise(port: int) -> None:
     for tensors in run(port, 3, work):
         assert isinstance(tensors, list), tensors
         assert all(
-            torch.equal(mine, expected_tensor)
-            for mine, expected_tensor in zip(tensors, expected, strict=True)
+            torch.equal(tensor, expected_tensor)
+            for tensor, expected_tensor in zip(tensors, expected, strict=True)
         )
 
 

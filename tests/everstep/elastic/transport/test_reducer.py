@@ -54,11 +54,13 @@ def test_gradients_have_the_same_values_and_layout_as_without_the_reducer() -> N
     exchange.add_microbatch(1.0)
     exchange.sum([0.0], single)
 
-    for mine, theirs in zip(exchanged.parameters(), plain.parameters(), strict=True):
-        assert mine.grad is not None
-        assert theirs.grad is not None
-        assert torch.allclose(mine.grad, theirs.grad, atol=1e-6)
-        assert mine.grad.stride() == mine.stride(), "another layout would cost a copy at each step"
+    for parameter, expected in zip(exchanged.parameters(), plain.parameters(), strict=True):
+        assert parameter.grad is not None
+        assert expected.grad is not None
+        assert torch.allclose(parameter.grad, expected.grad, atol=1e-6)
+        assert parameter.grad.stride() == parameter.stride(), (
+            "another layout would cost a copy at each step"
+        )
 
 
 def test_clearing_starts_a_new_sum() -> None:
@@ -90,15 +92,15 @@ def test_compressed_gradients_keep_three_digits_and_counters_are_exact() -> None
     exchange.begin_microbatch()
     compressed(batch).square().mean().backward()
     exchange.add_microbatch(1.0)
-    numbers = exchange.sum([2.0**23 + 1, 0.0], all_reduce)
+    counts = exchange.sum([2.0**23 + 1, 0.0], all_reduce)
 
-    assert numbers == [2.0**23 + 1, 0.0]
+    assert counts == [2.0**23 + 1, 0.0]
     weights = sum(parameter.numel() for parameter in plain.parameters())
     assert sizes[0] == 2 * weights
-    for mine, theirs in zip(compressed.parameters(), plain.parameters(), strict=True):
-        assert mine.grad is not None
-        assert theirs.grad is not None
-        assert torch.allclose(mine.grad, theirs.grad, rtol=2**-8, atol=1e-9)
+    for parameter, expected in zip(compressed.parameters(), plain.parameters(), strict=True):
+        assert parameter.grad is not None
+        assert expected.grad is not None
+        assert torch.allclose(parameter.grad, expected.grad, rtol=2**-8, atol=1e-9)
     assert torch.equal(running_mean(compressed), running_mean(plain))
 
 
@@ -142,10 +144,10 @@ def test_overlapped_sums_equal_those_started_at_the_end(compress: bool) -> None:
 
     assert actual == expected == [6.0]
     assert peer.waited == len(peer.begun) > 2, "gradients in more than one part, and the rest"
-    for mine, theirs in zip(early.parameters(), late.parameters(), strict=True):
-        assert mine.grad is not None
-        assert theirs.grad is not None
-        assert torch.equal(mine.grad, theirs.grad)
+    for parameter, late_parameter in zip(early.parameters(), late.parameters(), strict=True):
+        assert parameter.grad is not None
+        assert late_parameter.grad is not None
+        assert torch.equal(parameter.grad, late_parameter.grad)
     assert torch.equal(running_mean(early), running_mean(late))
 
 
@@ -221,38 +223,40 @@ def lost(tensor: torch.Tensor) -> NoReturn:
 def test_gradients_accumulated_before_the_group_failed_are_kept(
     early: bool, compress: bool
 ) -> None:
-    whole, broken = model(), model()
+    undisturbed, broken = model(), model()
     batch = torch.randn(6, 3, 5, 5)
     parts = ((batch[:4], 4 / 6), (batch[4:], 2 / 6))
-    at_once = GradientReducer(whole, scalars=1, compress=compress)
-    kept = GradientReducer(broken, scalars=1, compress=compress, bucket_bytes=SMALL)
+    at_once = GradientReducer(undisturbed, scalars=1, compress=compress)
+    reducer = GradientReducer(broken, scalars=1, compress=compress, bucket_bytes=SMALL)
 
     at_once.clear()
     for images, weight in parts:
         at_once.begin_microbatch()
-        whole(images).square().sum().backward()
+        undisturbed(images).square().sum().backward()
         at_once.add_microbatch(weight)
     expected = at_once.sum([3.0], single)
 
     before, batches = running_mean(broken).clone(), batches_tracked(broken)
-    kept.clear()
-    kept.begin_microbatch(lost if early else None)
+    reducer.clear()
+    reducer.begin_microbatch(lost if early else None)
     broken(parts[0][0]).square().sum().backward()
-    kept.add_microbatch(parts[0][1])
+    reducer.add_microbatch(parts[0][1])
     with pytest.raises(PeerLostError):
-        kept.sum([3.0], lost)
-    assert kept.roll_back()
+        reducer.sum([3.0], lost)
+    assert reducer.roll_back()
     assert torch.equal(running_mean(broken), before)
-    kept.begin_microbatch()
+    reducer.begin_microbatch()
     broken(parts[1][0]).square().sum().backward()
-    kept.add_microbatch(parts[1][1])
+    reducer.add_microbatch(parts[1][1])
 
-    assert kept.sum([3.0], single) == expected
-    for mine, theirs in zip(broken.parameters(), whole.parameters(), strict=True):
-        assert mine.grad is not None
-        assert theirs.grad is not None
-        assert torch.equal(mine.grad, theirs.grad)
-    for counted, expected_buffer in zip(broken.buffers(), whole.buffers(), strict=True):
+    assert reducer.sum([3.0], single) == expected
+    for parameter, undisturbed_parameter in zip(
+        broken.parameters(), undisturbed.parameters(), strict=True
+    ):
+        assert parameter.grad is not None
+        assert undisturbed_parameter.grad is not None
+        assert torch.equal(parameter.grad, undisturbed_parameter.grad)
+    for counted, expected_buffer in zip(broken.buffers(), undisturbed.buffers(), strict=True):
         assert torch.equal(counted, expected_buffer)
     assert batches_tracked(broken) == batches + 1, "a step is one batch"
 

@@ -6,14 +6,18 @@ import pytest
 
 from everstep.errors import EverstepError
 from everstep.staging import copying
-from everstep.staging.content import ChangedError, FileError
-from everstep.staging.copying import partial_of
+from everstep.staging.content import ChangedError
 from everstep.staging.sources import blob
 from everstep.staging.sources.blob import BlobSource
 from everstep.staging.sources.location import open_source
 from everstep.staging.stage import Observer, Options, stage
 from tests.everstep.staging.sources import servers
-from tests.everstep.staging.trees import files_of, make_tree, missing_files, wrong_files
+from tests.everstep.staging.sources.stores import (
+    check_copy_continues,
+    check_second_run_copies_nothing,
+    check_wrong_checksum_is_refused,
+)
+from tests.everstep.staging.trees import files_of, make_tree
 
 LARGE = bytes(range(256)) * (10 << 12)  # 10 MiB: more than two ranges
 SPECIAL = "a b+c%20d/é ü/#1&.bin"
@@ -83,14 +87,7 @@ def data(store: Store, tmp_path: Path) -> Path:
 def test_a_prefix_is_staged_and_a_second_run_reads_no_blob(
     store: Store, data: Path, tmp_path: Path
 ) -> None:
-    target = tmp_path / "out"
-
-    first = stage(store.source("sets/imagenet"), target, Options(), Observer())
-    second = stage(store.source("sets/imagenet"), target, Options(), Observer())
-
-    assert wrong_files(data, target) == []
-    assert missing_files(data, target) == set()
-    assert first.to_copy.files == second.kept.files == 23
+    check_second_run_copies_nothing(store.source("sets/imagenet"), data, tmp_path / "out", files=23)
 
 
 @pytest.mark.parametrize("name", ["sets/imagenet/large", "top"])
@@ -106,14 +103,8 @@ def test_one_blob_is_staged_by_its_name(store: Store, tmp_path: Path, name: str)
 @pytest.mark.parametrize("md5", [True, False])
 def test_a_blob_continues_at_an_offset(store: Store, tmp_path: Path, md5: bool) -> None:
     store.put("large", LARGE, md5=md5)
-    (entry,) = store.source().entries()
-    partial = partial_of(entry, tmp_path)
-    partial.data.write_bytes(LARGE[:7_000_000] + b"lost in a power cut")
-    partial.length.write_text("7000000")
 
-    copying.copy(store.source(), entry, tmp_path / "large", tmp_path, lambda _: None)
-
-    assert (tmp_path / "large").read_bytes() == LARGE
+    check_copy_continues(store, tmp_path, LARGE)
 
 
 @pytest.mark.parametrize("change", ["put", "delete"])
@@ -133,12 +124,7 @@ def test_a_blob_that_changed_after_it_was_listed_is_named(
 
 
 def test_content_that_differs_from_its_md5_is_refused(store: Store, tmp_path: Path) -> None:
-    store.put("file", b"content")
-    (entry,) = store.source().entries()
-    damaged = entry._replace(md5="0" * 32)
-
-    with pytest.raises(FileError, match=f"the store's is {'0' * 32}"):
-        copying.copy(store.source(), damaged, tmp_path / "file", tmp_path, lambda _: None, 2)
+    check_wrong_checksum_is_refused(store, tmp_path)
 
 
 def test_a_name_that_leaves_the_destination_is_refused(store: Store, tmp_path: Path) -> None:

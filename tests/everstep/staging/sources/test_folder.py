@@ -18,7 +18,7 @@ def test_all_files_are_listed_with_their_sizes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["symbolic link", "device, pipe or socket"])
-def test_what_is_not_a_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_path_that_is_not_a_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "special"
     path.symlink_to("/etc/passwd") if "link" in kind else os.mkfifo(path)
 

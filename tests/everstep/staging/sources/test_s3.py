@@ -10,15 +10,19 @@ import pytest
 
 from everstep.errors import EverstepError
 from everstep.staging import copying
-from everstep.staging.content import ChangedError, Content, FileError
-from everstep.staging.copying import partial_of
+from everstep.staging.content import ChangedError, Content
 from everstep.staging.entry import Entry
 from everstep.staging.sources import s3
 from everstep.staging.sources.location import open_source
 from everstep.staging.sources.s3 import S3Source
 from everstep.staging.stage import Observer, Options, stage
 from tests.everstep.staging.sources import servers
-from tests.everstep.staging.trees import files_of, make_tree, missing_files, wrong_files
+from tests.everstep.staging.sources.stores import (
+    check_copy_continues,
+    check_second_run_copies_nothing,
+    check_wrong_checksum_is_refused,
+)
+from tests.everstep.staging.trees import files_of, make_tree, wrong_files
 
 PART_BYTES = 5 << 20
 LARGE = bytes(range(256)) * (11 << 12)  # 11 MiB: two parts, and a shorter one
@@ -110,14 +114,7 @@ def data(store: Store, tmp_path: Path) -> Path:
 def test_a_prefix_is_staged_and_a_second_run_requests_no_object(
     store: Store, data: Path, tmp_path: Path
 ) -> None:
-    target = tmp_path / "out"
-
-    first = stage(store.source("sets/imagenet"), target, Options(), Observer())
-    second = stage(store.source("sets/imagenet"), target, Options(), Observer())
-
-    assert wrong_files(data, target) == []
-    assert missing_files(data, target) == set()
-    assert first.to_copy.files == second.kept.files == 32
+    check_second_run_copies_nothing(store.source("sets/imagenet"), data, tmp_path / "out", files=32)
 
 
 def test_files_that_are_there_already_are_compared_with_their_etags_instead_of_copied(
@@ -162,16 +159,8 @@ def test_an_object_in_parts_is_compared_with_its_etag(store: Store) -> None:
 
 def test_an_object_continues_at_an_offset(store: Store, tmp_path: Path) -> None:
     store.put_in_parts("large", LARGE)
-    (entry,) = store.source().entries()
-    partial = partial_of(entry, tmp_path)
-    partial.data.write_bytes(LARGE[:7_000_000] + b"lost in a power cut")
-    partial.length.write_text("7000000")
-    counted: list[int] = []
 
-    copying.copy(store.source(), entry, tmp_path / "large", tmp_path, counted.append)
-
-    assert (tmp_path / "large").read_bytes() == LARGE
-    assert counted[0] == 7_000_000
+    check_copy_continues(store, tmp_path, LARGE)
 
 
 @pytest.mark.parametrize(
@@ -193,12 +182,7 @@ def test_an_object_that_changed_after_it_was_listed_is_named(
 
 
 def test_content_that_differs_from_the_etag_is_refused(store: Store, tmp_path: Path) -> None:
-    store.put("file", b"content")
-    (entry,) = store.source().entries()
-    damaged = entry._replace(md5="0" * 32)
-
-    with pytest.raises(FileError, match=f"the store's is {'0' * 32}"):
-        copying.copy(store.source(), damaged, tmp_path / "file", tmp_path, lambda _: None, 2)
+    check_wrong_checksum_is_refused(store, tmp_path)
 
 
 @pytest.mark.parametrize("key", ["../x", "/etc/passwd", "a/../../x", "a//b"])

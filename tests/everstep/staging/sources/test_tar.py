@@ -29,8 +29,8 @@ def archive_of(folder: Path, archive: Path, *, form: int = tarfile.PAX_FORMAT) -
 
 def archive_with(path: Path, member: tarfile.TarInfo, content: bytes = b"") -> Path:
     with tarfile.open(path, "w") as packed:
-        good = tarfile.TarInfo("good")
-        packed.addfile(good)
+        regular = tarfile.TarInfo("good")
+        packed.addfile(regular)
         member.size = len(content)
         packed.addfile(member, io.BytesIO(content))
     return path

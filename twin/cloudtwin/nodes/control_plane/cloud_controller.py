@@ -40,10 +40,10 @@ class CloudController:
                 await asyncio.to_thread(self._delete_node, name)
             await asyncio.sleep(PERIOD_SECONDS)
 
-    def overdue(self, gone: set[str]) -> list[str]:
+    def overdue(self, gone_now: set[str]) -> list[str]:
         """Return the machines that have been gone for the delay, each once."""
         now = self._clock()
-        self._gone_since = {name: self._gone_since.get(name, now) for name in gone}
+        self._gone_since = {name: self._gone_since.get(name, now) for name in gone_now}
         due = [n for n, since in self._gone_since.items() if now - since >= self._delay_seconds]
         return sorted(due)
 

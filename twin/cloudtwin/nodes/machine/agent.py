@@ -87,12 +87,12 @@ def without_taint(node: dict[str, Any], key: str) -> dict[str, Any] | None:
     The patch contains the Node's resource version, so that it fails if another client has changed the taints.
     """
     taints = node["spec"].get("taints", [])
-    kept = [taint for taint in taints if taint["key"] != key]
-    if kept == taints:
+    remaining = [taint for taint in taints if taint["key"] != key]
+    if remaining == taints:
         return None
     return {
         "metadata": {"resourceVersion": node["metadata"]["resourceVersion"]},
-        "spec": {"taints": kept},
+        "spec": {"taints": remaining},
     }
 
 

@@ -18,46 +18,46 @@ SNAPSHOTS = Path("io.containerd.snapshotter.v1.overlayfs/snapshots")
 
 def keep(store: ImageStore, layout: Layout) -> Path:
     """Return the twin's own copy of a store; create it if necessary. Copies that machines use are kept."""
-    kept = layout.images / store.key
-    if not kept.exists():
+    copy = layout.images / store.key
+    if not copy.exists():
         temporary = layout.images / f".{store.key}"
         if temporary.exists():
             shutil.rmtree(temporary)
         clone(store, temporary)
-        temporary.replace(kept)
+        temporary.replace(copy)
     used = {record.images for record in records.all_of(layout)} | {store.key}
     for folder in layout.images.iterdir():
         if folder.name not in used:
             shutil.rmtree(folder)
-    return kept
+    return copy
 
 
 def in_use(layout: Layout) -> ImageStore | None:
     """Return the newest images of the twin's machines as a store, or None if there are none."""
-    kept = [folder for folder in layout.images.glob("*") if not folder.name.startswith(".")]
-    if not kept:
+    copies = [folder for folder in layout.images.glob("*") if not folder.name.startswith(".")]
+    if not copies:
         return None
-    newest = max(kept, key=lambda folder: folder.stat().st_ctime)
+    newest = max(copies, key=lambda folder: folder.stat().st_ctime)
     return ImageStore(newest, newest.name, ())
 
 
-def make_root(kept: Path, destination: Path) -> None:
+def make_root(store_copy: Path, destination: Path) -> None:
     """Create a containerd root for one machine, with empty folders as mount points of the layers."""
-    for folder, names, files in os.walk(kept):
+    for folder, names, files in os.walk(store_copy):
         source = Path(folder)
-        target = destination / source.relative_to(kept)
+        target = destination / source.relative_to(store_copy)
         target.mkdir(parents=True)
         shutil.copystat(source, target)
-        if source.relative_to(kept).parent == SNAPSHOTS:
+        if source.relative_to(store_copy).parent == SNAPSHOTS:
             names.clear()  # a layer: mounted, not copied
             continue
         for name in files:
             _copy(source / name, target / name)
 
 
-def layers(kept: Path) -> list[Path]:
+def layers(store_copy: Path) -> list[Path]:
     """Return the folders of layers, relative to a containerd root."""
-    return sorted(path.relative_to(kept) for path in (kept / SNAPSHOTS).iterdir())
+    return sorted(path.relative_to(store_copy) for path in (store_copy / SNAPSHOTS).iterdir())
 
 
 def _copy(source: Path, target: Path) -> None:

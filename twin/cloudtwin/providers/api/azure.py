@@ -158,14 +158,14 @@ class AzureApi:
                 "MissingApiVersionParameter" if not version else "InvalidApiVersionParameter",
                 f"The api-version {version!r} is invalid: it has the form yyyy-MM-dd.",
             )
-        found = re.fullmatch(r"/subscriptions/([^/]+)(/.*)?", request.path)
-        if found and found[1].lower() != SUBSCRIPTION:
-            message = f"The subscription '{found[1]}' could not be found."
+        resource = re.fullmatch(r"/subscriptions/([^/]+)(/.*)?", request.path)
+        if resource and resource[1].lower() != SUBSCRIPTION:
+            message = f"The subscription '{resource[1]}' could not be found."
             raise AzureError("SubscriptionNotFound", message, HTTPStatus.NOT_FOUND)
-        rest = (found[2] or "") if found else ""
+        path_below = (resource[2] or "") if resource else ""
         for (method, pattern, action), operation in OPERATIONS.items():
-            match = re.fullmatch(pattern, rest, re.IGNORECASE)
-            if found and match and method == request.method:
+            match = re.fullmatch(pattern, path_below, re.IGNORECASE)
+            if resource and match and method == request.method:
                 self._authorize(action, request.path)
                 return operation(self, request, match)
         message = f"The twin has no {request.method} {request.path}"
@@ -227,16 +227,16 @@ class AzureApi:
     def group(self, _request: AzureRequest, match: re.Match[str]) -> AzureResponse:
         """Return a resource group."""
         group_id = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{match['group']}"
-        found = self.inventory.find((GROUP,), group_id)
-        if found is None:
+        resource = self.inventory.find((GROUP,), group_id)
+        if resource is None:
             message = f"Resource group '{match['group']}' could not be found."
             raise AzureError("ResourceGroupNotFound", message, HTTPStatus.NOT_FOUND)
         return {
-            "id": found.id,
+            "id": resource.id,
             "name": match["group"],
             "type": "Microsoft.Resources/resourceGroups",
-            "location": str(found.inputs.get("location") or "eastus"),
-            "tags": dict(found.inputs.get("tags") or {}),
+            "location": str(resource.inputs.get("location") or "eastus"),
+            "tags": dict(resource.inputs.get("tags") or {}),
             "properties": {"provisioningState": "Succeeded"},
         }
 
@@ -319,34 +319,38 @@ class AzureApi:
 
     def cluster(self, request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
         """Return a cluster with its tags."""
-        found = self.inventory.find((CLUSTER,), request.path)
-        if found is None:
+        resource = self.inventory.find((CLUSTER,), request.path)
+        if resource is None:
             raise _not_found(request.path)
-        return {"id": found.id, "location": "eastus", "tags": dict(found.inputs.get("tags") or {})}
+        return {
+            "id": resource.id,
+            "location": "eastus",
+            "tags": dict(resource.inputs.get("tags") or {}),
+        }
 
     def storage_account(self, request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
         """Return a storage account."""
-        found = self.inventory.find((ACCOUNT,), request.path)
-        if found is None:
+        resource = self.inventory.find((ACCOUNT,), request.path)
+        if resource is None:
             raise _not_found(request.path)
-        nested = bool(found.inputs.get("isHnsEnabled"))
+        nested = bool(resource.inputs.get("isHnsEnabled"))
         return {
-            "id": found.id,
-            "location": str(found.inputs.get("location") or "eastus"),
-            "kind": str(found.inputs.get("kind") or "StorageV2"),
+            "id": resource.id,
+            "location": str(resource.inputs.get("location") or "eastus"),
+            "kind": str(resource.inputs.get("kind") or "StorageV2"),
             "properties": {"isHnsEnabled": nested},
         }
 
     def registry(self, request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
         """Return a registry."""
-        found = self.inventory.find((REGISTRY,), request.path)
-        if found is None:
+        resource = self.inventory.find((REGISTRY,), request.path)
+        if resource is None:
             raise _not_found(request.path)
         return {
-            "id": found.id,
+            "id": resource.id,
             "location": "eastus",
             "sku": {"name": "Standard"},
-            "properties": {"loginServer": str(found.outputs.get("loginServer") or "")},
+            "properties": {"loginServer": str(resource.outputs.get("loginServer") or "")},
         }
 
     def storage_name(self, request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
@@ -427,11 +431,11 @@ class AzureApi:
         Raises:
             AzureError: the registry has no such image.
         """
-        found = re.fullmatch(r"/acr/v1/(.+)/_(tags|manifests)/([^/]+)", request.path)
-        if found is None or request.method != "GET":
+        resource = re.fullmatch(r"/acr/v1/(.+)/_(tags|manifests)/([^/]+)", request.path)
+        if resource is None or request.method != "GET":
             message = f"the twin has no {request.method} {request.path}"
             raise AzureError("UNSUPPORTED", message, HTTPStatus.NOT_FOUND)
-        repository, kind, reference = found.groups()
+        repository, kind, reference = resource.groups()
         separator, code = (":", "TAG_UNKNOWN") if kind == "tags" else ("@", "MANIFEST_UNKNOWN")
         if f"{repository}{separator}{reference}" not in self.facts.images:
             raise AzureError(code, f"{reference} is not known", HTTPStatus.NOT_FOUND)

@@ -190,10 +190,10 @@ def _claims(token: str) -> Mapping[str, Any]:
     if len(parts) != 3:
         return {}
     try:
-        found = json.loads(base64.urlsafe_b64decode(f"{parts[1]}=="))
+        claims = json.loads(base64.urlsafe_b64decode(f"{parts[1]}=="))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return claims if isinstance(claims, dict) else {}
 
 
 @contextmanager

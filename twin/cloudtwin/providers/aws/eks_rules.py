@@ -112,12 +112,12 @@ def launch(inputs: Inputs) -> Iterable[Mistake]:
 
 def labels_and_taints(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error for each reserved label, and for too many labels or taints."""
-    given, taints = section(inputs, "labels"), inputs.get("taints")
-    for key in given:
+    labels, taints = section(inputs, "labels"), inputs.get("taints")
+    for key in labels:
         if "eks.amazonaws.com/" in key or key.startswith("kubernetes.io/"):
             yield at("labels", f"{key!r} is reserved for the service")
-    if len(given) > MAX_LABELS:
-        yield at("labels", f"{len(given)} labels, {MAX_LABELS} are allowed")
+    if len(labels) > MAX_LABELS:
+        yield at("labels", f"{len(labels)} labels, {MAX_LABELS} are allowed")
     if isinstance(taints, list) and len(taints) > MAX_TAINTS:
         yield at("taints", f"{len(taints)} taints, {MAX_TAINTS} are allowed")
 

@@ -189,8 +189,8 @@ def _bucket_exists(request: ResourceRequest) -> Iterable[str]:
 
 def _others_apart(request: ResourceRequest) -> Iterable[str]:
     system, path = request.inputs["fileSystemId"], str(request.inputs.get("fileSystemPath"))
-    every = request.account.where(ASSOCIATION, fileSystemId=system)
-    others = [other for other in every if other.id != request.id]
+    associations = request.account.where(ASSOCIATION, fileSystemId=system)
+    others = [other for other in associations if other.id != request.id]
     if len(others) >= MAX_ASSOCIATIONS:
         yield f"{system} has {MAX_ASSOCIATIONS} associations already"
     for other in others:

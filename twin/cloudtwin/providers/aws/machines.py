@@ -57,8 +57,8 @@ def instance_type(name: object) -> str | None:
 
 def efa_interfaces(inputs: Inputs) -> int:
     """Return the number of EFA interfaces of a launch template."""
-    every = objects_at("networkInterfaces", inputs)
-    return sum(interface.get("interfaceType") in EFA for _, interface in every)
+    interfaces = objects_at("networkInterfaces", inputs)
+    return sum(interface.get("interfaceType") in EFA for _, interface in interfaces)
 
 
 def _groups_once(inputs: Inputs) -> Iterable[Mistake]:

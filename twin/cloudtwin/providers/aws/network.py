@@ -120,9 +120,9 @@ def _ports(inputs: Inputs) -> Iterable[Mistake]:
 
 def _subnet_fits(request: ResourceRequest) -> Iterable[str]:
     vpc = request.find(VPC, "vpcId")
-    block, whole = request.inputs.get("cidrBlock"), vpc.inputs.get("cidrBlock") if vpc else None
-    if block and whole and not lies_in(block, whole):
-        yield f"{block} is not in {whole}, the block of {request.inputs['vpcId']}"
+    block, vpc_block = request.inputs.get("cidrBlock"), vpc.inputs.get("cidrBlock") if vpc else None
+    if block and vpc_block and not lies_in(block, vpc_block):
+        yield f"{block} is not in {vpc_block}, the block of {request.inputs['vpcId']}"
 
 
 def _subnet_free(request: ResourceRequest) -> Iterable[str]:

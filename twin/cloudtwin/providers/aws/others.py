@@ -19,12 +19,12 @@ SUBSCRIBERS = ("subscriberEmailAddresses", "subscriberSnsTopicArns")
 
 
 def _subscribers(inputs: Inputs) -> Iterable[Mistake]:
-    for here, note in objects_at("notifications", inputs):
+    for note_path, note in objects_at("notifications", inputs):
         count = sum(len(note.get(name) or ()) for name in SUBSCRIBERS)
         if not count:
-            yield at(here, "a notification needs at least one subscriber")
+            yield at(note_path, "a notification needs at least one subscriber")
         if count > MAX_SUBSCRIBERS:
-            yield at(here, f"{count} subscribers, {MAX_SUBSCRIBERS} are allowed")
+            yield at(note_path, f"{count} subscribers, {MAX_SUBSCRIBERS} are allowed")
 
 
 def _limit(inputs: Inputs) -> Iterable[Mistake]:

@@ -56,9 +56,9 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
 
 
 def _issuer(request: ResourceRequest) -> dict[str, Any]:
-    given, location = section(request.inputs, "oidcIssuerProfile"), location_of(request.region)
+    profile, location = section(request.inputs, "oidcIssuerProfile"), location_of(request.region)
     url = f"https://{location}.oic.prod-aks.azure.com/{TENANT}/{guid(request.id, 'issuer')}/"
-    return {**given, **({"issuerURL": url} if given.get("enabled") else {})}
+    return {**profile, **({"issuerURL": url} if profile.get("enabled") else {})}
 
 
 def _identity(request: ResourceRequest) -> dict[str, Any]:

@@ -70,17 +70,17 @@ def system_pool(inputs: Inputs) -> Iterable[Mistake]:
 
 def network(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error for inconsistent addresses of a cluster's network."""
-    profile, here = section(inputs, "networkProfile"), "networkProfile"
+    profile, path = section(inputs, "networkProfile"), "networkProfile"
     for name in ("podCidr", "serviceCidr"):
         if isinstance(profile.get(name), str) and (reason := block_error(profile[name])):
-            yield at(f"{here}.{name}", reason)
+            yield at(f"{path}.{name}", reason)
     pods, services = block_of(profile.get("podCidr")), block_of(profile.get("serviceCidr"))
     if pods and services and pods.version == services.version and pods.overlaps(services):
-        yield at(f"{here}.serviceCidr", f"{services} overlaps with the pods' block")
+        yield at(f"{path}.serviceCidr", f"{services} overlaps with the pods' block")
     dns = profile.get("dnsServiceIP")
     if isinstance(dns, str) and services and not _inside(dns, services):
         reason = f"{dns} is not an address in {services}, or is its first address"
-        yield at(f"{here}.dnsServiceIP", reason)
+        yield at(f"{path}.dnsServiceIP", reason)
 
 
 def _inside(address: str, block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
@@ -93,11 +93,11 @@ def _inside(address: str, block: ipaddress.IPv4Network | ipaddress.IPv6Network) 
 
 def data_plane(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error for an inconsistent network policy, data plane and plug-in."""
-    profile, here = section(inputs, "networkProfile"), "networkProfile"
+    profile, path = section(inputs, "networkProfile"), "networkProfile"
     if profile.get("networkPolicy") == "cilium" and profile.get("networkDataplane") != "cilium":
-        yield at(f"{here}.networkDataplane", "the policy cilium needs the data plane cilium")
+        yield at(f"{path}.networkDataplane", "the policy cilium needs the data plane cilium")
     if profile.get("networkDataplane") == "cilium" and profile.get("networkPlugin") != "azure":
-        yield at(f"{here}.networkPlugin", "the data plane cilium needs the plug-in azure")
+        yield at(f"{path}.networkPlugin", "the data plane cilium needs the plug-in azure")
 
 
 def api_access(inputs: Inputs) -> Iterable[Mistake]:

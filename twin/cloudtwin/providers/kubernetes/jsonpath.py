@@ -34,7 +34,7 @@ class JsonPath:
         """Return the nodes that the path selects, from the document or from a node of it."""
         nodes = [document if start is None else start]
         for selector in self.selectors:
-            nodes = [found for node in nodes for found in selector(document, node)]
+            nodes = [selected for node in nodes for selected in selector(document, node)]
         return nodes
 
 
@@ -177,8 +177,10 @@ class _Parser:
 def _equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
     if not left or not right:
         return not left and not right
-    one, other = left[0], right[0]
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    left_value, right_value = left[0], right[0]
+    return isinstance(left_value, bool) == isinstance(right_value, bool) and bool(
+        left_value == right_value
+    )
 
 
 def _member(name: str) -> Selector:

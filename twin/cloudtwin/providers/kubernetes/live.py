@@ -205,13 +205,13 @@ def _drifted_list(inputs: list[Plain], then: list[Plain], now: list[Plain]) -> l
         befores, nows = (
             {item["name"]: item for item in items if "name" in item} for items in (then, now)
         )
-        kept = [
+        remaining = [
             drifted(item, befores.get(item["name"]), nows[item["name"]])
             for item in inputs
             if item["name"] in nows
         ]
         known = {item["name"] for item in inputs} | befores.keys()
-        return kept + [deepcopy(item) for item in now if item["name"] not in known]
+        return remaining + [deepcopy(item) for item in now if item["name"] not in known]
     if len(inputs) == len(then) == len(now):
         return [drifted(*three) for three in zip(inputs, then, now, strict=True)]
     return deepcopy(now)

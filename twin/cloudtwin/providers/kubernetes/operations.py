@@ -72,8 +72,8 @@ class KubernetesOperations:
         if not metadata or metadata.get("namespace") is not None:  # or it is unknown as a whole
             return completed
         namespaced = self._namespaced(completed)
-        if namespaced is None and (kept := objects.metadata(old).get("namespace")):
-            return objects.with_namespace(completed, kept)
+        if namespaced is None and (old_namespace := objects.metadata(old).get("namespace")):
+            return objects.with_namespace(completed, old_namespace)
         if not namespaced:
             return completed
         return objects.with_namespace(completed, self.cluster.default_namespace)

@@ -145,7 +145,7 @@ def test_a_wrong_request_is_refused_with_azures_code(
     assert refused.value.code == code
 
 
-def test_a_taken_name_says_why(api: AzureApi) -> None:
+def test_the_response_for_a_taken_name_has_the_reason(api: AzureApi) -> None:
     path = f"{ROOT}/providers/Microsoft.Storage/checkNameAvailability"
     response = api.manage(AzureRequest("POST", path, VERSION, STORAGE_NAME))
 

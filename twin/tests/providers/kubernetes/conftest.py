@@ -81,10 +81,10 @@ def wait_for_object(
     )
 
 
-def metadata_of(found: Any) -> client.V1ObjectMeta:
+def metadata_of(kubernetes_object: Any) -> client.V1ObjectMeta:
     """Return the metadata of an object from the API server; its type there is optional."""
-    assert isinstance(found.metadata, client.V1ObjectMeta)
-    return found.metadata
+    assert isinstance(kubernetes_object.metadata, client.V1ObjectMeta)
+    return kubernetes_object.metadata
 
 
 @pytest.fixture(scope="session")

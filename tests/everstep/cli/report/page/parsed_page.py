@@ -28,8 +28,8 @@ class Node:
                 yield from child.all(name)
 
     def one(self, identifier: str) -> "Node":
-        (found,) = (node for node in self.all("*") if node.attributes.get("id") == identifier)
-        return found
+        (matching,) = (node for node in self.all("*") if node.attributes.get("id") == identifier)
+        return matching
 
 
 class _Parser(HTMLParser):

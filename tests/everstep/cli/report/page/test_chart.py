@@ -24,15 +24,15 @@ POINTS = st.lists(FINITE, max_size=300).map(lambda ys: [(float(x), y) for x, y i
 def test_a_thinned_curve_keeps_ends_and_extremes(
     points: list[tuple[float, float]], limit: int
 ) -> None:
-    kept = thin(points, limit)
+    thinned = thin(points, limit)
 
-    assert len(kept) <= max(limit, 0)
-    assert set(kept) <= set(points)
-    assert list(kept) == sorted(kept), "a curve never runs backwards"
+    assert len(thinned) <= max(limit, 0)
+    assert set(thinned) <= set(points)
+    assert list(thinned) == sorted(thinned), "a curve never runs backwards"
     if points:
-        assert (kept[0], kept[-1]) == (points[0], points[-1])
-        assert min(y for _, y in kept) == min(y for _, y in points)
-        assert max(y for _, y in kept) == max(y for _, y in points)
+        assert (thinned[0], thinned[-1]) == (points[0], points[-1])
+        assert min(y for _, y in thinned) == min(y for _, y in points)
+        assert max(y for _, y in thinned) == max(y for _, y in points)
 
 
 @given(st.integers(0, 9_999), st.sampled_from((-5.0, 5.0)))

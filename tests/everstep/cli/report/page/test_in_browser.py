@@ -109,7 +109,7 @@ def test_the_page_fits_the_screen(
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-def test_colours_differ_enough_from_the_paper(tab: Tab, page: Path, colours: str) -> None:
+def test_colours_contrast_with_the_background(tab: Tab, page: Path, colours: str) -> None:
     """By WCAG 2.2: 4.5 for text, 3 for shapes."""
     tab.open(page, DESK, prefers_color_scheme=colours)
 
@@ -141,34 +141,36 @@ def test_the_keyboard_reaches_events_and_seconds(tab: Tab, page: Path) -> None:
     assert tab.run("document.querySelector(':target').id") == "event-2"
 
 
-def test_magnifying_shows_a_part_and_back_the_whole(tab: Tab, page: Path) -> None:
+def test_zooming_shows_a_part_of_the_chart_and_again_all_of_it(tab: Tab, page: Path) -> None:
     tab.open(page)
     shown = "document.querySelector('.stretched').getAttribute('viewBox')"
     ticks = "[...document.querySelectorAll('#axis text')].map(one => one.textContent).join(' ')"
-    whole, all_ticks = tab.run(shown), tab.run(ticks)
+    full_range, all_ticks = tab.run(shown), tab.run(ticks)
 
     tab.run("document.getElementById('zoom-in').click()")
     part = tab.run(shown)
-    assert float(part.split()[2]) == pytest.approx(float(whole.split()[2]) / 4, rel=0.01)
+    assert float(part.split()[2]) == pytest.approx(float(full_range.split()[2]) / 4, rel=0.01)
     assert tab.run(ticks) != all_ticks
     tab.run("document.getElementById('zoom-all').click()")
-    assert (tab.run(shown), tab.run(ticks)) == (whole, all_ticks)
+    assert (tab.run(shown), tab.run(ticks)) == (full_range, all_ticks)
 
 
-def test_a_reader_finds_headings_a_named_slider_and_the_table_s_cells(tab: Tab, page: Path) -> None:
+def test_the_accessibility_tree_has_headings_a_named_slider_and_the_cells_of_the_table(
+    tab: Tab, page: Path
+) -> None:
     for screen in (DESK, PHONE):
         tab.open(page, screen)
         tree = tab.call("Accessibility.getFullAXTree")["nodes"]
-        found = [
+        roles = [
             (node["role"]["value"], node.get("name", {}).get("value", ""))
             for node in tree
             if not node["ignored"]
         ]
 
-        assert ("heading", "Training survived all 2 losses of workers") in found
-        assert ("slider", "Second") in found
-        assert sum(role == "row" for role, _ in found) >= 5, "also where rows are stacked"
-        assert [role for role, name in found if role in ("link", "button") and not name] == []
+        assert ("heading", "Training survived all 2 losses of workers") in roles
+        assert ("slider", "Second") in roles
+        assert sum(role == "row" for role, _ in roles) >= 5, "also where rows are stacked"
+        assert [role for role, name in roles if role in ("link", "button") and not name] == []
 
 
 def test_reduced_motion_is_respected(tab: Tab, page: Path) -> None:
@@ -177,7 +179,7 @@ def test_reduced_motion_is_respected(tab: Tab, page: Path) -> None:
     assert tab.run("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
 
 
-def test_on_paper_controls_are_gone_and_details_are_open(tab: Tab, page: Path) -> None:
+def test_a_printed_page_has_no_controls_and_open_details(tab: Tab, page: Path) -> None:
     tab.open(page)
     tab.call("Emulation.setEmulatedMedia", media="print")
     try:

@@ -18,7 +18,7 @@ CONTROL = {*range(0x20), *range(0x7F, 0xA0)} - {9, 10}
 
 
 @given(HOSTILE)
-def test_text_and_attributes_come_back_as_they_were(text: str) -> None:
+def test_text_and_attributes_survive_parsing(text: str) -> None:
     (node,) = parse(element("p", text, title=text).text).children
 
     expected = "".join(c for c in text if ord(c) not in CONTROL).encode(errors="replace").decode()
@@ -36,6 +36,6 @@ def test_a_data_block_has_its_values_and_cannot_be_ended_by_them(values: dict[st
 
 
 def test_attributes_are_left_out_or_have_no_value() -> None:
-    made = element("input", type="range", hidden=True, checked=False, title=None, aria_label="a")
+    slider = element("input", type="range", hidden=True, checked=False, title=None, aria_label="a")
 
-    assert made == Html('<input type="range" hidden aria-label="a">')
+    assert slider == Html('<input type="range" hidden aria-label="a">')

@@ -22,8 +22,8 @@ def page_of(recorded: RecordedRun, later: float = 1.0, billing: Billing | None =
 
 
 def only(page: Page) -> Incident:
-    (found,) = page.incidents
-    return found
+    (incident,) = page.incidents
+    return incident
 
 
 def test_a_run_that_has_not_started_has_a_page() -> None:
@@ -102,7 +102,7 @@ def test_a_machine_event_and_its_change_of_the_group_are_one_incident(
     assert incident.evidence == "worker 2 does not respond"
 
 
-def test_what_workers_recorded_is_shown(recorded_run: RecordedRun) -> None:
+def test_the_records_of_workers_are_shown(recorded_run: RecordedRun) -> None:
     recorded_run.form(*ALL).train(5)
     recorded_run.write("gpu-0", "checkpoint_failed", step=5, reason="No space left on device")
 
@@ -190,7 +190,7 @@ def test_every_journal_has_a_page(
     page = build_page(run, recorded.now + 5)
 
     assert page.end >= page.start
-    assert list(page.incidents) == sorted(page.incidents, key=lambda one: one.at)
+    assert list(page.incidents) == sorted(page.incidents, key=lambda incident: incident.at)
     for lane in page.lanes:
         assert sum(lane.seconds.values()) == pytest.approx(page.seconds), "every second has a state"
     assert render(page).startswith("<!doctype html>")
