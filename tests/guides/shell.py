@@ -1,5 +1,6 @@
 """A shell in which the commands of a guide run one after the other, as a user types them."""
 
+import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +31,12 @@ class Shell:
     log: Path
 
     def start(self, command: str) -> "subprocess.Popen[str]":
-        """Start a command in a session of its own; stderr is part of its output."""
+        """Start a command in a session of its own; stderr is part of its output.
+
+        Ctrl-C ends it as in a terminal, also if the tests run in the background of a shell, which ignores it.
+        """
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # an ignored one is inherited
         session = str(self.log.with_suffix(".session"))
         return subprocess.Popen(
             ["bash", "-c", SCRIPT.format(command=command)],
