@@ -51,12 +51,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="everstep-mutation-") as folder:
         for number in range(options.jobs):
             copies.put(_copy(Path(folder) / str(number)))
-        unchanged = _copy(Path(folder) / "unchanged")
-        for tests in dict.fromkeys(mutation.tests for mutation in selected):
-            if (failure := _run_tests(unchanged, tests)) is not None:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            distinct = dict.fromkeys(mutation.tests for mutation in selected)
+            failures = pool.map(lambda tests: _run_unchanged(tests, copies), distinct)
+            if failure := next(filter(None, failures), None):
                 print(f"the tests fail without any mutation: {failure}", file=sys.stderr)
                 return 2
-        with ThreadPoolExecutor(options.jobs) as pool:
             results = list(pool.map(lambda mutation: _inject(mutation, copies), selected))
     _report(results, markdown=options.markdown)
     return int(any(result.caught_by is None for result in results))
@@ -95,6 +95,15 @@ def _copy(target: Path) -> Path:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target / name)
     return target
+
+
+def _run_unchanged(tests: Sequence[str], copies: "SimpleQueue[Path]") -> str | None:
+    """Run tests in a free copy; return the first that fails, None if all pass."""
+    copy = copies.get()
+    try:
+        return _run_tests(copy, tests)
+    finally:
+        copies.put(copy)
 
 
 def _inject(mutation: Mutation, copies: "SimpleQueue[Path]") -> Result:
