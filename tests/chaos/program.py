@@ -67,7 +67,7 @@ def main() -> None:
         shard_size=4,
         checkpoint=options.run,
         checkpoint_seconds=1.0,
-        storage_timeout_seconds=2.0,
+        storage_timeout_seconds=4.0,
         keep_checkpoints=1_000_000,  # the checker reads all of them
     )
     before = ""

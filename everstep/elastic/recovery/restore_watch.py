@@ -31,10 +31,13 @@ def watched(
     began, done = time.monotonic(), threading.Event()
 
     def watch() -> None:
-        report_at = began + REPORT_SECONDS
-        while not done.wait(min(POLL_SECONDS, timeout_seconds / 4)):
+        report_at, last, silent = began + REPORT_SECONDS, began, 0.0
+        poll = min(POLL_SECONDS, timeout_seconds / 4)
+        while not done.wait(poll):
             now = time.monotonic()
-            silent = now - max(began, answered_at())
+            # A frozen or starved process sees no answers: only the time in which this thread runs counts.
+            silent = 0.0 if answered_at() > last else silent + min(now - last, 2 * poll)
+            last = now
             if silent >= timeout_seconds:
                 reason = (
                     f"the storage of the checkpoints has not answered for {silent:.0f} s: it hangs"
