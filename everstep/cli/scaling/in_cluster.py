@@ -27,9 +27,7 @@ from everstep.progress import Progress, Step
 JOBS = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{JOB_NAMESPACE}/{ELASTICJOB_PLURAL}"
 PROGRAM = "trainer.train"
 POLL_SECONDS = 1.0
-RESULT_SECONDS = 10.0
-"""Time to wait for the last lines of a journal after the end of a job."""
-
+CORE = f"/api/v1/namespaces/{JOB_NAMESPACE}"
 Json = dict[str, Any]
 
 
@@ -87,6 +85,7 @@ class ClusterStudy:
         reader = self.open_reader(name)
         path = f"{JOBS}/{name}"
         self.client.delete(path)  # of a study that was killed
+        self._wait_until_gone(name)
         try:
             self.client.create(JOBS, derived)
             with progress.step(f"Training with {replicas} replicas") as step:
@@ -94,6 +93,18 @@ class ClusterStudy:
         finally:
             self.client.delete(path)
         return size_result(reader.read(), replicas, replicas * processes_per_replica(template))
+
+    def _wait_until_gone(self, name: str) -> None:
+        """Wait until no pod of an earlier job of this name is left."""
+        deadline = time.monotonic() + self.wait_seconds
+        path = f"{CORE}/pods?labelSelector={JOB_NAME_LABEL}%3D{name}"
+        while self.client.get(path)["items"]:
+            if time.monotonic() > deadline:
+                raise EverstepError(
+                    f"pods of an earlier job {name} still exist after {self.wait_seconds} s",
+                    "Their nodes may be gone: `everstep status` shows them.",
+                )
+            self.sleep(POLL_SECONDS)
 
     def _template(self) -> Mapping[str, Any]:
         job = self.client.get(f"{JOBS}/{self.job}", missing={})

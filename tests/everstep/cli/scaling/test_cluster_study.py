@@ -1,0 +1,137 @@
+"""A study in a cluster: its jobs are removed, whatever their end. The cluster is a strict stand-in."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from everstep.cli.kubernetes_client import ClusterView, Condition, KubernetesClient
+from everstep.cli.report.readers import RunReader
+from everstep.cli.report.run_record import RunRecord
+from everstep.cli.scaling.in_cluster import JOBS, ClusterStudy
+from everstep.errors import EverstepError
+from everstep.progress import Silent
+from tests.everstep.cli.scaling.test_in_cluster import ARGUMENTS, OPTIONS, SETTINGS, elastic_job
+from tests.everstep.cli.scaling.test_study import journal
+
+NAME = "scale-efficientnet-b7-2"
+
+
+@dataclass
+class FakeCluster:
+    """A cluster whose job of one size has the given condition."""
+
+    ends: str = "Succeeded"
+    own: str = "Succeeded"
+    leftover_pods: int = 0
+    jobs: dict[str, Any] = field(default_factory=dict)
+    created: list[str] = field(default_factory=list)
+
+    def get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+        if "/pods?" in path:
+            self.leftover_pods = max(0, self.leftover_pods - 1)
+            return {"items": [{}] * self.leftover_pods}
+        assert path == f"{JOBS}/fashion", f"unexpected request of {path}"
+        return elastic_job(ARGUMENTS + OPTIONS)
+
+    def create(self, path: str, body: Mapping[str, Any]) -> None:
+        name = str(body["metadata"]["name"])
+        assert path == JOBS
+        assert not self.leftover_pods, "pods of an earlier job have the same names"
+        self.jobs[f"{path}/{name}"] = body
+        self.created.append(name)
+
+    def delete(self, path: str) -> None:
+        self.jobs.pop(path, None)
+
+    def conditions(self, job: str) -> tuple[Condition, ...]:
+        kind = self.own if job == "fashion" else self.ends
+        return (Condition(kind, "Reason", "a message"),)
+
+    def view(self, job: str) -> ClusterView:
+        return ClusterView("v1", (), (), ())
+
+
+@dataclass
+class FakeReader:
+    """A reader that always returns the same run."""
+
+    run: RunRecord
+
+    def read(self) -> RunRecord:
+        return self.run
+
+
+def study(
+    cluster: FakeCluster, run: RunRecord, sleep: Callable[[float], None] = lambda _: None
+) -> ClusterStudy:
+    client = cast("KubernetesClient", cluster)
+
+    def open_reader(job: str) -> RunReader:
+        assert job == NAME
+        return FakeReader(run)
+
+    return ClusterStudy(client, "fashion", SETTINGS, open_reader, 0, sleep)
+
+
+def test_a_size_is_measured_with_a_job_of_its_own_that_is_then_removed() -> None:
+    cluster = FakeCluster()
+
+    size = study(cluster, journal(16)).measure(2, Silent())
+
+    assert (size.replicas, size.processes) == (2, 16)
+    assert cluster.created == [NAME]
+    assert not cluster.jobs
+
+
+def test_the_stack_that_trains_keeps_its_nodes() -> None:
+    cluster = FakeCluster(own="Running")
+
+    with pytest.raises(EverstepError, match="the training fashion uses the nodes"):
+        study(cluster, journal(16)).check()
+
+    study(FakeCluster(own="Suspended"), journal(16)).check()
+
+
+@pytest.mark.parametrize(
+    ("ends", "run", "message"),
+    [
+        ("Failed", journal(16), f"the job {NAME} failed: a message"),
+        ("Created", RunRecord(), f"the job {NAME} took no step within 0 s"),
+    ],
+)
+def test_a_job_that_fails_or_never_starts_is_reported_and_removed(
+    ends: str, run: RunRecord, message: str
+) -> None:
+    cluster = FakeCluster(ends=ends)
+
+    with pytest.raises(EverstepError, match=message):
+        study(cluster, run).measure(2, Silent())
+
+    assert cluster.created
+    assert not cluster.jobs
+
+
+def test_ctrl_c_removes_the_job() -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    cluster = FakeCluster(ends="Running")
+
+    with pytest.raises(KeyboardInterrupt):
+        study(cluster, journal(16), interrupt).measure(2, Silent())
+
+    assert cluster.created
+    assert not cluster.jobs
+
+
+def test_a_job_waits_for_the_pods_of_an_earlier_one_of_its_name() -> None:
+    cluster = FakeCluster(leftover_pods=2)
+    waiting = study(cluster, journal(16))
+
+    size = ClusterStudy(
+        waiting.client, waiting.job, waiting.settings, waiting.open_reader, 60, waiting.sleep
+    ).measure(2, Silent())
+
+    assert size.replicas == 2
