@@ -24,7 +24,7 @@ class Store:
     secrets: dict[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
 
     def issue_of(self, name: str) -> str | None:
-        return self.secrets[name][0] if name in self.found else None
+        return self.secrets[name][0] if name in self.secrets else None
 
     def put(self, name: str, number: str, content: Mapping[str, str]) -> None:
         if not self.writes_left:

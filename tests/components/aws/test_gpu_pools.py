@@ -39,8 +39,7 @@ def job_of(*, spread: bool, pools: bool = True, controller: str = "maintained") 
         job={"name": "fashion", "spreadZones": spread},
         controller={"kind": controller, "image": "registry.example/controller:1"},
     )
-    job: dict[str, Any] = graph["training-job-fashion"].inputs
-    return job
+    return dict(graph["training-job-fashion"].inputs)
 
 
 def affinity_of(job: dict[str, Any]) -> dict[str, Any]:
