@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from cloudtwin.capacity.pools import Pool
 from cloudtwin.nodes.model import Taint
 
+ZONE_LABEL = "topology.kubernetes.io/zone"  # in the template of a new node, as on both clouds
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
@@ -118,7 +120,7 @@ class ScalablePool:
 
     def obstacle(self, pod: PendingPod) -> str:
         """Return the reason why a new machine could not run a pod; empty if it could."""
-        labels = self.pool.machine("any").labels
+        labels = {**self.pool.machine("any").labels, ZONE_LABEL: self.pool.zone}
         for key, value in pod.selector.items():
             if labels.get(key) != value:
                 return f"it has no label {key}={value}"

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from cloudtwin.capacity.autoscaler import (
+    ZONE_LABEL,
     PendingPod,
     PoolNode,
     Resources,
@@ -25,7 +26,6 @@ from cloudtwin.nodes.model import GPU_RESOURCE
 
 IMAGE = "cluster-autoscaler"
 PRIORITIES = "cluster-autoscaler-priority-expander"
-ZONE = "topology.kubernetes.io/zone"
 ENDED = {"Succeeded", "Failed"}
 SUFFIXES: dict[str, int | str] = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
@@ -134,7 +134,7 @@ def _together(pod: Object) -> str:
     """Return the labels of the pods with which a pod must share a zone; empty without such a term."""
     affinity = (pod["spec"].get("affinity") or {}).get("podAffinity") or {}
     for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
-        if term.get("topologyKey") == ZONE:
+        if term.get("topologyKey") == ZONE_LABEL:
             labels = (term.get("labelSelector") or {}).get("matchLabels") or {}
             return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
     return ""

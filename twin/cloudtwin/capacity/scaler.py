@@ -96,7 +96,7 @@ class Scaler:
 def _zones(nodes: Mapping[str, Object]) -> dict[str, str]:
     """Return the zone of each machine that has one."""
     labels = {name: node["metadata"].get("labels") or {} for name, node in nodes.items()}
-    zone = observation.ZONE
+    zone = autoscaler.ZONE_LABEL
     return {name: str(own[zone]) for name, own in labels.items() if own.get(zone)}
 
 

@@ -56,6 +56,14 @@ def test_a_pool_without_capacity_is_skipped_for_the_next() -> None:
     assert sizes(pools, pods=[pending()]) == {"b-demand": 1}
 
 
+def test_a_pod_that_selects_a_zone_gets_a_machine_of_a_pool_there() -> None:
+    preferred = scalable(pool("near", zone="us-east-1a"), priority=20)
+    other = scalable(pool("far", zone="us-east-1b"), priority=10)
+    selecting = pending(selector={"topology.kubernetes.io/zone": "us-east-1b"})
+
+    assert sizes([preferred, other], pods=[selecting]) == {"far": 1}
+
+
 def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:
     preferred = scalable(pool("near", zone="us-east-1a", max_size=2), priority=20)
     fallback = scalable(pool("far", zone="us-east-1b"), priority=10)
