@@ -90,12 +90,19 @@ class ObservedState:
             pods=self.present,
             placeholders=self.placeholders,
             now=self.now,
-            started=status.start,
+            starting_since=self._starting_since(),
         )
         placement = plan_placement(observed, status.placement)
         status = replace(status, placement=placement.state)
         state = replace(self, placement=placement, status=status)
         return state.waking_at(*placement.wake_times)
+
+    def _starting_since(self) -> datetime | None:
+        """Return since when the job's first machines may be on their way; None if they are not."""
+        scaling = self.job.status.scaling
+        none_came = scaling is not None and scaling.desired == 0
+        has_run = any(record.restarts for record in self.status.workers.values())
+        return None if none_came or has_run else self.status.start or self.now
 
     def with_capacity_scaling(self, schedulable: int, timeouts: Timeouts) -> "ObservedState":
         """Return the state with the spec's replicas replaced by the number that fits the capacity.

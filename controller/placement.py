@@ -45,7 +45,8 @@ class Observed:
         pods: pods of its workers whose node is not lost.
         placeholders: its placeholders.
         now: the current time.
-        started: time at which the job started or resumed; None if it does so in this pass.
+        starting_since: time at which the job started or resumed; None once a worker has run, or once
+            no machine has come.
     """
 
     settings: PlacementSettings
@@ -54,13 +55,13 @@ class Observed:
     pods: Sequence[Pod]
     placeholders: Sequence[Placeholder]
     now: datetime
-    started: datetime | None
+    starting_since: datetime | None
 
     @property
     def is_starting(self) -> bool:
         """True while the first machines of the job may be on their way."""
-        started = self.started or self.now
-        return self.now < self.after(started, self.settings.start_seconds)
+        since = self.starting_since
+        return since is not None and self.now < self.after(since, self.settings.start_seconds)
 
     def workers(self, zone: str) -> list[Pod]:
         """Return the pods of a zone."""
@@ -372,8 +373,8 @@ def _wake_times(observed: Observed, state: PlacementState) -> Iterator[datetime]
     settings = observed.settings
     if state.short_since:
         yield observed.after(state.short_since, settings.short_seconds)
-    if observed.is_starting:
-        yield observed.after(observed.started or observed.now, settings.start_seconds)
+    if observed.starting_since:
+        yield observed.after(observed.starting_since, settings.start_seconds)
     if state.moved_at:
         yield observed.after(state.moved_at, settings.move_interval_seconds)
     if state.move:

@@ -43,7 +43,7 @@ def decide(
     wanted: int = 4,
     min_workers: int = 1,
     settings: PlacementSettings = SETTINGS,
-    started: float | None = -86_400,
+    starting_since: float | None = None,
 ) -> PlacementPlan:
     """Return the result of one pass; the status goes through its JSON, as after a restart."""
     stored = (
@@ -56,7 +56,7 @@ def decide(
         pods=pods,
         placeholders=placeholders,
         now=NOW + timedelta(seconds=after),
-        started=None if started is None else NOW + timedelta(seconds=started),
+        starting_since=None if starting_since is None else NOW + timedelta(seconds=starting_since),
     )
     return plan_placement(observed, stored)
 
@@ -80,14 +80,14 @@ def test_a_new_job_begins_in_the_preferred_zone_and_a_running_one_stays_where_it
 
 
 def test_a_job_that_starts_waits_for_machines_of_its_zone_before_others_are_asked() -> None:
-    first = decide(started=None)
+    first = decide(starting_since=0)
     assert first.state.state is State.SETTLED
     assert NOW + timedelta(seconds=SETTINGS.start_seconds) in first.wake_times
 
     waiting = [pending(index) for index in range(4)]
-    early = decide(waiting, first.state, after=SETTINGS.start_seconds - 1, started=0)
+    early = decide(waiting, first.state, after=SETTINGS.start_seconds - 1, starting_since=0)
     assert (early.state.state, early.placeholders) == (State.SETTLED, {})
-    late = decide(waiting, early.state, after=SETTINGS.start_seconds, started=0)
+    late = decide(waiting, early.state, after=SETTINGS.start_seconds, starting_since=0)
     assert (late.state.state, late.placeholders) == (State.SEARCHING, {B: 4, C: 4})
 
 

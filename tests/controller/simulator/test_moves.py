@@ -291,3 +291,28 @@ def test_a_failed_job_requests_no_machines() -> None:
     conditions = {one["type"]: one["status"] for one in cluster.source["status"]["conditions"]}
     assert conditions["Failed"] == "True"
     assert cluster.waiting_pods == {}
+
+
+def test_with_the_default_times_a_job_leaves_a_zone_that_never_gives_a_machine() -> None:
+    for follows_capacity in (False, True):
+        cluster = ZonedCluster(WANTED)
+        if follows_capacity:
+            cluster.follow_capacity()
+        cluster.set_machines("b", WANTED)
+
+        follow(cluster, 600)
+
+        assert cluster.workers() == {"b": WANTED}
+
+
+def test_with_the_default_times_a_job_that_loses_its_zone_soon_moves_at_once() -> None:
+    cluster = ZonedCluster(WANTED)
+    cluster.follow_capacity()
+    cluster.set_machines("a", WANTED)
+    follow(cluster, 60)
+
+    cluster.set_machines("a", 0)
+    cluster.set_machines("b", WANTED)
+    follow(cluster, 60)
+
+    assert cluster.workers() == {"b": WANTED}
