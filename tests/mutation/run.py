@@ -89,11 +89,13 @@ def _select(word: str, sample: int) -> list[Mutation]:
 
 
 def _copy(target: Path) -> Path:
-    """Copy all tracked files to the folder `target`."""
+    """Copy all tracked files to the folder `target`, a repository in which they are tracked too."""
     names = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
     for name in filter(None, names.split("\0")):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target / name)
+    subprocess.run(["git", "init", "--quiet"], cwd=target, check=True)
+    subprocess.run(["git", "add", "--all"], cwd=target, check=True)
     return target
 
 

@@ -177,5 +177,5 @@ def test_a_job_can_be_scaled_within_its_bounds(cluster_with_crd: Path) -> None:
     assert within.returncode == 0, within.stderr
     assert "maxReplicas is less than" in above.stderr
     header, row = (line.split() for line in listing.splitlines())
-    assert header[-5:] == ["REPLICAS", "DESIRED", "MIN", "MAX", "AGE"]
-    assert row[-4:-1] == ["2", "1", "3"], "without a controller, DESIRED is empty"
+    assert header[-6:] == ["REPLICAS", "DESIRED", "ZONE", "MIN", "MAX", "AGE"]
+    assert row[-4:-1] == ["2", "1", "3"], "without a controller, DESIRED and ZONE are empty"

@@ -243,6 +243,8 @@ class Link:
             use_libuv=False,  # Debian's torch is built without it
             timeout=timedelta(seconds=CONNECT_TIMEOUT_SECONDS),
         )
+        if self._aborted.is_set():  # perhaps before this connection was there to be shut down
+            return
         store = PrefixStore(f"live/{address.generation}", server)
         self._backend = self._create(PrefixStore("group", store))
         if self._backend is not None and self._device.type == "cuda":

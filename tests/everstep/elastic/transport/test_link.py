@@ -190,6 +190,25 @@ def test_an_abort_before_the_group_is_built_shuts_the_connection_to_its_store(po
     assert time.monotonic() - began < 20
 
 
+def test_an_abort_before_the_store_is_connected_ends_the_attempt(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)  # the other one never comes
+
+    def connect_after_the_abort(*args: Any, **options: Any) -> TCPStore:
+        link.abort()
+        return TCPStore(*args, **options)
+
+    monkeypatch.setattr(link_module, "TCPStore", connect_after_the_abort)
+
+    with pytest.raises(PeerLostError, match="given up while it was built"):
+        link.build()
+
+    for builder in [thread for thread in threading.enumerate() if thread.name == "everstep-build"]:
+        builder.join(10)
+        assert not builder.is_alive(), "the attempt must not wait for its time-out of 30 s"
+
+
 class Nccl:
     """A stand-in for NCCL's backend: its calls in their order, with the name of the calling thread."""
 
