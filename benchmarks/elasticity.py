@@ -28,6 +28,7 @@ from benchmarks.progress import track
 from tests.trainer.elastic.nodes import NAMES, KeyValue, Nodes, running_etcd, small_data
 
 START_SECONDS = 300
+EVENTS = ("kill", "vanish", "freeze", "drain")
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument("--mode", default="live", choices=["live", "exact"])
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--global-batch", type=int, default=12)
-    parser.add_argument("--events", nargs="+", default=["kill", "vanish", "freeze", "drain"])
+    parser.add_argument("--events", nargs="+", default=EVENTS, choices=EVENTS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
