@@ -95,7 +95,7 @@ def test_an_abort_interrupts_an_all_reduce_that_waits_for_a_frozen_peer(port: in
     waited = run(port, 2, work)[0]
 
     assert isinstance(waited, float)
-    assert waited < 5, "without an abort it would wait for ten minutes"
+    assert waited < 15, "without an abort it would wait for ten minutes"
 
 
 def test_connections_that_others_opened_meanwhile_survive_an_abort(
@@ -125,7 +125,7 @@ def test_connections_that_others_opened_meanwhile_survive_an_abort(
 
     waited = run(port, 2, work)[0]
 
-    assert waited < 5, "the group's own connections are shut down"
+    assert waited < 15, "the group's own connections are shut down"
     assert len(opened) == 6
     for client, accepted in opened:
         client.sendall(b"x")
@@ -146,7 +146,7 @@ def test_an_abort_needs_no_descriptor(port: int) -> None:
         released.set()
         return waited
 
-    assert run(port, 2, work)[0] < 5, "a worker without descriptors must still leave its group"
+    assert run(port, 2, work)[0] < 15, "a worker without descriptors must still leave its group"
 
 
 @contextlib.contextmanager
@@ -293,7 +293,7 @@ def test_an_all_reduce_that_never_ends_is_abandoned(
         link.sum(torch.ones(1000))
     link.close()
 
-    assert time.monotonic() - began < 5, "neither it nor the shutdown of its backend blocks"
+    assert time.monotonic() - began < 15, "neither it nor the shutdown of its backend blocks"
     Stuck.ended.set()
 
 
@@ -326,7 +326,7 @@ def test_an_abort_ends_a_rendezvous_with_an_absent_peer(port: int) -> None:
     with pytest.raises(PeerLostError, match="given up"):
         link.build()
 
-    assert time.monotonic() - began < 5, "the store is not waited for"
+    assert time.monotonic() - began < 15, "the store is not waited for"
 
 
 def test_an_abandoned_group_refuses_all_operations(port: int) -> None:
