@@ -26,6 +26,10 @@ class CapacityHistory:
         """Duration in hours."""
         return len(self.machines) * self.gap_seconds / HOUR_SECONDS
 
+    def by_zone(self) -> dict[str, list[int]]:
+        """Return the available machines of each zone, by tick."""
+        return {zone: [row[i] for row in self.machines] for i, zone in enumerate(self.zones)}
+
     def only(self, zones: Sequence[int]) -> "CapacityHistory":
         """Return the history of some zones, by position."""
         return CapacityHistory(

@@ -7,7 +7,7 @@ classes are loaded on first use, and functions import what they need.
 A twin is addressed by its folder (`state_directory(name)`). Errors that a user can fix are `TwinError`s.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -79,6 +79,7 @@ __all__ = [
     "reclaim",
     "registry",
     "remaining_resources",
+    "replay_market",
     "shared_volume",
     "source_key",
     "spot_pools",
@@ -298,6 +299,40 @@ def open_market(state: Path, seed: str, *, speed: float, changes_per_hour: float
 
     compress_time(state, speed)
     open_(state, seed, MarketParameters(changes_per_hour=changes_per_hour))
+
+
+def replay_market(
+    state: Path, machines: Mapping[str, Sequence[int]], gap_seconds: float, *, speed: float
+) -> list[str]:
+    """Let recorded capacity decide how many spot machines each pool may have, from now on.
+
+    Args:
+        state: the twin's folder.
+        machines: machines at each tick, by zone; after its end the last values stay.
+        gap_seconds: seconds of the cloud between two ticks.
+        speed: seconds of the cloud that pass in one real second.
+
+    Returns:
+        The names of the spot pools in these zones, which the replay limits.
+
+    Raises:
+        TwinError: no spot pool is in one of the zones, or the speed is not positive.
+    """
+    from cloudtwin.capacity import PoolStore, Trace, compress_time
+    from cloudtwin.capacity import replay_market as replay
+
+    trace = Trace(gap_seconds=gap_seconds, machines=machines)
+    spot = [pool for pool in PoolStore(state).all() if pool.capacity == "spot"]
+    limited = [pool.name for pool in spot if trace.describes(pool)]
+    if not limited:
+        zones = ", ".join(sorted({pool.zone for pool in spot})) or "no zone"
+        raise TwinError(
+            f"No spot pool is in the zones of the trace: {', '.join(machines)}.",
+            f"Name the zones as the stack does. Its spot pools are in {zones}.",
+        )
+    compress_time(state, speed)
+    replay(state, trace)
+    return limited
 
 
 def close_market(state: Path) -> None:

@@ -1,11 +1,13 @@
 """`everstep market ...`: a simulated spot market in the twin's cloud, which limits the size of spot pools."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
+from everstep.capacity.traces import read_traces
 from everstep.cli.commands.options import AsJson, Stack
 from everstep.cli.console import results, say
 from everstep.cli.durations import clock
@@ -42,6 +44,38 @@ def open_(
     _spot_pools(context)
     open_market(context.workspace.state, seed, speed=speed, changes_per_hour=changes_per_hour)
     say(f"The market {seed!r} is open, {speed:g} times as fast as a real one.")
+    show(stack=stack)
+
+
+@app.command()
+def replay(
+    *,
+    stack: Stack,
+    trace: Annotated[
+        list[Path],
+        typer.Option(help="Machines of a zone at each tick; repeat it for each zone."),
+    ],
+    speed: Annotated[
+        float, typer.Option(min=0.001, help="Seconds of the cloud in one real second.")
+    ] = 60.0,
+) -> None:
+    """Let recorded capacity decide how many spot machines each zone has, from now on.
+
+    Each file is named by its zone, or has the lists of several; docs/capacity.md has the format. After its end the last
+    values stay. Notices and idle times run at the same speed.
+    """
+    from cloudtwin.facade import replay_market
+
+    history = read_traces(trace)
+    context = open_running_stack(stack)
+    _spot_pools(context)
+    pools = replay_market(
+        context.workspace.state, history.by_zone(), history.gap_seconds, speed=speed
+    )
+    say(
+        f"{history.hours:g} hours of {', '.join(history.zones)} are replayed for {', '.join(pools)}, "
+        f"{speed:g} times as fast as they were recorded."
+    )
     show(stack=stack)
 
 
@@ -85,7 +119,8 @@ def _table(pools: "list[SpotPool]") -> Table:
     for pool in pools:
         later = ", ".join(f"{machines} in {clock(at)}" for at, machines in pool.changes)
         limit = "unlimited" if pool.available is None else f"{pool.available} of {pool.max_size}"
-        table.add_row(pool.name, str(pool.desired_size), limit, later or "no market is open")
+        none = "no market is open" if pool.available is None else "no more changes"
+        table.add_row(pool.name, str(pool.desired_size), limit, later or none)
     return table
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         close_market,
         compress_time,
         open_market,
+        replay_market,
     )
     from cloudtwin.capacity.control_plane import (
         ControlPlane,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from cloudtwin.capacity.pools import Capacity, Pool, PoolStore, cloud_labels
     from cloudtwin.capacity.quotas import QuotaStore
     from cloudtwin.capacity.reclaiming import reclaim
+    from cloudtwin.capacity.trace import Trace
 
 __all__ = [
     "Capacity",
@@ -39,6 +41,7 @@ __all__ = [
     "Pool",
     "PoolStore",
     "QuotaStore",
+    "Trace",
     "close_market",
     "cloud_labels",
     "compress_time",
@@ -47,11 +50,12 @@ __all__ = [
     "ensure_control_plane",
     "open_market",
     "reclaim",
+    "replay_market",
     "wait",
 ]
 
 _MODULES = {
-    "config": ("MarketConfig", "close_market", "compress_time", "open_market"),
+    "config": ("MarketConfig", "close_market", "compress_time", "open_market", "replay_market"),
     "control_plane": (
         "ControlPlane",
         "disable_driver",
@@ -64,6 +68,7 @@ _MODULES = {
     "pools": ("Capacity", "Pool", "PoolStore", "cloud_labels"),
     "quotas": ("QuotaStore",),
     "reclaiming": ("reclaim",),
+    "trace": ("Trace",),
 }
 
 

@@ -13,6 +13,7 @@ from cloudtwin import files
 from cloudtwin.capacity import market
 from cloudtwin.capacity.market import CapacityChange, MarketParameters
 from cloudtwin.capacity.pools import Pool
+from cloudtwin.capacity.trace import Trace
 from cloudtwin.errors import TwinError
 from cloudtwin.nodes.model import Cloud
 
@@ -29,19 +30,22 @@ class MarketConfig:
         seed: the market's seed; empty without a market.
         opened_at: the market's start, in seconds since the epoch.
         parameters: the market's statistics.
+        trace: recorded capacity that is replayed in place of a market with a seed; without zones, none.
     """
 
     time_factor: float = 1.0
     seed: str = ""
     opened_at: float = 0.0
     parameters: MarketParameters = field(default_factory=MarketParameters)
+    trace: Trace = field(default_factory=Trace)
 
     @classmethod
     def load(cls, state: Path) -> "MarketConfig":
         """Return the configuration of a twin."""
         stored: dict[str, Any] = files.read_json(_path(state)) or {}
         parameters = MarketParameters(**stored.pop("parameters", {}))
-        return cls(**stored, parameters=parameters)
+        trace = Trace(**stored.pop("trace", {}))
+        return cls(**stored, parameters=parameters, trace=trace)
 
     def save(self, state: Path) -> None:
         """Store the configuration of a twin."""
@@ -56,19 +60,28 @@ class MarketConfig:
         if not self._has_market(pool):
             return None
         seconds = (now - self.opened_at) * self.time_factor
+        if self.trace.machines:
+            return self.trace.capacity_at(pool, seconds)
         return market.capacity_at(self._seed_of(pool), pool.max_size, seconds, self.parameters)
 
     def upcoming(self, pool: Pool, now: float) -> Iterator[CapacityChange]:
         """Yield the market's future changes of a pool, with seconds from now in the twin's time."""
         if not self._has_market(pool):
             return
-        for change in market.changes(self._seed_of(pool), pool.max_size, self.parameters):
+        for change in self._changes(pool):
             seconds = self.opened_at + change.at_seconds / self.time_factor - now
             if seconds > 0:
                 yield CapacityChange(seconds, change.machines)
 
+    def _changes(self, pool: Pool) -> Iterator[CapacityChange]:
+        if self.trace.machines:
+            return self.trace.changes(pool)
+        return market.changes(self._seed_of(pool), pool.max_size, self.parameters)
+
     def _has_market(self, pool: Pool) -> bool:
-        return bool(self.seed) and pool.capacity == "spot" and pool.max_size > 0
+        if pool.capacity != "spot" or pool.max_size <= 0:
+            return False
+        return self.trace.describes(pool) if self.trace.machines else bool(self.seed)
 
     def _seed_of(self, pool: Pool) -> str:
         return f"{self.seed}/{pool.name}"
@@ -100,6 +113,13 @@ def open_market(state: Path, seed: str, parameters: MarketParameters | None = No
         seed=seed,
         opened_at=time.time(),
         parameters=parameters or MarketParameters(),
+    ).save(state)
+
+
+def replay_market(state: Path, trace: Trace) -> None:
+    """Open a market that replays recorded capacity, from its beginning."""
+    MarketConfig(
+        time_factor=MarketConfig.load(state).time_factor, opened_at=time.time(), trace=trace
     ).save(state)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from cloudtwin.capacity import MarketConfig, PoolStore
+from cloudtwin.errors import TwinError
 
 from everstep.cli.commands import market
 from everstep.errors import EverstepError
@@ -68,3 +69,46 @@ def test_opening_a_market_without_spot_pools_suggests_up(state: Path) -> None:
     with pytest.raises(EverstepError, match="has no spot pools") as caught:
         market.open_(stack="eks-dev", seed="example", speed=60, changes_per_hour=0.6)
     assert "everstep up --stack eks-dev --twin" in caught.value.fix
+
+
+def trace_file(folder: Path, **zones: list[int]) -> Path:
+    path = folder / "trace.json"
+    data = {zone.replace("_", "-"): values for zone, values in zones.items()}
+    path.write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": data}))
+    return path
+
+
+def test_a_replay_shows_the_recorded_capacity(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PoolStore(state).put(pool("a", zone="us-east-1a", region="us-east-1"))
+    PoolStore(state).put(pool("b", zone="us-east-1b", region="us-east-1"))
+    trace = trace_file(tmp_path, us_east_1a=[2, 0, 1])
+
+    market.replay(stack="eks-prod", trace=[trace], speed=0.5)
+
+    pools = shown(capsys)["pools"]
+    assert pools["a"]["available"] == 2
+    assert [change["available"] for change in pools["a"]["next"]] == [0, 1]
+    assert 590 < pools["a"]["next"][0]["in_seconds"] <= 600, "half as fast as it was recorded"
+    assert pools["b"] == {"available": None, "next": []}, "its zone is not recorded"
+
+
+def test_a_replay_of_another_region_names_the_zones_of_the_pools(
+    state: Path, tmp_path: Path
+) -> None:
+    PoolStore(state).put(pool("a", zone="us-east-1a", region="us-east-1"))
+
+    with pytest.raises(TwinError, match="eu-west-1a") as caught:
+        market.replay(
+            stack="eks-prod", trace=[trace_file(tmp_path, **{"eu-west-1a": [1]})], speed=60
+        )
+    assert "us-east-1a" in caught.value.fix
+
+
+def test_a_replay_of_a_damaged_trace_is_refused(state: Path, tmp_path: Path) -> None:
+    PoolStore(state).put(pool("a"))
+
+    with pytest.raises(EverstepError, match=r"data.a\[1\] is -1, negative"):
+        market.replay(stack="eks-prod", trace=[trace_file(tmp_path, a=[1, -1])], speed=60)
+    assert MarketConfig.load(state) == MarketConfig()

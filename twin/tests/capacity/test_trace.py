@@ -1,0 +1,94 @@
+"""Replays of recorded capacity."""
+
+import time
+from pathlib import Path
+
+import pytest
+from cloudtwin.capacity import MarketConfig, PoolStore, Trace, open_market, replay_market
+from cloudtwin.errors import TwinError
+from cloudtwin.facade import replay_market as replay
+from cloudtwin.facade import spot_pools
+from hypothesis import given
+from hypothesis.strategies import floats, integers, lists
+
+from twin.tests.capacity.builders import pool
+
+TRACE = Trace(gap_seconds=300, machines={"us-east-1a": [3, 3, 0, 2], "1": [9]})
+A = pool(zone="us-east-1a", region="us-east-1")
+
+
+def test_a_pool_has_the_machines_of_its_zone_at_each_tick() -> None:
+    at = [TRACE.capacity_at(A, seconds) for seconds in (0, 299, 300, 600, 899, 900)]
+
+    assert at == [3, 3, 3, 0, 0, 2]
+
+
+def test_after_its_end_the_last_values_stay() -> None:
+    assert TRACE.capacity_at(A, 1e6) == 2
+
+
+def test_a_zone_of_azure_is_named_without_its_region() -> None:
+    zone = pool(cloud="azure", zone="eastus-1", region="eastus")
+
+    assert TRACE.capacity_at(zone, 0) == zone.max_size == 8, "a pool has a maximum of its own"
+
+
+def test_a_zone_that_is_not_recorded_has_no_limit() -> None:
+    other = pool(zone="us-east-1b", region="us-east-1")
+
+    assert MarketConfig(trace=TRACE).capacity(other, 0.0) is None
+
+
+@given(values=lists(integers(0, 9), min_size=1), gap=floats(1, 900), seconds=floats(0, 1e4))
+def test_the_changes_are_those_of_the_capacity(
+    values: list[int], gap: float, seconds: float
+) -> None:
+    trace = Trace(gap_seconds=gap, machines={"us-east-1a": values})
+    tick = int(seconds / gap)
+
+    past = [change for change in trace.changes(A) if change.at_seconds <= tick * gap]
+
+    assert past[-1].machines == trace.capacity_at(A, (tick + 0.5) * gap)
+
+
+def test_a_replay_is_compressed_and_starts_now(tmp_path: Path) -> None:
+    PoolStore(tmp_path).put(A)
+    before = time.time()
+
+    limited = replay(tmp_path, TRACE.machines, 300.0, speed=100.0)
+
+    config = MarketConfig.load(tmp_path)
+    assert limited == [A.name]
+    assert before <= config.opened_at <= time.time()
+    assert config.capacity(A, config.opened_at + 5.99) == 3
+    assert config.capacity(A, config.opened_at + 6.01) == 0
+    (shown,) = spot_pools(tmp_path, 5)
+    assert [machines for _, machines in shown.changes] == [0, 2]
+
+
+def test_on_demand_machines_are_not_limited() -> None:
+    bought = pool(zone="us-east-1a", capacity="on-demand")
+
+    assert MarketConfig(trace=TRACE).capacity(bought, 0.0) is None
+
+
+def test_a_replay_without_a_pool_in_its_zones_is_refused(tmp_path: Path) -> None:
+    PoolStore(tmp_path).put(A)
+
+    with pytest.raises(TwinError, match="eu-west-1a") as caught:
+        replay(tmp_path, {"eu-west-1a": [1]}, 300.0, speed=1.0)
+    assert "us-east-1a" in caught.value.fix
+    assert MarketConfig.load(tmp_path) == MarketConfig()
+
+
+def test_a_market_with_a_seed_ends_a_replay(tmp_path: Path) -> None:
+    replay_market(tmp_path, TRACE)
+    open_market(tmp_path, "seed")
+
+    assert not MarketConfig.load(tmp_path).trace.machines
+
+
+@pytest.mark.parametrize("machines", [{"a": []}, {"a": [-1]}])
+def test_a_trace_has_numbers_of_machines(machines: dict[str, list[int]]) -> None:
+    with pytest.raises(ValueError, match="must be numbers of machines"):
+        Trace(machines=machines)
