@@ -7,6 +7,7 @@ cluster that does not respond is reported within ten seconds.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,11 @@ CONNECT_SECONDS, READ_SECONDS = 3, 5
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node of the cluster."""
+    """A node of the cluster.
+
+    Attributes:
+        created: unix time at which it joined; None if unknown.
+    """
 
     name: str
     pool: str
@@ -37,6 +42,7 @@ class NodeView:
     schedulable: bool
     pods: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    created: float | None = None
 
 
 @dataclass(frozen=True)
@@ -66,12 +72,21 @@ class Condition:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The cluster at one moment."""
+    """The cluster at one moment.
+
+    Attributes:
+        version: version of Kubernetes.
+        nodes: all nodes.
+        pods: pods in the namespace of the job.
+        conditions: conditions of the job that are true.
+        status: status of the job; empty without a job.
+    """
 
     version: str
     nodes: tuple[NodeView, ...]
     pods: tuple[PodView, ...]
     conditions: tuple[Condition, ...]
+    status: Mapping[str, Any] = field(default_factory=dict)
 
     def condition(self, kind: str) -> Condition | None:
         """Return a condition of the job if it is true."""
@@ -121,11 +136,13 @@ class KubernetesClient:
         nodes = self.get("/api/v1/nodes")["items"]
         version = self.get("/version")["gitVersion"]
         views = tuple(pod_view(pod) for pod in pods)
+        status = self.job_status(job)
         return ClusterView(
             version=str(version),
             nodes=tuple(node_view(node, views) for node in nodes),
             pods=views,
-            conditions=self.conditions(job),
+            conditions=true_conditions(status),
+            status=status,
         )
 
     def pods_of_system(self) -> list[dict[str, Any]]:
@@ -141,20 +158,14 @@ class KubernetesClient:
         """
         return str(self.get("/version")["gitVersion"])
 
+    def job_status(self, job: str) -> dict[str, Any]:
+        """Return the status of the job; empty if there is no such job."""
+        path = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{NAMESPACE}/{ELASTICJOB_PLURAL}/{job}"
+        return self.get(path, missing={}).get("status") or {}
+
     def conditions(self, job: str) -> tuple[Condition, ...]:
         """Return the conditions of the job that are true; empty if there is no such job."""
-        path = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{NAMESPACE}/{ELASTICJOB_PLURAL}/{job}"
-        response = self.get(path, missing={})
-        conditions = (response.get("status") or {}).get("conditions") or []
-        return tuple(
-            Condition(
-                str(condition["type"]),
-                str(condition.get("reason", "")),
-                str(condition.get("message", "")),
-            )
-            for condition in conditions
-            if condition.get("status") == "True"
-        )
+        return true_conditions(self.job_status(job))
 
     def running_worker(self, job: str) -> str | None:
         """Return the name of a running, ready worker; None if there is none."""
@@ -267,6 +278,19 @@ def unreachable(host: str, error: Exception) -> EverstepError:
     )
 
 
+def true_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
+    """Return the conditions in a job's status that are true."""
+    return tuple(
+        Condition(
+            str(condition["type"]),
+            str(condition.get("reason", "")),
+            str(condition.get("message", "")),
+        )
+        for condition in status.get("conditions") or []
+        if condition.get("status") == "True"
+    )
+
+
 def pod_view(pod: Mapping[str, Any]) -> PodView:
     """Return a pod from the API's JSON."""
     status = pod.get("status") or {}
@@ -305,7 +329,16 @@ def node_view(node: Mapping[str, Any], pods: Sequence[PodView]) -> NodeView:
         schedulable=not (node.get("spec") or {}).get("unschedulable", False),
         pods=tuple(sorted(pod.name for pod in pods if pod.node == name)),
         labels=labels,
+        created=unix_time(node["metadata"].get("creationTimestamp")),
     )
+
+
+def unix_time(text: str | None) -> float | None:
+    """Return a time of the API in unix seconds; None for an empty text."""
+    if not text:
+        return None
+    time = datetime.fromisoformat(text)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def _is_true(conditions: Sequence[Mapping[str, Any]] | None, kind: str) -> bool:

@@ -10,6 +10,7 @@ from everstep.cli.report import follow as job_follower
 from everstep.cli.report.billing import billing_of
 from everstep.cli.report.follow import JobMonitor, JobOutcome
 from everstep.cli.report.machines import MachineLog
+from everstep.cli.report.moves import MoveLog, moves_file
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
 from everstep.errors import EverstepError
@@ -32,7 +33,8 @@ def follow_to_end(context: StackContext, *, drill: bool = False) -> None:
     """
     reader = context.run_reader()
     machines = MachineLog(context.workspace.machines)
-    monitor = JobMonitor(context.connect(), context.job, machines)
+    moves = MoveLog(moves_file(context.workspace.events))
+    monitor = JobMonitor(context.connect(), context.job, machines, moves)
     billing = billing_of(context.config, context.target, machines.seen)
     monitor.refresh()
     if monitor.outcome() is not None:

@@ -21,6 +21,7 @@ from everstep.cli.report.fold import RECENT_STEPS
 from everstep.cli.report.follow import JobMonitor
 from everstep.cli.report.machines import MachineLog
 from everstep.cli.report.money import Billing, money
+from everstep.cli.report.moves import MoveLog, moves_file
 from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
 from everstep.cli.report.readers import KEPT_EVENTS, FolderReader, RunReader
@@ -106,16 +107,25 @@ def _of_stack(context: StackContext, recent_steps: int, *, wait: bool) -> _Sourc
     reader = context.run_reader(recent_steps)
     if wait:
         log = MachineLog(context.workspace.machines)
-        monitor = JobMonitor(context.connect(), context.job, log)
+        moves = MoveLog(moves_file(context.workspace.events))
+        monitor = JobMonitor(context.connect(), context.job, log, moves)
         billing = billing_of(context.config, context.target, log.seen)
         job_follower.follow(reader, monitor, billing=billing)
+    else:
+        _record_cluster(context)
     return _Source(reader, context.job, lambda: _billing(context))
+
+
+def _record_cluster(context: StackContext) -> None:
+    """Record machines and moves, unless the cluster is gone: it has none to add."""
+    with suppress(EverstepError, TwinError):
+        view = context.connect().view(context.job)
+        MachineLog(context.workspace.machines).add(view.nodes)
+        MoveLog(moves_file(context.workspace.events)).add(view.status)
 
 
 def _billing(context: StackContext) -> Billing:
     log = MachineLog(context.workspace.machines)
-    with suppress(EverstepError, TwinError):  # a cluster that is gone has no machines to add
-        log.add(context.connect().view(context.job).nodes)
     return billing_of(context.config, context.target, log.seen)
 
 

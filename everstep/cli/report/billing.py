@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from everstep.cli.engine.target import Target
-from everstep.cli.report.machines import MachineKind
+from everstep.cli.report.machines import Machine, MachineKind
 from everstep.cli.report.money import Billing, MachineRate, Rates
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ UNKNOWN_POOL = "unknown pool"
 
 
 def billing_of(
-    config: "StackConfig", target: Target, machines: Mapping[str, MachineKind] | None = None
+    config: "StackConfig", target: Target, machines: Mapping[str, Machine] | None = None
 ) -> Billing:
     """Return how the run of a stack is paid for.
 
     Args:
         config: the stack's configuration.
         target: where it runs.
-        machines: how its machines were bought, by the name of the node.
+        machines: its machines, by the name of the node.
     """
     from components import cost
 

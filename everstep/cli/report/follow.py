@@ -5,9 +5,10 @@ cluster that does not respond for a while does not end the view, since its machi
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from cloudtwin.facade import TwinError
 from rich.console import Group, RenderableType
@@ -20,8 +21,11 @@ from everstep.cli.durations import clock
 from everstep.cli.kubernetes_client import Condition, KubernetesClient, PodView
 from everstep.cli.report import report as reports
 from everstep.cli.report.eta import remaining_seconds
+from everstep.cli.report.job_state import job_state
 from everstep.cli.report.machines import MachineLog
 from everstep.cli.report.money import Billing, cost_so_far, money
+from everstep.cli.report.move_screen import move_sentence
+from everstep.cli.report.moves import MoveLog
 from everstep.cli.report.readers import RunReader
 from everstep.cli.report.report import Report
 from everstep.cli.report.run_record import RunRecord
@@ -53,8 +57,10 @@ class JobMonitor:
     cluster: KubernetesClient
     job: str
     machines: MachineLog | None = None  # records the machines that are seen
+    moves: MoveLog | None = None  # records the moves between zones that are seen
     conditions: tuple[Condition, ...] = ()
     pods: tuple[PodView, ...] = ()
+    status: Mapping[str, Any] = field(default_factory=dict)
     preparation: str = ""  # newest line in the log of the data preparation, while it runs
     _requested: float = 0.0
     _answered: float = field(default_factory=time.monotonic)
@@ -77,9 +83,11 @@ class JobMonitor:
                 raise
             return
         self._answered = time.monotonic()
-        self.conditions, self.pods = view.conditions, view.pods
+        self.conditions, self.pods, self.status = view.conditions, view.pods, view.status
         if self.machines:
             self.machines.add(view.nodes)
+        if self.moves:
+            self.moves.add(view.status)
 
     def _progress_of_preparation(self, pods: Sequence[PodView]) -> str:
         for pod in pods:
@@ -154,7 +162,8 @@ class _Screen:
         parts: list[RenderableType] = [Text()]
         if run.steps:
             cost = _cost(run, now, self._billing)
-            parts.append(follow_screen(reports.build(run), run, now, width, cost))
+            state = job_state(monitor.status)
+            parts.append(follow_screen(reports.build(run), run, now, width, cost, state))
         else:
             parts.append(Text(f"waiting for the first step: {monitor.waiting_for()}"))
         if note:
@@ -172,6 +181,7 @@ class _Lines:
         self._billing = billing
         self._printed = 0.0
         self._lines: set[str] = set()
+        self._state: dict[str, str] = {}
         self._note = ""
         self._workers = 0
 
@@ -186,6 +196,10 @@ class _Lines:
         report = reports.build(run)
         for event in report.events:
             self._once(f"{clock(event.at - (report.started_at or 0))}  {event_sentence(event)}")
+        for move in report.moves:
+            self._once(f"{clock(move.began - (report.started_at or 0))}  {move_sentence(move)}")
+        for name, value in job_state(monitor.status):
+            self._if_changed(name, value)
         if note != self._note:
             self._note = note
             say(f"drill: {note}") if note else None
@@ -197,6 +211,11 @@ class _Lines:
             cost = _cost(run, time.time(), self._billing)
             waiting = f"waiting: {monitor.waiting_for()}"
             say(progress_line(report, run, cost) if run.steps else waiting)
+
+    def _if_changed(self, name: str, value: str) -> None:
+        if self._state.get(name) != value:
+            self._state[name] = value
+            say(f"{name}: {value}")
 
     def _once(self, line: str) -> None:
         if line not in self._lines:

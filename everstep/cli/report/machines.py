@@ -1,6 +1,6 @@
-"""The GPU machines that a run has had: type, pool and capacity type of each.
+"""The GPU machines that a run has had: type, pool, capacity type, zone and beginning of each.
 
-Only the labels of a node say how its machine was bought, and they end with the node. Commands that look at a
+Only a node says how and since when its machine was bought, and it ends with the machine. Commands that look at a
 cluster therefore record its nodes in a file of the stack's state.
 """
 
@@ -8,8 +8,15 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL, GPU_POOL_LABEL, ON_DEMAND
+from everstep.catalog.names import (
+    CAPACITY_LABEL,
+    GPU_POOL,
+    GPU_POOL_LABEL,
+    ON_DEMAND,
+    ZONE_LABEL,
+)
 from everstep.cli.kubernetes_client import NodeView
 from everstep.files import write_atomically
 
@@ -31,15 +38,31 @@ class MachineKind:
     on_demand: bool
 
 
-def kind_of(node: NodeView) -> MachineKind | None:
-    """Return how the machine of a node was bought; None for a node without GPUs."""
+@dataclass(frozen=True)
+class Machine:
+    """A machine of the run.
+
+    Attributes:
+        kind: how it was bought.
+        zone: its zone; empty if unknown.
+        since: unix time at which its node joined the cluster; None if unknown.
+    """
+
+    kind: MachineKind
+    zone: str = ""
+    since: float | None = None
+
+
+def machine_of(node: NodeView) -> Machine | None:
+    """Return the machine of a node; None for a node without GPUs."""
     if node.pool != GPU_POOL:
         return None
-    return MachineKind(
+    kind = MachineKind(
         machine_type=node.labels.get(MACHINE_TYPE_LABEL, ""),
         pool=node.labels.get(GPU_POOL_LABEL, ""),
         on_demand=node.labels.get(CAPACITY_LABEL) == ON_DEMAND,
     )
+    return Machine(kind, node.labels.get(ZONE_LABEL, ""), node.created)
 
 
 @dataclass
@@ -52,25 +75,31 @@ class MachineLog:
     """
 
     path: Path
-    seen: dict[str, MachineKind] = field(init=False)
+    seen: dict[str, Machine] = field(init=False)
 
     def __post_init__(self) -> None:
         self.seen = _read(self.path)
 
     def add(self, nodes: Iterable[NodeView]) -> None:
         """Record the machines of nodes; a name that is used again has its newest machine."""
-        kinds = {node.name: kind for node in nodes if (kind := kind_of(node))}
-        if kinds.items() <= self.seen.items():
+        machines = {node.name: machine for node in nodes if (machine := machine_of(node))}
+        if machines.items() <= self.seen.items():
             return
-        self.seen |= kinds
-        content = {name: asdict(kind) for name, kind in self.seen.items()}
+        self.seen |= machines
+        content = {name: asdict(machine) for name, machine in self.seen.items()}
         write_atomically(self.path, json.dumps(content))
 
 
-def _read(path: Path) -> dict[str, MachineKind]:
+def _read(path: Path) -> dict[str, Machine]:
     """Return the machines of a log; none if it is missing or damaged: their price is then the highest."""
     try:
         content = json.loads(path.read_text())
-        return {name: MachineKind(**kind) for name, kind in content.items()}
+        return {name: _parse(machine) for name, machine in content.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
+
+
+def _parse(machine: dict[str, Any]) -> Machine:
+    if "kind" not in machine:  # written before zone and time were recorded
+        return Machine(MachineKind(**machine))
+    return Machine(**machine | {"kind": MachineKind(**machine["kind"])})

@@ -4,16 +4,20 @@ Pure functions: the prices come from `components.cost`, which takes them from a 
 the timelines of the nodes. A price that is unknown stays unknown.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from everstep.cli.report.machines import MachineKind
-from everstep.cli.report.run_record import RunRecord
-from everstep.cli.report.timeline import NodeState, NodeTimeline, node_timelines
+from everstep.cli.report.machines import Machine, MachineKind
+from everstep.cli.report.moves import end_of
+from everstep.cli.report.run_record import Move, RunRecord
+from everstep.cli.report.timeline import NodeState, NodeTimeline, Segment, node_timelines
 
 HOUR_SECONDS = 3600.0
 NOT_BOUGHT = frozenset({NodeState.GONE, NodeState.DONE})
 """States in which a machine is not paid for."""
+
+IDLE = frozenset({NodeState.WAITING, NodeState.REGROUPING})
+"""States in which a machine is paid for and does not train."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,13 @@ class Billing:
         billed: whether a cloud bills the run.
         reason: why nothing is billed; empty if it is.
         rates: prices; on the twin of a cloud those of the real one. None if the stack buys nothing.
-        machines: how the machines were bought, by the name of the node; they may be fewer than the run had.
+        machines: the machines by the name of the node; they may be fewer than the run had.
     """
 
     billed: bool
     reason: str = ""
     rates: Rates | None = None
-    machines: Mapping[str, MachineKind] = field(default_factory=dict)
+    machines: Mapping[str, Machine] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +81,15 @@ class PoolSpending:
     machine_hours: float
     spent_usd: float | None
     on_demand_usd: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveSpending:
+    """The machines that did not train because of one move; None while it is under way, or without a price."""
+
+    began: float
+    machine_hours: float | None
+    usd: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +107,7 @@ class Money:
     unknown: tuple[str, ...]
     notes: tuple[str, ...]
     pools: tuple[PoolSpending, ...] = ()
+    moves: tuple[MoveSpending, ...] = ()
 
 
 def money(run: RunRecord, now: float, billing: Billing) -> Money:
@@ -105,7 +119,7 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
         billing: how it is paid for.
     """
     timelines = node_timelines(run, now)
-    machine_hours = sum(bought_seconds(timeline) for timeline in timelines) / HOUR_SECONDS
+    machine_hours = sum(_bought_hours(billing, line) for line in timelines)
     hours = _span_seconds(timelines) / HOUR_SECONDS
     rates = billing.rates
     if rates is None:
@@ -126,24 +140,53 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
         unknown=rates.unknown,
         notes=rates.notes,
         pools=pools,
+        moves=tuple(_move(run, billing, rates, timelines, move) for move in run.moves),
     )
+
+
+def _move(
+    run: RunRecord,
+    billing: Billing,
+    rates: Rates,
+    timelines: Sequence[NodeTimeline],
+    move: Move,
+) -> MoveSpending:
+    """Return what the machines cost that were bought during a move and did not train."""
+    until = end_of(run, move)
+    if until is None:
+        return MoveSpending(began=move.began, machine_hours=None, usd=None)
+    idle = [
+        (hours, rate_of(billing, rates, line.node).price)
+        for line in timelines
+        if (hours := _idle_hours(billing, line, move.began, until))
+    ]
+    return MoveSpending(
+        began=move.began,
+        machine_hours=sum(hours for hours, _ in idle),
+        usd=_sum([_product(hours, price) for hours, price in idle]),
+    )
+
+
+def _idle_hours(billing: Billing, line: NodeTimeline, start: float, end: float) -> float:
+    pieces = (piece for piece in bought(billing, line) if piece.state in IDLE)
+    overlaps = (min(piece.end, end) - max(piece.start, start) for piece in pieces)
+    return sum(max(seconds, 0.0) for seconds in overlaps) / HOUR_SECONDS
 
 
 def rate_of(billing: Billing, rates: Rates, node: str) -> MachineRate:
     """Return the price of the machine of a node; the highest if nothing is known about it."""
-    kind = billing.machines.get(node)
-    return rates.machines.get(kind, rates.dearest) if kind else rates.dearest
+    machine = billing.machines.get(node)
+    return rates.machines.get(machine.kind, rates.dearest) if machine else rates.dearest
 
 
 def _by_pool(
     billing: Billing, rates: Rates, timelines: Sequence[NodeTimeline]
 ) -> tuple[PoolSpending, ...]:
     """Return what each pool has cost, in order of the names."""
-    bought: dict[str, list[tuple[float, MachineRate]]] = {}
+    hours_of: dict[str, list[tuple[float, MachineRate]]] = {}
     for timeline in timelines:
         rate = rate_of(billing, rates, timeline.node)
-        hours = bought_seconds(timeline) / HOUR_SECONDS
-        bought.setdefault(rate.pool, []).append((hours, rate))
+        hours_of.setdefault(rate.pool, []).append((_bought_hours(billing, timeline), rate))
     return tuple(
         PoolSpending(
             pool=pool,
@@ -151,7 +194,7 @@ def _by_pool(
             spent_usd=_sum([_product(hours, rate.price) for hours, rate in own]),
             on_demand_usd=_sum([_product(hours, rate.on_demand) for hours, rate in own]),
         )
-        for pool, own in sorted(bought.items())
+        for pool, own in sorted(hours_of.items())
     )
 
 
@@ -177,10 +220,24 @@ def usd(amount: float) -> str:
     return f"${amount:,.2f}" if amount >= 0.995 or amount == 0 else f"${amount:.3f}"
 
 
-def bought_seconds(timeline: NodeTimeline) -> float:
-    """Return the seconds in which a node was present."""
-    present = (piece for piece in timeline.segments if piece.state not in NOT_BOUGHT)
-    return sum(piece.end - piece.start for piece in present)
+def bought(billing: Billing, line: NodeTimeline) -> Iterator[Segment]:
+    """Yield the spans in which a node was present.
+
+    Before its first worker it counts from its joining of the cluster on, and not at all if that is unknown: the
+    machine may be the successor of another one.
+    """
+    machine = billing.machines.get(line.node)
+    since = machine.since if machine else None
+    for piece in line.segments:
+        if piece.state is not NodeState.WAITING:
+            if piece.state not in NOT_BOUGHT:
+                yield piece
+        elif since is not None and since < piece.end:
+            yield replace(piece, start=max(piece.start, since))
+
+
+def _bought_hours(billing: Billing, line: NodeTimeline) -> float:
+    return sum(piece.end - piece.start for piece in bought(billing, line)) / HOUR_SECONDS
 
 
 def _without_prices(billing: Billing, machine_hours: float) -> Money:

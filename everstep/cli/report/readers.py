@@ -7,14 +7,21 @@ clusters the files are read through the API server from a running worker.
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from everstep.catalog.names import MOUNT
 from everstep.cli.kubernetes_client import KubernetesClient
 from everstep.cli.report.fold import RECENT_STEPS, RunFold
-from everstep.cli.report.run_record import MachineEvent, RunRecord, parse_events, parse_result
+from everstep.cli.report.moves import moves_file
+from everstep.cli.report.run_record import (
+    MachineEvent,
+    RunRecord,
+    parse_events,
+    parse_moves,
+    parse_result,
+)
 from everstep.errors import EverstepError
 
 _LISTING = """
@@ -65,7 +72,8 @@ class FolderReader:
         for path in paths:
             for lines in self._appended(path):
                 self._fold.add(path.stem, lines, events)
-        return self._fold.record(events, dict(parse_result(_text(self.run / "result.json"))))
+        record = self._fold.record(events, dict(parse_result(_text(self.run / "result.json"))))
+        return with_moves(record, self.events)
 
     def _is_replaced(self, path: Path) -> bool:
         inode, taken = self._taken[path]
@@ -89,6 +97,12 @@ class FolderReader:
                     yield complete_lines.decode(errors="replace")
         except FileNotFoundError:
             return
+
+
+def with_moves(record: RunRecord, events: Path) -> RunRecord:
+    """Return a record with the moves that commands have seen, from the file beside the machines' events."""
+    moves = parse_moves(_text(moves_file(events)))
+    return replace(record, moves=moves) if moves else record
 
 
 def _text(path: Path) -> str:
@@ -118,7 +132,7 @@ class PodReader:
         events = parse_events(_text(self.events))
         if pod := self.cluster.running_worker(self.job):
             self._read_from(pod, events)
-        return self._fold.record(events, self._result)
+        return with_moves(self._fold.record(events, self._result), self.events)
 
     def _read_from(self, pod: str, events: Sequence[MachineEvent]) -> None:
         run = f"{MOUNT}/runs/{self.job}"
@@ -150,7 +164,7 @@ def split_listing(listing: str) -> dict[str, str]:
 
 
 def copy_result(run: Path, destination: Path, events: Path | None = None) -> None:
-    """Copy a run's checkpoints, journals and result out of the volume, and the events of its machines.
+    """Copy a run's checkpoints, journals and result out of the volume, its machines' events and its moves.
 
     Raises:
         EverstepError: the destination exists or cannot be written.
@@ -169,6 +183,8 @@ def copy_result(run: Path, destination: Path, events: Path | None = None) -> Non
         shutil.copytree(run, temporary)
         if events and events.exists():
             shutil.copyfile(events, temporary / KEPT_EVENTS)
+        if events and (moves := moves_file(events)).exists():
+            shutil.copyfile(moves, moves_file(temporary / KEPT_EVENTS))
         temporary.rename(destination)
     except OSError as error:
         raise EverstepError(f"the run cannot be copied to {destination}: {error}") from None

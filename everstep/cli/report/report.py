@@ -19,6 +19,7 @@ from everstep.cli.report.goodput import (
     restart_estimate,
     seconds,
 )
+from everstep.cli.report.moves import MoveCost, move_costs
 from everstep.cli.report.run_record import (
     ARRIVALS,
     ENDS,
@@ -75,6 +76,7 @@ class Report:
     seconds: tuple[WorkerSeconds, ...]
     restart_estimate: RestartEstimate | None
     events: tuple[EventRecovery, ...]
+    moves: tuple[MoveCost, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values, as documented in docs/report.md."""
@@ -102,6 +104,7 @@ def build(run: RunRecord) -> Report:
         seconds=seconds(run),
         restart_estimate=restart_estimate(run),
         events=tuple(recovery(run, event) for event in run.training_events),
+        moves=move_costs(run),
     )
 
 

@@ -80,6 +80,27 @@ class MachineEvent:
 
 
 @dataclass(frozen=True)
+class Move:
+    """A move of the group from one zone to another, as the controller recorded it.
+
+    Attributes:
+        began: unix time of the decision, in whole seconds.
+        ended: unix time at which no worker was left in the old zone; None before.
+        origin: zone of the group before.
+        to: zone of the group after.
+        reason: reason of the decision.
+        abandoned: whether the group went back because its workers did not run in the new zone.
+    """
+
+    began: float
+    ended: float | None
+    origin: str
+    to: str
+    reason: str
+    abandoned: bool = False
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """Everything recorded of one training run. Entries, steps and events are in order of time.
 
@@ -90,6 +111,7 @@ class RunRecord:
     events: tuple[MachineEvent, ...] = ()
     result: Mapping[str, Any] = field(default_factory=dict)
     blocks: tuple[StepRecord, ...] = ()
+    moves: tuple[Move, ...] = ()
 
     @cached_property
     def steps(self) -> tuple[StepRecord, ...]:
@@ -310,6 +332,15 @@ def parse_events(text: str) -> list[MachineEvent]:
         for entry in journal.parse(text)
         if is_number(entry["at"])
     ]
+
+
+def parse_moves(text: str) -> tuple[Move, ...]:
+    """Return the recorded moves, in order; none if the record is missing or damaged."""
+    try:
+        moves = [Move(**move) for move in json.loads(text)]
+        return tuple(sorted(moves, key=lambda move: move.began))
+    except (ValueError, TypeError):
+        return ()
 
 
 def parse_result(text: str) -> Mapping[str, Any]:

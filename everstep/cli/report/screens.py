@@ -14,6 +14,7 @@ from rich.text import Text
 from everstep.cli.durations import clock
 from everstep.cli.report.eta import RECENT_STEPS, remaining_seconds
 from everstep.cli.report.goodput_screen import seconds_screen
+from everstep.cli.report.move_screen import moves_table
 from everstep.cli.report.report import EventRecovery, Report, WorldSize
 from everstep.cli.report.run_record import ARRIVALS, RunRecord, StepRecord
 from everstep.cli.report.timeline import NodeState, node_timelines, span, stalled_since, time_cells
@@ -110,6 +111,8 @@ def report_screen(report: Report, run: RunRecord, now: float, width: int) -> Ren
     parts: list[RenderableType] = [_title(report), Text(), _figures(report), Text()]
     if report.events:
         parts += [_events_table(report.events, report.started_at or 0.0), Text()]
+    if report.moves:
+        parts += [moves_table(report.moves, report.started_at or 0.0), Text()]
     parts.append(timeline(run, now, width))
     if report.goodput:
         screen = seconds_screen(report.goodput, report.seconds, report.restart_estimate, width)
@@ -203,16 +206,34 @@ def event_sentence(event: EventRecovery) -> str:
 
 
 def follow_screen(
-    report: Report, run: RunRecord, now: float, width: int, cost: str = ""
+    report: Report,
+    run: RunRecord,
+    now: float,
+    width: int,
+    cost: str = "",
+    state: Sequence[tuple[str, str]] = (),
 ) -> RenderableType:
-    """Return the live view of a training; `cost` is its cost so far as text."""
+    """Return the live view of a training.
+
+    Args:
+        report: the report.
+        run: its run.
+        now: unix time.
+        width: characters in a row.
+        cost: the cost so far as text; empty if unknown.
+        state: names and values of what the controller says about the job.
+    """
     title = _title(report)
     if (stalled := stalled_since(run)) is not None:
         title.append(f"  forming a new group for {max(now - stalled, 0):.0f} s", style="yellow")
     parts: list[RenderableType] = [title, Text(), _bar(report, run, width)]
-    parts += [_now_line(report, run, cost), Text(), timeline(run, now, width), Text()]
+    parts.append(_now_line(report, run, cost))
+    parts += [_figure(name, value) for name, value in state]
+    parts += [Text(), timeline(run, now, width), Text()]
     if report.events:
         parts.append(_events_table(report.events, report.started_at or 0.0))
+    if report.moves:
+        parts += [Text(), moves_table(report.moves, report.started_at or 0.0)]
     return Group(*parts)
 
 

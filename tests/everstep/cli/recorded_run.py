@@ -1,10 +1,10 @@
 """The record of a training, built step by step for tests of the screens and reports."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
-from everstep.cli.report.run_record import RunRecord, assemble
+from everstep.cli.report.run_record import Move, RunRecord, assemble
 
 STEP_SECONDS = 0.5
 GLOBAL_BATCH = 256
@@ -27,6 +27,7 @@ class RecordedRun:
     result: dict[str, object] = field(default_factory=dict)
     training: list[str] = field(default_factory=list)
     moved: dict[str, str] = field(default_factory=dict)
+    moves: list[Move] = field(default_factory=list)
 
     def wait(self, seconds: float) -> Self:
         self.now += seconds
@@ -51,13 +52,16 @@ class RecordedRun:
         self.step = self.step if resume_from is None else resume_from
         for rank, node in enumerate(nodes):
             group = {"generation": self.generation, "world_size": len(nodes), "rank": rank}
-            self.write(
-                node, "start", worker=self.worker(node), node=node, job="fashion",
-                model="resnet18", dataset="fashion-mnist", total_steps=self.total_steps,
-                epochs=3, global_batch=GLOBAL_BATCH, dataset_size=60_000, **group,
-            )  # fmt: skip
+            self._start(node, **group)
             self.write(node, "generation", step=self.step, **group)
         return self
+
+    def _start(self, node: str, **group: int) -> None:
+        self.write(
+            node, "start", worker=self.worker(node), node=node, job="fashion",
+            model="resnet18", dataset="fashion-mnist", total_steps=self.total_steps,
+            epochs=3, global_batch=GLOBAL_BATCH, dataset_size=60_000, **group,
+        )  # fmt: skip
 
     def train(self, steps: int) -> Self:
         for _ in range(steps):
@@ -72,6 +76,25 @@ class RecordedRun:
 
     def event(self, kind: str, node: str) -> Self:
         self.events.append({"at": self.now, "kind": kind, "node": node})
+        return self
+
+    def regroup(self, *nodes: str) -> Self:
+        """Form the next group from workers that go on living, and from new ones."""
+        self.generation += 1
+        for rank, node in enumerate(nodes):
+            group = {"generation": self.generation, "world_size": len(nodes), "rank": rank}
+            if node not in self.training:
+                self._start(node, **group)
+            self.write(node, "generation", step=self.step, **group)
+        self.training = list(nodes)
+        return self
+
+    def begin_move(self, origin: str = "zone-a", to: str = "zone-b") -> Self:
+        self.moves.append(Move(self.now, None, origin, to, f"{to} offers 2 machines"))
+        return self
+
+    def end_move(self, *, abandoned: bool = False) -> Self:
+        self.moves[-1] = replace(self.moves[-1], ended=self.now, abandoned=abandoned)
         return self
 
     def finish(self, accuracy: float = 0.8912) -> Self:
@@ -89,7 +112,20 @@ class RecordedRun:
             for worker, lines in self.journals.items()
         }
         events = "".join(json.dumps(line) + "\n" for line in self.events)
-        return assemble(journals, events, json.dumps(self.result) if self.result else "")
+        result = json.dumps(self.result) if self.result else ""
+        return replace(assemble(journals, events, result), moves=tuple(self.moves))
+
+
+def two_zones() -> RecordedRun:
+    """Return the record of a group that moves: two machines of zone a leave when two of zone b have joined.
+
+    The group pauses for 2 s when the new workers join and for 1 s when the old ones leave.
+    """
+    recorded_run = RecordedRun(("gpu-0", "gpu-1", "gpu-2", "gpu-3"))
+    recorded_run.form("gpu-0", "gpu-1").train(40).begin_move().train(60)
+    recorded_run.regroup("gpu-0", "gpu-1", "gpu-2", "gpu-3").wait(2.0).train(120)
+    recorded_run.regroup("gpu-2", "gpu-3").wait(1.0).train(4)
+    return recorded_run.end_move().train(40)
 
 
 def drill() -> RecordedRun:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from everstep.cli.report.group_changes import GroupChange, group_changes
+from everstep.cli.report.moves import MoveCost
 from everstep.cli.report.report import EventRecovery
 from everstep.cli.report.run_record import ARRIVALS, LOSSES, JournalEntry, RunRecord
 
@@ -85,12 +86,15 @@ NOTES = {
 """Name and cause of each kind of journal entry that readers of a report should see."""
 
 
-def incidents(run: RunRecord, events: Sequence[EventRecovery]) -> tuple[Incident, ...]:
+def incidents(
+    run: RunRecord, events: Sequence[EventRecovery], moves: Sequence[MoveCost] = ()
+) -> tuple[Incident, ...]:
     """Return all incidents by time.
 
     Args:
         run: the run.
         events: its machine events, as `report.build` returns them.
+        moves: its moves between zones, likewise.
     """
     changes = group_changes(run)
     until = [change.until for change in changes]
@@ -98,7 +102,9 @@ def incidents(run: RunRecord, events: Sequence[EventRecovery]) -> tuple[Incident
     explained = {change for event in events for change in _explained(event, changes, until)}
     of_group = [_of_group(run, change) for change in changes if change not in explained]
     notes = [_of_note(run, entry) for entry in run.entries if entry.kind in NOTES]
-    return tuple(sorted([*of_machines, *of_group, *notes], key=lambda incident: incident.at))
+    of_zones = [_of_move(move) for move in moves]
+    ordered = sorted([*of_machines, *of_group, *of_zones, *notes], key=lambda one: one.at)
+    return tuple(ordered)
 
 
 def _explained(
@@ -178,6 +184,22 @@ def _names(workers: Set[str]) -> str:
     names = sorted(workers)
     return (
         ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+    )
+
+
+def _of_move(move: MoveCost) -> Incident:
+    begun = f"The controller moved the group from {move.origin} to {move.to}."
+    cause = f"{begun} It went back, since too few workers ran there." if move.abandoned else begun
+    return Incident(
+        at=move.began,
+        tone=Tone.NOTE,
+        kind="move",
+        subject=f"to {move.to}",
+        node="",
+        cause=cause,
+        evidence=move.reason,
+        seconds_to_next_step=move.seconds,
+        steps_lost=move.steps_lost,
     )
 
 

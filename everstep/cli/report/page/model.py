@@ -105,7 +105,7 @@ def build_page(run: RunRecord, now: float, billing: Billing | None = None) -> Pa
         steps=_steps(run),
         losses=tuple((step.at, step.loss) for step in run.steps if step.loss is not None),
         evaluations=_evaluations(run),
-        incidents=incidents(run, report.events),
+        incidents=incidents(run, report.events, report.moves),
         money=money(run, shown_until, billing) if billing and run.starts else None,
         last_entry=last_entry,
     )

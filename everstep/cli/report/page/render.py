@@ -5,7 +5,7 @@ from base64 import b64encode
 from importlib import metadata, resources
 
 from everstep.cli.durations import clock
-from everstep.cli.report.page import chart, sections
+from everstep.cli.report.page import chart, moves_view, sections
 from everstep.cli.report.page.markup import Html, data_block, element, join
 from everstep.cli.report.page.model import Page, Status
 from everstep.cli.report.page.timeline_view import STATE_WORDS, legend, tenths, timeline
@@ -76,6 +76,7 @@ def _main(page: Page) -> list[Html | None]:
         sections.figures(page),
         _timeline(page),
         sections.events(page),
+        moves_view.moves(page),
         sections.goodput(page),
         sections.money(page),
         sections.workers(page),

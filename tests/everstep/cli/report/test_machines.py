@@ -1,18 +1,21 @@
 """The log of machines: how each was bought, also after its node is gone."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from everstep.cli.kubernetes_client import node_view
-from everstep.cli.report.machines import MachineKind, MachineLog
+from everstep.cli.report.machines import Machine, MachineKind, MachineLog
 
 LABELS = {"everstep.dev/pool": "gpu-spot", "node.kubernetes.io/instance-type": "g5.xlarge"}
-SPOT = MachineKind("g5.xlarge", "a", on_demand=False)
+ZONE = {"topology.kubernetes.io/zone": "us-east-1a"}
+CREATED = "2026-11-23T12:00:00Z"
+SPOT = Machine(MachineKind("g5.xlarge", "a", on_demand=False), "us-east-1a", 1795435200.0)
 
 
 def labelled(name: str, **labels: str) -> dict[str, object]:
     keys = {key.replace("_", "-"): value for key, value in labels.items()}
-    own = LABELS | {f"everstep.dev/{key}": value for key, value in keys.items()}
-    return {"metadata": {"name": name, "labels": own}}
+    own = LABELS | ZONE | {f"everstep.dev/{key}": value for key, value in keys.items()}
+    return {"metadata": {"name": name, "labels": own, "creationTimestamp": CREATED}}
 
 
 def test_a_machine_is_known_after_its_node_is_gone(tmp_path: Path) -> None:
@@ -24,8 +27,15 @@ def test_a_machine_is_known_after_its_node_is_gone(tmp_path: Path) -> None:
 
     assert MachineLog(path).seen == {
         "gpu-0": SPOT,
-        "gpu-1": MachineKind("g5.xlarge", "b", on_demand=True),
+        "gpu-1": replace(SPOT, kind=MachineKind("g5.xlarge", "b", on_demand=True)),
     }
+
+
+def test_a_log_of_an_older_version_has_no_zones(tmp_path: Path) -> None:
+    path = tmp_path / "machines.json"
+    path.write_text('{"gpu-0": {"machine_type": "g5.xlarge", "pool": "a", "on_demand": false}}')
+
+    assert MachineLog(path).seen == {"gpu-0": Machine(SPOT.kind)}
 
 
 def test_nodes_without_gpus_are_not_machines_of_the_training(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pytest
 from components.config import from_mapping
 from components.cost import Cost, estimate, machine_prices
 from everstep.cli.report.billing import rates_of
-from everstep.cli.report.machines import MachineKind
+from everstep.cli.report.machines import Machine, MachineKind
 from everstep.cli.report.money import Billing, MachineRate, Rates, cost_so_far, money
 from everstep.cli.report.run_record import RunRecord
 from tests.components.config.bad_stacks import AKS, EKS
-from tests.everstep.cli.recorded_run import RecordedRun
+from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun, two_zones
 
 DEAREST = MachineRate("unknown pool", 1.2, 3.6)
 RATES = Rates(dearest=DEAREST, fixed=0.6, as_of="2026-11-01")
@@ -51,8 +51,8 @@ def test_each_machine_costs_what_its_pool_costs(recorded_run: RecordedRun) -> No
     start = recorded_run.now
     recorded_run.form("gpu-0", "gpu-1", "gpu-2").train(60)
     hours = (recorded_run.now - start) / 3600
-    kinds = {"gpu-0": T4_SPOT, "gpu-1": T4_BOUGHT}  # no command has seen gpu-2
-    billing = Billing(billed=True, rates=BY_POOL, machines=kinds)
+    seen = {"gpu-0": Machine(T4_SPOT), "gpu-1": Machine(T4_BOUGHT)}  # no command has seen gpu-2
+    billing = Billing(billed=True, rates=BY_POOL, machines=seen)
 
     spent = money(recorded_run.run(), recorded_run.now, billing)
 
@@ -66,8 +66,50 @@ def test_each_machine_costs_what_its_pool_costs(recorded_run: RecordedRun) -> No
     assert spent.hourly_usd == pytest.approx(0.5 + 0.2 + 1.2 + 0.6)
 
 
+@pytest.mark.parametrize(("early", "seconds"), [(None, 0.0), (8.0, 8.0), (1e6, 20 * STEP_SECONDS)])
+def test_a_machine_costs_from_its_joining_of_the_cluster_on(
+    recorded_run: RecordedRun, early: float | None, seconds: float
+) -> None:
+    recorded_run.form("gpu-0").train(20)
+    since = None if early is None else recorded_run.now - early
+    recorded_run.form("gpu-0", "gpu-1").train(10)
+    billing = Billing(
+        billed=True,
+        rates=BY_POOL,
+        machines={"gpu-0": Machine(A100), "gpu-1": Machine(T4_SPOT, since=since)},
+    )
+
+    pools = {one.pool: one for one in money(recorded_run.run(), recorded_run.now, billing).pools}
+
+    assert pools["a, spot"].machine_hours * 3600 == pytest.approx(seconds + 10 * STEP_SECONDS)
+
+
+def test_a_move_costs_the_machines_that_did_not_train() -> None:
+    recorded = two_zones()
+    (move,) = recorded.moves
+    a, b = Machine(T4_SPOT), Machine(A100, since=move.began + 10.0)
+    machines = {"gpu-0": a, "gpu-1": a, "gpu-2": b, "gpu-3": b}
+    billing = Billing(billed=True, rates=BY_POOL, machines=machines)
+
+    (spent,) = money(recorded.run(), recorded.now, billing).moves
+
+    # The first step of each group is part of the machines' pause; those of zone b wait 20 s before it.
+    pauses = 2.0 + 1.0 + 2 * STEP_SECONDS
+    a_seconds, b_seconds = 2 * pauses, 2 * (20.0 + pauses)
+    assert spent.machine_hours == pytest.approx((a_seconds + b_seconds) / 3600)
+    assert spent.usd == pytest.approx((0.2 * a_seconds + 1.2 * b_seconds) / 3600)
+
+
+def test_a_move_under_way_has_no_price_yet(recorded_run: RecordedRun) -> None:
+    recorded_run.form("gpu-0").train(10).begin_move().train(10)
+
+    (spent,) = money(recorded_run.run(), recorded_run.now, Billing(billed=True, rates=RATES)).moves
+
+    assert (spent.machine_hours, spent.usd) == (None, None)
+
+
 def test_the_pools_have_all_machine_hours(drilled: RecordedRun) -> None:
-    billing = Billing(billed=True, rates=BY_POOL, machines={"gpu-0": A100})
+    billing = Billing(billed=True, rates=BY_POOL, machines={"gpu-0": Machine(A100)})
 
     spent = money(drilled.run(), drilled.now, billing)
 
@@ -77,7 +119,7 @@ def test_the_pools_have_all_machine_hours(drilled: RecordedRun) -> None:
 
 def test_a_pool_without_a_price_makes_the_sum_unknown(drilled: RecordedRun) -> None:
     rates = replace(BY_POOL, machines={A100: MachineRate("b, spot", None, 3.6)})
-    billing = Billing(billed=True, rates=rates, machines={"gpu-0": A100})
+    billing = Billing(billed=True, rates=rates, machines={"gpu-0": Machine(A100)})
 
     spent = money(drilled.run(), drilled.now, billing)
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds
-from everstep.cli.report.money import Money, PoolSpending
+from everstep.cli.report.money import Money, MoveSpending, PoolSpending
+from everstep.cli.report.moves import MoveCost
 from everstep.cli.report.report import EventRecovery, Report, WorldSize, build
 from everstep.cli.report.run_record import RunRecord, assemble, parse_journal
 from tests.everstep.cli.recorded_run import GLOBAL_BATCH, STEP_SECONDS, RecordedRun
@@ -229,8 +230,10 @@ def test_recoveries_are_never_negative_and_lost_steps_never_exceed_the_steps_don
         Goodput,
         WorkerSeconds,
         RestartEstimate,
+        MoveCost,
         Money,
         PoolSpending,
+        MoveSpending,
     ],
 )
 def test_every_key_of_the_report_is_documented(kind: type) -> None:

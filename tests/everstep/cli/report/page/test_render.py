@@ -7,11 +7,13 @@ import re
 
 import pytest
 
+from everstep.cli.report.machines import Machine
 from everstep.cli.report.money import Billing
 from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
 from everstep.cli.report.page.sections import EVENTS_PER_TABLE
-from tests.everstep.cli.recorded_run import RecordedRun
+from everstep.cli.report.page.words import UNKNOWN
+from tests.everstep.cli.recorded_run import RecordedRun, two_zones
 from tests.everstep.cli.report.page.parsed_page import Node, parse
 from tests.everstep.cli.report.test_money import A100, BY_POOL, T4_SPOT
 
@@ -156,10 +158,34 @@ def test_an_empty_run_is_a_page_with_a_headline_only() -> None:
 
 def test_the_money_of_several_pools_is_a_table(drilled: RecordedRun) -> None:
     one_pool = page_of(drilled, Billing(billed=True, rates=BY_POOL))
-    billing = Billing(billed=True, rates=BY_POOL, machines={"gpu-0": A100, "gpu-1": T4_SPOT})
+    machines = {"gpu-0": Machine(A100), "gpu-1": Machine(T4_SPOT)}
+    billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
     several = page_of(drilled, billing)
 
     assert "Training machines by pool" not in one_pool
     for cell in ("Training machines by pool", "a, spot", "b, spot", "unknown pool"):
         assert cell in several
+
+
+def test_moves_are_a_table_with_their_reasons_and_costs(drilled: RecordedRun) -> None:
+    page = parse(page_of(two_zones(), Billing(billed=True, rates=BY_POOL)))
+
+    cells = [cell.text for cell in page.one("moves").all("td")]
+    assert cells[:5] == ["zone-a", "zone-b", "zone-b offers 2 machines", "3.0 s", "0"]
+    assert "machine-minutes, $" in cells[5]
+    assert 'id="moves"' not in page_of(drilled)
+
+
+def test_a_move_is_one_of_the_events() -> None:
+    events = parse(page_of(two_zones())).one("events")
+
+    (row,) = (row.text for row in events.all("tr") if "to zone-b" in row.text)
+    assert "The controller moved the group from zone-a to zone-b." in row
+
+
+def test_a_move_under_way_has_no_figures() -> None:
+    recorded_run = RecordedRun().form("gpu-0").train(10).begin_move().train(3)
+
+    cells = [cell.text for cell in parse(page_of(recorded_run)).one("moves").all("td")]
+    assert cells[3:] == ["under way", UNKNOWN, UNKNOWN]

@@ -1,0 +1,45 @@
+"""The moves of a group between zones, on the terminal."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from everstep.cli.durations import clock
+from everstep.cli.report.moves import MoveCost
+
+
+def moves_table(moves: Sequence[MoveCost], began: float) -> Table:
+    """Return one row for each move.
+
+    Args:
+        moves: the moves.
+        began: unix time of the start of the training.
+    """
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
+    table.add_column("at", justify="right")
+    table.add_column("move", no_wrap=True)
+    table.add_column("group paused", justify="right")
+    table.add_column("steps lost", justify="right")
+    table.add_column("why")
+    for move in moves:
+        lost = "..." if move.steps_lost is None else str(move.steps_lost)
+        way = Text.assemble(f"{move.origin} → {move.to}", (_outcome(move), "yellow"))
+        table.add_row(clock(move.began - began), way, paused(move), lost, move.reason)
+    return table
+
+
+def _outcome(move: MoveCost) -> str:
+    return " abandoned" if move.abandoned else ""
+
+
+def paused(move: MoveCost) -> str:
+    """Return the time that a move has cost the group; dots while it continues."""
+    return "..." if move.seconds is None else f"{move.seconds:.2f} s"
+
+
+def move_sentence(move: MoveCost) -> str:
+    """Return one move and its cost as a line of text."""
+    outcome = "under way" if move.seconds is None else f"the group paused {paused(move)}"
+    kind = "abandoned move" if move.abandoned else "move"
+    return f"{kind} from {move.origin} to {move.to}, {outcome}: {move.reason}"

@@ -1,0 +1,137 @@
+"""The moves of a group between zones: the log of them, and what each has cost.
+
+The controller keeps the newest moves in the job's status, which ends with the job. Commands that look at a cluster
+therefore record them in a file of the stack's state, beside the machines' events.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from everstep.cli.kubernetes_client import unix_time
+from everstep.cli.report.run_record import Move, RunRecord, StepRecord, parse_moves
+from everstep.files import write_atomically
+
+RESOLUTION_SECONDS = 1.0
+"""Resolution of the times in a job's status."""
+
+
+@dataclass(frozen=True)
+class MoveCost:
+    """One move and its cost in the group's time; None while it is under way. docs/report.md has the definitions."""
+
+    began: float
+    ended: float | None
+    origin: str
+    to: str
+    reason: str
+    abandoned: bool
+    seconds: float | None
+    steps_lost: int | None
+
+
+def moves_in(status: Mapping[str, Any]) -> tuple[Move, ...]:
+    """Return the moves in the status of an ElasticJob; empty without any."""
+    placement = status.get("placement") or {}
+    return tuple(
+        Move(
+            began=began,
+            ended=unix_time(move.get("ended")),
+            origin=str(move.get("from", "")),
+            to=str(move.get("to", "")),
+            reason=str(move.get("reason", "")),
+            abandoned=bool(move.get("abandoned")),
+        )
+        for move in placement.get("moves") or ()
+        if (began := unix_time(move.get("began"))) is not None
+    )
+
+
+def moves_file(events: Path) -> Path:
+    """Return the file with the moves of a run, beside that with its machines' events."""
+    return events.with_name("moves.json")
+
+
+@dataclass
+class MoveLog:
+    """The moves that commands have seen.
+
+    Attributes:
+        path: file of the log; created with the first move.
+    """
+
+    path: Path
+    seen: dict[float, Move] = field(init=False)  # by the time at which they began
+
+    def __post_init__(self) -> None:
+        self.seen = {move.began: move for move in parse_moves(_text(self.path))}
+
+    def add(self, status: Mapping[str, Any]) -> None:
+        """Record the moves in a job's status; a move that has ended replaces the one under way."""
+        moves = {move.began: move for move in moves_in(status)}
+        if moves.items() <= self.seen.items():
+            return
+        self.seen |= moves
+        ordered = [asdict(move) for _, move in sorted(self.seen.items())]
+        write_atomically(self.path, json.dumps(ordered))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def move_costs(run: RunRecord) -> tuple[MoveCost, ...]:
+    """Return the moves of a run in order, with their costs."""
+    return tuple(_cost(run, move) for move in run.moves)
+
+
+def _cost(run: RunRecord, move: Move) -> MoveCost:
+    pauses = None if end_of(run, move) is None else tuple(_pauses(run, move))
+    return MoveCost(
+        **asdict(move),
+        seconds=None if pauses is None else sum(_lost_seconds(run, move, *p) for p in pauses),
+        steps_lost=None if pauses is None else sum(_steps_lost(run, first) for _, first in pauses),
+    )
+
+
+def end_of(run: RunRecord, move: Move) -> float | None:
+    """Return when the group trained again for good; None while the move is under way.
+
+    That is the end of the move, or of the first step after it if the group had to form again.
+    """
+    if move.ended is None:
+        return None
+    ends = [first.at for _, first in _pauses(run, move)]
+    if max(ends, default=0.0) <= move.ended and run.step_after(move.ended) is None:
+        return move.ended if run.finished else None
+    return max([move.ended, *ends])
+
+
+def _pauses(run: RunRecord, move: Move) -> Iterator[tuple[StepRecord, StepRecord]]:
+    """Yield the pauses of the group between the decision to move and the move's end."""
+    ended = float("inf") if move.ended is None else move.ended + RESOLUTION_SECONDS
+    for last, first in run.pauses:
+        if first.at > move.began and last.at <= ended:
+            yield last, first
+
+
+def _lost_seconds(run: RunRecord, move: Move, last: StepRecord, first: StepRecord) -> float:
+    """Return the time without a step since the decision, and that of steps which had to be repeated."""
+    paused = max(first.at - first.seconds - max(last.at, move.began), 0.0)
+    return paused + sum(step.seconds for step in _repeated(run.steps, first))
+
+
+def _repeated(steps: Sequence[StepRecord], first: StepRecord) -> Iterator[StepRecord]:
+    """Yield the steps that were completed before `first` and are computed again from it on."""
+    for step in steps:
+        if step.at < first.at and step.step >= first.step and not step.again:
+            yield step
+
+
+def _steps_lost(run: RunRecord, first: StepRecord) -> int:
+    return max(run.highest_step(first.at) - (first.step - 1), 0)

@@ -1,0 +1,124 @@
+"""Moves of a group between zones: recorded from the job's status, and their cost."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep.cli.report.moves import MoveLog, move_costs, moves_file, moves_in
+from everstep.cli.report.readers import KEPT_EVENTS, FolderReader, copy_result
+from everstep.cli.report.run_record import Move, parse_moves
+from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun, two_zones
+
+BEGAN = "2026-11-23T12:00:00Z"
+UNIX = 1795435200.0
+
+
+def status(**more: object) -> dict[str, Any]:
+    move = {"began": BEGAN, "from": "zone-a", "to": "zone-b", "target": 3, "reason": "why"}
+    return {"placement": {"zone": "zone-b", "moves": [move | more]}}
+
+
+def test_a_move_in_the_status_has_unix_times() -> None:
+    (move,) = moves_in(status(ended="2026-11-23T12:01:30Z"))
+
+    assert move == Move(UNIX, UNIX + 90, "zone-a", "zone-b", "why")
+
+
+def test_a_job_that_has_not_moved_has_no_moves() -> None:
+    assert moves_in({}) == moves_in({"placement": {"zone": "zone-a"}}) == ()
+
+
+def test_a_move_that_ends_replaces_the_one_under_way(tmp_path: Path) -> None:
+    log = MoveLog(tmp_path / "moves.json")
+    log.add(status())
+    log.add(status(ended="2026-11-23T12:00:10Z", abandoned=True))
+
+    (move,) = parse_moves(log.path.read_text())
+    assert (move.ended, move.abandoned) == (UNIX + 10, True)
+
+
+def test_moves_that_the_status_no_longer_has_are_kept(tmp_path: Path) -> None:
+    log = MoveLog(tmp_path / "moves.json")
+    log.add(status())
+    log.add({})
+    later = MoveLog(log.path)
+    later.add(status(began="2026-11-23T13:00:00Z"))
+
+    assert [move.began for move in parse_moves(log.path.read_text())] == [UNIX, UNIX + 3600]
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[1]", '[{"began": 1}]', '{"a": 1}'])
+def test_a_damaged_record_is_like_none(tmp_path: Path, damaged: str) -> None:
+    path = tmp_path / "moves.json"
+    path.write_text(damaged)
+
+    assert MoveLog(path).seen == {}
+
+
+def test_a_job_that_never_moves_has_no_file(tmp_path: Path) -> None:
+    MoveLog(tmp_path / "moves.json").add({})
+
+    assert not (tmp_path / "moves.json").exists()
+
+
+def test_a_kept_run_has_its_moves(tmp_path: Path) -> None:
+    (tmp_path / "run" / "journal").mkdir(parents=True)
+    events = tmp_path / "events.jsonl"
+    events.write_text(json.dumps({"at": 1.0, "kind": "drain", "node": "gpu-0"}) + "\n")
+    MoveLog(moves_file(events)).add(status())
+
+    copy_result(tmp_path / "run", tmp_path / "kept", events)
+
+    kept = FolderReader(tmp_path / "kept", tmp_path / "kept" / KEPT_EVENTS).read()
+    assert kept.moves == FolderReader(tmp_path / "run", events).read().moves != ()
+
+
+def test_a_move_costs_the_pauses_of_the_group_without_the_steps_that_end_them() -> None:
+    (cost,) = move_costs(two_zones().run())
+
+    assert cost.seconds == pytest.approx(2.0 + 1.0)
+    assert cost.steps_lost == 0
+    assert (cost.origin, cost.to, cost.reason) == ("zone-a", "zone-b", "zone-b offers 2 machines")
+
+
+def test_pauses_before_and_after_a_move_are_not_its_cost() -> None:
+    recorded_run = RecordedRun(("gpu-0", "gpu-1", "gpu-2", "gpu-3"))
+    recorded_run.form("gpu-0", "gpu-1").train(10).regroup("gpu-0").wait(7.0).train(10)
+    recorded_run.begin_move().train(10).regroup("gpu-0", "gpu-2").wait(2.0).train(10).end_move()
+    recorded_run.train(10).regroup("gpu-2").wait(9.0).train(10)
+
+    (cost,) = move_costs(recorded_run.run())
+
+    assert cost.seconds == pytest.approx(2.0)
+
+
+def test_without_overlap_a_move_costs_the_time_since_its_decision_and_the_repeated_steps(
+    recorded_run: RecordedRun,
+) -> None:
+    recorded_run.form("gpu-0").train(10).event("vanish", "gpu-0").wait(100.0).begin_move()
+    recorded_run.wait(1.0).end_move().wait(20.0).form("gpu-1", resume_from=6).train(5)
+
+    (cost,) = move_costs(recorded_run.run())
+
+    assert cost.steps_lost == 4
+    assert cost.seconds == pytest.approx(1.0 + 20.0 + 4 * STEP_SECONDS)
+
+
+def test_a_move_under_way_has_no_cost_yet(recorded_run: RecordedRun) -> None:
+    recorded_run.form("gpu-0").train(10).begin_move()
+    running = move_costs(recorded_run.run())
+    ended = move_costs(recorded_run.wait(1.0).end_move().run())
+
+    assert [cost.seconds for cost in (*running, *ended)] == [None, None], (
+        "without a step since the end of the move the group still waits"
+    )
+
+
+def test_a_training_that_ends_during_a_move_ends_it(recorded_run: RecordedRun) -> None:
+    recorded_run.form("gpu-0").train(10).begin_move().train(2).finish()
+
+    (cost,) = move_costs(recorded_run.wait(1.0).end_move().run())
+
+    assert cost.seconds == 0.0
