@@ -79,7 +79,7 @@ class RecordedRun:
         return self
 
     def regroup(self, *nodes: str) -> Self:
-        """Form the next group from workers that go on living, and from new ones."""
+        """Form the next group from workers that survive and from new ones."""
         self.generation += 1
         for rank, node in enumerate(nodes):
             group = {"generation": self.generation, "world_size": len(nodes), "rank": rank}

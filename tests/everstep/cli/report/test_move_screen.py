@@ -28,7 +28,7 @@ def test_a_report_without_moves_does_not_mention_them(drilled: RecordedRun) -> N
     assert "move" not in shown(drilled)
 
 
-def test_a_move_under_way_is_told_before_its_cost_is_known(recorded_run: RecordedRun) -> None:
+def test_a_move_under_way_is_shown_before_its_cost_is_known(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0").train(10).begin_move()
     (running,) = build(recorded_run.run()).moves
     (ended,) = build(two_zones().run()).moves
