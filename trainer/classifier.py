@@ -89,8 +89,11 @@ def assemble(
 ) -> Classifier:
     """Assemble data, model and optimizer, the same on every worker."""
     size, padding = settings.image_size, settings.crop_padding
-    train_set = data.load(settings.dataset, settings.data, "train", size, padding)
-    test_set = data.load(settings.dataset, settings.data, "test", size)
+    cache = _open_cache(settings)
+    folder = cache.folder if cache else settings.data
+    store = settings.data_store
+    train_set = data.load(settings.dataset, folder, "train", size, padding, store)
+    test_set = data.load(settings.dataset, folder, "test", size, store=store)
     train_set, test_set = data.read_ahead(
         train_set, test_set, settings.loader_workers, settings.global_batch
     )
@@ -113,7 +116,7 @@ def assemble(
         fingerprint={**settings.fingerprint, "data": train_set.identity},
         identity=version(Path(__file__).parent),
         labels={"model": settings.model, "dataset": settings.dataset},
-        hooks=_hooks(settings, train_set, device),
+        hooks=_hooks(settings, train_set, device, cache),
         group=(group, accounting),
         **{name: getattr(settings, name) for name in RUN_SETTINGS},
     )
@@ -123,13 +126,27 @@ def assemble(
     return Classifier(settings, train_set, test_set, model, precision, prepare, schedule, run)
 
 
-def _hooks(settings: Settings, train_set: data.Dataset, device: torch.device) -> RunHooks:
+def _open_cache(settings: Settings) -> data.Cache | None:
+    """Open the cache of the node if the data are in an object store."""
+    if not settings.data_store:
+        return None
+    limits = data.Limits(
+        bytes=settings.data_cache_bytes, free_percent=settings.data_cache_free_percent
+    )
+    return data.open_cache(settings.data_store, settings.data, limits)
+
+
+def _hooks(
+    settings: Settings, train_set: data.Dataset, device: torch.device, cache: data.Cache | None
+) -> RunHooks:
     def load(ids: Ids, epoch: int) -> Any:  # noqa: ANN401 - images and labels
         images, labels = train_set.train_batch(ids, settings.seed, epoch)
         return images, torch.from_numpy(labels).to(device)
 
     def expect(upcoming: list[tuple[int, Ids]]) -> None:
         requests = [BatchRequest(ids=i, seed=settings.seed, epoch=e) for e, i in upcoming]
+        if cache:
+            cache.expect([request.ids for request in requests])
         train_set.prefetch(requests)
 
     def open_folder() -> dict[str, float] | None:

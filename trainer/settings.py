@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from everstep.catalog.trainer_options import TRAINER_OPTIONS
+from everstep.catalog.trainer_options import IMAGE_FOLDER, TRAINER_OPTIONS
 from everstep.errors import EverstepError
 
 RESULT_FILE = "result.json"
@@ -48,6 +48,9 @@ class Settings:
     model: str
     dataset: str
     data: Path
+    data_store: str
+    data_cache_bytes: int
+    data_cache_free_percent: int
     run: Path
     epochs: int
     global_batch: int
@@ -131,6 +134,8 @@ def _violations(settings: Settings) -> Iterator[str]:
 def _contradictions(settings: Settings) -> Iterator[str]:
     if settings.mode == "exact" and settings.compress != "none":
         yield "--compress cannot be combined with --mode exact, whose sums must lose nothing"
+    if settings.data_store and settings.dataset != IMAGE_FOLDER:
+        yield f"--data-store is for --dataset {IMAGE_FOLDER}, not for {settings.dataset}"
     if settings.mode != "live" and settings.overlap == "on":
         yield f"--overlap on is for --mode live, not for {settings.mode}"
 

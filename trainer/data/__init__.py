@@ -10,6 +10,8 @@ from pathlib import Path
 from everstep.catalog.trainer_options import IMAGE_FOLDER
 from everstep.errors import EverstepError
 from trainer.data.arrays import ArrayDataset
+from trainer.data.cache.cache import Cache, open_cache
+from trainer.data.cache.plan import Limits
 from trainer.data.dataset import BatchRequest, Dataset, Labels
 from trainer.data.images import open_images
 from trainer.data.loader import read_ahead
@@ -21,10 +23,13 @@ __all__ = [
     "IMAGE_FOLDER",
     "NAMES",
     "BatchRequest",
+    "Cache",
     "Dataset",
     "Labels",
+    "Limits",
     "check_name",
     "load",
+    "open_cache",
     "read_ahead",
 ]
 
@@ -40,12 +45,22 @@ def check_name(name: str) -> str:
     )
 
 
-def load(name: str, folder: Path, part: str, image_size: int, crop_padding: int = 0) -> Dataset:
+def load(
+    name: str, folder: Path, part: str, image_size: int, crop_padding: int = 0, store: str = ""
+) -> Dataset:
     """Load the part `train` or `test` of a data set in a folder.
+
+    Args:
+        name: name of the data set.
+        folder: its folder.
+        part: `train` or `test`.
+        image_size: side of the images of an image folder, pixels.
+        crop_padding: pixels by which prepared images are shifted at most.
+        store: address of the shards that the folder does not have yet; empty if it has all of them.
 
     Raises:
         EverstepError: the folder is missing, empty or damaged; the message contains the command to run.
     """
     if check_name(name) == IMAGE_FOLDER:
-        return open_images(folder, part, image_size)
+        return open_images(folder, part, image_size, store)
     return ArrayDataset(name, folder, part, crop_padding)

@@ -44,6 +44,9 @@ class FolderSource:
             raise ValueError("it is empty")
         return data
 
+    def expect(self, samples: Sequence[int]) -> None:
+        """Do nothing: files are read on request."""
+
     def name(self, sample: int) -> str:
         """Return the path of the file."""
         return str(self._folder / self._files[sample].path)

@@ -16,6 +16,7 @@ from everstep.elastic.data_order.sampler import Ids
 from everstep.errors import EverstepError
 from trainer.augment import Crop, Images, center_crop, random_crop, random_words
 from trainer.data import jpeg
+from trainer.data.cache.files import CachedFiles
 from trainer.data.dataset import BatchRequest, Labels
 from trainer.data.folder import open_folder
 from trainer.data.manifest import damaged, read_manifest
@@ -42,6 +43,9 @@ class Source(Protocol):
             ValueError: they have changed.
         """
 
+    def expect(self, samples: Sequence[int]) -> None:
+        """Prepare to read these images next, in order."""
+
     def name(self, sample: int) -> str:
         """Return the location of an image, for messages."""
 
@@ -52,8 +56,9 @@ class ImageDataset:
     mean: tuple[float, ...] = MEAN
     deviation: tuple[float, ...] = DEVIATION
 
-    def __init__(self, source: Source, folder: Path, part: str, size: int) -> None:
+    def __init__(self, source: Source, folder: Path, part: str, size: int, store: str = "") -> None:
         self._source, self.folder, self.part, self.size = source, folder, part, size
+        self.store = store
         self.class_count = len(source.classes)
         self.identity = source.identity
         jpeg.opencv()  # report a missing module now, not at the first step
@@ -64,6 +69,7 @@ class ImageDataset:
     def train_batch(self, ids: Ids, seed: int, epoch: int) -> tuple[Images, Labels]:
         """Return a random crop of each image, scaled to the size, half of them mirrored."""
         images = self._empty(len(ids))
+        self.expect(ids.tolist())
         for position, (sample, random_word) in enumerate(
             zip(ids, random_words(seed, epoch, ids), strict=True)
         ):
@@ -73,12 +79,17 @@ class ImageDataset:
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
         """Return the centre crop of each image, scaled to the size."""
         images = self._empty(len(ids))
+        self.expect(ids.tolist())
         for position, sample in enumerate(ids):
             self.render(int(sample), None, images[position])
         return images, self.labels(ids)
 
     def prefetch(self, upcoming: Sequence[BatchRequest]) -> None:
         """Do nothing: this process decodes on request."""
+
+    def expect(self, samples: Sequence[int]) -> None:
+        """Prepare to render these images next, in order."""
+        self._source.expect(samples)
 
     def labels(self, ids: Ids) -> Labels:
         """Return the labels of these samples, in the shape of `ids`."""
@@ -107,8 +118,14 @@ class ImageDataset:
         return np.empty((count, self.size, self.size, 3), np.uint8)
 
 
-def open_images(folder: Path, part: str, size: int) -> ImageDataset:
+def open_images(folder: Path, part: str, size: int, store: str = "") -> ImageDataset:
     """Open the images in a folder: shards if it has a manifest, files otherwise.
+
+    Args:
+        folder: the folder.
+        part: `train` or `test`.
+        size: side of an image, pixels.
+        store: address of the shards that the folder does not have yet; empty if it has all of them.
 
     Raises:
         EverstepError: there are none, or they are damaged; the message contains the fix.
@@ -118,7 +135,9 @@ def open_images(folder: Path, part: str, size: int) -> ImageDataset:
         return ImageDataset(open_folder(folder, part), folder, part, size)
     if manifest.get("kind") != KIND:
         raise damaged(folder, f"it contains {manifest.get('dataset')!r}, not image shards")
-    return ImageDataset(open_shards(folder, manifest, part), folder, part, size)
+    cached = CachedFiles(folder, manifest["parts"][part]["files"], store) if store else None
+    source = open_shards(folder, manifest, part, cached)
+    return ImageDataset(source, folder, part, size, store)
 
 
 def render(data: jpeg.Encoded, random_word: int | None, into: Images) -> None:

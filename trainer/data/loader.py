@@ -211,6 +211,7 @@ class Readers:
         train, test = self._parts
         arguments = ReaderArguments(
             folder=str(train.folder),
+            store=train.store,
             size=train.size,
             identities=(train.identity, test.identity),
             memory=self._file,

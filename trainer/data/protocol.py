@@ -24,6 +24,7 @@ class ReaderArguments:
 
     Attributes:
         folder: the data folder.
+        store: address of the shards that the folder does not have yet; empty if it has all.
         size: side of an image, pixels.
         identities: the worker's identities of the parts, in the order of PARTS.
         memory: file descriptor of the shared memory.
@@ -31,6 +32,7 @@ class ReaderArguments:
     """
 
     folder: str
+    store: str = ""
     size: int
     identities: tuple[str, ...]
     memory: int

@@ -9,6 +9,8 @@ import mmap
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +33,9 @@ def main() -> None:
     memory_bytes = arguments.slots * arguments.slot_bytes
     memory = mmap.mmap(arguments.memory, memory_bytes)
     slots = np.frombuffer(memory, np.uint8).reshape(-1, arguments.size, arguments.size, 3)
-    try:
+    with suppress(BrokenPipeError):  # the worker has ended
         serve(sys.stdin.fileno(), answers, Parts(arguments), slots)
-    except BrokenPipeError:
-        os._exit(0)  # the parent has ended
+    os._exit(0)  # without waiting for requests to a store
 
 
 class Parts:
@@ -49,9 +50,17 @@ class Parts:
         dataset = self._open.get(part) or self._open_part(part)
         dataset.render(sample, random_word if PARTS[part] == "train" else None, into)
 
+    def expect(self, tasks: Sequence[tuple[int, int]]) -> None:
+        """Prepare to write these images next; parts and samples, in order."""
+        for part in {part for part, _ in tasks}:
+            with suppress(EverstepError):  # `render` raises it for each image
+                dataset = self._open.get(part) or self._open_part(part)
+                dataset.expect([sample for of, sample in tasks if of == part])
+
     def _open_part(self, part: int) -> ImageDataset:
         arguments = self._arguments
-        dataset = open_images(Path(arguments.folder), PARTS[part], arguments.size)
+        folder = Path(arguments.folder)
+        dataset = open_images(folder, PARTS[part], arguments.size, arguments.store)
         if dataset.identity != arguments.identities[part]:
             raise EverstepError(
                 f"the data in {arguments.folder} have changed since this worker started: "
@@ -75,7 +84,9 @@ def serve(tasks: int, answers: int, parts: Parts, slots: Images) -> None:
     while received := os.read(tasks, 1024 * TASK.size):
         buffer += received
         complete_bytes = len(buffer) // TASK.size * TASK.size
-        for slot, part, sample, random_word in TASK.iter_unpack(buffer[:complete_bytes]):
+        received_tasks = list(TASK.iter_unpack(buffer[:complete_bytes]))
+        parts.expect([(part, sample) for _, part, sample, _ in received_tasks])
+        for slot, part, sample, random_word in received_tasks:
             try:
                 parts.render(part, sample, random_word, slots[slot])
                 state = GOOD

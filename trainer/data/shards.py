@@ -10,8 +10,6 @@ TFRecord have no random access.
 """
 
 import hashlib
-import mmap
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from trainer.data.dataset import Labels
 from trainer.data.folder import describe
 from trainer.data.jpeg import Encoded
 from trainer.data.manifest import damaged
+from trainer.data.shard_files import MappedFiles, ShardFiles, Slice
 
 FORMAT, KIND = 1, "shards"
 RECORD = np.dtype(
@@ -33,55 +32,88 @@ Index = npt.NDArray[np.void]  # of RECORD, shape (samples,)
 
 
 class ShardSource:
-    """Images of one part."""
+    """Images of one part.
+
+    Args:
+        folder: folder of the shards, for messages.
+        names: names of the shards, by number.
+        index: the samples.
+        classes: names of the classes, by label.
+        files: where the bytes come from.
+    """
 
     def __init__(
-        self, folder: Path, files: Sequence[str], index: Index, classes: Sequence[str]
+        self,
+        folder: Path,
+        names: Sequence[str],
+        index: Index,
+        classes: Sequence[str],
+        files: ShardFiles,
     ) -> None:
-        self._folder, self._files, self._index = folder, files, index
-        self._mapped: dict[int, mmap.mmap] = {}
+        self._folder, self._names, self._index, self._files = folder, names, index, files
         self.classes = classes
         self.labels: Labels = index["label"].astype(np.int64)
         self.identity = describe(len(index), len(classes), digest_of(index, classes))
 
     def read(self, sample: int) -> Encoded:
-        """Return the mapped bytes of one image."""
-        record = self._index[sample]
-        shard, offset, size = int(record["shard"]), int(record["offset"]), int(record["bytes"])
-        data = np.frombuffer(self._map(shard), np.uint8, count=size, offset=offset)
-        if zlib.crc32(data.data) != record["crc32"]:
-            raise ValueError("its checksum differs")
-        return data
+        """Return the bytes of one image."""
+        return self._files.read(self._slice(sample))
+
+    def expect(self, samples: Sequence[int]) -> None:
+        """Prepare to read these images next, in order."""
+        self._files.expect([self._slice(sample) for sample in samples])
 
     def name(self, sample: int) -> str:
         """Return the file and the number of an image in it."""
-        return f"image {sample} in {self._folder / self._files[int(self._index[sample]['shard'])]}"
+        return f"image {sample} in {self._folder / self._names[int(self._index[sample]['shard'])]}"
 
-    def _map(self, shard: int) -> mmap.mmap:
-        if shard not in self._mapped:
-            with (self._folder / self._files[shard]).open("rb") as file:
-                self._mapped[shard] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return self._mapped[shard]
+    def _slice(self, sample: int) -> Slice:
+        record = self._index[sample]
+        fields = (record[name] for name in ("shard", "offset", "bytes", "crc32"))
+        return Slice(*map(int, fields))
 
 
-def open_shards(folder: Path, manifest: Mapping[str, Any], part: str) -> ShardSource:
+def open_shards(
+    folder: Path, manifest: Mapping[str, Any], part: str, cached: ShardFiles | None = None
+) -> ShardSource:
     """Open the images of one part of a folder of shards.
+
+    Args:
+        folder: the folder.
+        manifest: its manifest.
+        part: `train` or `test`.
+        cached: where the bytes come from, if the folder need not have all shards.
 
     Raises:
         EverstepError: the shards are of another format, or damaged.
     """
+    check_format(manifest, str(folder))
+    entry = manifest["parts"][part]
+    if cached is None:
+        _check_sizes(folder, entry)
+    index = read_index(folder, entry["index"], entry["index_sha256"])
+    files = cached or MappedFiles(folder, entry["files"])
+    return ShardSource(folder, entry["files"], index, manifest["classes"], files)
+
+
+def check_format(manifest: Mapping[str, Any], location: str) -> None:
+    """Check that shards have the format that this program reads.
+
+    Raises:
+        EverstepError: they have another one.
+    """
     if manifest.get("format") != FORMAT:
         raise EverstepError(
-            f"the shards in {folder} have format {manifest.get('format')}, and this program reads {FORMAT}",
+            f"the shards in {location} have format {manifest.get('format')}, and this program reads {FORMAT}",
             "Make them again with this version of `python3 -m trainer.prepare`.",
         )
-    entry = manifest["parts"][part]
+
+
+def _check_sizes(folder: Path, entry: Mapping[str, Any]) -> None:
     for name, size in zip(entry["files"], entry["bytes"], strict=True):
         actual_size = (folder / name).stat().st_size if (folder / name).exists() else -1
         if actual_size != size:
             raise damaged(folder, f"{name} has {max(0, actual_size)} bytes instead of {size}")
-    index = read_index(folder, entry["index"], entry["index_sha256"])
-    return ShardSource(folder, entry["files"], index, manifest["classes"])
 
 
 def read_index(folder: Path, name: str, sha256: str) -> Index:

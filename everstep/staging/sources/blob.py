@@ -41,29 +41,8 @@ class BlobSource:
         Raises:
             EverstepError: the package is not installed.
         """
-        try:
-            from azure.storage.blob import ContainerClient
-        except ModuleNotFoundError:
-            raise AZURE_BLOB.missing(
-                "reading from Azure Blob Storage needs azure-storage-blob"
-            ) from None
         self._account, self._container, self._prefix = account, container, prefix
-        settings: dict[str, Any] = {
-            "connection_timeout": SECONDS,
-            "read_timeout": SECONDS,
-            "retry_total": ATTEMPTS,
-            "initial_backoff": 1,
-            "max_single_get_size": CHUNK_BYTES,
-            "max_chunk_get_size": CHUNK_BYTES,
-        }
-        connection = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
-        if connection and not endpoint:
-            self._client = ContainerClient.from_connection_string(connection, container, **settings)
-        else:
-            address = f"{endpoint.rstrip('/')}/{account}" if endpoint else account_address(account)
-            self._client = ContainerClient(
-                address, container, credential=_credential(account), **settings
-            )
+        self._client = new_client(account, container, endpoint)
         self.name = f"az://{account}/{container}/{prefix}".rstrip("/")
 
     def entries(self) -> Iterator[Entry]:
@@ -154,7 +133,7 @@ class BlobSource:
             yield
         except ClientAuthenticationError as error:
             raise EverstepError(
-                f"there are no valid credentials for {self.name}: {_first_line(error)}",
+                f"there are no valid credentials for {self.name}: {first_line(error)}",
                 f"Log in with `az login`, {KEYS}",
             ) from None
         except HttpResponseError as error:
@@ -162,11 +141,43 @@ class BlobSource:
             raise listing_error(self.name, code, error.status_code or 0) from None
         except ServiceRequestError as error:
             raise EverstepError(
-                f"the storage account {self._account!r} does not respond: {_first_line(error)}",
+                f"the storage account {self._account!r} does not respond: {first_line(error)}",
                 "Check its name (`az storage account list` lists yours), the network and --endpoint.",
             ) from None
         except AzureError as error:
-            raise EverstepError(f"{self.name} cannot be listed: {_first_line(error)}") from None
+            raise EverstepError(f"{self.name} cannot be listed: {first_line(error)}") from None
+
+
+def new_client(account: str, container: str, endpoint: str) -> Any:  # noqa: ANN401  of the SDK
+    """Return the client of a container, which retries; this sends no request.
+
+    Args:
+        account: name of the storage account.
+        container: name of the container.
+        endpoint: address of a server, without the account; empty for Azure's.
+
+    Raises:
+        EverstepError: the package is not installed.
+    """
+    try:
+        from azure.storage.blob import ContainerClient
+    except ModuleNotFoundError:
+        raise AZURE_BLOB.missing(
+            "reading from Azure Blob Storage needs azure-storage-blob"
+        ) from None
+    settings: dict[str, Any] = {
+        "connection_timeout": SECONDS,
+        "read_timeout": SECONDS,
+        "retry_total": ATTEMPTS,
+        "initial_backoff": 1,
+        "max_single_get_size": CHUNK_BYTES,
+        "max_chunk_get_size": CHUNK_BYTES,
+    }
+    connection = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
+    if connection and not endpoint:
+        return ContainerClient.from_connection_string(connection, container, **settings)
+    address = f"{endpoint.rstrip('/')}/{account}" if endpoint else account_address(account)
+    return ContainerClient(address, container, credential=_credential(account), **settings)
 
 
 def listing_error(name: str, code: str, status: int) -> EverstepError:
@@ -203,5 +214,6 @@ def _credential(account: str) -> Any:  # noqa: ANN401  a string or an object of 
     return DefaultAzureCredential()
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of an error of the SDK; the others are details of the request."""
     return str(error).partition("\n")[0]

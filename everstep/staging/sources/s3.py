@@ -54,22 +54,8 @@ class S3Source:
         Raises:
             EverstepError: boto3 is not installed.
         """
-        try:
-            import boto3
-            from botocore.config import Config
-        except ModuleNotFoundError:
-            raise BOTO3.missing("reading from S3 needs boto3") from None
-        retries: Any = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
-        config = Config(
-            max_pool_connections=connections,
-            connect_timeout=SECONDS,
-            read_timeout=SECONDS,
-            retries=retries,
-        )
         self._bucket, self._prefix = bucket, prefix
-        self._client: Any = boto3.Session().client(
-            "s3", endpoint_url=endpoint or None, config=config
-        )
+        self._client = new_client(endpoint, connections)
         self.name = f"s3://{bucket}/{prefix}".rstrip("/")
 
     def entries(self) -> Iterator[Entry]:
@@ -102,7 +88,7 @@ class S3Source:
         try:
             head = self._client.head_object(Bucket=self._bucket, Key=key)
         except ClientError as error:
-            if _status(error) == 404:
+            if status_of(error) == 404:
                 return
             raise
         yield self._entry(key.rpartition("/")[2], key, head["ContentLength"], head["ETag"])
@@ -160,13 +146,13 @@ class S3Source:
     def _file_error(self, entry: Entry, error: Any) -> Exception:  # noqa: ANN401  of boto3
         code = error.response.get("Error", {}).get("Code", "")
         name = f"s3://{self._bucket}/{entry.locator}"
-        if _status(error) == 412:
+        if status_of(error) == 412:
             return ChangedError(entry.name, "changed after it was listed")
         if code in ("NoSuchKey", "404"):
             return ChangedError(entry.name, "was removed after it was listed")
         if code == "InvalidObjectState":
             return FileError(f"{name} is archived", "Restore it first: aws s3api restore-object.")
-        if _status(error) == 403:
+        if status_of(error) == 403:
             return FileError(
                 f"{name} is forbidden: {code}",
                 f"Allow s3:GetObject on arn:aws:s3:::{self._bucket}/*, and kms:Decrypt of its key.",
@@ -189,7 +175,7 @@ class S3Source:
             yield
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
-            raise listing_error(self._bucket, code, _status(error), str(error)) from None
+            raise listing_error(self._bucket, code, status_of(error), str(error)) from None
         except (NoCredentialsError, PartialCredentialsError) as error:
             fix = "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. " + CREDENTIALS
             raise EverstepError(f"there are no credentials for {self.name}: {error}", fix) from None
@@ -200,6 +186,31 @@ class S3Source:
             ) from None
         except BotoCoreError as error:
             raise EverstepError(f"{self.name} cannot be listed: {error}", CREDENTIALS) from None
+
+
+def new_client(endpoint: str, connections: int) -> Any:  # noqa: ANN401  of boto3
+    """Return a client that retries; this sends no request.
+
+    Args:
+        endpoint: address of a server; empty for AWS's, or that of AWS_ENDPOINT_URL_S3.
+        connections: maximum number of connections.
+
+    Raises:
+        EverstepError: boto3 is not installed.
+    """
+    try:
+        import boto3
+        from botocore.config import Config
+    except ModuleNotFoundError:
+        raise BOTO3.missing("reading from S3 needs boto3") from None
+    retries: Any = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
+    config = Config(
+        max_pool_connections=connections,
+        connect_timeout=SECONDS,
+        read_timeout=SECONDS,
+        retries=retries,
+    )
+    return boto3.Session().client("s3", endpoint_url=endpoint or None, config=config)
 
 
 def listing_error(bucket: str, code: str, status: int, message: str) -> EverstepError:
@@ -221,5 +232,6 @@ def listing_error(bucket: str, code: str, status: int, message: str) -> Everstep
     return EverstepError(f"the bucket {bucket!r} cannot be listed: {message}", CREDENTIALS)
 
 
-def _status(error: Any) -> int:  # noqa: ANN401  of boto3
+def status_of(error: Any) -> int:  # noqa: ANN401  of boto3
+    """Return the HTTP status of an error of boto3; 0 without one."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

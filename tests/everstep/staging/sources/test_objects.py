@@ -1,0 +1,147 @@
+"""Ranges of objects: MinIO and Azurite where `make test-staging` has built them, and moto's stand-in."""
+
+import base64
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from everstep.errors import EverstepError
+from everstep.staging.content import BrokenContentError
+from everstep.staging.sources.objects import (
+    MissingObjectError,
+    Objects,
+    open_objects,
+    read_with_retries,
+)
+from tests.everstep.staging.sources import servers
+from tests.everstep.staging.sources.test_s3 import client_of
+
+CONTENT = bytes(range(200))
+PREFIX = "shards of/2012"
+
+
+@pytest.fixture(scope="module", params=["moto", "minio", "azurite"])
+def location(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Yield the address of a prefix with one object, `shard`, on each of the servers."""
+    folder = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "azurite":
+            with servers.azurite(folder) as address:
+                yield azure(address, patch)
+        else:
+            server = servers.moto() if request.param == "moto" else servers.minio(folder)
+            with server as address:
+                yield amazon(address, patch)
+
+
+def azure(address: str, patch: pytest.MonkeyPatch) -> str:
+    from azure.storage.blob import ContainerClient
+
+    account = servers.AZURITE_ACCOUNT
+    settings = f"AccountName={account};AccountKey={servers.AZURITE_KEY};"
+    settings += f"BlobEndpoint={address}/{account};"
+    patch.setenv("AZURE_STORAGE_CONNECTION_STRING", settings)
+    client = ContainerClient.from_connection_string(settings, "objects")
+    client.create_container()
+    client.upload_blob(f"{PREFIX}/shard", CONTENT)
+    return f"az://{account}/objects/{PREFIX}"
+
+
+def amazon(address: str, patch: pytest.MonkeyPatch) -> str:
+    patch.setenv("AWS_ENDPOINT_URL_S3", address)
+    patch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
+    patch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
+    patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    client_of(address).create_bucket(Bucket="objects")
+    client_of(address).put_object(Bucket="objects", Key=f"{PREFIX}/shard", Body=CONTENT)
+    return f"s3://objects/{PREFIX}"
+
+
+@pytest.fixture
+def objects(location: str) -> Objects:
+    return open_objects(location)
+
+
+def test_a_range_and_the_whole_object_are_read(objects: Objects, location: str) -> None:
+    assert objects.read("shard") == CONTENT
+    assert objects.read("shard", 0, 1) == CONTENT[:1]
+    assert objects.read("shard", 150, 50) == CONTENT[150:]
+    assert objects.name == location
+
+
+def test_an_object_that_is_missing_is_named(objects: Objects, location: str) -> None:
+    for size in (None, 10):
+        with pytest.raises(MissingObjectError, match=f"{location}/other does not exist"):
+            objects.read("other", 0, size)
+
+
+def test_a_range_after_the_end_is_an_error_of_the_object(objects: Objects) -> None:
+    with pytest.raises(EverstepError, match="shard is shorter than it was"):
+        objects.read("shard", 200, 10)
+
+
+def test_a_range_that_the_object_ends_in_is_not_taken_for_its_bytes(objects: Objects) -> None:
+    with pytest.raises(BrokenContentError, match="10 bytes instead of 20"):
+        objects.read("shard", 190, 20)
+
+
+def test_a_bucket_that_is_missing_is_named(location: str) -> None:
+    other = open_objects(location.replace("/objects/", "/nowhere/"))
+
+    with pytest.raises(EverstepError, match=r"'nowhere'.* does not exist"):
+        other.read("shard")
+
+
+def test_wrong_credentials_are_an_error_with_a_fix(
+    location: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if request.node.callspec.params["location"] == "moto":
+        pytest.skip("moto accepts all credentials")
+    connection = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
+    wrong = connection.replace(servers.AZURITE_KEY, base64.b64encode(b"wrong").decode())
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", wrong)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+
+    with pytest.raises(
+        EverstepError, match=r"are not valid|no valid credentials|is forbidden"
+    ) as e:
+        open_objects(location).read("shard")
+
+    assert e.value.fix
+
+
+def test_a_store_that_does_not_answer_is_asked_again_and_then_named() -> None:
+    waits: list[float] = []
+
+    def broken() -> bytes:
+        raise BrokenContentError("the connection broke")
+
+    with pytest.raises(EverstepError, match=r"s3://b does not answer: the connection broke"):
+        read_with_retries(broken, "s3://b", 10, waits.append)
+
+    assert waits == [0.5, 1, 2, 4, 8]
+
+
+def test_an_answer_after_a_disturbance_is_returned() -> None:
+    answers: list[Callable[[], bytes]] = [lambda: b"content"]
+    waits: list[float] = []
+
+    def read() -> bytes:
+        if not waits:
+            raise BrokenContentError("the connection broke")
+        return answers[0]()
+
+    assert read_with_retries(read, "s3://b", 10, waits.append) == b"content"
+
+
+@pytest.mark.parametrize(
+    "location", ["", "s3://", "az://account", "az:///container", "gs://bucket/x", "/a/folder"]
+)
+def test_an_address_of_another_form_is_refused(location: str) -> None:
+    with pytest.raises(EverstepError, match="is not an address of objects") as error:
+        open_objects(location)
+
+    assert "s3://BUCKET/PREFIX or az://" in error.value.fix

@@ -1,0 +1,32 @@
+"""Shards of a few photographs, in a folder that stands for an object store."""
+
+from pathlib import Path
+
+import pytest
+
+from everstep.progress import Silent
+from everstep.staging.sources import objects as objects_module
+from tests.trainer.data.cache.stores import FolderObjects
+from tests.trainer.data.photographs import make
+from trainer.data import convert
+from trainer.data.shard import Resizing
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with three shards of training images and one of test images."""
+    folder = tmp_path_factory.mktemp("stored")
+    make(folder / "photographs", each=40)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convert, "MIN_SAMPLES", 27)
+        convert.convert(
+            folder / "photographs", folder / "shards", Resizing(short_side=32), 1, Silent()
+        )
+    return folder / "shards"
+
+
+@pytest.fixture
+def store(shards: Path, monkeypatch: pytest.MonkeyPatch) -> FolderObjects:
+    """Return the shards as objects; requests that break are repeated at once."""
+    monkeypatch.setattr(objects_module, "FIRST_WAIT_SECONDS", 0.0)
+    return FolderObjects(shards)

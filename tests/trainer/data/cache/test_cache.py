@@ -1,0 +1,107 @@
+"""The cache of a node with its process, filled from a server with the protocol of S3."""
+
+import os
+import select
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from everstep.staging.sources.objects import open_objects
+from tests.everstep.staging.sources import servers
+from tests.everstep.staging.sources.test_s3 import client_of
+from trainer import data
+from trainer.data import BatchRequest, Cache, open_cache
+from trainer.data.cache.folder import open_cache_folder
+from trainer.data.cache.plan import Limits
+from trainer.data.loader import Loader
+
+SIZE, SECONDS = 24, 300.0
+STORE = "s3://photographs/shards/small"
+
+
+@pytest.fixture(scope="module")
+def address(shards: Path) -> Iterator[str]:
+    """Yield the address of a server with the shards."""
+    with servers.moto() as address:
+        client = client_of(address)
+        client.create_bucket(Bucket="photographs")
+        for path in shards.iterdir():
+            client.upload_file(str(path), "photographs", f"shards/small/{path.name}")
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def credentials(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[list[Cache]]:
+    """Yield two caches in one folder, as two worker processes of a node have them."""
+    caches = [open_cache(STORE, tmp_path / "cache", Limits()) for _ in range(2)]
+    yield caches
+    for cache in caches:
+        cache.close()
+
+
+def wait_for_end(process: int) -> bool:
+    """Return True if a process ends in time."""
+    handle = os.pidfd_open(process)
+    try:
+        return bool(select.select([handle], [], [], SECONDS)[0])
+    finally:
+        os.close(handle)
+
+
+def test_the_cache_is_filled_and_its_process_ends(opened: list[Cache], shards: Path) -> None:
+    assert all(wait_for_end(cache.process) for cache in opened)
+
+    for path in shards.iterdir():
+        assert (opened[0].folder / path.name).read_bytes() == path.read_bytes()
+    assert not list(opened[0].folder.glob("*.partial"))
+    opened[0].expect([np.arange(10)])  # a process that has ended needs no hint
+
+
+def test_another_process_continues_if_the_first_is_killed(
+    opened: list[Cache], shards: Path
+) -> None:
+    os.kill(opened[0].process, signal.SIGKILL)
+
+    opened[1].expect([np.arange(10)])
+
+    assert wait_for_end(opened[1].process)
+    assert {path.name for path in opened[1].folder.iterdir()} == {p.name for p in shards.iterdir()}
+
+
+def test_readers_get_the_images_of_the_folder_while_the_cache_is_cold(
+    shards: Path, tmp_path: Path
+) -> None:
+    idle = ["sleep", "600"]  # in place of the process that fills the cache
+    cache = Cache(open_cache_folder(tmp_path / "cache", open_objects(STORE)), STORE, Limits(), idle)
+    plain = data.load("imagefolder", shards, "train", SIZE)
+    parts = [
+        data.load("imagefolder", cache.folder, part, SIZE, store=STORE)
+        for part in ("train", "test")
+    ]
+    train, _ = data.read_ahead(parts[0], parts[1], readers=2, global_batch=16)
+    assert isinstance(train, Loader)
+    try:
+        ids = np.arange(len(plain))[::-1]
+        train.prefetch([BatchRequest(ids=ids, seed=4)])
+
+        images, labels = train.train_batch(ids, 4, 0)
+
+        expected_images, expected_labels = plain.train_batch(ids, 4, 0)
+        assert np.array_equal(images, expected_images)
+        assert np.array_equal(labels, expected_labels)
+        assert not list(cache.folder.glob("*.jpegs")), "the cache was not cold"
+    finally:
+        train.close()
+        os.kill(cache.process, signal.SIGKILL)
+        cache.close()

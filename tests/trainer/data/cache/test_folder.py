@@ -1,0 +1,207 @@
+"""Downloads to the cache of a node: complete or absent, and verified."""
+
+import errno
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from everstep.errors import EverstepError
+from tests.trainer.data.cache.stores import FolderObjects
+from trainer.data.cache import folder as cache_folder
+from trainer.data.cache.filler import Needs, fill
+from trainer.data.cache.folder import CacheFolder, DamagedShardError, open_cache_folder
+from trainer.data.cache.plan import Limits, OtherData
+
+
+@pytest.fixture
+def cache(store: FolderObjects, tmp_path: Path) -> CacheFolder:
+    return open_cache_folder(tmp_path / "cache", store)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("*.jpegs*")}
+
+
+def test_a_filled_cache_has_the_bytes_of_the_store(
+    cache: CacheFolder, store: FolderObjects, shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_folder, "PIECE_BYTES", 1000)  # several pieces a shard
+
+    assert fill(cache, store, Needs(), Limits())
+
+    assert len(names(shards)) == 6, "the test needs several shards"
+    assert names(cache.folder) == names(shards)
+    for path in shards.iterdir():
+        assert (cache.folder / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_warm_cache_downloads_nothing(cache: CacheFolder, store: FolderObjects) -> None:
+    fill(cache, store, Needs(), Limits())
+    store.requests.clear()
+
+    again = open_cache_folder(cache.folder.parent, store)
+    fill(again, store, Needs(), Limits())
+
+    assert dict(store.requests) == {"manifest.json": 1}
+
+
+def test_a_cache_is_filled_as_far_as_its_limit_allows(
+    cache: CacheFolder, store: FolderObjects
+) -> None:
+    limit = sum(size for _, size, _, _ in cache.files) - 1
+
+    assert fill(cache, store, Needs(), Limits(bytes=limit))
+
+    assert len(names(cache.folder)) == len(cache.files) - 1
+    assert sum(path.stat().st_size for path in cache.folder.glob("*.jpegs")) <= limit
+
+
+def test_a_process_that_dies_while_it_downloads_leaves_no_shard(
+    cache: CacheFolder, store: FolderObjects
+) -> None:
+    name = cache.files[0][0]
+    (cache.folder / f"{name}.partial").write_bytes(b"torn")
+
+    assert 0 not in cache.state(Limits()).present
+    cache.remove_partial()
+    fill(cache, store, Needs(), Limits())
+
+    assert names(cache.folder) == {name for name, _, _, _ in cache.files}
+
+
+def test_a_shard_of_another_size_is_downloaded_again(
+    cache: CacheFolder, store: FolderObjects, shards: Path
+) -> None:
+    name = cache.files[0][0]
+    (cache.folder / name).write_bytes(b"short")
+
+    fill(cache, store, Needs(), Limits())
+
+    assert (cache.folder / name).read_bytes() == (shards / name).read_bytes()
+
+
+def test_a_damaged_download_does_not_appear_and_is_repeated(
+    cache: CacheFolder, store: FolderObjects, shards: Path
+) -> None:
+    store.damaged = 1
+    with pytest.raises(DamagedShardError, match=r"train-00000.* is damaged"):
+        cache.download(0, store)
+    assert names(cache.folder) == set()
+
+    store.damaged = 1
+    assert fill(cache, store, Needs(), Limits())
+    assert names(cache.folder) == names(shards)
+
+
+def test_a_shard_that_stays_damaged_ends_the_downloads_and_not_the_training(
+    cache: CacheFolder, store: FolderObjects, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.damaged = 1000
+
+    assert not fill(cache, store, Needs(), Limits())
+
+    assert caplog.text.count("images are read from the store: the image at byte 0 of train-") == 1
+
+
+def test_a_broken_connection_is_repeated(cache: CacheFolder, store: FolderObjects) -> None:
+    store.broken = 3
+
+    assert fill(cache, store, Needs(), Limits())
+
+
+def test_a_full_disk_ends_the_downloads_and_is_reported_once(
+    cache: CacheFolder,
+    store: FolderObjects,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+
+    assert not fill(cache, store, Needs(), Limits())
+
+    assert caplog.text.count("read from the store: No space left on device") == 1
+    assert names(cache.folder) == set(), "an incomplete shard would take the last room"
+
+
+def test_a_missing_shard_ends_the_downloads_with_its_name(
+    store: FolderObjects, shards: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    incomplete = tmp_path / "incomplete"
+    shutil.copytree(shards, incomplete)
+    missing = next(incomplete.glob("train-00001*.jpegs"))
+    missing.unlink()
+    objects = FolderObjects(incomplete)
+    cache = open_cache_folder(tmp_path / "cache", objects)
+
+    assert not fill(cache, objects, Needs(), Limits())
+
+    assert f"{missing.name} does not exist" in caplog.text
+
+
+def test_another_data_set_makes_free_space(cache: CacheFolder, store: FolderObjects) -> None:
+    other = cache.folder.parent / "other"
+    other.mkdir()
+    (other / "train-00000.jpegs").write_bytes(bytes(5000))
+    limit = sum(size for _, size, _, _ in cache.files)
+
+    assert cache.state(Limits(bytes=limit)).others == [OtherData("other", 5000)]
+    assert fill(cache, store, Needs(), Limits(bytes=limit))
+
+    assert not other.exists()
+    assert names(cache.folder) == {name for name, _, _, _ in cache.files}
+
+
+def test_the_shards_that_the_worker_needs_come_first(
+    cache: CacheFolder, store: FolderObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = Needs()
+    monkeypatch.setattr(sys, "stdin", ["4 2\n"])
+    monkeypatch.setattr(os, "_exit", lambda _: None)
+    needs.follow()
+
+    fill(cache, store, needs, Limits())
+
+    order = list(store.requests)[-len(cache.files) :]
+    assert order[:2] == [cache.files[4][0], cache.files[2][0]]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"{", "is not a manifest of shards"),
+        (b"[]", "is not a manifest of shards"),
+        (b'{"dataset": "fashion-mnist"}', "is not a manifest of shards"),
+        (b'{"kind": "shards", "format": 99}', "have format 99"),
+    ],
+)
+def test_a_prefix_without_valid_shards_is_refused(
+    content: bytes, problem: str, tmp_path: Path
+) -> None:
+    (tmp_path / "manifest.json").write_bytes(content)
+
+    with pytest.raises(EverstepError, match=problem):
+        open_cache_folder(tmp_path / "cache", FolderObjects(tmp_path))
+
+
+def test_an_index_of_other_shards_is_refused(shards: Path, tmp_path: Path) -> None:
+    manifest = json.loads((shards / "manifest.json").read_text())
+    manifest["parts"]["train"]["index_sha256"] = "0" * 64
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    shutil.copy(shards / "train-index.npy", tmp_path)
+
+    with pytest.raises(EverstepError, match=r"the checksum of .*/train-index\.npy differs"):
+        open_cache_folder(tmp_path / "cache", FolderObjects(tmp_path))
+
+
+def test_a_cache_that_cannot_be_written_is_named(store: FolderObjects, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(EverstepError, match=r"the cache .*file/cache cannot be written"):
+        open_cache_folder(tmp_path / "file" / "cache", store)

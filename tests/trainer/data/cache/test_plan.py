@@ -1,0 +1,109 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis.strategies import DrawFn, composite, integers, lists, none, sets
+
+from trainer.data.cache.plan import CacheState, OtherData, Plan, by_need, plan, within_disk
+
+
+@composite
+def states(draw: DrawFn) -> CacheState:
+    """Return a cache that keeps to its limit."""
+    sizes = draw(lists(integers(1, 100), min_size=1, max_size=12))
+    present = frozenset(draw(sets(integers(0, len(sizes) - 1))))
+    others = [
+        OtherData(f"other-{number}", size)
+        for number, size in enumerate(draw(lists(integers(0, 200), max_size=4)))
+    ]
+    used = sum(sizes[shard] for shard in present) + sum(other.bytes for other in others)
+    limit = draw(none() | integers(used, used + 500))
+    return CacheState(sizes=sizes, present=present, others=others, limit=limit)
+
+
+def applied(state: CacheState, decided: Plan) -> CacheState:
+    """Return the cache after a plan."""
+    return replace(
+        state,
+        present=state.present | set(decided.fetch),
+        others=[other for other in state.others if other.name not in decided.evict],
+    )
+
+
+def used(state: CacheState) -> int:
+    """Return the bytes of all shards."""
+    return sum(state.sizes[shard] for shard in state.present) + sum(o.bytes for o in state.others)
+
+
+@given(states(), lists(integers(-2, 14)))
+def test_a_cache_never_exceeds_its_limit(state: CacheState, needed: list[int]) -> None:
+    decided = plan(state, needed)
+
+    assert state.limit is None or used(applied(state, decided)) <= state.limit
+    assert len(set(decided.fetch)) == len(decided.fetch)
+    assert not set(decided.fetch) & state.present, "a shard would be downloaded twice"
+
+
+@given(states(), lists(integers(0, 11)))
+def test_a_shard_is_left_out_only_if_it_does_not_fit(state: CacheState, needed: list[int]) -> None:
+    after = applied(state, plan(state, needed))
+    own = sum(state.sizes[shard] for shard in after.present)
+
+    for shard in set(range(len(state.sizes))) - after.present:
+        assert state.limit is not None
+        assert own + state.sizes[shard] > state.limit
+    assert plan(after, needed).fetch == (), "the cache would never be complete"
+
+
+@given(states(), lists(integers(0, 11)))
+def test_other_data_make_room_only_as_far_as_necessary(
+    state: CacheState, needed: list[int]
+) -> None:
+    decided = plan(state, needed)
+
+    assert list(decided.evict) == [other.name for other in state.others][: len(decided.evict)], (
+        "those that were used last would be removed first"
+    )
+    if decided.evict:
+        kept = replace(decided, evict=decided.evict[:-1])
+        assert state.limit is not None
+        assert used(applied(state, kept)) > state.limit
+
+
+@given(states(), lists(integers(0, 11)))
+def test_needed_shards_come_first(state: CacheState, needed: list[int]) -> None:
+    fetch = plan(replace(state, limit=None), needed).fetch
+
+    missing = dict.fromkeys(s for s in needed if s < len(state.sizes) and s not in state.present)
+    assert list(fetch[: len(missing)]) == list(missing)
+    assert set(fetch) == set(range(len(state.sizes))) - state.present
+
+
+def test_an_evicted_data_set_is_the_one_that_was_not_used_for_the_longest_time() -> None:
+    state = CacheState(
+        sizes=[60],
+        present=frozenset(),
+        others=[OtherData("old", 30), OtherData("recent", 30)],
+        limit=100,
+    )
+
+    assert plan(state, []) == Plan(fetch=(0,), evict=("old",))
+
+
+@pytest.mark.parametrize(
+    ("shards", "order"),
+    [([], []), ([4, 2, 2], [2, 4]), ([7, 1, 3], [7, 1, 3]), ([5, 3, 3, 5], [5, 3])],
+)
+def test_shards_of_most_samples_come_first_then_those_needed_first(
+    shards: list[int], order: list[int]
+) -> None:
+    assert by_need(shards) == order
+
+
+@given(states(), integers(-300, 300))
+def test_a_part_of_the_disk_stays_free(state: CacheState, free_space: int) -> None:
+    """`free_space` is what may still be written; what is there already may be more than that."""
+    after = applied(state, plan(within_disk(state, free_space), []))
+
+    assert used(after) - used(state) <= max(0, free_space)
+    assert state.limit is None or used(after) <= state.limit

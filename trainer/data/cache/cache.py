@@ -1,0 +1,81 @@
+"""The cache of a node, as a worker uses it."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from everstep.elastic.data_order.sampler import Ids
+from everstep.staging.sources.objects import open_objects
+from trainer.data.cache.filler import FillerArguments
+from trainer.data.cache.folder import CacheFolder, open_cache_folder
+from trainer.data.cache.plan import Limits, by_need
+from trainer.data.dataset import PARTS
+
+PROGRAM = (sys.executable, "-m", "trainer.data.cache.filler")
+MAX_NEEDS = 256  # shards in a line: a pipe takes a line of this length whole or not at all
+
+
+class Cache:
+    """Shards of an object store in a folder of this node, which a process fills.
+
+    Args:
+        folder: the data set in the cache.
+        store: address of the shards.
+        limits: how large the cache may be.
+        program: command line of the process.
+    """
+
+    def __init__(
+        self,
+        folder: CacheFolder,
+        store: str,
+        limits: Limits,
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
+        self.folder = folder.folder
+        self._train = folder.index(PARTS[0])
+        arguments = FillerArguments(folder=str(folder.folder), store=store, limits=limits)
+        self._filler = subprocess.Popen(
+            [*program, arguments.to_argument()],
+            stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            bufsize=0,
+        )
+
+    @property
+    def process(self) -> int:
+        """Id of the process that fills the cache."""
+        return self._filler.pid
+
+    def expect(self, upcoming: Sequence[Ids]) -> None:
+        """Send the process the samples of the training part that this worker needs next, in order."""
+        if self._filler.stdin is None or self._filler.poll() is not None:
+            return
+        shards = (int(shard) for ids in upcoming for shard in self._train["shard"][ids])
+        line = " ".join(map(str, by_need(shards)[:MAX_NEEDS])) + "\n"
+        os.set_blocking(self._filler.stdin.fileno(), False)
+        with contextlib.suppress(OSError):  # it is busy, or has ended: this is only a hint
+            self._filler.stdin.write(line.encode())
+
+    def close(self) -> None:
+        """End the process."""
+        if self._filler.stdin is not None:
+            self._filler.stdin.close()
+        self._filler.wait()
+
+
+def open_cache(store: str, root: Path, limits: Limits) -> Cache:
+    """Open the cache of the shards at an address, and begin to fill it.
+
+    Args:
+        store: address of the shards, such as s3://bucket/imagenet-shards.
+        root: folder of the cache.
+        limits: how large the cache may be.
+
+    Raises:
+        EverstepError: the store has no shards there, forbids them, or the folder cannot be written.
+    """
+    return Cache(open_cache_folder(root, open_objects(store)), store, limits)

@@ -1,0 +1,95 @@
+"""The bytes of images: from the shards in a node's cache, or from the object store until they are there."""
+
+import logging
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from everstep.errors import EverstepError
+from everstep.staging.sources.objects import Objects, open_objects, read_with_retries
+from trainer.data.jpeg import Encoded
+from trainer.data.shard_files import MappedFiles, Slice
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 8  # requests of one process at a time
+DAMAGED_ATTEMPTS = 3  # after which a wrong checksum is that of the object, not of an answer
+
+
+class CachedFiles:
+    """The shards of a part, which another process downloads to a folder.
+
+    Args:
+        folder: folder of the data set in the cache.
+        names: names of the shards, by number.
+        store: address of the shards.
+        connect: function that returns the objects at an address.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        store: str,
+        connect: Callable[[str], Objects] = open_objects,
+    ) -> None:
+        self._names, self._store, self._connect = names, store, connect
+        self._mapped = MappedFiles(folder, names)
+        self._lock = threading.Lock()
+        self._objects: Objects | None = None  # with a warm cache no process needs a client
+        self._pool: ThreadPoolExecutor | None = None
+        self._expected: dict[Slice, Future[Encoded]] = {}
+
+    def read(self, image: Slice) -> Encoded:
+        """Return the bytes of an image.
+
+        Raises:
+            EverstepError: the store does not have them, forbids them, or does not answer.
+        """
+        if (expected := self._expected.pop(image, None)) is not None:
+            return expected.result()
+        if (data := self._cached(image)) is not None:
+            return data
+        return self._fetch(image)
+
+    def expect(self, images: Sequence[Slice]) -> None:
+        """Request the images that are not in the cache, several at a time."""
+        for image in images:
+            if image not in self._expected and self._cached(image) is None:
+                self._pool = self._pool or ThreadPoolExecutor(CONNECTIONS, "everstep-images")
+                self._expected[image] = self._pool.submit(self._fetch, image)
+
+    def _cached(self, image: Slice) -> Encoded | None:
+        """Return the bytes if the cache has them; remove a damaged shard, which the next start downloads again."""
+        try:
+            return self._mapped.read(image)
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            name = self._names[image.shard]
+            log.warning("the cached shard %s is damaged and is removed: %s", name, error)
+            self._mapped.discard(image.shard)
+            return None
+
+    def _fetch(self, image: Slice) -> Encoded:
+        """Return the bytes from the store."""
+        objects, name = self._connected(), self._names[image.shard]
+        for _ in range(DAMAGED_ATTEMPTS):
+            content = read_with_retries(
+                lambda: objects.read(name, image.offset, image.bytes), objects.name
+            )
+            if zlib.crc32(content) == image.crc32:
+                return np.frombuffer(content, np.uint8)
+        raise EverstepError(
+            f"the image at byte {image.offset} of {objects.name}/{name} is damaged: its checksum differs",
+            "Copy the shards again to a prefix of their own, and do not replace objects during a training.",
+        )
+
+    def _connected(self) -> Objects:
+        with self._lock:
+            self._objects = self._objects or self._connect(self._store)
+            return self._objects

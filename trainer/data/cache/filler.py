@@ -1,0 +1,140 @@
+"""Process that downloads shards to the cache of a node: `python3 -m trainer.data.cache.filler ARGUMENTS`.
+
+Each worker process of a node starts one. The first to get the lock of the cache downloads; the others
+wait, and continue if it ends. It ends with its worker, because its input is then closed: a shard that is
+incomplete then is downloaded again. An error ends the downloads and not the training: readers get what
+they need from the store themselves, and report what the store refuses.
+"""
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from everstep.errors import EverstepError
+from everstep.staging.sources.objects import Objects, open_objects
+from trainer.data.cache.folder import CacheFolder, DamagedShardError
+from trainer.data.cache.plan import Limits, plan
+from trainer.data.manifest import read_manifest
+
+log = logging.getLogger(__name__)
+
+DAMAGED_ATTEMPTS = 3  # of one shard
+NICE = 10  # decoding and training come first
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillerArguments:
+    """Arguments of a filler process.
+
+    Attributes:
+        folder: folder of the data set in the cache.
+        store: address of the shards.
+        limits: how large the cache may be.
+    """
+
+    folder: str
+    store: str
+    limits: Limits
+
+    def to_argument(self) -> str:
+        """Encode as one command-line argument."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_argument(cls, argument: str) -> "FillerArguments":
+        """Decode the result of `to_argument`."""
+        fields = json.loads(argument)
+        return cls(**{**fields, "limits": Limits(**fields["limits"])})
+
+
+class Needs:
+    """The shards that the worker needs next, as it last sent them: numbers on one line."""
+
+    def __init__(self) -> None:
+        self._shards: Sequence[int] = ()
+
+    @property
+    def shards(self) -> Sequence[int]:
+        """Their numbers, in order."""
+        return self._shards
+
+    def follow(self) -> None:
+        """Read lines until the worker ends, then end this process at once."""
+        for line in sys.stdin:
+            self._shards = [int(number) for number in line.split()]
+        os._exit(0)
+
+
+def main() -> None:
+    """Download until the cache is complete, then wait for nothing."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # the worker may still finish a step
+        signal.signal(number, signal.SIG_IGN)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    os.nice(NICE)
+    arguments, needs = FillerArguments.from_argument(sys.argv[1]), Needs()
+    reading = threading.Thread(target=needs.follow, daemon=True)
+    reading.start()
+    folder = Path(arguments.folder)
+    cache = CacheFolder(folder, read_manifest(folder) or {})
+    with cache.locked():
+        cache.remove_partial()
+        if not fill(cache, open_objects(arguments.store), needs, arguments.limits):
+            reading.join()  # with the lock: another process of the node would fail in the same way
+    os._exit(0)
+
+
+def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: Limits) -> bool:
+    """Download all shards that fit; return False if that is not possible.
+
+    Args:
+        cache: folder of the data set.
+        objects: where the shards come from.
+        needs: shards that the worker needs next.
+        limits: how large the cache may be.
+    """
+    damaged = 0
+    while True:
+        state = cache.state(limits)
+        next_steps = plan(state, needs.shards)
+        if not next_steps.fetch:
+            _log_end(cache, len(state.present), state.limit)
+            return True
+        cache.evict(next_steps.evict)
+        try:
+            cache.download(next_steps.fetch[0], objects)
+        except DamagedShardError as error:
+            damaged += 1
+            if damaged >= DAMAGED_ATTEMPTS:
+                return _gave_up(error)
+        except OSError as error:
+            return _gave_up(error.strerror or error)
+        except EverstepError as error:
+            return _gave_up(error.what)
+
+
+def _gave_up(reason: object) -> bool:
+    log.warning("shards are no longer cached, images are read from the store: %s", reason)
+    return False
+
+
+def _log_end(cache: CacheFolder, present: int, limit: int | None) -> None:
+    if present == len(cache.files):
+        log.info("the cache %s is complete: %d shards", cache.folder, present)
+        return
+    log.info(
+        "the cache %s has %d of %d shards, all that fit into %s bytes",
+        cache.folder,
+        present,
+        len(cache.files),
+        limit,
+    )
+
+
+if __name__ == "__main__":
+    main()

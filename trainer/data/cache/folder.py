@@ -1,0 +1,266 @@
+"""The folder of a cache on a node: shards of one data set, complete or absent.
+
+    ROOT/lock                 held by the process that downloads
+    ROOT/DIGEST/              a data set, named after its manifest
+        manifest.json, train-index.npy, ...
+        train-00000.jpegs     a complete shard
+        train-00001.jpegs.partial
+
+A shard is written under a temporary name, verified against the index and renamed, so that a process sees all
+of it or nothing. It is not synced: after a power cut its checksums differ, and it is downloaded again.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from everstep.errors import EverstepError
+from everstep.staging.sources.objects import Objects, read_with_retries
+from trainer.data.cache.plan import CacheState, Limits, OtherData, within_disk
+from trainer.data.dataset import PARTS
+from trainer.data.manifest import MANIFEST_FILE
+from trainer.data.shards import KIND, Index, check_format
+
+CONNECTIONS = 8  # requests of a download at a time
+PIECE_BYTES = 8 << 20
+PARTIAL = ".partial"
+LOCK = "lock"
+
+
+class DamagedShardError(Exception):
+    """A downloaded shard does not have the checksums of its index."""
+
+
+@dataclass(frozen=True)
+class CacheFolder:
+    """The shards of one data set on a node.
+
+    Attributes:
+        folder: its folder.
+        manifest: its manifest.
+    """
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+    @cached_property
+    def files(self) -> list[tuple[str, int, str, int]]:
+        """All shards by number: name, bytes, part and number in the part."""
+        return [
+            (name, size, part, number)
+            for part in PARTS
+            for number, (name, size) in enumerate(
+                zip(
+                    self.manifest["parts"][part]["files"],
+                    self.manifest["parts"][part]["bytes"],
+                    strict=True,
+                )
+            )
+        ]
+
+    def index(self, part: str) -> Index:
+        """Return the index of a part, mapped: the processes of a node share its memory."""
+        path = self.folder / self.manifest["parts"][part]["index"]
+        index: Index = np.load(path, mmap_mode="r")
+        return index
+
+    def state(self, limits: Limits) -> CacheState:
+        """Return what the cache contains now; its limit is the lower one of size and disk."""
+        sizes = [size for _, size, _, _ in self.files]
+        present = (
+            number
+            for number, (name, size, _, _) in enumerate(self.files)
+            if _size_of(self.folder / name) == size
+        )
+        state = CacheState(
+            sizes=sizes,
+            present=frozenset(present),
+            others=self._others(),
+            limit=limits.bytes or None,
+        )
+        if not limits.free_percent:
+            return state
+        return within_disk(state, self._free_space(limits.free_percent))
+
+    def download(self, number: int, objects: Objects) -> None:
+        """Download one shard; it appears when it is verified.
+
+        Raises:
+            EverstepError: the store has no such object, forbids it, or does not answer.
+            DamagedShardError: the bytes do not have their checksums.
+            OSError: it cannot be written.
+        """
+        name, size, part, shard = self.files[number]
+        partial = self.folder / f"{name}{PARTIAL}"
+        try:
+            with partial.open("wb+") as file:
+                os.truncate(file.fileno(), size)
+                _fill(file.fileno(), name, size, objects)
+                index = self.index(part)
+                _verify(file.fileno(), name, index[index["shard"] == shard])
+            partial.rename(self.folder / name)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+    def remove_partial(self) -> None:
+        """Remove what a dead process has left; only with the lock."""
+        for path in self.folder.glob(f"*{PARTIAL}"):
+            path.unlink(missing_ok=True)
+
+    def evict(self, names: Sequence[str]) -> None:
+        """Remove other data sets; a process that has mapped their shards can still read them."""
+        for name in names:
+            shutil.rmtree(self.folder.parent / name, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Wait until no other process of the node downloads; the lock ends with the process."""
+        with (self.folder.parent / LOCK).open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _free_space(self, free_percent: int) -> int:
+        """Return the bytes that may still be written to the disk; negative if it is too full."""
+        disk = os.statvfs(self.folder)
+        return (disk.f_bavail - disk.f_blocks * free_percent // 100) * disk.f_frsize
+
+    def _others(self) -> list[OtherData]:
+        """Return the other data sets of the cache, those first that were not used for the longest time."""
+        found = []
+        for folder in self.folder.parent.iterdir():
+            if folder.is_dir() and folder != self.folder:
+                size = sum(max(0, _size_of(path)) for path in folder.iterdir())
+                found.append((folder.stat().st_mtime, OtherData(folder.name, size)))
+        return [other for _, other in sorted(found, key=lambda entry: entry[0])]
+
+
+def open_cache_folder(root: Path, objects: Objects) -> CacheFolder:
+    """Return the folder of the data set that the store has now; fetch its manifest and indexes.
+
+    Raises:
+        EverstepError: the store has none, or the folder cannot be written.
+    """
+    content = read_with_retries(lambda: objects.read(MANIFEST_FILE), objects.name)
+    manifest = _parsed(content, objects.name)
+    folder = root / hashlib.sha256(content).hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for part in PARTS:
+            entry = manifest["parts"][part]
+            _fetch_index(folder / entry["index"], entry["index_sha256"], objects)
+        _write(folder / MANIFEST_FILE, content)
+        os.utime(folder)  # the time of its last use
+    except OSError as error:
+        raise EverstepError(
+            f"the cache {root} cannot be written: {error.strerror}",
+            "Choose a folder on a disk of the node with room for the indexes of the shards.",
+        ) from error
+    return CacheFolder(folder, manifest)
+
+
+def _parsed(content: bytes, name: str) -> Mapping[str, Any]:
+    """Return a manifest of shards.
+
+    Raises:
+        EverstepError: it is not one.
+    """
+    try:
+        manifest = json.loads(content)
+    except ValueError:
+        manifest = None
+    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
+        raise _no_manifest(name)
+    check_format(manifest, name)
+    if set(PARTS) - set(manifest.get("parts", ())):
+        raise _no_manifest(name)
+    return manifest
+
+
+def _no_manifest(name: str) -> EverstepError:
+    return EverstepError(
+        f"{name}/{MANIFEST_FILE} is not a manifest of shards",
+        "Copy a folder there that `python3 -m trainer.prepare` has written.",
+    )
+
+
+def _fetch_index(path: Path, sha256: str, objects: Objects) -> None:
+    """Fetch an index unless the folder has it.
+
+    Raises:
+        EverstepError: it is not the one that the manifest names.
+    """
+    with contextlib.suppress(OSError):
+        if hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
+            return
+    content = read_with_retries(lambda: objects.read(path.name), objects.name)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise EverstepError(
+            f"the checksum of {objects.name}/{path.name} differs from the manifest's",
+            "Copy the whole folder of shards again, to a prefix of its own.",
+        )
+    _write(path, content)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file atomically; several processes may write the same content."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
+    temporary.write_bytes(content)
+    temporary.rename(path)
+
+
+def _fill(file: int, name: str, size: int, objects: Objects) -> None:
+    """Write the bytes of an object to a file of its size, several pieces at a time."""
+
+    def copy(first: int) -> None:
+        length = min(PIECE_BYTES, size - first)
+        content = read_with_retries(lambda: objects.read(name, first, length), objects.name)
+        written = 0
+        while written < length:
+            written += os.pwrite(file, content[written:], first + written)
+
+    with ThreadPoolExecutor(CONNECTIONS, "everstep-download") as pool:
+        pieces = [pool.submit(copy, first) for first in range(0, size, PIECE_BYTES)]
+        try:
+            for piece in pieces:
+                piece.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _verify(file: int, name: str, records: Index) -> None:
+    """Compare every image of a shard with its checksum.
+
+    Raises:
+        DamagedShardError: one differs.
+    """
+    if not len(records):
+        return  # an empty file cannot be mapped
+    with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
+        for record in records:
+            first = int(record["offset"])
+            with view[first : first + int(record["bytes"])] as image:
+                if zlib.crc32(image) != record["crc32"]:
+                    raise DamagedShardError(f"the image at byte {first} of {name} is damaged")
+
+
+def _size_of(path: Path) -> int:
+    """Return the size of a file; -1 if there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
