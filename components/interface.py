@@ -132,11 +132,13 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class DataAccess:
-    """An identity of a cloud that may read the source of the data, for the ServiceAccount DATA_ACCOUNT.
+    """An identity of a cloud that may read data in an object store.
+
+    With `data.source` its ServiceAccount is DATA_ACCOUNT; with `data.cache`, that of the workers.
 
     Attributes:
-        env: environment variables of the pod that reads.
-        prerequisites: resources that must exist before that pod starts.
+        env: environment variables of the pods that read.
+        prerequisites: resources that must exist before these pods start.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -166,7 +168,7 @@ class Environment:
         cluster: the cluster.
         volume: the volume that the workers share.
         registry: host and path of the image registry, without an image's name; None without one.
-        data_access: identity that may read `data.source`; None if that needs none.
+        data_access: identity that may read `data.source` or `data.cache.source`; None if they need none.
         outputs: stack outputs of the environment, in addition to those of all stacks.
     """
 

@@ -7,7 +7,7 @@ waits for all earlier ones, although some could be created in parallel: that cos
 an interrupted `up` always leaves a prefix of the complete stack.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -31,6 +31,7 @@ from components.platform.image_pull import (
 from components.platform.monitoring import Monitoring, MonitoringArgs
 from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, job_rules
 from components.platform.node_services import NodeServices, NodeServicesArgs, is_needed
+from components.platform.pods import DATA_PREPARATION, WORKER
 from everstep.catalog.names import JOB_NAMESPACE, SYSTEM_NAMESPACE
 
 
@@ -43,7 +44,7 @@ class TrainingStackArgs:
         cluster: the cluster on which it runs.
         volume: the volume that the workers share.
         logins: users of the registries in `platform.registryLogins`, with their passwords.
-        data_access: identity that may read `data.source`; None if that needs none.
+        data_access: identity that may read `data.source` or `data.cache.source`; None if they need none.
     """
 
     config: StackConfig
@@ -132,12 +133,19 @@ class TrainingStack(Component):
                 rules=job_rules(
                     with_controller=not self._upstream,
                     with_etcd_users=self._args.config.etcd.has_users,
-                    with_data_access=self._args.data_access is not None,
+                    store_readers=self._store_readers,
                 ),
             ),
             self.child(after=[self._namespace]),
         )
         return [*guards, policies]
+
+    @property
+    def _store_readers(self) -> Mapping[str, str] | None:
+        """Labels of the pods that read an object store; None if none does."""
+        if self._args.config.data.cache:
+            return WORKER
+        return DATA_PREPARATION if self._args.data_access else None
 
     def _declare_logins(self) -> list[pulumi.Resource]:
         """Declare the Secret with which pods pull from registries of others."""
@@ -203,9 +211,9 @@ class TrainingStack(Component):
         Monitoring(f"{self.name}-monitoring", args, self.child(after=[self._controller]))
 
     def _declare_data(self) -> DataPrep | None:
-        """Declare the preparation of the trainer's data set; a program of the user has its own data."""
+        """Declare the preparation of the data set; a program of the user has its own, a cache needs none."""
         config = self._args.config
-        if config.job.command:
+        if config.job.command or config.data.cache:
             return None
         return DataPrep(
             f"{self.name}-data",
@@ -226,8 +234,10 @@ class TrainingStack(Component):
             f"{self.name}-job",
             ElasticTrainingJobArgs(
                 config=config.job,
-                dataset=config.data.dataset if self._data else None,
+                dataset=None if config.job.command else config.data.dataset,
                 data=self._data.folder if self._data else None,
+                cache=config.data.cache,
+                access=self._args.data_access if config.data.cache else None,
                 endpoint=self._etcd.endpoint,
                 etcd_users=config.etcd.has_users,
                 namespace=self._namespace_name,
@@ -238,8 +248,14 @@ class TrainingStack(Component):
                 zones=() if config.job.spread_zones else self._args.cluster.gpu_zones,
                 scales_from_zero=self._args.cluster.scales_from_zero,
             ),
-            self.child(after=[self._data or self._controller]),
+            self.child(after=[self._data or self._controller, *self._prerequisites]),
         )
+
+    @property
+    def _prerequisites(self) -> Sequence[pulumi.Resource]:
+        """What workers need in the cloud before they read their data."""
+        access = self._args.data_access
+        return access.prerequisites if access and self._args.config.data.cache else ()
 
     def _stack_outputs(self) -> dict[str, pulumi.Input[str]]:
         """Return the outputs of the stack, which `pulumi stack output` shows."""

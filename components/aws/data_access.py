@@ -1,6 +1,7 @@
-"""The identity by which the data preparation reads its bucket: one role, for one ServiceAccount.
+"""The identity that reads data in a bucket: one role, for one ServiceAccount.
 
-Workers have no such identity: they read the copy on the volume.
+With `data.source` it is that of the data preparation, and workers, which read the copy on the volume, have none. With
+`data.cache` it is that of the workers.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from pulumi_aws import eks
 from components.aws.iam import POD_IDENTITY, Statement
 from components.aws.identity import Role, RoleArgs
 from components.component import Component
-from components.interface import DATA_ACCOUNT
 from everstep.catalog.names import JOB_NAMESPACE
 
 
@@ -24,19 +24,21 @@ class EksDataAccessArgs:
         cluster_name: the same as an output of the cluster, so that the identity depends on it.
         bucket: name of the bucket.
         prefix: prefix without slashes at its ends, or the key of one object; empty for the whole bucket.
+        service_account: name of the ServiceAccount, in the namespace of the job.
     """
 
     cluster: str
     cluster_name: pulumi.Input[str]
     bucket: str
     prefix: str
+    service_account: str
 
 
 class EksDataAccess(Component):
-    """A role that may list and read one prefix, and its binding to the data preparation.
+    """A role that may list and read one prefix, and its binding to the pods that read.
 
     Attributes:
-        prerequisites: resources that must exist before the data preparation starts.
+        prerequisites: resources that must exist before these pods start.
     """
 
     prerequisites: tuple[pulumi.Resource, ...]
@@ -58,7 +60,7 @@ class EksDataAccess(Component):
             f"{name}-identity",
             cluster_name=args.cluster_name,
             namespace=JOB_NAMESPACE,
-            service_account=DATA_ACCOUNT,
+            service_account=args.service_account,
             role_arn=role.arn,
             opts=self.child(after=role.policies, delete_before_replace=True),
         )

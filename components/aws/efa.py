@@ -5,13 +5,13 @@ instances are in a cluster placement group and accept all traffic of each other:
 has no ports that a rule could name. All of this makes spot capacity rarer, so EFA is off by default.
 """
 
-from base64 import b64encode
 from dataclasses import dataclass
 
 import pulumi
 from cloudfacts.aws import INSTANCE_TYPES
 from pulumi_aws import ec2, vpc
 
+from components.aws.user_data import shell_script
 from components.component import Component
 
 ALL_PROTOCOLS = "-1"
@@ -43,7 +43,7 @@ class Efa(Component):
     Attributes:
         interfaces: network interfaces of the launch template.
         placement: placement of the launch template.
-        user_data: user data in base64, which reserves huge pages before the kubelet counts them.
+        user_data: part of the user data, which reserves huge pages before the kubelet counts them.
         prerequisites: rules that must exist before the nodes and until they are deleted.
     """
 
@@ -83,7 +83,7 @@ class Efa(Component):
             for card in cards(args.instance_type)
         ]
         self.placement = ec2.LaunchTemplatePlacementArgs(group_name=placement_group.name)
-        self.user_data = b64encode(HUGE_PAGES_SCRIPT.encode()).decode()
+        self.user_data = shell_script(HUGE_PAGES_SCRIPT)
         self.prerequisites = self._rules(group)
         self.register_outputs({"group": group.id})
 
@@ -133,16 +133,8 @@ def cards(instance_type: str) -> list[Card]:
     return [first, *(Card(index=index, device=1, type="efa-only") for index in others)]
 
 
-# A managed node group merges this with its own user data and therefore requires MIME.
 HUGE_PAGES_SCRIPT = f"""\
-MIME-Version: 1.0
-Content-Type: multipart/mixed; boundary="everstep"
-
---everstep
-Content-Type: text/x-shellscript; charset="us-ascii"
-
 #!/bin/sh
 echo vm.nr_hugepages={HUGE_PAGES} > /etc/sysctl.d/90-efa.conf
 sysctl --load=/etc/sysctl.d/90-efa.conf
---everstep--
 """

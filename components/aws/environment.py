@@ -49,7 +49,8 @@ from components.aws.node_groups import (
 from components.aws.registry import Ecr, EcrArgs
 from components.component import Component
 from components.config import EksConfig, FsxConfig, StackConfig, as_kind
-from components.interface import Cluster, DataAccess, Environment
+from components.interface import DATA_ACCOUNT, Cluster, DataAccess, Environment
+from everstep.catalog.names import TRAINER_SERVICE_ACCOUNT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,12 +196,18 @@ class EksEnvironment(Component):
             vpc_id=self._network.vpc_id,
             subnet_ids=self._network.private_subnet_ids,
             system_pool=system_pool(config),
-            gpu_pools=gpu_pools(config),
+            gpu_pools=gpu_pools(config, local_storage=self._uses_local_storage),
             autoscaling=config.autoscaling.enabled,
             tags=self._tags,
         )
         after = [*early.installed, *self._network.prerequisites]
         return EksNodeGroups(f"{self.name}-nodes", args, self._on_aws(after))
+
+    @property
+    def _uses_local_storage(self) -> bool:
+        """Whether workers keep a cache of the data on the disks of their node."""
+        cache = self._config.data.cache
+        return cache is not None and cache.storage_class is None
 
     def _declare_kubeconfig(self) -> pulumi.Output[str]:
         cluster, region = self._cluster.cluster, self._cluster_config.region
@@ -240,8 +247,9 @@ class EksEnvironment(Component):
         EksAutoscaler(f"{self.name}-autoscaler", args, opts)
 
     def _declare_data_access(self) -> DataAccess | None:
-        """Declare the identity that reads the source of the data, if it is a bucket."""
-        origin, config = self._config.data.origin, self._cluster_config
+        """Declare the identity that reads photographs or shards in a bucket, if there are any."""
+        data, config = self._config.data, self._cluster_config
+        origin = data.cache.origin if data.cache else data.origin
         if origin is None or origin.kind != "s3":
             return None
         args = EksDataAccessArgs(
@@ -249,6 +257,7 @@ class EksEnvironment(Component):
             cluster_name=self._cluster.cluster.name,
             bucket=origin.bucket,
             prefix=origin.path,
+            service_account=TRAINER_SERVICE_ACCOUNT if data.cache else DATA_ACCOUNT,
         )
         access = EksDataAccess(f"{self.name}-data", args, self._on_aws())
         return DataAccess(env={"AWS_REGION": config.region}, prerequisites=access.prerequisites)

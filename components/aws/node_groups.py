@@ -15,6 +15,7 @@ from pulumi_aws import autoscaling, ec2, eks
 from components.aws.autoscaler_policies import scaling_group_name
 from components.aws.efa import HUGE_PAGES, Efa, EfaArgs, cards
 from components.aws.identity import Role, RoleArgs
+from components.aws.user_data import LOCAL_STORAGE, encoded
 from components.component import Component
 from components.config import EksConfig, EksPool, TolerationConfig
 from components.config.eks import FALLBACK_SUFFIX
@@ -68,6 +69,7 @@ class NodePool:
         labels: labels of the nodes.
         taints: taints of the nodes.
         efa: name of the EFA resources that its nodes share; empty without EFA.
+        local_storage: whether volumes of pods are on the NVMe disks of the instance.
     """
 
     name: str
@@ -83,6 +85,7 @@ class NodePool:
     labels: Mapping[str, str]
     taints: Sequence[eks.NodeGroupTaintArgs] = field(default_factory=tuple)
     efa: str = ""
+    local_storage: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +225,8 @@ class EksNodeGroups(Component):
     def _template(self, pool: NodePool, group_name: str) -> ec2.LaunchTemplate:
         """Declare the launch template of a group."""
         efa = self._efa.get(pool.efa)
+        parts = [efa.user_data] if efa else []
+        parts += [LOCAL_STORAGE] if pool.local_storage else []
         return ec2.LaunchTemplate(
             f"{self.name}-{pool.name}-template",
             name=group_name,
@@ -240,7 +245,7 @@ class EksNodeGroups(Component):
             ],
             network_interfaces=efa.interfaces if efa else None,
             placement=efa.placement if efa else None,
-            user_data=efa.user_data if efa else None,
+            user_data=encoded(parts),
             opts=self.child(delete_before_replace=True),
         )
 
@@ -263,10 +268,11 @@ def system_pool(config: EksConfig) -> NodePool:
     )
 
 
-def gpu_pools(config: EksConfig) -> list[NodePool]:
+def gpu_pools(config: EksConfig, *, local_storage: bool = False) -> list[NodePool]:
     """Return the settings of the GPU groups, in order of preference: fallbacks are last."""
     fallbacks = [pool for pool in config.pools if pool.settings.fallback_nodes]
-    return [*map(_gpu_group, config.pools), *map(_fallback_group, fallbacks)]
+    pools = [*map(_gpu_group, config.pools), *map(_fallback_group, fallbacks)]
+    return [replace(pool, local_storage=local_storage) for pool in pools]
 
 
 def _gpu_group(pool: EksPool) -> NodePool:

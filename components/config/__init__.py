@@ -53,7 +53,7 @@ from components.config.platform import (
     RegistryConfig,
     SpotConfig,
 )
-from components.config.section import Section
+from components.config.section import Section, quantity_value
 from components.config.stack import (
     ClusterConfig,
     StackConfig,
@@ -64,6 +64,7 @@ from components.config.stack import (
 )
 from components.config.workload import (
     ControllerConfig,
+    DataCacheConfig,
     DataConfig,
     EtcdConfig,
     JobConfig,
@@ -86,6 +87,7 @@ __all__ = [
     "ClusterConfig",
     "ControllerConfig",
     "CostConfig",
+    "DataCacheConfig",
     "DataConfig",
     "EksAutoscalingConfig",
     "EksConfig",
@@ -119,4 +121,5 @@ __all__ = [
     "as_kind",
     "from_mapping",
     "load",
+    "quantity_value",
 ]

@@ -83,3 +83,12 @@ def _is_source(text: str) -> str:
 
 
 SourceLocation = Annotated[str, AfterValidator(_is_source)]
+
+
+def _is_store(text: str) -> str:
+    if "://" not in text:
+        raise refused("is not the address of an object store", "write s3://BUCKET/PREFIX")
+    return _is_source(text)
+
+
+StoreAddress = Annotated[str, AfterValidator(_is_store)]

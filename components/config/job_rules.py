@@ -7,7 +7,7 @@ from pydantic.alias_generators import to_camel
 
 from components.config.faults import ConfigFault
 from components.config.rules import ConfigRule
-from components.config.section import is_object_name
+from components.config.section import is_object_name, quantity_value
 from components.config.workload import DataConfig, JobConfig
 from everstep.catalog.names import NODE_NAME_VARIABLE, POD_IP_VARIABLE, POD_NAME_VARIABLE
 from everstep.catalog.trainer_options import TRAINER_OPTIONS
@@ -200,19 +200,9 @@ def _etcd_has_v2(image: str) -> list[ConfigFault]:
     return [ConfigFault("etcd.image", image, rule, "use a version 3.5, such as v3.5.35")]
 
 
-_SUFFIXES = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_SUFFIXES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-
-
-def _bytes(quantity: str) -> float:
-    """Return a Kubernetes quantity as a number."""
-    number = quantity.rstrip("mkKMGTi")
-    return float(number) * _SUFFIXES[quantity[len(number) :]]
-
-
 def _shared_memory_fits(memory: str, shared: str) -> list[ConfigFault]:
     """Check that /dev/shm, which counts towards the memory limit, leaves memory for the worker."""
-    if _bytes(shared) < _bytes(memory):
+    if quantity_value(shared) < quantity_value(memory):
         return []
     rule = f"takes all of the worker's memory ({memory})"
     return [ConfigFault("job.resources.sharedMemory", shared, rule, f"use less than {memory}")]

@@ -105,6 +105,16 @@ Quantity = Annotated[
         "500m, 2Gi or 10G",
     ),
 ]
+_SUFFIXES = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_SUFFIXES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def quantity_value(quantity: str) -> float:
+    """Return a Kubernetes quantity as a number."""
+    number = quantity.rstrip("mkKMGTi")
+    return float(number) * _SUFFIXES[quantity[len(number) :]]
+
+
 Image = Annotated[str, AfterValidator(_is_image)]
 Cidr = Annotated[str, AfterValidator(_is_cidr)]
 ClusterName = Annotated[

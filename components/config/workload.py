@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from components.config.command import Arguments, Command
-from components.config.data_source import DataSource, SourceLocation, parse
+from components.config.data_source import DataSource, SourceLocation, StoreAddress, parse
 from components.config.faults import known_or_nearest
 from components.config.section import Image, Quantity, Section, shaped
 from everstep.catalog.trainer_options import DATASETS, MODELS, TRAINER_OPTIONS
@@ -81,6 +81,31 @@ class ControllerConfig(Section):
     )
 
 
+class DataCacheConfig(Section):
+    """A cache of shards on each GPU node, filled from an object store."""
+
+    source: StoreAddress = Field(
+        description="The folder of shards that `trainer.prepare` has written, in an object store: "
+        "`s3://BUCKET/PREFIX`. On eks the stack creates the identity that reads it; on existing clusters "
+        "credentials are variables of `job.env` and `job.envFromSecrets`.",
+    )
+    size: Quantity = Field(
+        default="200Gi",
+        description="Size of the volume of a worker, in bytes. Shards that do not fit are read from the "
+        "store in every epoch.",
+    )
+    storage_class: str | None = Field(
+        default=None,
+        description="StorageClass of a volume that exists as long as the worker; absent: the disk of the "
+        "node, on eks its NVMe disks, of which 15 % stay free.",
+    )
+
+    @property
+    def origin(self) -> DataSource:
+        """The parts of `source`."""
+        return parse(self.source)
+
+
 class DataConfig(Section):
     """The data set, prepared once on the volume before training starts."""
 
@@ -97,6 +122,11 @@ class DataConfig(Section):
     )
     image: Image | None = Field(
         default=None, description="Image of the data preparation; absent: the job's."
+    )
+    cache: DataCacheConfig | None = Field(
+        default=None,
+        description="With `imagefolder`: workers read shards of an object store through a cache on "
+        "their node, and nothing is prepared on the volume.",
     )
 
     @property

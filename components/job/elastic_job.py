@@ -15,8 +15,9 @@ import pulumi
 from pulumi_kubernetes import apiextensions, meta
 
 from components.component import Component
-from components.config import JobConfig
-from components.interface import MOUNT, Placement, Storage, run_folder
+from components.config import DataCacheConfig, JobConfig
+from components.interface import MOUNT, DataAccess, Placement, Storage, run_folder
+from components.job import data_cache
 from components.platform import etcd_access
 from components.platform.pods import (
     PULL_POLICY,
@@ -80,7 +81,9 @@ class ElasticTrainingJobArgs:
     Attributes:
         config: the `job` section of a stack.
         dataset: name of the trainer's data set; None for a program of the user.
-        data: path of the data set in a worker; None for a program of the user.
+        data: path of the data set in a worker; None for a program of the user, and with a cache.
+        cache: the `data.cache` section of a stack; None without it.
+        access: identity that may read what is cached; None if that needs none.
         endpoint: host and port of etcd.
         etcd_users: whether etcd requires a certificate and a user.
         namespace: namespace of the job.
@@ -105,6 +108,8 @@ class ElasticTrainingJobArgs:
     efa_interfaces: int = 0
     zones: Sequence[str] = ()
     scales_from_zero: bool = False
+    cache: DataCacheConfig | None = None
+    access: DataAccess | None = None
 
 
 class ElasticTrainingJob(Component):
@@ -209,6 +214,7 @@ def _pod(args: ElasticTrainingJobArgs) -> dict[str, Any]:
                 "emptyDir": {"medium": "Memory", "sizeLimit": config.resources.shared_memory},
             },
             *([etcd_access.worker_volume()] if args.etcd_users else []),
+            *([data_cache.volume(args.cache)] if args.cache else []),
         ],
     }
 
@@ -259,7 +265,7 @@ def _container(args: ElasticTrainingJobArgs) -> dict[str, Any]:
         "imagePullPolicy": PULL_POLICY,
         **({"command": LAUNCHER} if config.command else {}),
         "args": arguments(args),
-        "env": _environment(config),
+        "env": _environment(config, args.access),
         "ports": [
             {"name": f"metrics-{rank}", "containerPort": WORKER_METRICS_PORT + rank}
             for rank in range(max(1, config.gpus_per_worker))
@@ -275,6 +281,7 @@ def _container(args: ElasticTrainingJobArgs) -> dict[str, Any]:
             {"name": "pod-info", "mountPath": POD_INFO, "readOnly": True},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - private to the container
             *([etcd_access.worker_mount()] if args.etcd_users else []),
+            *([data_cache.mount()] if args.cache else []),
         ],
     }
 
@@ -308,6 +315,7 @@ def _trainer_arguments(args: ElasticTrainingJobArgs) -> list[str]:
         if option.in_job
     }
     values |= {"dataset": args.dataset, "data": args.data, "run": _run_path(args.config)}
+    values |= data_cache.options(args.cache) if args.cache else {}
     return trainer_options.arguments(values)
 
 
@@ -322,7 +330,7 @@ def _secrets(config: JobConfig) -> dict[str, Any]:
     return {"envFrom": sources} if sources else {}
 
 
-def _environment(config: JobConfig) -> list[Any]:
+def _environment(config: JobConfig, access: DataAccess | None) -> list[Any]:
     """Return the environment of a worker: fields of the pod, then variables of the user."""
     fields = {
         POD_NAME_VARIABLE: "metadata.name",
@@ -331,6 +339,7 @@ def _environment(config: JobConfig) -> list[Any]:
     }
     # The kubelet kills at the end of the grace period; the worker needs time to exit before.
     deadline = config.grace_seconds - EXIT_SECONDS
+    variables = {**(access.env if access else {}), **config.env}
     return [
         *(field_env(name, path) for name, path in fields.items()),
         {"name": GRACE_VARIABLE, "value": str(deadline)},
@@ -338,5 +347,5 @@ def _environment(config: JobConfig) -> list[Any]:
         {"name": DEADLINE_VARIABLE, "value": DEADLINE_FILE},
         {"name": METRICS_PORT_VARIABLE, "value": str(WORKER_METRICS_PORT)},
         *([{"name": RUN_VARIABLE, "value": _run_path(config)}] if config.command else []),
-        *({"name": name, "value": value} for name, value in config.env.items()),
+        *({"name": name, "value": value} for name, value in variables.items()),
     ]

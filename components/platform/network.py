@@ -126,19 +126,19 @@ def job_rules(
     *,
     with_controller: bool = True,
     with_etcd_users: bool = False,
-    with_data_access: bool = False,
+    store_readers: Mapping[str, str] | None = None,
 ) -> list[AllowRule]:
     """Return the rules of the namespace of the job.
 
     Args:
         with_controller: whether the controller runs there, and not in the system namespace.
         with_etcd_users: whether a Job makes the credentials of etcd.
-        with_data_access: whether the data preparation reads a bucket with an identity of its own.
+        store_readers: labels of the pods that read an object store; None if none does.
     """
     rules = [
         *_job_rules(),
         *([_credentials_rule()] if with_etcd_users else []),
-        *(_source_rules() if with_data_access else []),
+        *(_source_rules(store_readers) if store_readers else []),
     ]
     return rules if with_controller else [rule for rule in rules if rule.pods != CONTROLLER]
 
@@ -154,20 +154,20 @@ def _credentials_rule() -> AllowRule:
     )
 
 
-def _source_rules() -> list[AllowRule]:
-    """Return the rules of the data preparation: the store has no fixed addresses, its agent has one."""
+def _source_rules(pods: Mapping[str, str]) -> list[AllowRule]:
+    """Return the rules of pods that read a store: it has no fixed addresses, the agent of identities has one."""
     agent = Peer(ip_block=networking.v1.IPBlockArgs(cidr=POD_IDENTITY_AGENT))
     return [
         AllowRule(
             name="data-to-source",
-            pods=DATA_PREPARATION,
+            pods=pods,
             egress=True,
             peers=[_all_but_metadata_service()],
             ports=[_tcp(HTTPS_PORT)],
         ),
         AllowRule(
             name="data-to-identity-agent",
-            pods=DATA_PREPARATION,
+            pods=pods,
             egress=True,
             peers=[agent],
             ports=[_tcp(POD_IDENTITY_PORT)],

@@ -80,6 +80,12 @@ def photographs(base: dict[str, Any], source: str, *message: str) -> Case:
     return Case(base, change, "data.source", message)
 
 
+def cached(base: dict[str, Any], source: str, path: str, *message: str) -> Case:
+    """Return a case with a mistake in the cache of shards of photographs."""
+    change = {"data.dataset": "imagefolder", "data.cache": {"source": source}}
+    return Case(base, change, path, message)
+
+
 EKS_POOLS = {
     "a": {"name": "a", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"]},
     "b": {"name": "b", "zone": "us-east-1b", "instanceTypes": ["g5.xlarge"]},
@@ -960,6 +966,34 @@ CASES = [
     photographs(EKS, "az://acct/photos", "a cluster of kind eks", "everstep data stage"),
     photographs(AKS, "s3://my-photos/imagenet", "a cluster of kind aks", "everstep data stage"),
     photographs(LOCAL, "s3://my-photos", "a cluster of kind existing", "everstep data stage"),
+    cached(EKS, "uploads/x.tar", "data.cache.source", "address of an object store", "s3://BUCKET"),
+    cached(
+        EKS, "s3://My_Photos", "data.cache.source", "not a source of data", "s3://BUCKET/PREFIX"
+    ),
+    cached(AKS, "s3://my-photos/x", "data.cache.source", "of kind aks", "shards on the volume"),
+    cached(AKS, "az://acct/photos/x", "data.cache.source", "of kind aks", "shards on the volume"),
+    Case(
+        EKS,
+        {"data.cache": {"source": "s3://my-photos/x"}},
+        "data.cache",
+        ("data.dataset is fashion-mnist", "to imagefolder"),
+    ),
+    Case(
+        EKS,
+        {
+            "data.dataset": "imagefolder",
+            "data.cache": {"source": "s3://my-photos/shards"},
+            "data.source": "s3://my-photos/raw",
+        },
+        "data.source",
+        ("instead", "remove one of both"),
+    ),
+    Case(
+        EKS,
+        {"data.dataset": "imagefolder", "data.cache": {"source": "s3://my-photos/x", "size": 0}},
+        "data.cache.size",
+        ("not a valid Kubernetes quantity", "2Gi"),
+    ),
     photographs(LOCAL, "/mnt/photos.tar", "below the top of the volume", "uploads/photos.tar"),
     photographs(LOCAL, "../photos.tar", "below the top of the volume", "uploads/photos.tar"),
     photographs(LOCAL, "photos.tar.gz", "an archive that is not compressed", "uploads/photos.tar"),

@@ -1,0 +1,31 @@
+"""User data of nodes. A managed node group merges it with its own and therefore requires MIME."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+
+HEAD = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="everstep"\n'
+
+LOCAL_STORAGE = """\
+Content-Type: application/node.eks.aws
+
+apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+spec:
+  instance:
+    localStorage:
+      strategy: RAID0
+"""
+"""Part that joins the NVMe disks of an instance for the kubelet, which keeps volumes of pods there."""
+
+
+def shell_script(text: str) -> str:
+    """Return the part that runs a script when a node starts."""
+    return f'Content-Type: text/x-shellscript; charset="us-ascii"\n\n{text}'
+
+
+def encoded(parts: Sequence[str]) -> str | None:
+    """Return user data in base64; None without parts."""
+    if not parts:
+        return None
+    text = HEAD + "".join(f"\n--everstep\n{part}".rstrip("\n") for part in parts)
+    return b64encode(f"{text}\n--everstep--\n".encode()).decode()

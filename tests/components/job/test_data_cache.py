@@ -1,0 +1,110 @@
+"""Workers that read shards of an object store: their volume, identity, network and arguments."""
+
+from base64 import b64decode
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.components.aws.eks_stack import declared_training, document, whole
+from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.recorder import Graph
+
+SOURCE = "s3://my-photos/imagenet/shards"
+CACHE = {"source": SOURCE, "size": "100Gi"}
+TEMPLATE = "eks-nodes-gpu-spot-template"
+
+
+@cache
+def on_eks(storage_class: str = "") -> Graph:
+    more = {"storageClass": storage_class} if storage_class else {}
+    return declared_training(data={"dataset": "imagefolder", "cache": {**CACHE, **more}})
+
+
+def worker(graph: Graph) -> dict[str, Any]:
+    (container,) = pod_of(graph.one("ElasticJob"))["containers"]
+    return dict(container)
+
+
+def volume(graph: Graph) -> dict[str, Any]:
+    volumes = pod_of(graph.one("ElasticJob"))["volumes"]
+    return next(dict(each) for each in volumes if each["name"] == "data-cache")
+
+
+def test_workers_read_the_store_through_a_volume_of_their_own() -> None:
+    arguments = " ".join(worker(on_eks())["args"])
+
+    assert f"--dataset imagefolder --data /everstep-cache --data-store {SOURCE}" in arguments
+    assert f"--data-cache-bytes {95 * 2**30}" in arguments, "more would evict the pod"
+    assert "--data-cache-free-percent 15" in arguments
+    assert volume(on_eks()) == {"name": "data-cache", "emptyDir": {"sizeLimit": "100Gi"}}
+    assert {"name": "data-cache", "mountPath": "/everstep-cache"} in worker(on_eks())[
+        "volumeMounts"
+    ]
+
+
+def test_a_volume_of_a_storage_class_is_created_with_each_worker() -> None:
+    (claim,) = volume(on_eks("fast"))["ephemeral"].values()
+
+    assert claim["spec"]["storageClassName"] == "fast"
+    assert claim["spec"]["resources"]["requests"] == {"storage": "100Gi"}
+    assert "--data-cache-free-percent" not in worker(on_eks("fast"))["args"]
+
+
+def test_nothing_is_prepared_on_the_volume() -> None:
+    assert not on_eks().of("Job")
+    assert "--data-store" not in worker(whole())["args"]
+
+
+def test_workers_may_read_the_prefix_and_nothing_else() -> None:
+    assert on_eks()["eks-data-identity"].inputs["serviceAccount"] == "trainer"
+    assert pod_of(on_eks().one("ElasticJob"))["serviceAccountName"] == "trainer"
+    listing, reading = document(on_eks()["eks-data-role-read"])
+    assert (listing["Action"], reading["Action"]) == (["s3:ListBucket"], ["s3:GetObject"])
+    assert reading["Resource"][1] == "arn:aws:s3:::my-photos/imagenet/shards/*"
+    assert {"name": "AWS_REGION", "value": "us-east-1"} in worker(on_eks())["env"]
+
+
+def test_the_identity_exists_before_the_workers() -> None:
+    ancestors = on_eks().ancestors(on_eks().one("ElasticJob").name)
+
+    assert {"eks-data-identity", "eks-data-role-read"} <= ancestors
+
+
+@pytest.mark.parametrize("cloud", [True, False])
+def test_only_workers_may_connect_to_the_store(*, cloud: bool) -> None:
+    graph = on_eks() if cloud else declared(data={"dataset": "imagefolder", "cache": CACHE})
+
+    policies = {
+        policy.inputs["metadata"]["name"]: policy.inputs["spec"]
+        for policy in graph.of("NetworkPolicy")
+    }
+    for name, port in (("data-to-source", 443), ("data-to-identity-agent", 80)):
+        selector = policies[name]["podSelector"]["matchLabels"]
+        assert selector["app.kubernetes.io/name"] == "worker"
+        assert [each["port"] for each in policies[name]["egress"][0]["ports"]] == [port]
+
+
+@pytest.mark.parametrize(("storage_class", "joined"), [("", True), ("fast", False)])
+def test_nvme_disks_are_joined_for_a_cache_on_the_node(*, storage_class: str, joined: bool) -> None:
+    encoded = on_eks(storage_class)[TEMPLATE].inputs.get("userData", "")
+
+    assert ("strategy: RAID0" in b64decode(encoded).decode()) is joined
+
+
+def test_nvme_disks_and_huge_pages_are_parts_of_one_user_data() -> None:
+    pool = {"instanceTypes": ["p4d.24xlarge"], "efa": True}
+    graph = declared_training(
+        data={"dataset": "imagefolder", "cache": CACHE}, cluster={"gpuPool": pool}
+    )
+
+    text = b64decode(graph[TEMPLATE].inputs["userData"]).decode()
+
+    assert text.count("\n--everstep\nContent-Type: ") == 2
+    assert text.endswith("\n--everstep--\n")
+    assert "vm.nr_hugepages" in text
+    assert "kind: NodeConfig" in text
+
+
+def test_a_stack_without_a_cache_does_not_change_its_nodes() -> None:
+    assert "userData" not in whole()[TEMPLATE].inputs, "new user data replaces every node"
