@@ -1,0 +1,462 @@
+"""Measure moves between zones on the twin, and compare the simulator of `everstep plan` with the measured run.
+
+    python -m benchmarks.moves                   # about 15 minutes: 6 hours of three zones, 30 times as fast
+    python -m benchmarks.moves --seed 21446 --keep DIR
+
+Brings up `eks-prod` on the twin with a pool in each of three zones, replays a generated history of its spot market with
+`everstep market replay` while real trainers train, and waits until the job ends. Then it reports
+
+1. whether `trainer.verify` finds each sample exactly once;
+2. each move, its reason, and what it cost the group;
+3. duration and goodput beside those of the simulator for the same history, work and times of the policy.
+
+The three workers share this machine's cores, so a file on the volume makes each worker take the same time for a
+sample, whatever else runs. Work then grows with the number of machines, as it does where each has its own.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import yaml
+from cloudtwin.facade import shared_volume
+from cloudtwin.nodes import Twin
+from cloudtwin.nodes.bring_up import admin_client
+from cloudtwin.nodes.layout import Layout
+
+from everstep.capacity.generator import fit, generate
+from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.job import STATE_BYTES, JobModel, Prices
+from everstep.capacity.on_demand import never
+from everstep.capacity.placement import PlacementConfig
+from everstep.capacity.simulator import Outcome, simulate, terms_of
+from everstep.catalog.names import (
+    ELASTICJOB_API_VERSION,
+    ELASTICJOB_PLURAL,
+    JOB_NAMESPACE,
+    MOUNT,
+    PLACEMENT_ANNOTATION,
+)
+from everstep.cli.report.machines import Machine, MachineLog
+from everstep.cli.report.readers import FolderReader
+from everstep.cli.report.run_record import RunRecord
+from everstep.goodput import Cost, live
+from everstep.progress import Silent
+from tests.e2e.test_clouds import EVERSTEP, REPOSITORY, LifeCycle, copy_of
+
+STACK, JOB = "eks-prod", "fashion"
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+MACHINES = 3
+HOURS = 6.0
+GAP_SECONDS = 900.0
+"""Duration of a tick. The simulator needs one that is not shorter than the start of a machine."""
+
+SEED = 31861
+SPEED = 30.0
+SAMPLE_SECONDS = 0.02
+"""Time of one worker for one sample; about four times what it computes."""
+
+GLOBAL_BATCH = 120
+CHECKPOINT_SECONDS = 5.0
+UP_SECONDS, TRAIN_SECONDS, END_SECONDS = 900, 600, 3600
+
+POLICY_SECONDS = {"shortSeconds": 600.0, "moveIntervalSeconds": 3600.0, "retrySeconds": 1800.0}
+"""Times of the policy that are compressed with the market: its defaults."""
+
+MACHINE_SECONDS = {
+    "startSeconds": 30.0,
+    "answerSeconds": 6.0,
+    "overlapSeconds": 40.0,
+    "moveSeconds": 120.0,
+}
+"""Times that depend on real machines and programs, which are not compressed."""
+
+PACE = '''
+import importlib.abc, importlib.util, os, sys, time
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds the module of batches once, and slows its micro-batches."""
+
+    def find_spec(self, name, path, target=None):
+        if name != "everstep.elastic.training.batch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+        spec.loader.exec_module = lambda module: (load(module), slow(module.Batch))
+        return spec
+
+def slow(batch):
+    begin, end, seconds = batch._begin, batch._end, float(os.environ["PACE_SECONDS"])
+
+    def timed(self, microbatch):
+        self._pace_began = time.monotonic()
+        return begin(self, microbatch)
+
+    def paced(self, microbatch):
+        left = self._pace_began + len(microbatch.ids) * seconds - time.monotonic()
+        time.sleep(max(left, 0.0) if not self.rehearsal else 0.0)
+        return end(self, microbatch)
+
+    batch._begin, batch._end = timed, paced
+
+sys.meta_path.insert(0, Finder())
+'''
+"""`sitecustomize.py` of the workers: a micro-batch takes at least a fixed time for each sample."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One figure of the measured run and of the simulator."""
+
+    name: str
+    measured: float
+    simulated: float
+
+    @property
+    def ratio(self) -> float:
+        """The simulator's value as a multiple of the measured one."""
+        return self.simulated / self.measured if self.measured else float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What the benchmark reports.
+
+    Attributes:
+        verified: last line of `trainer.verify`.
+        exactly_once: whether it found each sample exactly once.
+        moves: moves of the report, with the machines that trained in the old zone at the decision.
+        compared: duration and goodput.
+        simulated_moves: moves of the simulator.
+        start_seconds: median time from a decision to move until a worker of the new zone trains.
+        load: average load of this machine over the last 15 minutes.
+    """
+
+    verified: str
+    exactly_once: bool
+    moves: list[dict[str, Any]]
+    compared: list[Comparison]
+    simulated_moves: int
+    start_seconds: float
+    load: float
+
+
+def market(seed: int) -> CapacityHistory:
+    """Return six hours of three zones."""
+    generated = generate(fit(), seed=seed, hours=HOURS, machines=MACHINES, zones=ZONES)
+    return generated.sampled(GAP_SECONDS)
+
+
+def predict(
+    history: CapacityHistory,
+    *,
+    speed: float,
+    work: float,
+    step_seconds: float,
+    start_seconds: float,
+) -> Outcome:
+    """Return what the simulator expects of a group that begins when the history does; times are real ones.
+
+    Args:
+        history: the history; its last tick lasts until the job is complete.
+        speed: seconds of the history in one real second.
+        work: machine-seconds of training.
+        step_seconds: a step of the complete group.
+        start_seconds: time from the request of a machine until it trains.
+    """
+    gap = history.gap_seconds / speed
+    longer = history.machines + history.machines[-1:] * len(history.machines)
+    compressed = CapacityHistory(history.zones, gap, longer)
+    costs = live(
+        state_bytes=STATE_BYTES,
+        step_seconds=step_seconds,
+        bytes_per_second=1e9,
+        checkpoint_seconds=CHECKPOINT_SECONDS,
+    )
+    boot = Cost(max(start_seconds - costs.start_up.seconds, 0.0), "measured in this run")
+    job = JobModel(work=work, machines=MACHINES, prices=Prices(1.0, 3.0), design=costs, boot=boot)
+    placement = PlacementConfig(
+        wanted=MACHINES,
+        short_seconds=POLICY_SECONDS["shortSeconds"] / speed,
+        move_interval_seconds=POLICY_SECONDS["moveIntervalSeconds"] / speed,
+    )
+    return simulate(compressed, job, terms_of(job, gap), placement, never)
+
+
+@dataclass
+class MovingStack(LifeCycle):
+    """The stack with three pools, and its market."""
+
+    speed: float = SPEED
+
+    @property
+    def twin(self) -> Path:
+        """Folder of the twin."""
+        return self.folder / "state" / self.stack
+
+    @property
+    def run_folder(self) -> Path:
+        """Folder of the run on the twin's volume."""
+        return (shared_volume(self.twin) or self.twin / "shared") / "runs" / JOB
+
+    def declare(self) -> None:
+        """Put a pool in each zone and a short, paced training into the stack file."""
+        content = yaml.safe_load(self.stack_file.read_text())
+        cluster = content["config"]["everstep:cluster"]
+        del cluster["gpuPool"]
+        cluster["gpuPools"] = [
+            {"name": zone[-1], "zone": zone, "instanceTypes": ["g5.xlarge"], "maxNodes": MACHINES}
+            for zone in ZONES
+        ]
+        content["config"]["everstep:tags"]["environment"] = "dev"
+        content["config"]["everstep:protect"] = False
+        self.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
+        pace = {"PYTHONPATH": f"{MOUNT}/pace:/workspace", "PACE_SECONDS": str(SAMPLE_SECONDS)}
+        self.change(
+            job={
+                "model": "resnet18", "replicas": MACHINES, "minReplicas": 1, "maxReplicas": MACHINES,
+                "epochs": 1, "globalBatch": GLOBAL_BATCH, "learningRate": 0.05,
+                "checkpointSeconds": CHECKPOINT_SECONDS, "env": pace,
+            }
+        )  # fmt: skip
+
+    def up(self) -> None:
+        """Bring the stack up; the file that paces workers is on the volume before they start."""
+        up = threading.Thread(
+            target=self.record,
+            args=("up", "up", "--detach", "--stack", STACK, "--twin"),
+            kwargs={"seconds": UP_SECONDS},
+        )
+        up.start()
+        written = False
+        while up.is_alive():
+            if not written and (volume := shared_volume(self.twin)) and volume.is_dir():
+                (volume / "pace").mkdir(exist_ok=True)
+                (volume / "pace" / "sitecustomize.py").write_text(PACE)
+                written = True
+            time.sleep(0.2)
+        done = self.results["up"]
+        if done.returncode or not written:
+            sys.exit(f"the stack did not come up\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+
+    def compress_policy(self) -> None:
+        """Set the times of the controller's policy."""
+        times = {name: seconds / self.speed for name, seconds in POLICY_SECONDS.items()}
+        settings = {"zones": list(ZONES), **times, **MACHINE_SECONDS}
+        path = (
+            f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{JOB_NAMESPACE}/{ELASTICJOB_PLURAL}/{JOB}"
+        )
+        annotations = {PLACEMENT_ANNOTATION: json.dumps(settings)}
+        admin_client(Layout(self.twin)).merge(path, {"metadata": {"annotations": annotations}})
+
+    def read(self) -> RunRecord:
+        """Return the run so far."""
+        return FolderReader(self.run_folder, self.twin / "events.jsonl").read()
+
+    def all_train(self) -> bool:
+        """Return True if the newest step is of all workers."""
+        steps = self.read().steps
+        return bool(steps) and steps[-1].world_size == MACHINES
+
+    @contextmanager
+    def follower(self) -> Iterator[subprocess.Popen[str]]:
+        """Run `everstep follow`, which records machines and moves; its lines go to standard error."""
+        with subprocess.Popen(
+            [EVERSTEP, "follow", "--stack", STACK, "--twin"], cwd=self.folder, env=self.environment,
+            stdout=sys.stderr, text=True,
+        ) as process:  # fmt: skip
+            try:
+                yield process
+            finally:
+                process.terminate()
+
+    def train(self, history: CapacityHistory) -> float:
+        """Replay the history until the job ends; return when the replay began."""
+        trace = self.folder / "market.json"
+        data = {"metadata": {"gap_seconds": history.gap_seconds}, "data": history.by_zone()}
+        trace.write_text(json.dumps(data))
+        with self.follower() as follower:
+            self.until("all train", self.all_train, TRAIN_SECONDS)
+            began = time.time()
+            self.run_checked(
+                "replay",
+                "market",
+                "replay",
+                "--stack",
+                STACK,
+                f"--trace={trace}",
+                f"--speed={self.speed}",
+            )
+            self.until("the job ends", lambda: follower.poll() is not None, END_SECONDS)
+        return began
+
+
+def joins(run: RunRecord, machines: dict[str, Machine]) -> list[float]:
+    """Return, for each move, the seconds from the decision until a worker of the new zone trains."""
+    seconds = []
+    for move in run.moves:
+        nodes = {name for name, machine in machines.items() if machine.zone == move.to}
+        first = (
+            step.at for step in run.steps
+            if step.at > move.began and nodes & set(run.members(step.generation).values())
+        )  # fmt: skip
+        if (at := next(first, None)) is not None:
+            seconds.append(at - move.began)
+    return seconds
+
+
+def training_at(run: RunRecord, at: float) -> int:
+    """Return the size of the group that trained at a time; 0 if its next step is of another group."""
+    before, after = run.step_before(at), run.step_after(at)
+    if before is None or after is None or before.generation != after.generation:
+        return 0
+    return before.world_size
+
+
+def compare(
+    run: RunRecord,
+    history: CapacityHistory,
+    began: float,
+    speed: float,
+    billed_seconds: float,
+    start_seconds: float,
+) -> tuple[list[Comparison], Outcome]:
+    """Return the figures of the run since `began` beside the simulator's, and the simulator's outcome.
+
+    The group was complete when the replay began, so the simulated one starts earlier by the start of a machine.
+    """
+    complete = [step.seconds / step.count for step in run.steps if step.world_size == MACHINES]
+    step_seconds = median(complete)
+    steps = max(step.step for step in run.steps) - run.highest_step(began)
+    work = steps * step_seconds * MACHINES
+    outcome = predict(
+        history, speed=speed, work=work, step_seconds=step_seconds, start_seconds=start_seconds
+    )
+    measured_seconds = run.steps[-1].at - began
+    return [
+        Comparison(
+            "duration, s", measured_seconds, finished_after(outcome, history, speed) - start_seconds
+        ),
+        Comparison("goodput", work / billed_seconds, outcome.goodput),
+    ], outcome
+
+
+def finished_after(outcome: Outcome, history: CapacityHistory, speed: float) -> float:
+    """Return the simulated duration; the simulator rounds it up to a whole tick, on average by a half."""
+    return outcome.seconds - history.gap_seconds / speed / 2
+
+
+def verify(run: Path) -> tuple[str, bool]:
+    """Return the last line of `trainer.verify`, and whether each sample was trained exactly once."""
+    command = [sys.executable, "-m", "trainer.verify", str(run)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    return "\n".join(lines[-3:]), done.returncode == 0
+
+
+def main() -> None:
+    """Run the benchmark and print its result."""
+    options = parse()
+    history = market(options.seed)
+    scratch = Path(tempfile.mkdtemp(prefix="moves-"))
+    stack = MovingStack(STACK, copy_of(scratch), speed=options.speed)
+    try:
+        stack.declare()
+        stack.up()
+        stack.compress_policy()
+        began = stack.train(history)
+        show(result(stack, history, began), as_json=options.json)
+        if options.keep:
+            keep(stack, options.keep)
+    finally:
+        stack.run("down", "--yes", "--stack", STACK, "--twin", seconds=UP_SECONDS)
+        if stack.twin.exists():
+            Twin(Layout(stack.twin)).down(Silent())
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def result(stack: MovingStack, history: CapacityHistory, began: float) -> Result:
+    """Return the figures of a run that has ended."""
+    report, run = stack.query("report"), stack.read()
+    machines = MachineLog(stack.twin / "machines.json").seen
+    verified, exactly_once = verify(stack.run_folder)
+    start_seconds = median(joins(run, machines) or [0.0])
+    billed = report["money"]["machine_hours"] * HOUR_SECONDS
+    before = MACHINES * (began - run.starts[0].at)
+    compared, outcome = compare(
+        run, history, began, stack.speed, max(billed - before, 1.0), start_seconds
+    )
+    moves = [
+        move | {"training_in_the_old_zone": training_at(run, move["began"])}
+        for move in report["moves"]
+    ]
+    return Result(
+        verified=verified,
+        exactly_once=exactly_once,
+        moves=moves,
+        compared=compared,
+        simulated_moves=outcome.moves,
+        start_seconds=start_seconds,
+        load=os.getloadavg()[2],
+    )
+
+
+def keep(stack: MovingStack, folder: Path) -> None:
+    """Copy the run and its page into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    page = str((folder / "report.html").absolute())
+    stack.run("report", "--stack", STACK, "--twin", "--html", page)
+    for name in ("events.jsonl", "moves.json", "machines.json"):
+        if (stack.twin / name).exists():
+            shutil.copy(stack.twin / name, folder / name)
+    shutil.copytree(stack.run_folder / "journal", folder / "journal", dirs_exist_ok=True)
+
+
+def parse() -> argparse.Namespace:
+    """Parse the options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=SEED, help="seed of the history")
+    parser.add_argument("--speed", type=float, default=SPEED)
+    parser.add_argument("--keep", type=Path, help="copy the run and its page into this folder")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def show(result: Result, *, as_json: bool) -> None:
+    """Print the figures."""
+    if as_json:
+        print(json.dumps(asdict(result), indent=1))
+        return
+    print(result.verified)
+    for move in result.moves:
+        print(
+            f"{move['origin']} -> {move['to']}: {move['seconds']} s, {move['steps_lost']} steps repeated, "
+            f"{move['training_in_the_old_zone']} trained at the decision: {move['reason']}"
+        )
+    print(
+        f"moves of the simulator: {result.simulated_moves}; a machine starts in {result.start_seconds:.1f} s"
+    )
+    for one in result.compared:
+        print(
+            f"{one.name}: measured {one.measured:.3f}, simulated {one.simulated:.3f}, ratio {one.ratio:.3f}"
+        )
+    print(f"load of the last 15 minutes: {result.load:.1f}")
+
+
+if __name__ == "__main__":
+    main()
