@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from everstep.capacity.history import HOUR_SECONDS
 from everstep.capacity.job import JobModel, Prices
+from everstep.cli.live_prices import LivePrices
 from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ def zones(config: "StackConfig") -> tuple[PlannedZone, ...]:
     names = own[:MAX_ZONES] or tuple(f"zone-{number + 1}" for number in range(MAX_ZONES))
     machines, price = sum(pool.maximum for pool in pools), _highest(pools)
     return tuple(PlannedZone(name, machines, price) for name in names)
+
+
+def zone_with_prices(config: "StackConfig", current: LivePrices, zone: PlannedZone) -> PlannedZone:
+    """Return a zone of a stack with current prices."""
+    planned = zones(current.config(config, zone.name))
+    return next(one for one in planned if one.name == zone.name)
 
 
 def _zone_of_pools(zone: str, pools: "Sequence[PoolPrice]") -> PlannedZone:

@@ -43,6 +43,7 @@ class Plan:
         zones: names of the zones, in the order in which the choices use them.
         source: source of the histories.
         rows: one row for each choice.
+        price_source: source of current prices; empty for those of the table and the stack file.
     """
 
     stack: str
@@ -51,6 +52,7 @@ class Plan:
     zones: tuple[str, ...]
     source: Source
     rows: tuple[PlanRow, ...]
+    price_source: str = ""
 
 
 def show(plan: Plan) -> None:
@@ -145,6 +147,7 @@ def notes(plan: Plan) -> list[str]:
             if unknown
             else []
         ),
+        *([f"Spot prices of now: {plan.price_source}."] if plan.price_source else []),
         f"Histories: {origin}.",
         f"Zones are added in this order: {', '.join(plan.zones)}.",
         "Zones of one region can fail together more often than those of the traces: see docs/capacity.md.",

@@ -19,6 +19,7 @@ from everstep.cli import plan_inputs, plan_table
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, Stack
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import open_stack
+from everstep.cli.live_prices import live_prices
 from everstep.errors import EverstepError
 from everstep.files import write_atomically
 from everstep.progress import Step
@@ -54,6 +55,10 @@ def plan(
         Path | None,
         typer.Option(help="Write a picture of the first history, all zones with fallback, as SVG."),
     ] = None,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Use the current prices of the cloud: on AWS, the account's."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Estimate duration, cost and goodput for each choice of zones and on-demand machines; buy nothing.
@@ -61,8 +66,12 @@ def plan(
     Replays capacity histories whose outages follow published spot traces, or traces of your own.
     """
     config = open_stack(stack).config
-    job = plan_inputs.job_model(config, stack, work)
+    current = live_prices(config) if live else None
     zones = plan_inputs.zones(config)
+    if current:
+        zones = tuple(plan_inputs.zone_with_prices(config, current, zone) for zone in zones)
+        config = current.config(config)
+    job = plan_inputs.job_model(config, stack, work)
     limits = planning.Limits(_deadline_seconds(deadline), budget)
     planning.check(job, limits)
     source = plan_table.Source(
@@ -76,7 +85,10 @@ def plan(
         rows = _rows(sample, job, limits, step)
     if plot:
         _plot(plot, sample[0], job, limits)
-    shown = plan_table.Plan(stack, job, limits, sample[0].zones, source, tuple(rows))
+    price_source = current.source if current else ""
+    shown = plan_table.Plan(
+        stack, job, limits, sample[0].zones, source, tuple(rows), price_source=price_source
+    )
     if as_json:
         results.print(json.dumps(plan_table.as_json(shown), indent=2), markup=False)
     else:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from everstep.cli.commands import plan as command
 from everstep.cli.commands.plan import plan
+from everstep.cli.live_prices import LivePrices, MachinePrice
 from everstep.errors import EverstepError
 
 REPOSITORY = Path(__file__).parents[4]
@@ -140,3 +142,20 @@ def test_wrong_input_is_refused_with_a_fix(
 
     assert expected in refused.value.what
     assert refused.value.fix
+
+
+def test_current_prices_of_the_cloud_replace_those_of_the_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = ("g5.xlarge", "g6.xlarge", "g6e.xlarge", "g6.8xlarge")
+    current = {(name, "us-east-1a"): MachinePrice(spot=5.0) for name in types}
+    current["g5.xlarge", "us-east-1b"] = MachinePrice(spot=7.0)
+    monkeypatch.setattr(
+        command, "live_prices", lambda _config: LivePrices("a test", "us-east-1", current)
+    )
+
+    found = json.loads(planned(capsys, live=True, as_json=True))
+
+    assert found["prices"]["spot"] == pytest.approx(7.0, abs=0.1), "the highest, with its disk"
+    assert found["prices"]["spot_by_zone"][:2] == pytest.approx([5.0, 7.0], abs=0.1)
+    assert "Spot prices of now: a test." in found["assumptions"]

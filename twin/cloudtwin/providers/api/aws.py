@@ -57,6 +57,7 @@ class AccountFacts:
         unavailable_zones: zones that the account cannot use.
         zone_ids: ids of zones that differ from the usual order.
         images: images of the registry, as `repository:tag` or `repository@digest`.
+        spot_prices: USD per hour by instance type and zone.
     """
 
     caller: str = CALLER
@@ -67,6 +68,7 @@ class AccountFacts:
     unavailable_zones: frozenset[str] = frozenset()
     zone_ids: Mapping[str, str] = field(default_factory=dict)
     images: frozenset[str] = frozenset()
+    spot_prices: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,24 @@ class AwsApi:
             ]
         }
 
+    def spot_prices(self, request: AwsRequest) -> AwsResponse:
+        """Return the spot prices of instance types that hold at the start time."""
+        names = request.listed("InstanceType")
+        return {
+            "spotPriceHistorySet": [
+                {
+                    "instanceType": name,
+                    "productDescription": "Linux/UNIX",
+                    "spotPrice": f"{price:.6f}",
+                    "timestamp": "2026-11-22T23:16:49.000Z",
+                    "availabilityZone": zone,
+                }
+                for (name, zone), price in self.facts.spot_prices.items()
+                if name in names and zone.startswith(request.region)
+            ],
+            "nextToken": "",
+        }
+
     def quota(self, request: AwsRequest) -> AwsResponse:
         """Return the quota of the account if it is set, else that of a new account."""
         code = str(request.arguments["QuotaCode"])
@@ -253,6 +273,7 @@ OPERATIONS: Mapping[str, Callable[[AwsApi, AwsRequest], AwsResponse]] = {
     "sts:GetCallerIdentity": AwsApi.caller,
     "ec2:DescribeAvailabilityZones": AwsApi.availability_zones,
     "ec2:DescribeInstanceTypeOfferings": AwsApi.offerings,
+    "ec2:DescribeSpotPriceHistory": AwsApi.spot_prices,
     "servicequotas:GetServiceQuota": AwsApi.quota,
     "eks:DescribeAddonVersions": AwsApi.addon_versions,
     "eks:DescribeCluster": AwsApi.cluster,

@@ -1,0 +1,238 @@
+"""Current prices of a stack's GPU machines, from its cloud: `everstep plan --live`.
+
+AWS tells an account the spot price of each instance type in each zone; its prices on demand stay those of the table.
+Azure publishes both for a region, without an account. They replace `cost.prices` for the machine types of the GPU
+pools, so that everything that computes a cost uses them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudfacts import prices as table
+
+from everstep.cli.account.aws_account import AwsAccount
+from everstep.cli.account.checks import RequestError
+from everstep.errors import EverstepError
+
+if TYPE_CHECKING:
+    from components.config import StackConfig
+
+AZURE_PRICES = "https://prices.azure.com/api/retail/prices"
+AZURE_SECONDS = 20
+LINUX = "Linux/UNIX"
+ANY_ZONE = ""
+
+
+@dataclass(frozen=True)
+class MachinePrice:
+    """USD per hour of one machine type; None where the cloud named no price."""
+
+    spot: float | None = None
+    on_demand: float | None = None
+
+
+@dataclass(frozen=True)
+class LivePrices:
+    """Prices by machine type and zone; those for a whole region have an empty zone.
+
+    Attributes:
+        source: where they are from, for people.
+        region: region of the stack.
+        prices: the prices.
+    """
+
+    source: str
+    region: str
+    prices: Mapping[tuple[str, str], MachinePrice]
+
+    def config(self, config: "StackConfig", zone: str = ANY_ZONE) -> "StackConfig":
+        """Return a configuration with these prices: of one zone, or the highest of all of them.
+
+        Raises:
+            EverstepError: a machine type has no known price on demand.
+        """
+        from components.config import PriceConfig
+
+        priced = dict(config.cost.prices)
+        for machine in dict.fromkeys(machine for machine, _ in self.prices):
+            price = self._price(machine, zone)
+            known = priced.get(machine)
+            on_demand = price.on_demand or (known.on_demand if known else None)
+            on_demand = on_demand or table.machine(machine, self.region).on_demand
+            if on_demand is None:
+                raise EverstepError(
+                    f"no price on demand is known for {machine} in {self.region}",
+                    "Set everstep:cost.prices in the stack file: onDemand of this machine type.",
+                )
+            priced[machine] = PriceConfig.model_validate(
+                {"onDemand": on_demand, "spot": price.spot}
+            )
+        cost = config.cost.model_copy(update={"prices": priced})
+        return config.model_copy(update={"cost": cost})
+
+    def _price(self, machine: str, zone: str) -> MachinePrice:
+        """Return the price of a machine type in a zone, else the highest."""
+        for key in ((machine, zone), (machine, ANY_ZONE)):
+            if key in self.prices:
+                return self.prices[key]
+        own = [price for (name, _), price in self.prices.items() if name == machine]
+        return max(own, key=lambda price: price.spot or 0.0)
+
+
+def live_prices(config: "StackConfig") -> LivePrices:
+    """Return the current prices of the machine types of a stack's GPU pools.
+
+    Raises:
+        EverstepError: the stack has none, or its cloud does not tell the price of one of them.
+    """
+    from components import cost
+    from components.config import AksConfig, EksConfig
+
+    pools = cost.pool_prices(config)
+    machines = tuple(dict.fromkeys(name for pool in pools for name in pool.machines))
+    cluster = config.cluster
+    if isinstance(cluster, EksConfig) and machines:
+        return _of_aws(cluster.region, machines)
+    if isinstance(cluster, AksConfig) and machines:
+        return _of_azure(cluster.location, machines)
+    raise EverstepError(
+        "--live reads the prices of a stack's GPU machines, and this stack creates none",
+        "Plan a stack of a cloud: everstep plan --stack eks-dev --live",
+    )
+
+
+def _found(
+    source: str,
+    region: str,
+    machines: Sequence[str],
+    prices: Mapping[tuple[str, str], MachinePrice],
+) -> LivePrices:
+    """Return prices after a check that no machine type lacks its price.
+
+    Raises:
+        EverstepError: one does.
+    """
+    missing = [name for name in machines if not any(name == known for known, _ in prices)]
+    if missing:
+        raise EverstepError(
+            f"{source} has no spot price of {', '.join(missing)}",
+            "Check the names and the region, or plan without --live.",
+        )
+    return LivePrices(source, region, prices)
+
+
+# --- AWS ----------------------------------------------------------------------------------------
+
+
+class _SpotMarket(AwsAccount):
+    """The spot market of an account in one region."""
+
+    def prices(self, machines: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        """Yield the current spot price of each instance type in each zone.
+
+        Raises:
+            RequestError: it was refused, or there was no answer.
+        """
+        token: dict[str, object] = {}
+        now = datetime.now(UTC)
+        while True:
+            page = self._call(
+                "ec2", "DescribeSpotPriceHistory", InstanceTypes=list(machines),
+                ProductDescriptions=[LINUX], StartTime=now, EndTime=now, **token,
+            )  # fmt: skip
+            yield from page.get("SpotPriceHistory", ())
+            if not page.get("NextToken"):
+                return
+            token = {"NextToken": page["NextToken"]}
+
+
+def _of_aws(region: str, machines: Sequence[str]) -> LivePrices:
+    try:
+        listed = sorted(_SpotMarket(region).prices(machines), key=lambda item: item["Timestamp"])
+    except RequestError as error:
+        raise EverstepError(
+            f"--live cannot read the spot prices of {region}: {error}",
+            "Log in: `aws sso login`, or set AWS_PROFILE or AWS_ROLE_ARN. The identity needs the action "
+            "ec2:DescribeSpotPriceHistory. Without --live, prices are those of the table.",
+        ) from None
+    prices = {
+        (str(item["InstanceType"]), str(item["AvailabilityZone"])): MachinePrice(
+            spot=float(item["SpotPrice"])
+        )
+        for item in listed  # the newest comes last
+    }
+    return _found(f"the spot market of {region}", region, machines, prices)
+
+
+# --- Azure --------------------------------------------------------------------------------------
+
+
+def _of_azure(location: str, machines: Sequence[str]) -> LivePrices:
+    items = [item for item in _retail_items(location, machines) if _is_linux_by_the_hour(item)]
+    prices = {}
+    for name in machines:
+        own = [item for item in items if item.get("armSkuName") == name]
+        spot = [float(item["retailPrice"]) for item in own if _is_spot(item)]
+        bought = [float(item["retailPrice"]) for item in own if not _is_spot(item)]
+        if spot:
+            prices[name, ANY_ZONE] = MachinePrice(max(spot), max(bought, default=None))
+    return _found(f"the retail price list of Azure for {location}", location, machines, prices)
+
+
+def _is_linux_by_the_hour(item: Mapping[str, Any]) -> bool:
+    """Return True if an item is the price of a machine without a licence, and not of the former low priority."""
+    names = f"{item.get('productName', '')} {item.get('skuName', '')}"
+    return (
+        isinstance(item.get("retailPrice"), int | float)
+        and item.get("unitOfMeasure") == "1 Hour"
+        and item.get("type") == "Consumption"
+        and "Windows" not in names
+        and "Low Priority" not in names
+    )
+
+
+def _is_spot(item: Mapping[str, Any]) -> bool:
+    return str(item.get("skuName", "")).endswith(" Spot")
+
+
+def _retail_items(location: str, machines: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield the items of the price list for machine types.
+
+    Raises:
+        EverstepError: it does not respond, or not as documented.
+    """
+    import requests
+
+    sizes = " or ".join(f"armSkuName eq '{name}'" for name in machines)
+    query = (
+        f"serviceName eq 'Virtual Machines' and armRegionName eq '{location}' "
+        f"and priceType eq 'Consumption' and ({sizes})"
+    )
+    address: str | None = AZURE_PRICES
+    arguments: dict[str, str] | None = {"$filter": query}
+    try:
+        while address:
+            response = requests.get(address, params=arguments, timeout=AZURE_SECONDS)
+            response.raise_for_status()
+            page = response.json()
+            yield from page["Items"]
+            address, arguments = _next(page), None
+    except (requests.RequestException, ValueError, KeyError, TypeError) as error:
+        raise EverstepError(
+            f"--live cannot read the retail prices of Azure at {AZURE_PRICES}: {error}",
+            "Check the network and its proxy. Without --live, prices are those of the table.",
+        ) from None
+
+
+def _next(page: Mapping[str, Any]) -> str | None:
+    """Return the address of the next page; None after the last one.
+
+    Raises:
+        ValueError: it is not an address of the price list.
+    """
+    address = page.get("NextPageLink")
+    if address and not str(address).startswith(AZURE_PRICES.rpartition("/api/")[0]):
+        raise ValueError(f"the next page is at {address}")
+    return address

@@ -1,0 +1,244 @@
+"""Current prices: boto3 over HTTP against the twin's account, and a server with the format of Azure's price list."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from cloudtwin.providers.api.aws import AccountFacts, AwsApi, serve
+
+from components.config import StackConfig, from_mapping
+from components.cost import pool_prices
+from everstep.cli import live_prices, plan_inputs
+from everstep.errors import EverstepError
+from tests.components.config.bad_stacks import AKS, EKS
+
+A, B = "us-east-1a", "us-east-1b"
+G5, G6 = "g5.xlarge", "g6.xlarge"
+SPOT = {(G5, A): 0.41, (G5, B): 0.29, (G6, A): 0.31}
+T4 = "Standard_NC4as_T4_v3"
+
+
+def eks(**sections: Any) -> StackConfig:
+    pools = [
+        {"name": zone[-1], "zone": zone, "instanceTypes": [G5], "maxNodes": 3} for zone in (A, B)
+    ]
+    base = EKS | {"cluster": EKS["cluster"] | {"gpuPools": pools}}
+    base["cluster"].pop("gpuPool", None)
+    return from_mapping(base | sections)
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+
+
+@contextmanager
+def account(monkeypatch: pytest.MonkeyPatch, folder: Path, **facts: Any) -> Iterator[None]:
+    with serve(AwsApi(folder, AccountFacts(**facts))) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        yield
+
+
+@pytest.mark.usefixtures("credentials")
+def test_each_zone_of_aws_has_its_own_spot_price(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = eks()
+    with account(monkeypatch, tmp_path, spot_prices=SPOT):
+        current = live_prices.live_prices(config)
+
+    listed = plan_inputs.zones(config)
+    zones = [plan_inputs.zone_with_prices(config, current, zone) for zone in listed]
+    (disk,) = {pool.disk for pool in pool_prices(config)}
+    assert [zone.price - (disk or 0.0) for zone in zones] == pytest.approx([0.41, 0.29])
+    assert [zone.machines for zone in zones] == [zone.machines for zone in listed]
+
+
+@pytest.mark.usefixtures("credentials")
+def test_the_price_of_the_stack_is_the_highest_of_its_zones_and_on_demand_that_of_the_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = eks()
+    with account(monkeypatch, tmp_path, spot_prices=SPOT):
+        priced = live_prices.live_prices(config).config(config)
+
+    before, after = pool_prices(config)[0], pool_prices(priced)[0]
+    assert after.price == pytest.approx(0.41 + (before.disk or 0.0))
+    assert after.on_demand == before.on_demand
+
+
+@pytest.mark.usefixtures("credentials")
+def test_a_machine_type_without_a_spot_price_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with (
+        account(monkeypatch, tmp_path, spot_prices={(G6, A): 0.3}),
+        pytest.raises(EverstepError, match=f"has no spot price of {G5}"),
+    ):
+        live_prices.live_prices(eks())
+
+
+@pytest.mark.usefixtures("credentials")
+def test_a_missing_permission_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    denied = frozenset({"ec2:DescribeSpotPriceHistory"})
+    with (
+        account(monkeypatch, tmp_path, denied=denied),
+        pytest.raises(EverstepError, match="AccessDenied") as caught,
+    ):
+        live_prices.live_prices(eks())
+    assert "ec2:DescribeSpotPriceHistory" in caught.value.fix
+
+
+def test_without_credentials_the_error_says_how_to_log_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_ROLE_ARN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+    with pytest.raises(
+        EverstepError, match="--live cannot read the spot prices of us-east-1"
+    ) as caught:
+        live_prices.live_prices(eks())
+    assert "NoCredentialsError" in caught.value.what
+    assert "aws sso login" in caught.value.fix
+
+
+# --- Azure --------------------------------------------------------------------------------------
+
+
+def item(sku: str, price: float, **more: object) -> dict[str, object]:
+    """Return an item as https://prices.azure.com/api/retail/prices has it."""
+    return {
+        "currencyCode": "USD", "tierMinimumUnits": 0.0, "retailPrice": price, "unitPrice": price,
+        "armRegionName": "eastus", "location": "US East", "effectiveStartDate": "2026-11-01T00:00:00Z",
+        "meterId": "0", "meterName": sku, "productId": "0", "skuId": "0", "availabilityId": None,
+        "productName": "Virtual Machines NCasT4_v3 Series", "skuName": sku,
+        "serviceName": "Virtual Machines", "serviceId": "0", "serviceFamily": "Compute",
+        "unitOfMeasure": "1 Hour", "type": "Consumption", "isPrimaryMeterRegion": True,
+        "armSkuName": T4, **more,
+    }  # fmt: skip
+
+
+WINDOWS = {"productName": "Virtual Machines NCasT4_v3 Series Windows"}
+ITEMS = [
+    item("NC4as T4 v3", 0.526),
+    item("NC4as T4 v3 Spot", 0.0789),
+    item("NC4as T4 v3 Low Priority", 0.1052),
+    item("NC4as T4 v3", 0.71, **WINDOWS),
+    item("NC4as T4 v3 Spot", 0.1065, **WINDOWS),
+]
+
+
+class PriceList:
+    """A server with pages of Azure's price list.
+
+    Attributes:
+        queries: the filters of the requests for a first page.
+        pages: address -> content; an empty address is the first page.
+    """
+
+    def __init__(self, *pages: list[dict[str, object]]) -> None:
+        self.queries: list[str] = []
+        listed, contents, queries = self, list(pages), self.queries
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                parts = urlsplit(self.path)
+                asked = parse_qs(parts.query)
+                queries.extend(asked.get("$filter", []))
+                number = int(asked.get("$skip", ["0"])[0])
+                last = number + 1 >= len(contents)
+                page = {
+                    "BillingCurrency": "USD",
+                    "Items": contents[number],
+                    "NextPageLink": None if last else f"{listed.address}?$skip={number + 1}",
+                    "Count": len(contents[number]),
+                }
+                body = json.dumps(page).encode()
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: object) -> None:
+                """Print nothing."""
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}/api/retail/prices"
+
+
+@contextmanager
+def price_list(
+    monkeypatch: pytest.MonkeyPatch, *pages: list[dict[str, object]]
+) -> Iterator[PriceList]:
+    listed = PriceList(*pages)
+    thread = threading.Thread(target=listed.server.serve_forever, daemon=True)
+    thread.start()
+    monkeypatch.setattr(live_prices, "AZURE_PRICES", listed.address)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    try:
+        yield listed
+    finally:
+        listed.server.shutdown()
+        listed.server.server_close()
+        thread.join()
+
+
+def aks() -> StackConfig:
+    pool = {"vmSizes": [{"name": "t4", "vmSize": T4}]}
+    return from_mapping(AKS | {"cluster": AKS["cluster"] | {"gpuPool": pool}})
+
+
+def test_azure_has_spot_and_on_demand_prices_of_linux_machines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = aks()
+    with price_list(monkeypatch, ITEMS[:1], ITEMS[1:]) as listed:
+        current = live_prices.live_prices(config)
+
+    assert dict(current.prices) == {(T4, ""): live_prices.MachinePrice(0.0789, 0.526)}
+    (query,) = listed.queries
+    assert f"armSkuName eq '{T4}'" in query
+    assert f"armRegionName eq '{current.region}'" in query
+    priced = current.config(config).cost.prices[T4]
+    assert (priced.spot, priced.on_demand) == (0.0789, 0.526)
+
+
+def test_a_page_of_another_server_is_not_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    with price_list(monkeypatch, ITEMS, ITEMS):
+        monkeypatch.setattr(
+            live_prices, "AZURE_PRICES", live_prices.AZURE_PRICES.replace("127.0.0.1", "localhost")
+        )
+        with pytest.raises(EverstepError, match="the next page is at"):
+            live_prices.live_prices(aks())
+
+
+@pytest.mark.parametrize("items", [[], [{"type": "Consumption", "unitOfMeasure": "1 Hour"}]])
+def test_a_price_list_without_the_machine_or_in_another_format_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, items: list[dict[str, object]]
+) -> None:
+    with price_list(monkeypatch, items), pytest.raises(EverstepError):
+        live_prices.live_prices(aks())
+
+
+def test_a_price_list_that_does_not_respond_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with price_list(monkeypatch, ITEMS) as listed:
+        address = listed.address
+    monkeypatch.setattr(live_prices, "AZURE_PRICES", address)
+
+    with pytest.raises(EverstepError, match="--live cannot read the retail prices of Azure"):
+        live_prices.live_prices(aks())
