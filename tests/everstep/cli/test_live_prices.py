@@ -156,9 +156,9 @@ class PriceList:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 parts = urlsplit(self.path)
-                asked = parse_qs(parts.query)
-                queries.extend(asked.get("$filter", []))
-                number = int(asked.get("$skip", ["0"])[0])
+                arguments = parse_qs(parts.query)
+                queries.extend(arguments.get("$filter", []))
+                number = int(arguments.get("$skip", ["0"])[0])
                 last = number + 1 >= len(contents)
                 page = {
                     "BillingCurrency": "USD",
