@@ -82,6 +82,10 @@ class LineChart:
         """Return the chart as an SVG document."""
         return "\n".join([*self._head(), *self._axes(), *self._lines(), "</svg>", ""])
 
+    def position(self, x: float, y: float) -> Point:
+        """Return the position of a point in the picture."""
+        return self._x(x), self._y(y)
+
     def _head(self) -> Iterator[str]:
         box = f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" font-family="sans-serif"'
         yield f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'

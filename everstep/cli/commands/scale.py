@@ -1,6 +1,7 @@
 """`everstep scale`: time of an epoch with several numbers of replicas, beside the ideal."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.engine.target import Target
+from everstep.cli.line_chart import LineChart
+from everstep.cli.line_chart_png import png
 from everstep.cli.report.readers import FolderReader, PodReader, RunReader
 from everstep.cli.scaling import local as here
 from everstep.cli.scaling import show
@@ -85,14 +88,26 @@ def scale(
     sizes = measure(study, numbers, Store(out, described), progress(), again=again)
     on_one_machine = local or described.get("target") in ON_ONE_MACHINE
     shared = here.processors() if on_one_machine else None
-    path = out / f"{model}.svg"
-    write_atomically(path, show.chart(model, sizes, shared).svg(), READABLE)
-    say(f"   wrote {path}")
+    _write_pictures(out / model, show.chart(model, sizes, shared))
     if as_json:
         text = json.dumps(show.as_value(described, sizes, shared), indent=2)
         results.print(text, markup=False)
     else:
         show.show(model, sizes, shared)
+
+
+def _write_pictures(path: Path, chart: LineChart) -> None:
+    """Write a chart as SVG, and as PNG where Pillow is installed."""
+    _write_picture(path.with_name(f"{path.name}.svg"), chart.svg())
+    if find_spec("PIL"):
+        _write_picture(path.with_name(f"{path.name}.png"), png(chart))
+    else:
+        say("   no PNG, which needs Pillow: pip install pillow")
+
+
+def _write_picture(path: Path, content: str | bytes) -> None:
+    write_atomically(path, content, READABLE)
+    say(f"   wrote {path}")
 
 
 def _numbers(text: str) -> list[int]:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from everstep.cli.commands import scale as command
 from everstep.cli.commands.scale import scale
+from everstep.cli.line_chart import Axis, LineChart
 from everstep.errors import EverstepError
 
 
@@ -28,3 +30,18 @@ def test_an_impossible_study_is_refused_before_anything_starts(
         scale(**{"local": True, "out": tmp_path / "out", **options})
 
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("has_pillow", [True, False])
+def test_the_chart_is_written_as_svg_and_with_pillow_as_png(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_pillow: bool
+) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda _name: object() if has_pillow else None)
+    axis = Axis("replicas", [(0.0, "0"), (1.0, "1")])
+
+    command._write_pictures(tmp_path / "resnet50", LineChart("title", axis, axis))
+
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert written["resnet50.svg"].startswith(b"<svg")
+    assert ("resnet50.png" in written) == has_pillow
+    assert written.get("resnet50.png", b"\x89PNG").startswith(b"\x89PNG")

@@ -1,0 +1,121 @@
+"""Draw a chart as PNG, with the layout of its SVG, for documents that take no SVG.
+
+Pillow draws it: the trainer needs it anyway, and it contains a font. A program that renders SVG takes fonts from the
+machine, which may have none.
+"""
+
+import io
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from everstep.cli.line_chart import (
+    BOTTOM,
+    COLOURS,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Curve,
+    LineChart,
+    Point,
+)
+
+if TYPE_CHECKING:
+    from PIL.ImageDraw import ImageDraw
+
+SCALE = 2
+"""Pixels of the picture for one of the SVG, for screens and paper of high resolution."""
+
+SMOOTHING = 2
+"""Factor by which it is drawn larger, since Pillow draws lines without anti-aliasing."""
+
+PAPER, GRID, AXIS, HEADING, TEXT = "#ffffff", "#e2e8f0", "#64748b", "#0f172a", "#334155"
+DASH, SPACE = 6.0, 4.0
+
+
+def png(chart: LineChart) -> bytes:
+    """Return a chart as a PNG file."""
+    from PIL import Image, ImageDraw
+
+    factor = SCALE * SMOOTHING
+    image = Image.new("RGB", (WIDTH * factor, HEIGHT * factor), PAPER)
+    pen = _Pen(ImageDraw.Draw(image), factor)
+    _draw_axes(pen, chart)
+    _draw_curves(pen, chart)
+    file = io.BytesIO()
+    image.reduce(SMOOTHING).save(file, "PNG")
+    return file.getvalue()
+
+
+class _Pen:
+    """Draws in the coordinates of the SVG."""
+
+    def __init__(self, draw: "ImageDraw", factor: int) -> None:
+        self._draw, self._factor = draw, factor
+
+    def line(self, points: Sequence[Point], colour: str, width: float) -> None:
+        scaled = [(x * self._factor, y * self._factor) for x, y in points]
+        self._draw.line(scaled, colour, round(width * self._factor), joint="curve")
+
+    def dashed(self, start: Point, end: Point, colour: str, width: float) -> None:
+        length = ((end[0] - start[0]) ** 2 + (end[1] - start[1]) ** 2) ** 0.5
+        at = 0.0
+        while at < length:
+            ends = [self._between(start, end, p / length) for p in (at, min(at + DASH, length))]
+            self.line(ends, colour, width)
+            at += DASH + SPACE
+
+    @staticmethod
+    def _between(start: Point, end: Point, share: float) -> Point:
+        return (start[0] + share * (end[0] - start[0]), start[1] + share * (end[1] - start[1]))
+
+    def dot(self, at: Point, radius: float, colour: str) -> None:
+        x, y = (value * self._factor for value in at)
+        self._draw.circle((x, y), radius * self._factor, fill=colour)
+
+    def text(
+        self, at: Point, text: str, *, size: float = 14, colour: str = TEXT, anchor: str = "l"
+    ) -> None:
+        """Write a text on its baseline; the anchor is its left end, middle or right end: l, m, r."""
+        from PIL import ImageFont
+
+        x, y = (value * self._factor for value in at)
+        font = ImageFont.load_default(size * self._factor)
+        self._draw.text((x, y), text, colour, font, anchor=f"{anchor}s")
+
+
+def _draw_axes(pen: _Pen, chart: LineChart) -> None:
+    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+    pen.text((LEFT, 30), chart.title, size=18, colour=HEADING)
+    for value, text in chart.y.ticks:
+        y = chart.position(0.0, value)[1]
+        pen.line([(LEFT, y), (right, y)], GRID, 1)
+        pen.text((LEFT - 10, y + 5), text, anchor="r")
+    pen.line([(LEFT, bottom), (right, bottom)], AXIS, 1)
+    for value, text in chart.x.ticks:
+        x = chart.position(value, chart.y.ticks[0][0])[0]
+        pen.text((x, bottom + 22), text, anchor="m")
+    pen.text(((LEFT + right) // 2, bottom + 46), chart.x.title, anchor="m")
+    pen.text((LEFT, TOP - 12), chart.y.title)
+
+
+def _draw_curves(pen: _Pen, chart: LineChart) -> None:
+    width = (WIDTH - LEFT - RIGHT) // max(len(chart.curves), 1)
+    for number, curve in enumerate(chart.curves):
+        colour, x = COLOURS[number % len(COLOURS)], LEFT + number * width
+        _draw_line(pen, curve, [(x, 56), (x + 22, 56)], colour)
+        pen.text((x + 28, 61), curve.name)
+        points = [chart.position(*point) for point in curve.points]
+        _draw_line(pen, curve, points, colour)
+        for point in () if curve.reference else points:
+            pen.dot(point, 3.5, colour)
+
+
+def _draw_line(pen: _Pen, curve: Curve, points: Sequence[Point], colour: str) -> None:
+    if not curve.reference:
+        pen.line(points, colour, 2.5)
+        return
+    for start, end in pairwise(points):
+        pen.dashed(start, end, colour, 1.5)
