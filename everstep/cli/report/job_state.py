@@ -9,7 +9,7 @@ from typing import Any
 
 def job_state(status: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return names and values of what a job's status says; values change only with the controller's decisions."""
-    return tuple(_zone(status))
+    return (*_zone(status), *_spending(status))
 
 
 def _zone(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -17,3 +17,15 @@ def _zone(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if zone := placement.get("zone"):
         state, reason = placement.get("state", ""), placement.get("reason", "")
         yield "zone", ": ".join(filter(None, (f"{zone}, {state}", str(reason))))
+
+
+def _spending(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the deadline, on-demand workers and a budget that is used up, for a job with one of them."""
+    spending = status.get("spending") or {}
+    if deadline := spending.get("deadline"):
+        yield "deadline", str(deadline)
+    if workers := spending.get("onDemand"):
+        beside = "beside spot machines" if spending.get("useSpot", True) else "and none on spot"
+        yield "on demand", f"{workers} worker{'s' if workers != 1 else ''}, {beside}"
+    if spending.get("usedUp"):
+        yield "budget", "used up: the job is suspended with a checkpoint"

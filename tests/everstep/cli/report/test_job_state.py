@@ -11,3 +11,24 @@ def test_the_zone_has_its_state_and_reason() -> None:
 
 def test_a_status_without_a_zone_has_no_rows() -> None:
     assert job_state({}) == job_state({"placement": None}) == ()
+
+
+def test_a_deadline_and_a_budget_are_shown_where_the_job_has_them() -> None:
+    spending = {"deadline": "2026-11-24T12:00:00Z", "onDemand": 2, "useSpot": True, "usd": 1.5}
+
+    assert job_state({"spending": spending}) == (
+        ("deadline", "2026-11-24T12:00:00Z"),
+        ("on demand", "2 workers, beside spot machines"),
+    )
+
+
+def test_a_budget_that_is_used_up_says_so() -> None:
+    ((name, value),) = job_state({"spending": {"usedUp": True, "onDemand": 0}})
+
+    assert (name, value) == ("budget", "used up: the job is suspended with a checkpoint")
+
+
+def test_on_demand_workers_alone_are_named_so() -> None:
+    status = {"spending": {"onDemand": 1, "useSpot": False}}
+
+    assert job_state(status) == (("on demand", "1 worker, and none on spot"),)
