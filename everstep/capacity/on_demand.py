@@ -8,13 +8,14 @@ machines: where the paper switches all machines to on-demand, these buy the miss
 bought now costs as much as one bought later, and spot machines that come meanwhile make it unnecessary. From
 that moment it replaces every missing machine. Unlike the greedy policy it continues to use spot machines,
 because a group that grows and shrinks without restarts can do so with a small reserve of time.
+
+The simulator and the controller call the same functions, so that the controller does what `everstep plan` shows. The
+controller imports this module, which therefore imports no other part of Everstep.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-
-from everstep.capacity.history import HOUR_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +92,8 @@ class OnDemand(StrEnum):
 
 NONE = Purchase(0, use_spot=True, reason="spot machines only")
 LOSSES_IN_RESERVE = 2
-LOSSES_PER_HOUR = 0.5
-"""Losses of all spot machines for which `latest_start` keeps time: a number, and more for each hour of work left.
+LOSSES_PER_SECOND = 0.5 / 3600
+"""Losses of all spot machines for which `latest_start` keeps time: a number, and one more for two hours of work left.
 
 Twice what published traces have: 14 to 98 losses of all machines in 271 to 428 hours, at most 0.23 an hour.
 """
@@ -148,8 +149,8 @@ def latest_start(terms: Terms, progress: Progress) -> Purchase:
 
 
 def _expected_losses(terms: Terms, progress: Progress) -> float:
-    hours_left = (terms.work - progress.done) / terms.machines / HOUR_SECONDS
-    return LOSSES_IN_RESERVE + LOSSES_PER_HOUR * hours_left
+    seconds_left = (terms.work - progress.done) / terms.machines
+    return LOSSES_IN_RESERVE + LOSSES_PER_SECOND * seconds_left
 
 
 def _minimum(terms: Terms, progress: Progress) -> Purchase:
