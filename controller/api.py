@@ -10,14 +10,18 @@ last valid spec.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from controller.placement_settings import PlacementSettings, read_settings
 from controller.scaling import Scaling
+from controller.spending_settings import SpendingSettings, read_spending
 from controller.status import Status
+from controller.timestamps import parse_time
 from everstep.catalog.names import PLACEMENT_ANNOTATION, SCALING_ANNOTATION, WORKER_CONTAINER
 
+DEFAULT_GRACE_SECONDS = 30  # Kubernetes' own
 DEFAULT_BACKOFF_LIMIT = 6  # the same as a Kubernetes Job's
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 DNS_LABEL_LENGTH = 63  # RFC 1035; a worker's headless Service has the name of its pod
@@ -53,7 +57,7 @@ class RunPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """A valid spec; `source` is its JSON."""
+    """A valid spec; `source` is its JSON, `spending` None without limits and prices."""
 
     rendezvous_endpoint: str
     replicas: int
@@ -63,6 +67,7 @@ class Spec:
     run_policy: RunPolicy
     template: Mapping[str, Any]
     source: Mapping[str, Any]
+    spending: SpendingSettings | None = None
 
     @property
     def backoff_limit(self) -> int:
@@ -73,6 +78,12 @@ class Spec:
     def bounds(self) -> str:
         """Minimum and maximum number of workers, in the format of torchrun's --nnodes."""
         return f"{self.min_replicas}:{self.max_replicas}"
+
+    @property
+    def grace_seconds(self) -> float:
+        """Time in which a worker ends after its deletion; Kubernetes' default without one of its own."""
+        pod = _mapping(self.template.get("spec"))
+        return float(pod.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
 
     @property
     def suspended(self) -> bool:
@@ -88,6 +99,7 @@ class ElasticJob:
         spec: the object's spec, or the last valid one if that is invalid; None if there was never a
             valid one.
         faults: faults of the object's current spec, each with its fix; empty for a valid spec.
+        created: time at which the object was created; None in a test without one.
         scaling: source of the number of workers.
         placement: zones of the workers; None if they may be in any.
     """
@@ -100,6 +112,7 @@ class ElasticJob:
     faults: tuple[str, ...]
     status: Status
     terminating: bool = False
+    created: datetime | None = None
     scaling: Scaling = Scaling.FIXED
     placement: PlacementSettings | None = None
 
@@ -139,6 +152,7 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
         faults=faults,
         status=status,
         terminating="deletionTimestamp" in metadata,
+        created=parse_time(metadata.get("creationTimestamp")),
         scaling=Scaling(scaling),
         placement=placement,
     )
@@ -147,7 +161,9 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
 def read_spec(source: Mapping[str, Any], job_name: str) -> tuple[Spec | None, tuple[str, ...]]:
     """Parse a spec; return it without faults, or None with all faults."""
     worker = _mapping(_mapping(source.get("replicaSpecs")).get("Worker"))
+    spending, faults_of_spending = read_spending(source.get("spending"))
     faults = [
+        *faults_of_spending,
         *_faults_of_workers(worker),
         *_faults_of_range(source, worker.get("replicas")),
         *_faults_of_run_policy(_mapping(source.get("RunPolicy"))),
@@ -170,6 +186,7 @@ def read_spec(source: Mapping[str, Any], job_name: str) -> tuple[Spec | None, tu
         run_policy=_read_run_policy(_mapping(source.get("RunPolicy"))),
         template=worker["template"],
         source=source,
+        spending=spending,
     ), ()
 
 

@@ -1,7 +1,7 @@
 """Count of the further workers that the nodes could take, by the scheduler's main rules.
 
-Pure. The count considers a node's health, node selectors, taints, resource requests, and required
-anti-affinity between pods by hostname. It ignores node affinity, volumes and pods of other
+Pure. The count considers a node's health, node selectors, excluded values of labels, taints, resource requests,
+and required anti-affinity between pods by hostname. It ignores other node affinity, volumes and pods of other
 namespaces: the scheduler's decision about the pod itself is what counts (see `scaling`). Therefore
 the controller needs no permissions beyond nodes and the pods of its namespace.
 """
@@ -13,6 +13,7 @@ from typing import Any
 from kubernetes.utils.quantity import parse_quantity
 
 from controller.objects import Node
+from controller.pods import REQUIRED
 from controller.tolerations import tolerates_all
 
 Json = Mapping[str, Any]
@@ -90,13 +91,24 @@ def _quantity(text: str) -> Decimal:
 
 def _selected(node: Node, spec: Json) -> bool:
     selector = spec.get("nodeSelector") or {}
-    return all(node.labels.get(key) == value for key, value in selector.items())
+    selected = all(node.labels.get(key) == value for key, value in selector.items())
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    return selected and (not terms or any(not _excludes(term, node) for term in terms))
+
+
+def _excludes(term: Json, node: Node) -> bool:
+    """Return True if a term excludes a value of one of the node's labels (NotIn)."""
+    return any(
+        item["operator"] == "NotIn" and node.labels.get(item["key"]) in item["values"]
+        for item in term.get("matchExpressions") or ()
+    )
 
 
 def _anti_affinity_labels(pod: Json) -> list[Json]:
     """Return the labels of pods that this one cannot share a node with; rules by labels only."""
     affinity = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
-    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+    terms = affinity.get(REQUIRED) or ()
     return [
         term["labelSelector"]["matchLabels"]
         for term in terms

@@ -3,9 +3,11 @@
 from controller.actions import Event
 from controller.observed_state import ObservedState
 from controller.placement_state import PlacementState
-from controller.rules.common import INVALID_SPEC, count
+from controller.rules.common import BUDGET_USED_UP, INVALID_SPEC, count
 from controller.scaling import ScalingState
+from controller.spending_state import SpendingState
 from controller.status import ConditionType, Status
+from controller.timestamps import format_time
 from everstep.capacity.placement import State
 
 EVENT_OF_STATE = {
@@ -29,10 +31,12 @@ def condition_events(state: ObservedState, status: Status) -> tuple[Event, ...]:
         events.append(Event(reason=INVALID_SPEC, message=faults, warning=True))
     events += _scaling_events(old.scaling, status.scaling)
     events += _placement_events(old.placement, status.placement)
+    events += _spending_events(old.spending, status.spending)
     for condition in status.conditions:
         kind = ConditionType(condition.type)
         if condition.is_true and not old.is_true(kind) and kind is not ConditionType.PLACED:
             warning = kind in (ConditionType.FAILED, ConditionType.RESTARTING)
+            warning = warning or condition.reason == BUDGET_USED_UP
             events.append(
                 Event(reason=condition.reason, message=condition.message, warning=warning)
             )
@@ -47,6 +51,21 @@ def _scaling_events(old: ScalingState | None, new: ScalingState | None) -> list[
         return []
     message = f"{count(new.desired, 'worker')} desired instead of {previous}: {new.reason}"
     return [Event(reason="Scaled", message=message)]
+
+
+def _spending_events(old: SpendingState | None, new: SpendingState | None) -> list[Event]:
+    """Return the events of a changed number of on-demand workers and of a deadline that has passed."""
+    if new is None or new == old:
+        return []
+    events, before = [], old.on_demand if old else 0
+    if new.on_demand != before:
+        reason = "OnDemandBought" if new.on_demand > before else "OnDemandReleased"
+        text = f"{count(new.on_demand, 'on-demand worker')} instead of {before}: {new.reason}"
+        events.append(Event(reason=reason, message=text))
+    if old and new.deadline and old.counted_at < new.deadline <= new.counted_at:
+        text = f"the deadline of {format_time(new.deadline)} has passed, and the training is not complete"
+        events.append(Event(reason="DeadlineMissed", message=text, warning=True))
+    return events
 
 
 def _placement_events(old: PlacementState | None, new: PlacementState | None) -> list[Event]:

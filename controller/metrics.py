@@ -35,6 +35,9 @@ class Metrics:
         self.desired_workers = self._make(Gauge, metrics.DESIRED_WORKERS)
         self.running_workers = self._make(Gauge, metrics.RUNNING_WORKERS)
         self.zone = self._make(Gauge, metrics.ZONE)
+        self.spent = self._make(Gauge, metrics.SPENT_USD)
+        self.budget = self._make(Gauge, metrics.BUDGET_USD)
+        self.on_demand = self._make(Gauge, metrics.ON_DEMAND_WORKERS)
         self.moves = self._make(Counter, metrics.MOVES)
         self.restarts = self._make(Counter, metrics.RESTARTS)
         self.passes = self._make(Histogram, metrics.RECONCILE_SECONDS)
@@ -76,6 +79,7 @@ class Metrics:
         self.desired_workers.labels(*key).set(scaling.desired if scaling else replicas)
         self.running_workers.labels(*key).set(status.active)
         self._observe_zone(key, status.placement.zone if status.placement and trains else None)
+        self._observe_spending(key, status, spec)
 
     def count_moves(self, key: tuple[str, str], old: Status, new: Status) -> None:
         """Count the moves that a written status has and the one before does not."""
@@ -83,6 +87,23 @@ class Metrics:
             return
         before = old.placement.move_count if old.placement else 0
         self.moves.labels(*key).inc(new.placement.move_count - before)
+
+    def _observe_spending(self, key: tuple[str, str], status: Status, spec: Spec | None) -> None:
+        """Export the spending of a job with limits or prices; of another job, none."""
+        spending, budget = (
+            status.spending,
+            spec.spending.budget_usd if spec and spec.spending else None,
+        )
+        values = {
+            self.spent: spending.usd if spending else None,
+            self.on_demand: spending.on_demand if spending else None,
+            self.budget: budget,
+        }
+        for gauge, value in values.items():
+            if value is None:
+                gauge.remove(*key)
+            else:
+                gauge.labels(*key).set(value)
 
     def _observe_zone(self, key: tuple[str, str], zone: str | None) -> None:
         with self._lock:
@@ -102,7 +123,8 @@ class Metrics:
         self._observe_zone(key, None)
         self.moves.remove(*key)
         for gauge in (
-            self.replicas, self.min_replicas, self.desired_workers, self.running_workers
+            self.replicas, self.min_replicas, self.desired_workers, self.running_workers,
+            self.spent, self.budget, self.on_demand,
         ):  # fmt: skip
             gauge.remove(*key)
         for kind in ConditionType:

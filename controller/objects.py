@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from controller.timestamps import parse_time
 from everstep.catalog.names import (
     BOUNDS_ANNOTATION,
+    CAPACITY_LABEL,
     DEADLINE_ANNOTATION,
+    ON_DEMAND,
     REPLICA_INDEX_LABEL,
     WORKER_CONTAINER,
     ZONE_LABEL,
@@ -38,6 +40,9 @@ class Pod:
         bounds: value of its bounds annotation, `min:max`; empty without one.
         zone: zone in which it was created; empty if it may run in any.
         interrupted: True if its node has an interruption notice.
+        on_demand: True if it was created for an on-demand machine.
+        bound: time at which it got its node; None if it is not known.
+        address: its IP address; empty without one.
     """
 
     name: str
@@ -59,6 +64,9 @@ class Pod:
     bounds: str = ""
     zone: str = ""
     interrupted: bool = False
+    on_demand: bool = False
+    bound: datetime | None = None
+    address: str = ""
 
     @property
     def ended(self) -> bool:
@@ -145,6 +153,7 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
     state = container.get("state") or {}
     terminated = state.get("terminated") or {}
     last = (container.get("lastState") or {}).get("terminated") or {}
+    selector = source.get("spec", {}).get("nodeSelector") or {}
     crash_looping = (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff"
     exit_code = terminated.get("exitCode", last.get("exitCode") if crash_looping else None)
     return Pod(
@@ -167,23 +176,33 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
         restarts=container.get("restartCount", 0),
         crash_looping=crash_looping,
         bounds=(metadata.get("annotations") or {}).get(BOUNDS_ANNOTATION, ""),
-        zone=(source.get("spec", {}).get("nodeSelector") or {}).get(ZONE_LABEL, ""),
+        zone=selector.get(ZONE_LABEL, ""),
         interrupted=DEADLINE_ANNOTATION in (metadata.get("annotations") or {}),
+        on_demand=selector.get(CAPACITY_LABEL) == ON_DEMAND,
+        bound=_bound_since(source),
+        address=status.get("podIP", ""),
     )
 
 
 def read_placeholder(source: Mapping[str, Any]) -> Placeholder:
     """Parse a placeholder's JSON."""
     metadata, spec, status = source["metadata"], source["spec"], source.get("status") or {}
-    conditions = {item["type"]: item for item in status.get("conditions") or ()}
-    bound_since = conditions.get("PodScheduled", {}).get("lastTransitionTime")
     return Placeholder(
         name=metadata["name"],
         uid=metadata["uid"],
         zone=spec["nodeSelector"][ZONE_LABEL],
-        bound_since=parse_time(bound_since) if spec.get("nodeName") else None,
+        bound_since=_bound_since(source),
         ended="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
     )
+
+
+def _bound_since(source: Mapping[str, Any]) -> datetime | None:
+    """Return since when a pod has had a node; None without one."""
+    if not source.get("spec", {}).get("nodeName"):
+        return None
+    conditions = (source.get("status") or {}).get("conditions") or ()
+    scheduled = [item for item in conditions if item["type"] == "PodScheduled"]
+    return parse_time(scheduled[0].get("lastTransitionTime")) if scheduled else None
 
 
 def _phase(

@@ -19,7 +19,9 @@ from controller.scaling import (
     WorkerCapacity,
     desired_replicas,
 )
+from controller.spending import ObservedSpending, SpendingPlan, plan_spending
 from controller.status import ConditionType, Status
+from everstep.capacity.on_demand import Purchase
 from everstep.catalog.names import ZONE_LABEL
 
 DEFAULT_TIMEOUTS = Timeouts()
@@ -39,6 +41,7 @@ class ObservedState:
         wake_times: times at which something is due without an event.
         placeholders: its placeholders.
         placement: what to do about the zone of its workers; None for a job without zones.
+        spending: what to do about its deadline and budget; None for a job without limits.
     """
 
     job: ElasticJob
@@ -52,6 +55,23 @@ class ObservedState:
     wake_times: tuple[datetime, ...]
     placeholders: tuple[Placeholder, ...] = ()
     placement: PlacementPlan | None = None
+    spending: SpendingPlan | None = None
+
+    @property
+    def purchase(self) -> Purchase | None:
+        """Workers to have on demand; None if that is left to the cluster autoscaler."""
+        return self.spending.purchase if self.spending else None
+
+    @property
+    def bought(self) -> int:
+        """Number of workers to have on demand."""
+        return self.purchase.on_demand if self.purchase else 0
+
+    @property
+    def suspended(self) -> bool:
+        """True if the job must have no workers: no capacity does not count while workers are on demand."""
+        spec = self.job.spec
+        return spec is not None and spec.suspended and (spec.run_policy.suspend or not self.bought)
 
     @property
     def present(self) -> list[Pod]:
@@ -73,6 +93,38 @@ class ObservedState:
         """Pods of `present` that are not in the zone which the group leaves."""
         move = self.status.placement.move if self.status.placement else None
         return [pod for pod in self.present if move is None or pod.zone != move.left]
+
+    def with_spending(
+        self, share: float | None, nodes: Mapping[str, Node | None]
+    ) -> "ObservedState":
+        """Return the state with what was spent and what to buy; a job without budget left is suspended.
+
+        The rules then treat it like one that its owner has suspended.
+        """
+        spec, created = self.job.spec, self.job.created or self.now
+        if spec is None or spec.spending is None:
+            return self
+        ended = self.status.training_ended is not None
+        observed = ObservedSpending(
+            settings=spec.spending,
+            created=created,
+            wanted=spec.max_replicas if self.job.scaling is Scaling.CAPACITY else spec.replicas,
+            min_workers=spec.min_replicas,
+            grace_seconds=spec.grace_seconds,
+            pods=self.present,
+            nodes=nodes,
+            share=share,
+            runs=not (spec.suspended or ended),
+            now=self.now,
+        )
+        spending = plan_spending(observed, self.job.status.spending)
+        job = self.job
+        if spending.state.used_up and not ended:
+            policy = replace(spec.run_policy, suspend=True)
+            job = replace(job, spec=replace(spec, run_policy=policy))
+        status = replace(self.status, spending=spending.state)
+        state = replace(self, job=job, status=status, spending=spending)
+        return state.waking_at(*spending.wake_times)
 
     def with_placement(self) -> "ObservedState":
         """Return the state with the decision about the zone of the workers.
@@ -112,10 +164,12 @@ class ObservedState:
         spec = self.job.spec
         if spec is None or spec.suspended or self.status.training_ended is not None:
             return self
+        if self.purchase and not self.purchase.use_spot:
+            return self  # the number of on-demand workers does not depend on spot capacity
         requested = ReplicaRange(
             replicas=spec.replicas, min_replicas=spec.min_replicas, max_replicas=spec.max_replicas
         )
-        active = [pod for pod in self.staying if pod in self.active]
+        active = [pod for pod in self.staying if pod in self.active and not pod.on_demand]
         pending_since = tuple(pod.created for pod in active if pod.node is None)
         scheduled = len(active) - len(pending_since)
         capacity = WorkerCapacity(
@@ -207,6 +261,7 @@ def observe(
     schedulable: int | None = None,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     placeholders: Sequence[Placeholder] = (),
+    share: float | None = None,
 ) -> ObservedState:
     """Return the observed state of a job.
 
@@ -221,6 +276,7 @@ def observe(
             capacity.
         timeouts: delays before a job follows a change of capacity.
         placeholders: its placeholders.
+        share: completed share of its training; None if it is not known.
     """
     ordered = tuple(sorted((_with_zone(pod, nodes) for pod in pods), key=lambda pod: pod.index))
     lost, wake_times = _lost_pods(ordered, nodes, now)
@@ -233,6 +289,7 @@ def observe(
         observed_generation=job.generation,
         scaling=None,
         placement=_kept_placement(job),
+        spending=None,
     )
     state = ObservedState(
         job=job,
@@ -245,7 +302,8 @@ def observe(
         exits=tuple(exits),
         wake_times=wake_times,
         placeholders=tuple(placeholders),
-    ).with_placement()
+    )
+    state = state.with_spending(share, nodes).with_placement()
     if schedulable is None:
         return state
     return state.with_capacity_scaling(schedulable, timeouts)

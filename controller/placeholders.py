@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 from controller.api import ElasticJob, Spec
-from controller.pods import owner_reference
+from controller.pods import buys_on_demand, exclude_on_demand, owner_reference
 from everstep.catalog.names import (
     ELASTICJOB_GROUP,
     GROUP_NAME_LABEL,
@@ -38,6 +38,8 @@ def selector(job_name: str) -> dict[str, str]:
 def render_placeholder(job: ElasticJob, spec: Spec, zone: str, number: int) -> dict[str, Any]:
     """Return the manifest of a placeholder."""
     worker = deepcopy(dict(spec.template)).get("spec") or {}
+    if buys_on_demand(spec):
+        exclude_on_demand(worker)  # another zone is asked for spot machines
     return {
         "apiVersion": "v1",
         "kind": "Pod",

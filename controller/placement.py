@@ -68,11 +68,14 @@ class Observed:
         return [pod for pod in self.pods if pod.zone == zone]
 
     def training(self, zone: str) -> list[Pod]:
-        """Return the running pods of a zone that stay: without a deletion or an interruption notice."""
+        """Return the running spot pods of a zone that stay: without a deletion or an interruption notice.
+
+        On-demand workers say nothing about the spot machines of a zone.
+        """
         return [
             pod
             for pod in self.workers(zone)
-            if pod.phase == "Running" and not pod.terminating and not pod.interrupted
+            if pod.phase == "Running" and not (pod.terminating or pod.interrupted or pod.on_demand)
         ]
 
     def usable(self, machines: int) -> int:
@@ -173,7 +176,7 @@ def _pending(observed: Observed, state: PlacementState) -> int:
     pods = [
         pod
         for pod in observed.workers(state.zone)
-        if pod.phase == "Pending" and not pod.terminating
+        if pod.phase == "Pending" and not pod.terminating and not pod.on_demand
     ]
     bound = sum(pod.node is not None for pod in pods)
     training = len(observed.training(state.zone))

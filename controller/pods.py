@@ -7,17 +7,20 @@ from typing import Any
 from controller.api import ElasticJob, RestartPolicy, Spec
 from everstep.catalog.names import (
     BOUNDS_ANNOTATION,
+    CAPACITY_LABEL,
     ELASTICJOB_API_VERSION,
     ELASTICJOB_GROUP,
     ELASTICJOB_KIND,
     GROUP_NAME_LABEL,
     JOB_NAME_LABEL,
+    ON_DEMAND,
     REPLICA_INDEX_LABEL,
     REPLICA_TYPE_LABEL,
     WORKER_REPLICA,
     ZONE_LABEL,
 )
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 MAX_WEIGHT = 100  # of a preference, in Kubernetes
 POD_RESTART_POLICY = {
     RestartPolicy.EXIT_CODE: "Never",  # the controller replaces the pod, so the kubelet must not restart it
@@ -56,8 +59,18 @@ def arguments(job_name: str, spec: Spec) -> list[str]:
     ]
 
 
-def render_pod(job: ElasticJob, spec: Spec, index: int, zone: str | None = None) -> dict[str, Any]:
-    """Return the manifest of a worker's pod, which runs in a zone (None: in any)."""
+def render_pod(
+    job: ElasticJob,
+    spec: Spec,
+    index: int,
+    zone: str | None = None,
+    *,
+    on_demand: bool = False,
+) -> dict[str, Any]:
+    """Return the manifest of a worker's pod, which runs in a zone (None: in any).
+
+    Without a policy for on-demand machines, it may run on machines of either kind.
+    """
     template = deepcopy(dict(spec.template))
     own = template.get("metadata") or {}
     pod_spec = template.get("spec") or {}
@@ -66,6 +79,13 @@ def render_pod(job: ElasticJob, spec: Spec, index: int, zone: str | None = None)
         _avoid_node(pod_spec, record.failed_on)
     if zone is not None:
         pod_spec["nodeSelector"] = {**(pod_spec.get("nodeSelector") or {}), ZONE_LABEL: zone}
+    if on_demand:
+        pod_spec["nodeSelector"] = {
+            **(pod_spec.get("nodeSelector") or {}),
+            CAPACITY_LABEL: ON_DEMAND,
+        }
+    elif buys_on_demand(spec):
+        exclude_on_demand(pod_spec)
     pod_spec["restartPolicy"] = POD_RESTART_POLICY[spec.restart_policy]
     for container in pod_spec["containers"]:
         container["args"] = arguments(job.name, spec) + list(container.get("args") or ())
@@ -73,6 +93,20 @@ def render_pod(job: ElasticJob, spec: Spec, index: int, zone: str | None = None)
     metadata["labels"] = {**(own.get("labels") or {}), **metadata["labels"]}
     metadata["annotations"] = {**(own.get("annotations") or {}), BOUNDS_ANNOTATION: spec.bounds}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
+
+
+def buys_on_demand(spec: Spec) -> bool:
+    """Return True if the controller decides which workers run on on-demand machines."""
+    return spec.spending is not None and spec.spending.on_demand is not None
+
+
+def exclude_on_demand(pod_spec: dict[str, Any]) -> None:
+    """Require a machine that was not bought on demand; such a machine has a label, a spot machine need not."""
+    expression = {"key": CAPACITY_LABEL, "operator": "NotIn", "values": [ON_DEMAND]}
+    affinity = pod_spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault(REQUIRED, {"nodeSelectorTerms": [{}]})
+    for term in required["nodeSelectorTerms"]:
+        term["matchExpressions"] = [*(term.get("matchExpressions") or ()), expression]
 
 
 def _avoid_node(pod_spec: dict[str, Any], node: str) -> None:

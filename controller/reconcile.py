@@ -14,14 +14,14 @@ from controller.actions import Event, PlaceholderRequest, Plan
 from controller.api import ElasticJob, read_job
 from controller.client import CONFLICT, NOT_FOUND, ApiError, KubernetesClient
 from controller.metrics import Metrics
-from controller.objects import Placeholder, read_pod
+from controller.objects import Placeholder, Pod, read_pod
 from controller.observed_state import DEFAULT_TIMEOUTS, observe
 from controller.placeholders import render_placeholder
 from controller.plan import plan
 from controller.pods import render_pod, render_service
+from controller.progress import ProgressReader
 from controller.rules.common import has_finished
 from controller.scaling import Scaling, Timeouts
-from controller.status import Status
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class Reconciler:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     last_errors: dict[Key, str] = field(default_factory=dict)
     timeouts: Timeouts = DEFAULT_TIMEOUTS
+    progress: ProgressReader = field(default_factory=ProgressReader)
 
     def reconcile(self, key: Key) -> float | None:
         """Make one pass; return in how many seconds the next is due without an event; None: unknown.
@@ -91,11 +92,20 @@ class Reconciler:
         )
         schedulable = self.client.count_schedulable(job) if follows_capacity else None
         placeholders = self._placeholders(job)
+        share = self._share(job, pods, now)
         return plan(
             observe(
-                job, pods, names, nodes, now, last_error, schedulable, self.timeouts, placeholders
+                job, pods, names, nodes, now, last_error, schedulable, self.timeouts, placeholders,
+                share,
             )
-        )
+        )  # fmt: skip
+
+    def _share(self, job: ElasticJob, pods: list[Pod], now: datetime) -> float | None:
+        """Return the completed share of the training of a job with a deadline."""
+        spending = job.spec.spending if job.spec else None
+        if spending is None or not spending.has_deadline or has_finished(job.status):
+            return None
+        return self.progress.share(job.uid, pods, now)
 
     def _placeholders(self, job: ElasticJob) -> list[Placeholder]:
         """Return the placeholders of a job that has, or had, zones."""
@@ -119,7 +129,7 @@ class Reconciler:
             for index in planned.create_services:
                 self.client.create("services", job.namespace, render_service(job, index))
             for index in planned.create_pods:
-                self._create_pod(job, index, planned.status, now)
+                self._create_pod(job, index, planned, now)
             for pod in planned.update_bounds:
                 self.client.update_bounds(job, pod)
             for request in planned.create_placeholders:
@@ -145,10 +155,13 @@ class Reconciler:
         body = render_placeholder(job, job.spec, request.zone, request.number)
         self.client.create("pods", job.namespace, body)
 
-    def _create_pod(self, job: ElasticJob, index: int, status: Status, now: datetime) -> None:
+    def _create_pod(self, job: ElasticJob, index: int, planned: Plan, now: datetime) -> None:
         assert job.spec is not None, "only for a valid spec"  # noqa: S101
-        zone = status.placement.zone if status.placement else None
-        self.client.create("pods", job.namespace, render_pod(job, job.spec, index, zone))
+        placement = planned.status.placement
+        zone = placement.zone if placement else None
+        on_demand = index in planned.create_on_demand
+        body = render_pod(job, job.spec, index, zone, on_demand=on_demand)
+        self.client.create("pods", job.namespace, body)
         self._record(
             job, Event(reason="WorkerCreated", message=f"created {job.worker_name(index)}"), now
         )

@@ -14,6 +14,7 @@ from typing import Any
 from controller.exit_history import WorkerRecord
 from controller.placement_state import PlacementState
 from controller.scaling import ScalingState
+from controller.spending_state import SpendingState
 from controller.timestamps import format_time, parse_time
 
 
@@ -79,6 +80,7 @@ class Status:
         last_valid_spec: JSON of the newest valid spec.
         scaling: desired number of workers of a job that follows capacity; else None.
         placement: zone and moves of a job with zones; else None.
+        spending: money and on-demand workers of a job with limits; else None.
     """
 
     conditions: tuple[Condition, ...] = ()
@@ -93,6 +95,7 @@ class Status:
     last_valid_spec: Mapping[str, Any] | None = None
     scaling: ScalingState | None = None
     placement: PlacementState | None = None
+    spending: SpendingState | None = None
 
     @classmethod
     def from_json(cls, source: Mapping[str, Any]) -> "Status":
@@ -113,6 +116,7 @@ class Status:
             last_valid_spec=source.get("lastValidSpec"),
             scaling=ScalingState.from_json(source.get("scaling")),
             placement=PlacementState.from_json(source.get("placement")),
+            spending=SpendingState.from_json(source.get("spending")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -141,6 +145,8 @@ class Status:
             source["scaling"] = self.scaling.to_json()
         if self.placement is not None:
             source["placement"] = self.placement.to_json()
+        if self.spending is not None:
+            source["spending"] = self.spending.to_json()
         return source
 
     def condition(self, kind: ConditionType) -> Condition | None:

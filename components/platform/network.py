@@ -43,6 +43,8 @@ DNS_PORT = 53
 ALL_PODS: dict[str, str] = {}
 CONTROLLER = elastic_controller.LABELS
 
+UNUSED_UPSTREAM = ("controller-to-etcd", "controller-to-worker-metrics")
+
 Peer = networking.v1.NetworkPolicyPeerArgs
 Port = networking.v1.NetworkPolicyPortArgs
 
@@ -247,6 +249,13 @@ def _controller_rules() -> list[AllowRule]:
             peers=[_any_pod()],
             ports=[_tcp(CONTROLLER_METRICS_PORT)],
         ),
+        AllowRule(
+            name="controller-to-worker-metrics",
+            pods=CONTROLLER,
+            egress=True,
+            peers=[_pods(WORKER)],
+            ports=[_tcp(WORKER_METRICS_PORT)],
+        ),
     ]
 
 
@@ -271,7 +280,7 @@ def system_rules(*, with_controller: bool = False) -> list[AllowRule]:
     """
     controller = [rule for rule in _job_rules() if rule.pods == CONTROLLER]
     return [
-        *(rule for rule in controller if with_controller and rule.name != "controller-to-etcd"),
+        *(rule for rule in controller if with_controller and rule.name not in UNUSED_UPSTREAM),
         AllowRule(
             name="gpu-metrics",
             pods=labels(EXPORTER),

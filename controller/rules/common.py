@@ -13,6 +13,7 @@ from controller.status import ConditionType, Status
 
 INVALID_SPEC = "InvalidSpec"
 NO_CAPACITY = "NoCapacity"
+BUDGET_USED_UP = "BudgetUsedUp"
 REMOVED = "removed"  # cause in the record of a worker that the controller removed for good
 
 
@@ -87,6 +88,7 @@ def make_plan(
     state: ObservedState,
     *,
     create_pods: tuple[int, ...] = (),
+    create_on_demand: frozenset[int] = frozenset(),
     delete_pods: tuple[Deletion, ...] = (),
     create_services: tuple[int, ...] = (),
     delete_services: tuple[str, ...] = (),
@@ -107,6 +109,7 @@ def make_plan(
     return Plan(
         status=status,
         create_pods=create_pods,
+        create_on_demand=create_on_demand,
         delete_pods=(*state.lost_pod_deletions(), *delete_pods),
         create_services=create_services,
         delete_services=delete_services,

@@ -13,7 +13,7 @@ def fail_at_deadline(state: ObservedState) -> Plan | None:
     """Fail a job that exceeds activeDeadlineSeconds and stop its workers."""
     spec = spec_of(state)
     deadline = deadline_of(state, spec)
-    if deadline is None or deadline > state.now or spec.suspended:
+    if deadline is None or deadline > state.now or state.suspended:
         return None
     seconds = spec.run_policy.active_deadline_seconds
     message = (

@@ -6,6 +6,7 @@ from controller.actions import Deletion, Plan
 from controller.api import Spec
 from controller.observed_state import ObservedState
 from controller.rules.common import (
+    BUDGET_USED_UP,
     NO_CAPACITY,
     accept_spec,
     make_plan,
@@ -14,13 +15,14 @@ from controller.rules.common import (
     spec_of,
     with_faults,
 )
+from controller.spending import used_up_message
 from controller.status import ConditionType
 
 
 def suspend(state: ObservedState) -> Plan | None:
     """Delete all pods of a suspended job or of one with 0 workers, and reset its records."""
     spec = spec_of(state)
-    if not spec.suspended:
+    if not state.suspended:
         return None
     reason, message = _reason(state, spec)
     state = accept_spec(mark_created(state), spec)
@@ -44,6 +46,8 @@ def suspend(state: ObservedState) -> Plan | None:
 
 def _reason(state: ObservedState, spec: Spec) -> tuple[str, str]:
     """Return the reason and the message of the condition Suspended."""
+    if spec.spending and state.status.spending and state.status.spending.used_up:
+        return BUDGET_USED_UP, used_up_message(spec.spending)
     if spec.run_policy.suspend:
         return "ElasticJobSuspended", "RunPolicy.suspend is true"
     if state.status.scaling is None:

@@ -35,7 +35,7 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
     surplus = _surplus(state, spec)
     state = reset_records(state, (*surplus, *leaving))
     replaced, state = _to_replace(state, surplus)
-    created, state = _to_create(state, spec)
+    created, bought, state = _to_create(state, spec)
     removed = [*surplus, *leaving]
     state = _with_conditions(state.waking_at(deadline_of(state, spec)), spec, removed)
     outdated = [pod for pod in state.active if pod not in removed and pod.bounds != spec.bounds]
@@ -46,8 +46,9 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
     return make_plan(
         state,
         create_pods=created,
+        create_on_demand=bought,
         delete_pods=(
-            *(Deletion(pod=pod, reason="the job was scaled in") for pod in surplus),
+            *(Deletion(pod=pod, reason=_reason_of_surplus(state, pod)) for pod in surplus),
             *(Deletion(pod=pod, reason=_reason_to_leave(state)) for pod in leaving),
             *(
                 Deletion(pod=pod, reason=f"it is replaced: it {describe_exit(pod)}")
@@ -61,6 +62,13 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
         update_bounds=tuple(outdated),
         events=_left_out_events(state, spec),
     )
+
+
+def _reason_of_surplus(state: ObservedState, pod: Pod) -> str:
+    if pod.on_demand:
+        return "spot workers replace it"
+    purchase = state.purchase
+    return "the job was scaled in" if purchase is None or purchase.use_spot else purchase.reason
 
 
 def _reason_to_leave(state: ObservedState) -> str:
@@ -82,16 +90,37 @@ def _left_out_events(state: ObservedState, spec: Spec) -> tuple[Event, ...]:
     )
 
 
+def _spot_target(state: ObservedState, spec: Spec) -> int:
+    """Return the number of spot workers to have.
+
+    If all are to be on demand, spot workers that train stay until the others do.
+    """
+    if state.purchase is None or state.purchase.use_spot:
+        return spec.replicas
+    on_demand = sum(pod.on_demand for pod in state.running)
+    return 0 if on_demand >= state.bought else len(state.running) - on_demand
+
+
 def _surplus(state: ObservedState, spec: Spec) -> list[Pod]:
-    """Return the pods to remove: failed ones first, then pending ones, then the highest indices."""
-    candidates = [pod for pod in state.staying if not pod.terminating]
+    """Return the pods to remove, of spot and of on-demand workers."""
+    pods = [pod for pod in state.staying if not pod.terminating]
+    spot = [pod for pod in pods if not pod.on_demand]
+    on_demand = [pod for pod in pods if pod.on_demand]
+    return [
+        *_least_useful(spot, len(spot) - _spot_target(state, spec)),
+        *_least_useful(on_demand, len(on_demand) - state.bought),
+    ]
+
+
+def _least_useful(candidates: list[Pod], number: int) -> list[Pod]:
+    """Return some pods: failed ones first, then pending ones, then the highest indices."""
     ranks = {"Failed": 0, "Pending": 1, "Unknown": 2, "Running": 4}
 
     def usefulness(pod: Pod) -> tuple[int, int]:
         rank = ranks.get(pod.phase, 2)
         return (rank + (pod.phase == "Pending" and pod.node is not None), -pod.index)
 
-    return sorted(candidates, key=usefulness)[: max(len(candidates) - spec.replicas, 0)]
+    return sorted(candidates, key=usefulness)[: max(number, 0)]
 
 
 def _to_replace(state: ObservedState, surplus: Collection[Pod]) -> tuple[list[Pod], ObservedState]:
@@ -106,21 +135,34 @@ def _to_replace(state: ObservedState, surplus: Collection[Pod]) -> tuple[list[Po
     return ready, state.waking_at(*due.values())
 
 
-def _to_create(state: ObservedState, spec: Spec) -> tuple[tuple[int, ...], ObservedState]:
-    """Return the indices of the pods to create, lowest first.
+def _to_create(
+    state: ObservedState, spec: Spec
+) -> tuple[tuple[int, ...], frozenset[int], ObservedState]:
+    """Return the indices of the pods to create, lowest first, and those of them to have on demand.
 
     A pod occupies its index until its object is gone, so that a job never has more pods than
-    replicas, except while it is scaled in or moves to another zone.
+    replicas, except while it is scaled in, moves to another zone or has workers on demand.
     """
     occupied = {pod.index for pod in state.pods}
-    leaving = [pod for pod in state.present if pod not in state.staying]
-    missing = max(spec.replicas - len(occupied) + len(leaving), 0)
-    candidates = range(spec.replicas + len(occupied))
-    free = [index for index in candidates if index not in occupied][:missing]
+    spot = _missing(state, _spot_target(state, spec), on_demand=False)
+    bought = _missing(state, state.bought, on_demand=True)
+    candidates = range(spot + bought + len(occupied))
+    free = [index for index in candidates if index not in occupied][: spot + bought]
     records = state.status.workers
     due = {index: records[index].not_before for index in free if index in records}
     ready = tuple(index for index in free if _is_due(due.get(index), state.now))
-    return ready, state.waking_at(*due.values())
+    return (
+        ready,
+        frozenset(ready[len(ready) - bought :] if bought else ()),
+        state.waking_at(*due.values()),
+    )
+
+
+def _missing(state: ObservedState, target: int, *, on_demand: bool) -> int:
+    """Return how many pods of one kind are missing; those that leave for another zone do not count."""
+    leaving = [pod for pod in state.present if pod not in state.staying]
+    kept = sum(pod.on_demand is on_demand and pod not in leaving for pod in state.pods)
+    return max(target - kept, 0)
 
 
 def _is_due(not_before: datetime | None, now: datetime) -> bool:
@@ -147,7 +189,8 @@ def _with_conditions(state: ObservedState, spec: Spec, surplus: Collection[Pod])
 
 def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
     """Return how many workers run, and why not all do."""
-    workers = count(spec.replicas, "worker")
+    wanted = max(spec.replicas, state.bought)
+    workers = count(wanted, "worker")
     message = f"{len(running)} of {workers} running, at least {spec.min_replicas} needed"
     if (scaling := state.status.scaling) and scaling.desired < spec.max_replicas:
         message += f"; up to {spec.max_replicas} as nodes come ({scaling.reason})"
@@ -155,7 +198,9 @@ def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
         message += f"; left out: {describe_exhausted(state, spec, index, description)}"
         if due := state.status.workers[index].not_before:
             message += f"; next attempt, preferably on another node, at {format_time(due)}"
-    if len(running) < spec.replicas:
+    if state.bought and state.purchase:
+        message += f"; {state.bought} on demand"
+    if len(running) < wanted:
         message = "; ".join(filter(None, (message, state.last_error or _waiting_reason(state))))
     return message
 

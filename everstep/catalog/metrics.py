@@ -150,6 +150,24 @@ ZONE = Metric(
     "1 for the zone of the job's workers; only of a job with several zones.",
     ("namespace", JOB, "zone"),
 )
+SPENT_USD = Metric(
+    "elasticjob_spent_usd",
+    Kind.GAUGE,
+    "USD spent on the job, counted once a minute; only of a job with spec.spending.",
+    ("namespace", JOB),
+)
+BUDGET_USD = Metric(
+    "elasticjob_budget_usd",
+    Kind.GAUGE,
+    "Budget of the job in USD; only of a job that has one.",
+    ("namespace", JOB),
+)
+ON_DEMAND_WORKERS = Metric(
+    "elasticjob_on_demand_workers",
+    Kind.GAUGE,
+    "Workers that the controller wants on demand; only of a job with spec.spending.",
+    ("namespace", JOB),
+)
 MOVES = Metric(
     "everstep_moves_total",
     Kind.COUNTER,
@@ -226,6 +244,9 @@ EXPORTERS = (
             DESIRED_WORKERS,
             RUNNING_WORKERS,
             ZONE,
+            SPENT_USD,
+            BUDGET_USD,
+            ON_DEMAND_WORKERS,
             MOVES,
             RESTARTS,
             RECONCILE_SECONDS,

@@ -55,6 +55,10 @@ MISTAKES = {
         ("> 0.8 * everstep:budget_usd_per_month", "> 0.8 * everstep:budget"),
         ("sum[30d:1h]", "sum[30d:2h]"),
     ),
+    "EverstepJobBudgetNearlySpent": (
+        ("0.8 * max by (elasticjob) (elasticjob_budget_usd)", "0.8 * max by (elasticjob) (elasticjob_limit_usd)"),
+        ("max by (elasticjob) (elasticjob_spent_usd)", "max by (job) (elasticjob_spent_usd)"),
+    ),
     "EverstepCertificateExpires": (
         ("(kubelet_certificate_manager_server_ttl_seconds)", "(kubelet_server_ttl_seconds)"),
         ("min by (instance) (kubelet_certificate_manager_client", "min by (node) (kubelet_certificate_manager_client"),

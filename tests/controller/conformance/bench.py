@@ -65,6 +65,7 @@ def manifest(
     run_policy: dict[str, Any] | None = None,
     pod: dict[str, Any] | None = None,
     annotations: dict[str, Any] | None = None,
+    spending: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return an ElasticJob's JSON."""
     container = {
@@ -86,6 +87,8 @@ def manifest(
     }
     if run_policy is not None:
         spec["RunPolicy"] = run_policy
+    if spending is not None:
+        spec["spending"] = spending
     metadata = {"name": name, "namespace": namespace, "annotations": annotations or {}}
     return {
         "apiVersion": f"{GROUP}/{VERSION}",

@@ -1,0 +1,90 @@
+"""The completed share of a job's training, from the metrics of its workers.
+
+A worker exports the steps that the run has completed and those that it has in all; every worker of a group has the
+same. Nothing else that the controller can read has them: workers have no access to the API server, and etcd has
+only the group. A worker that does not answer costs a fraction of a second, and the newest known share counts on.
+"""
+
+import urllib.request
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from controller.objects import Pod
+from everstep.catalog.metrics import PLANNED_STEPS, STEP
+from everstep.catalog.names import WORKER_METRICS_PORT
+
+ASK_AGAIN = timedelta(seconds=30)
+TIMEOUT_SECONDS = 1.0
+ATTEMPTS = 3  # workers that are asked in one pass
+
+
+def scrape(address: str) -> str:
+    """Return the metrics of the first process of a worker.
+
+    Raises:
+        OSError: it does not answer.
+    """
+    host = f"[{address}]" if ":" in address else address
+    url = f"http://{host}:{WORKER_METRICS_PORT}/metrics"
+    # Without a proxy: the address is one of the pod network.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=TIMEOUT_SECONDS) as response:
+        text: str = response.read().decode(errors="replace")
+        return text
+
+
+def read_share(text: str) -> float | None:
+    """Return the completed share in the metrics of a worker; None if they do not have it."""
+    values = dict(_samples(text.splitlines()))
+    step, planned = values.get(STEP.name), values.get(PLANNED_STEPS.name)
+    if step is None or planned is None or not 0 <= step <= planned or planned == 0:
+        return None
+    return step / planned
+
+
+def _samples(lines: Iterable[str]) -> Iterable[tuple[str, float]]:
+    for line in lines:
+        name = line.partition("{")[0].partition(" ")[0]
+        if name in (STEP.name, PLANNED_STEPS.name):
+            try:
+                yield name, float(line.rsplit(" ", 1)[-1])
+            except ValueError:
+                continue
+
+
+@dataclass
+class ProgressReader:
+    """Reader of the shares of all jobs, each at most twice a minute.
+
+    Attributes:
+        scrape: returns the metrics at the address of a pod.
+    """
+
+    scrape: Callable[[str], str] = scrape
+    _asked_at: dict[str, datetime] = field(default_factory=dict)
+
+    def share(self, uid: str, pods: Iterable[Pod], now: datetime) -> float | None:
+        """Return the completed share of a job's training; None if no worker tells it now.
+
+        Args:
+            uid: uid of the job.
+            pods: its pods.
+            now: the current time.
+        """
+        addresses = [pod.address for pod in pods if pod.phase == "Running" and pod.address]
+        asked_at = self._asked_at.get(uid)
+        if not addresses or (asked_at and now - asked_at < ASK_AGAIN):
+            return None
+        self._asked_at[uid] = now
+        return next(filter(None, map(self._share_of, addresses[:ATTEMPTS])), None)
+
+    def forget(self, uid: str) -> None:
+        """Forget a job that has ended."""
+        self._asked_at.pop(uid, None)
+
+    def _share_of(self, address: str) -> float | None:
+        try:
+            return read_share(self.scrape(address))
+        except (OSError, ValueError):
+            return None

@@ -1,0 +1,172 @@
+"""The deadline, the budget and the prices of a job: the key `spending` of an ElasticJob's spec.
+
+Upstream's API does not have this key. The prices are written by the Pulumi program, from the price table, so that
+the controller has none of its own. Faults are values, as those of the rest of the spec.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from controller.timestamps import parse_time
+from everstep.capacity.on_demand import OnDemand
+from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL_LABEL, ON_DEMAND
+
+PATH = "spec.spending"
+SPOT, ON_DEMAND_CAPACITY = "spot", "onDemand"
+NUMBERS = ("deadlineSeconds", "budgetUsd", "fixedUsdPerHour")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolPrice:
+    """The price of one machine of a pool.
+
+    Attributes:
+        pool: value of its nodes' label GPU_POOL_LABEL; empty if they have none.
+        on_demand: True if its machines are bought on demand.
+        usd_per_hour: price of one machine.
+    """
+
+    pool: str
+    on_demand: bool
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpendingSettings:
+    """What a job may spend, and by when it has to be complete.
+
+    Attributes:
+        on_demand: when machines are bought on demand; None leaves that to the cluster autoscaler.
+        deadline_seconds: time since the job's creation by which it has to be complete; None without one.
+        deadline: the same as a time of its own.
+        budget_usd: amount that must not be exceeded; None without a budget.
+        fixed_usd_per_hour: price of all that is billed besides the job's machines.
+        pools: prices of the machines.
+    """
+
+    on_demand: OnDemand | None = None
+    deadline_seconds: float | None = None
+    deadline: datetime | None = None
+    budget_usd: float | None = None
+    fixed_usd_per_hour: float = 0.0
+    pools: tuple[PoolPrice, ...] = ()
+
+    @property
+    def has_deadline(self) -> bool:
+        """True if the job has to be complete by a time."""
+        return self.deadline is not None or self.deadline_seconds is not None
+
+    def due(self, created: datetime) -> datetime | None:
+        """Return the time by which a job has to be complete; None without a deadline."""
+        if self.deadline_seconds is None:
+            return self.deadline
+        return created + timedelta(seconds=self.deadline_seconds)
+
+    def usd_per_hour(self, labels: Mapping[str, str]) -> float:
+        """Return the price of a machine by the labels of its node; of an unknown pool, the highest."""
+        on_demand = labels.get(CAPACITY_LABEL) == ON_DEMAND
+        pool = labels.get(GPU_POOL_LABEL, "")
+        same = [one.usd_per_hour for one in self.pools if one.on_demand is on_demand]
+        exact = [
+            one.usd_per_hour for one in self.pools if (one.pool, one.on_demand) == (pool, on_demand)
+        ]
+        return max(exact or same or [self.highest_usd_per_hour])
+
+    @property
+    def highest_usd_per_hour(self) -> float:
+        """Price of a machine of the dearest pool that the job may use."""
+        wanted = {
+            OnDemand.NEVER: (False,),
+            OnDemand.ALWAYS: (True,),
+        }.get(self.on_demand or OnDemand.FALLBACK, (False, True))
+        prices = [one.usd_per_hour for one in self.pools]
+        usable = [one.usd_per_hour for one in self.pools if one.on_demand in wanted]
+        return max(usable or prices or [0.0])
+
+
+def read_spending(source: object) -> tuple[SpendingSettings | None, tuple[str, ...]]:
+    """Parse the key; return the settings without faults, or None with all faults."""
+    if source is None:
+        return None, ()
+    if not isinstance(source, Mapping):
+        return None, (f"{PATH} is {source!r}; set it to an object, or leave it out",)
+    faults = (
+        *_faults_of_numbers(source),
+        *_faults_of_on_demand(source.get("onDemand")),
+        *_faults_of_deadline(source),
+        *_faults_of_pools(source),
+    )
+    if faults:
+        return None, faults
+    seconds, budget = source.get("deadlineSeconds"), source.get("budgetUsd")
+    return SpendingSettings(
+        on_demand=OnDemand(source["onDemand"]) if source.get("onDemand") else None,
+        deadline_seconds=None if seconds is None else float(seconds),
+        deadline=parse_time(source.get("deadline")),
+        budget_usd=None if budget is None else float(budget),
+        fixed_usd_per_hour=float(source.get("fixedUsdPerHour") or 0.0),
+        pools=tuple(_pool(pool) for pool in source.get("pools") or ()),
+    ), ()
+
+
+def _pool(source: Mapping[str, Any]) -> PoolPrice:
+    return PoolPrice(
+        pool=source.get("pool") or "",
+        on_demand=source["capacity"] == ON_DEMAND_CAPACITY,
+        usd_per_hour=float(source["usdPerHour"]),
+    )
+
+
+def _faults_of_numbers(source: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{PATH}.{name} is {source[name]!r}; set it to a number above 0, or leave it out"
+        for name in NUMBERS
+        if source.get(name) is not None and not _is_price(source[name])
+    ]
+
+
+def _faults_of_on_demand(value: object) -> list[str]:
+    if value is None or value in list(OnDemand):
+        return []
+    return [f"{PATH}.onDemand is {value!r}; use one of {', '.join(OnDemand)}, or leave it out"]
+
+
+def _faults_of_deadline(source: Mapping[str, Any]) -> list[str]:
+    deadline = source.get("deadline")
+    if deadline is None:
+        return []
+    if source.get("deadlineSeconds") is not None:
+        return [f"{PATH}.deadline is set together with deadlineSeconds; remove one of them"]
+    try:
+        parse_time(deadline)
+    except (TypeError, ValueError):
+        return [f"{PATH}.deadline is {deadline!r}; write it as 2026-12-24T18:00:00Z"]
+    return []
+
+
+def _faults_of_pools(source: Mapping[str, Any]) -> list[str]:
+    pools = source.get("pools") or []
+    if not isinstance(pools, list):
+        return [f"{PATH}.pools is {pools!r}; set it to a list of prices"]
+    if source.get("budgetUsd") is not None and not pools:
+        return [f"{PATH}.budgetUsd has no prices; add {PATH}.pools"]
+    rule = f"set capacity to {SPOT} or {ON_DEMAND_CAPACITY} and usdPerHour to a number above 0"
+    return [
+        f"{PATH}.pools[{index}] is {pool!r}; {rule}"
+        for index, pool in enumerate(pools)
+        if not _is_pool(pool)
+    ]
+
+
+def _is_pool(pool: object) -> bool:
+    return (
+        isinstance(pool, Mapping)
+        and pool.get("capacity") in (SPOT, ON_DEMAND_CAPACITY)
+        and _is_price(pool.get("usdPerHour"))
+    )
+
+
+def _is_price(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9

@@ -1,0 +1,171 @@
+"""What a job has spent and what it buys, as it is stored in the job's status."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from controller.timestamps import format_time, parse_time
+
+DIGITS = 6  # of stored amounts and times; the status is compared as JSON
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine that one of the job's pods occupies.
+
+    Attributes:
+        pod: uid of the pod.
+        pool: value of the node's label of its pool; empty without one.
+        on_demand: True if it was bought on demand.
+        usd_per_hour: its price.
+    """
+
+    pod: str
+    pool: str
+    on_demand: bool
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The completed share of the training, and the machine time since it was known first.
+
+    Attributes:
+        first: the share that was known first.
+        now: the newest share.
+        machine_seconds: time of running workers in between.
+    """
+
+    first: float
+    now: float
+    machine_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpendingState:
+    """The part of the job's status about its spending.
+
+    Attributes:
+        counted_at: time up to which spending is counted.
+        usd: amount spent until then.
+        spot_seconds: machine-seconds of spot machines until then.
+        on_demand_seconds: the same of on-demand machines.
+        machines: machines that are billed since then.
+        fixed_usd_per_hour: price of everything else that is billed since then.
+        workers: workers that have run since then.
+        on_demand: workers to have on demand.
+        use_spot: whether to have spot workers as well.
+        reason: why, and what would help.
+        deadline: time by which the job has to be complete; None without one.
+        share: completed share of the training; None if it is not known.
+        starved_since: time since when too few spot workers train; None while enough do.
+        used_up: whether the budget does not suffice for more.
+    """
+
+    counted_at: datetime
+    usd: float = 0.0
+    spot_seconds: float = 0.0
+    on_demand_seconds: float = 0.0
+    machines: tuple[Machine, ...] = ()
+    fixed_usd_per_hour: float = 0.0
+    workers: int = 0
+    on_demand: int = 0
+    use_spot: bool = True
+    reason: str = ""
+    deadline: datetime | None = None
+    share: Share | None = None
+    starved_since: datetime | None = None
+    used_up: bool = False
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Price of everything that is billed since the last count."""
+        return self.fixed_usd_per_hour + sum(machine.usd_per_hour for machine in self.machines)
+
+    def usd_at(self, now: datetime) -> float:
+        """Return the amount spent until a later time, if the machines stay."""
+        return self.usd + self.usd_per_hour * max((now - self.counted_at) / HOUR, 0.0)
+
+    @classmethod
+    def from_json(cls, source: Mapping[str, Any] | None) -> "SpendingState | None":
+        """Parse the JSON in a job's status; None without any."""
+        counted_at = parse_time((source or {}).get("countedAt"))
+        if not source or counted_at is None:
+            return None
+        return cls(
+            counted_at=counted_at,
+            usd=source["usd"],
+            spot_seconds=source.get("spotSeconds", 0.0),
+            on_demand_seconds=source.get("onDemandSeconds", 0.0),
+            machines=tuple(_machine(machine) for machine in source.get("machines") or ()),
+            fixed_usd_per_hour=source.get("fixedUsdPerHour", 0.0),
+            workers=source.get("workers", 0),
+            on_demand=source.get("onDemand", 0),
+            use_spot=source.get("useSpot", True),
+            reason=source.get("reason", ""),
+            deadline=parse_time(source.get("deadline")),
+            share=_share(source.get("share")),
+            starved_since=parse_time(source.get("starvedSince")),
+            used_up=source.get("usedUp", False),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON, without empty values."""
+        optional: dict[str, Any] = {
+            "spotSeconds": round(self.spot_seconds, DIGITS),
+            "onDemandSeconds": round(self.on_demand_seconds, DIGITS),
+            "machines": [_machine_json(machine) for machine in self.machines],
+            "fixedUsdPerHour": self.fixed_usd_per_hour,
+            "workers": self.workers,
+            "onDemand": self.on_demand,
+            "reason": self.reason,
+            "deadline": format_time(self.deadline) if self.deadline else None,
+            "share": _share_json(self.share) if self.share else None,
+            "starvedSince": format_time(self.starved_since) if self.starved_since else None,
+            "usedUp": self.used_up,
+        }
+        fixed = {
+            "countedAt": format_time(self.counted_at),
+            "usd": round(self.usd, DIGITS),
+            "usdPerHour": round(self.usd_per_hour, DIGITS),
+            "useSpot": self.use_spot,
+        }
+        return fixed | {key: value for key, value in optional.items() if value}
+
+
+def _machine(source: Mapping[str, Any]) -> Machine:
+    return Machine(
+        pod=source["pod"],
+        pool=source.get("pool", ""),
+        on_demand=source.get("onDemand", False),
+        usd_per_hour=source["usdPerHour"],
+    )
+
+
+def _machine_json(machine: Machine) -> dict[str, Any]:
+    return {
+        "pod": machine.pod,
+        "usdPerHour": machine.usd_per_hour,
+        **({"pool": machine.pool} if machine.pool else {}),
+        **({"onDemand": True} if machine.on_demand else {}),
+    }
+
+
+def _share(source: Mapping[str, Any] | None) -> Share | None:
+    if not source:
+        return None
+    return Share(
+        first=source["first"],
+        now=source["now"],
+        machine_seconds=source.get("machineSeconds", 0.0),
+    )
+
+
+def _share_json(share: Share) -> dict[str, Any]:
+    return {
+        "first": round(share.first, DIGITS),
+        "now": round(share.now, DIGITS),
+        "machineSeconds": round(share.machine_seconds, DIGITS),
+    }

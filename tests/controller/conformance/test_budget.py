@@ -1,0 +1,61 @@
+"""A job whose budget is used up is suspended, and a higher budget resumes it; nonsense is refused by the server."""
+
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from tests.controller.conformance.bench import Bench
+
+pytestmark = [
+    pytest.mark.upstream_known_wrong("it knows no budget"),
+    pytest.mark.only_on("stand-in", "machines have no prices"),
+]
+
+A_DOLLAR_A_SECOND = [{"capacity": "spot", "usdPerHour": 3600}]
+RESERVE_USD = 2 * (60 + 30)
+"""Price of two workers until the next pass and through their grace period: no job begins with less."""
+
+
+def test_a_budget_that_is_used_up_suspends_a_job_until_it_is_raised(
+    bench: Bench, name: str
+) -> None:
+    limits = {"budgetUsd": RESERVE_USD + 4, "pools": A_DOLLAR_A_SECOND}
+    job = bench.job(name, replicas=2, max_replicas=2, spending=limits)
+
+    job.until("the budget is used up", lambda: job.is_true("Suspended"), 60)
+    job.until("the workers have left", lambda: job.pods() == {}, 60)
+
+    suspended = job.conditions()["Suspended"]
+    assert suspended["reason"] == "BudgetUsedUp"
+    assert "raise job.budgetUsd" in suspended["message"]
+    assert job.read()["status"]["spending"]["usd"] > 0
+    job.until(
+        "there is an event", lambda: "BudgetUsedUp" in [event.reason for event in job.events()]
+    )
+    job.patch({"spending": {"budgetUsd": 1e6}})
+    job.until_running({0, 1})
+    job.until("the job runs", lambda: job.is_true("Running") and not job.is_true("Suspended"))
+
+
+@pytest.mark.parametrize(
+    "spending",
+    [
+        {"budgetUsd": 0, "pools": A_DOLLAR_A_SECOND},
+        {"budgetUsd": 5},
+        {"deadlineSeconds": 3600},
+        {"deadlineSeconds": 0, "onDemand": "never"},
+        {"deadlineSeconds": 5, "deadline": "2030-01-01T00:00:00Z", "onDemand": "never"},
+        {"deadline": "tomorrow", "onDemand": "never"},
+        {"onDemand": "sometimes"},
+        {"pools": [{"capacity": "cheap", "usdPerHour": 1}]},
+        {"pools": [{"capacity": "spot", "usdPerHour": -1}]},
+    ],
+)
+def test_the_server_refuses_impossible_limits(
+    bench: Bench, name: str, spending: dict[str, Any]
+) -> None:
+    with pytest.raises(client.ApiException) as refused:
+        bench.job(name, spending=spending)
+
+    assert refused.value.status == 422

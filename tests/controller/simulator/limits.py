@@ -1,0 +1,124 @@
+"""The in-memory cluster with spot and on-demand machines: they have prices, and workers make progress on them."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from controller.objects import Node
+from controller.timestamps import format_time
+from everstep.catalog.names import CAPACITY_LABEL, ON_DEMAND
+from tests.controller.simulator.model import ModelCluster
+
+SPOT_USD, ON_DEMAND_USD = 1.0, 3.0
+BOOT_SECONDS = 300.0
+"""From the request of a machine until its pod runs, as `everstep plan` assumes."""
+
+ADDRESS = "10.0.0.1"
+
+
+class LimitedCluster(ModelCluster):
+    """A cluster that has as many on-demand machines as requested, and some spot machines.
+
+    Attributes:
+        spot_machines: spot machines that the market gives.
+        work: machine-seconds of the training.
+        done: machine-seconds of it that are complete.
+        usd: price of all machines that were used.
+    """
+
+    def __init__(self, replicas: int, work: float, **spending: Any) -> None:
+        super().__init__(replicas)
+        self.nodes_up = {}
+        self.spot_machines, self.work, self.done, self.usd = 0, work, 0.0, 0.0
+        self.source["metadata"]["creationTimestamp"] = format_time(self.now)
+        self.source["spec"]["maxReplicas"] = replicas
+        pools = [
+            {"capacity": "spot", "usdPerHour": SPOT_USD},
+            {"capacity": "onDemand", "usdPerHour": ON_DEMAND_USD},
+        ]
+        self.source["spec"]["spending"] = {"pools": pools, **spending}
+
+    # Calls of the controller.
+
+    def nodes(self, names: Iterable[str]) -> dict[str, Node | None]:
+        labels = {True: {CAPACITY_LABEL: ON_DEMAND}, False: {}}
+        return {
+            name: Node(name=name, labels=labels[name.startswith(ON_DEMAND)])
+            if name in self.nodes_up
+            else None
+            for name in names
+        }
+
+    # Changes from outside.
+
+    @property
+    def desired_replicas(self) -> int:
+        return 2 * self.replicas  # spot and on-demand workers
+
+    def scrape(self, address: str) -> str:
+        assert address == ADDRESS
+        share = min(self.done / self.work, 1.0)
+        return f"everstep_step {share * 1e6:.0f}\neverstep_planned_steps 1000000\n"
+
+    def set_spot_machines(self, machines: int) -> None:
+        """Change the spot machines; those that are lost take their pods with them."""
+        self.spot_machines = machines
+        for pod in self._bound(on_demand=False)[machines:]:
+            self.nodes_up.pop(pod["spec"]["nodeName"], None)
+
+    def advance(self, seconds: float) -> None:
+        """Let time go by: machines are billed, workers train, new machines start."""
+        self.now += timedelta(seconds=seconds)
+        self.usd += seconds / 3600 * sum(
+            ON_DEMAND_USD if bought else SPOT_USD
+            for bought in (False, True)
+            for _ in self._bound(on_demand=bought)
+        )  # fmt: skip
+        self.done += seconds * min(len(self.training()), self.replicas)
+        self.finish_deletions()
+        for pod in self.pods.values():
+            self._start(pod)
+
+    def training(self) -> list[str]:
+        """Return the names of the workers that run."""
+        return [
+            name
+            for name, pod in self.pods.items()
+            if pod["status"]["phase"] == "Running"
+            and self.served(pod)
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    def on_demand_pods(self) -> list[str]:
+        return [name for name, pod in self.pods.items() if is_on_demand(pod)]
+
+    def _bound(self, *, on_demand: bool) -> list[dict[str, Any]]:
+        return [
+            pod for pod in self.pods.values() if self.served(pod) and is_on_demand(pod) is on_demand
+        ]
+
+    def _start(self, pod: dict[str, Any]) -> None:
+        spec, metadata = pod["spec"], pod["metadata"]
+        if "deletionTimestamp" in metadata:
+            return
+        if "nodeName" not in spec:
+            full = len(self._bound(on_demand=False)) >= self.spot_machines
+            if full and not is_on_demand(pod):
+                return
+            spec["nodeName"] = f"{ON_DEMAND if is_on_demand(pod) else 'spot'}-{metadata['uid']}"
+            self.nodes_up[spec["nodeName"]] = True
+            since = format_time(self.now)
+            scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
+            pod["status"]["conditions"] = [scheduled]
+            pod["bound_at"] = self.now
+        elif pod["status"]["phase"] == "Pending" and self.now - pod["bound_at"] >= timedelta(
+            seconds=BOOT_SECONDS
+        ):
+            conditions = pod["status"]["conditions"]
+            self._report(pod, "Running", {"running": {"startedAt": format_time(self.now)}})
+            pod["status"] |= {"podIP": ADDRESS, "conditions": conditions}
+
+
+def is_on_demand(pod: dict[str, Any]) -> bool:
+    selector = pod["spec"].get("nodeSelector") or {}
+    return bool(selector.get(CAPACITY_LABEL) == ON_DEMAND)

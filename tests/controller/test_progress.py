@@ -1,0 +1,63 @@
+"""The completed share of a training, from the metrics of its workers."""
+
+from datetime import timedelta
+
+import pytest
+
+from controller.progress import ASK_AGAIN, ProgressReader, read_share
+from tests.controller.builders import NOW, pod
+
+METRICS = """# HELP everstep_step Completed steps of the run.
+# TYPE everstep_step gauge
+everstep_step{elasticjob="job",worker="job-worker-0"} 250.0
+everstep_planned_steps{elasticjob="job",worker="job-worker-0"} 1000.0
+everstep_worker_steps_total{elasticjob="job",worker="job-worker-0"} 7.0
+"""
+
+
+def test_the_share_is_the_completed_steps_of_all_planned_ones() -> None:
+    assert read_share(METRICS) == 0.25
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "everstep_step 5",
+        "everstep_step 0\neverstep_planned_steps 0",
+        "everstep_step 6\neverstep_planned_steps 5",
+        "everstep_step NaN\neverstep_planned_steps 5",
+        "everstep_step many\neverstep_planned_steps 5",
+    ],
+)
+def test_metrics_without_a_sensible_share_give_none(text: str) -> None:
+    assert read_share(text) is None
+
+
+def test_the_next_worker_is_asked_if_one_does_not_answer() -> None:
+    asked = []
+
+    def scrape(address: str) -> str:
+        asked.append(address)
+        if address == "10.0.0.1":
+            raise OSError
+        return METRICS
+
+    pods = [
+        pod(0, address="10.0.0.1"),
+        pod(1, "Pending", address="10.0.0.2"),
+        pod(2, address=""),
+        pod(3, address="10.0.0.3"),
+    ]
+
+    assert ProgressReader(scrape).share("u", pods, NOW) == 0.25
+    assert asked == ["10.0.0.1", "10.0.0.3"]
+
+
+def test_workers_are_asked_at_most_twice_a_minute() -> None:
+    reader, pods = ProgressReader(lambda _: METRICS), [pod(0, address="10.0.0.1")]
+
+    assert reader.share("u", pods, NOW) == 0.25
+    assert reader.share("u", pods, NOW + ASK_AGAIN - timedelta(seconds=1)) is None
+    assert reader.share("u", pods, NOW + ASK_AGAIN) == 0.25
+    assert reader.share("v", pods, NOW) == 0.25

@@ -1,0 +1,357 @@
+"""The deadline and the budget of a job: what is counted, bought and written to the status."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.objects import Node, Pod
+from controller.spending import (
+    JOIN_SECONDS,
+    PASS_SECONDS,
+    ObservedSpending,
+    SpendingPlan,
+    plan_spending,
+)
+from controller.spending_settings import PoolPrice, SpendingSettings, read_spending
+from controller.spending_state import Machine, Share, SpendingState
+from everstep.capacity.on_demand import FALLBACK_AFTER_SECONDS, OnDemand
+from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL_LABEL, ON_DEMAND
+from tests.controller.builders import NOW, pod
+
+HOUR = 3600.0
+PRICES = (
+    PoolPrice(pool="g5-a", on_demand=False, usd_per_hour=1.0),
+    PoolPrice(pool="g5-a", on_demand=True, usd_per_hour=3.0),
+    PoolPrice(pool="g5-b", on_demand=False, usd_per_hour=2.0),
+)
+NODES = {
+    "spot-a": Node(name="spot-a", labels={GPU_POOL_LABEL: "g5-a"}),
+    "spot-b": Node(name="spot-b", labels={GPU_POOL_LABEL: "g5-b"}),
+    "bought": Node(name="bought", labels={GPU_POOL_LABEL: "g5-a", CAPACITY_LABEL: ON_DEMAND}),
+    "other": Node(name="other"),
+}
+POOL = {"capacity": "spot", "usdPerHour": 1}
+BUDGET = SpendingSettings(budget_usd=100.0, pools=PRICES)
+DEADLINE = SpendingSettings(on_demand=OnDemand.FALLBACK, deadline_seconds=10 * HOUR, pools=PRICES)
+
+
+def worker(index: int, node: str | None = "spot-a", **more: Any) -> Pod:
+    started = None if node is None else NOW
+    phase = "Pending" if node is None else "Running"
+    existing = {"node": node, "bound": started, "started": started}
+    return pod(index, **{"phase": phase, **existing, **more})
+
+
+def bought(index: int, node: str | None = "bought", **more: Any) -> Pod:
+    return worker(index, node, **{"on_demand": True, **more})
+
+
+def decide(
+    pods: Sequence[Pod] = (),
+    previous: SpendingState | None = None,
+    settings: SpendingSettings = BUDGET,
+    *,
+    after: float = 0,
+    share: float | None = None,
+    wanted: int = 4,
+    min_workers: int = 1,
+    runs: bool = True,
+) -> SpendingPlan:
+    """Return the result of one pass; the status goes through its JSON, as after a restart."""
+    stored = (
+        SpendingState.from_json(json.loads(json.dumps(previous.to_json()))) if previous else None
+    )
+    observed = ObservedSpending(
+        settings=settings,
+        created=NOW,
+        wanted=wanted,
+        min_workers=min_workers,
+        grace_seconds=30,
+        pods=pods,
+        nodes=NODES,
+        share=share,
+        runs=runs,
+        now=NOW + timedelta(seconds=after),
+    )
+    return plan_spending(observed, stored)
+
+
+def test_each_machine_is_billed_at_the_price_of_its_pool_while_a_pod_occupies_it() -> None:
+    pods = [worker(0), worker(1, "spot-b"), bought(2), worker(3, None)]
+    begin = decide(pods).state
+
+    hour = decide(pods, begin, after=HOUR).state
+
+    assert begin.usd == 0
+    assert hour.usd == pytest.approx(1 + 2 + 3)
+    assert (hour.spot_seconds, hour.on_demand_seconds) == (2 * HOUR, HOUR)
+    assert hour.usd_per_hour == 6
+
+
+def test_a_machine_of_an_unknown_pool_has_the_highest_price_of_its_capacity() -> None:
+    assert decide([worker(0, "other")]).state.usd_per_hour == 2
+    assert BUDGET.usd_per_hour({CAPACITY_LABEL: ON_DEMAND}) == 3
+
+
+def test_a_pod_is_billed_from_its_node_to_its_end_also_if_no_controller_ran_meanwhile() -> None:
+    empty = decide().state
+    late = replace(worker(0), bound=NOW + timedelta(hours=1))
+    ended = worker(
+        1,
+        phase="Failed",
+        bound=NOW + timedelta(hours=1),
+        finished=NOW + timedelta(hours=2),
+    )
+
+    state = decide([late, ended], empty, after=3 * HOUR).state
+
+    assert state.usd == pytest.approx(2 * 1 + 1 * 1)
+    assert [machine.pod for machine in state.machines] == ["uid-0"]
+    assert decide([late, ended], state, after=4 * HOUR).state.usd == pytest.approx(4)
+
+
+def test_a_pod_that_is_gone_is_billed_until_that_is_observed_and_one_that_ended_until_its_end() -> (
+    None
+):
+    both = decide([worker(0), worker(1)]).state
+    ended = worker(1, phase="Failed", finished=NOW + timedelta(hours=1))
+
+    assert decide([ended], both, after=2 * HOUR).state.usd == pytest.approx(2 + 1)
+
+
+@given(gaps=st.lists(st.integers(1, 5000), min_size=1, max_size=20))
+def test_what_is_counted_does_not_depend_on_when_it_is_counted(gaps: list[int]) -> None:
+    pods = [worker(0), bought(1)]
+    settings = replace(BUDGET, fixed_usd_per_hour=0.5, budget_usd=None)
+    state, seconds = decide(pods, settings=settings).state, 0
+    for gap in gaps:
+        seconds += gap
+        state = decide(pods, state, settings, after=seconds).state
+
+    total = state.usd_at(NOW + timedelta(seconds=seconds))
+    assert total == pytest.approx((1 + 3 + 0.5) * seconds / HOUR, abs=1e-3)
+
+
+def test_the_state_is_written_once_a_minute_or_when_the_machines_change() -> None:
+    first = decide([worker(0)]).state
+
+    assert decide([worker(0)], first, after=PASS_SECONDS - 1).state == first
+    assert decide([worker(0)], first, after=PASS_SECONDS).state.usd > 0
+    assert decide([worker(0), worker(1)], first, after=1).state.workers == 2
+
+
+def test_the_rest_of_the_stack_is_billed_while_the_job_is_not_suspended() -> None:
+    settings = replace(BUDGET, fixed_usd_per_hour=0.5)
+    begin = decide(settings=settings).state
+    suspended = decide((), begin, settings, after=HOUR, runs=False).state
+
+    assert suspended.usd == pytest.approx(0.5)
+    assert decide((), suspended, settings, after=2 * HOUR, runs=False).state.usd == suspended.usd
+
+
+def test_the_budget_is_used_up_before_a_pass_and_the_end_of_the_workers_would_exceed_it() -> None:
+    pods = [worker(index, "spot-b") for index in range(4)]
+    settings = replace(BUDGET, budget_usd=8.0, on_demand=OnDemand.NEVER)
+    begin = decide(pods, settings=settings)
+    reserve = 8.0 * (PASS_SECONDS + 30) / HOUR
+
+    just_before = decide(pods, begin.state, settings, after=HOUR - PASS_SECONDS - 30)
+    after = decide(pods, begin.state, settings, after=HOUR - PASS_SECONDS - 29)
+
+    (wake,) = [time for time in begin.wake_times if time > NOW + timedelta(seconds=JOIN_SECONDS)]
+    assert (wake - NOW).total_seconds() == pytest.approx((8 - reserve) / 8 * HOUR + 1)
+    assert not just_before.state.used_up
+    assert after.state.used_up
+    assert after.state.reason == (
+        "the budget of 8.00 USD is used up; raise job.budgetUsd, and training resumes from its checkpoint"
+    )
+
+
+def test_a_budget_that_is_used_up_stays_so_without_machines_until_it_is_raised() -> None:
+    settings = replace(BUDGET, budget_usd=1.0)
+    used_up = decide([worker(0)], SpendingState(counted_at=NOW, usd=0.99), settings).state
+    later = decide((), used_up, settings, after=HOUR).state
+
+    assert used_up.used_up
+    assert later.used_up
+    assert later.fixed_usd_per_hour == 0
+    assert not decide((), later, replace(settings, budget_usd=3.0), after=HOUR).state.used_up
+
+
+def test_without_a_policy_nothing_is_decided_about_on_demand_machines() -> None:
+    assert decide([worker(0)]).purchase is None
+
+
+def known(share: float, hours: float, machines: int = 4) -> SpendingState:
+    """Return the state of a job that has trained for some hours with all machines."""
+    seconds = hours * HOUR * machines
+    return SpendingState(
+        counted_at=NOW + timedelta(hours=hours),
+        workers=machines,
+        share=Share(first=0.0, now=share, machine_seconds=seconds),
+    )
+
+
+def test_the_work_that_is_left_is_estimated_from_the_share_and_the_time_of_the_machines() -> None:
+    """Half of the training took 2 h of all machines; 8 h are left, or too few."""
+    ahead = decide((), known(0.5, 2), DEADLINE, after=2 * HOUR, share=0.5)
+    behind = decide((), known(0.25, 2), DEADLINE, after=3.9 * HOUR, share=0.25)
+
+    assert ahead.purchase is not None
+    assert ahead.purchase.on_demand == 0
+    assert behind.purchase is not None
+    assert behind.purchase.on_demand == 4
+    assert behind.state.on_demand == 4
+
+
+def test_a_share_that_was_known_when_the_job_was_first_seen_does_not_count_as_fast() -> None:
+    resumed = decide([worker(index) for index in range(4)], None, DEADLINE, share=0.8).state
+    later = decide(
+        [worker(index) for index in range(4)], resumed, DEADLINE, after=HOUR, share=0.85
+    ).state
+
+    assert later.share == Share(first=0.8, now=0.85, machine_seconds=4 * HOUR)
+
+
+def test_a_worker_that_does_not_answer_changes_no_share() -> None:
+    state = decide([worker(0)], known(0.5, 2), DEADLINE, after=3 * HOUR).state
+
+    assert state.share is not None
+    assert state.share.now == 0.5
+    assert state.share.machine_seconds == 12 * HOUR
+
+
+def test_before_progress_is_known_the_smallest_group_is_bought_after_a_while_without_spot() -> None:
+    begin = decide((), None, DEADLINE, min_workers=2).state
+    waiting = decide((), begin, DEADLINE, after=FALLBACK_AFTER_SECONDS - 1, min_workers=2)
+    bought_now = decide((), waiting.state, DEADLINE, after=FALLBACK_AFTER_SECONDS, min_workers=2)
+
+    assert waiting.state.on_demand == 0
+    assert bought_now.state.on_demand == 2
+    assert "no spot machine" in bought_now.state.reason
+
+
+def test_a_job_that_tells_no_progress_is_bought_machines_from_half_of_its_time() -> None:
+    pods = [worker(0, started=NOW)]
+
+    assert decide(pods, None, DEADLINE, after=4.9 * HOUR).state.on_demand == 0
+    assert decide(pods, None, DEADLINE, after=5 * HOUR).state.on_demand == 4
+
+
+def test_an_on_demand_worker_stays_until_the_spot_worker_that_replaces_it_has_joined() -> None:
+    since = NOW + timedelta(hours=3.5)
+    late = replace(known(0.25, 2), counted_at=since)
+    running = [bought(index) for index in range(4)]
+    spot = worker(4, started=since, bound=since)
+
+    def have(seconds: float, *pods: Pod) -> int:
+        plan = decide([*pods], late, DEADLINE, after=3.5 * HOUR + seconds, share=0.25)
+        assert plan.purchase is not None
+        return plan.purchase.on_demand
+
+    assert have(0, *running) == 4
+    assert have(JOIN_SECONDS - 1, *running, spot) == 4
+    assert have(JOIN_SECONDS, *running, spot) == 3
+
+
+def test_never_and_always_do_not_depend_on_progress() -> None:
+    for policy, number in ((OnDemand.NEVER, 0), (OnDemand.ALWAYS, 4)):
+        settings = replace(DEADLINE, on_demand=policy)
+        assert (
+            decide([worker(0)], known(0.1, 9), settings, after=9 * HOUR).state.on_demand == number
+        )
+
+
+def test_nothing_is_bought_for_a_job_that_is_suspended_or_has_no_budget_left() -> None:
+    always = replace(DEADLINE, on_demand=OnDemand.ALWAYS)
+    poor = replace(always, budget_usd=1.0)
+
+    assert decide((), None, always, runs=False).state.on_demand == 0
+    assert decide((), SpendingState(counted_at=NOW, usd=1.0), poor).state.on_demand == 0
+
+
+def test_a_deadline_that_has_passed_is_said() -> None:
+    state = decide((), known(0.5, 9), DEADLINE, after=10 * HOUR).state
+
+    assert state.deadline == NOW + timedelta(hours=10)
+    assert state.reason.startswith("the deadline has passed; ")
+
+
+def test_a_state_survives_its_json() -> None:
+    state = SpendingState(
+        counted_at=NOW,
+        usd=1.5,
+        spot_seconds=60.0,
+        on_demand_seconds=30.0,
+        machines=(
+            Machine(pod="a", pool="g5-a", on_demand=True, usd_per_hour=3.0),
+            Machine(pod="b", pool="", on_demand=False, usd_per_hour=1.0),
+        ),
+        fixed_usd_per_hour=0.5,
+        workers=2,
+        on_demand=1,
+        use_spot=False,
+        reason="why",
+        deadline=NOW,
+        share=Share(first=0.1, now=0.2, machine_seconds=10.0),
+        starved_since=NOW,
+        used_up=True,
+    )
+
+    assert SpendingState.from_json(json.loads(json.dumps(state.to_json()))) == state
+    assert SpendingState.from_json(None) is None
+
+
+def test_settings_are_read_with_their_prices() -> None:
+    settings, faults = read_spending(
+        {
+            "deadline": "2026-01-02T00:00:00Z",
+            "budgetUsd": 5,
+            "onDemand": "fallback",
+            "fixedUsdPerHour": 0.25,
+            "pools": [{"capacity": "spot", "usdPerHour": 1}, {"pool": "x", "capacity": "onDemand", "usdPerHour": 2}],
+        }
+    )  # fmt: skip
+
+    assert faults == ()
+    assert settings == SpendingSettings(
+        on_demand=OnDemand.FALLBACK,
+        deadline=NOW + timedelta(hours=12),
+        budget_usd=5.0,
+        fixed_usd_per_hour=0.25,
+        pools=(
+            PoolPrice(pool="", on_demand=False, usd_per_hour=1.0),
+            PoolPrice(pool="x", on_demand=True, usd_per_hour=2.0),
+        ),
+    )
+    assert settings.due(NOW) == NOW + timedelta(hours=12)
+    assert read_spending(None) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("soon", "set it to an object"),
+        ({"deadlineSeconds": -1}, "deadlineSeconds is -1; set it to a number above 0"),
+        ({"budgetUsd": "much", "pools": [POOL]}, "budgetUsd is 'much'"),
+        ({"onDemand": "sometimes"}, "use one of never, fallback, always"),
+        ({"deadline": "tomorrow"}, "write it as 2026-12-24T18:00:00Z"),
+        ({"deadline": "2026-01-02T00:00:00Z", "deadlineSeconds": 5}, "remove one of them"),
+        ({"budgetUsd": 5}, "add spec.spending.pools"),
+        ({"pools": "cheap"}, "set it to a list"),
+        ({"pools": [{"capacity": "spot", "usdPerHour": True}]}, "pools[0] is"),
+        ({"pools": [{"usdPerHour": 1}]}, "set capacity to spot or onDemand"),
+    ],
+)
+def test_a_faulty_key_is_named_with_its_value_and_a_fix(source: object, words: str) -> None:
+    settings, faults = read_spending(source)
+
+    assert settings is None
+    assert len(faults) == 1
+    assert words in faults[0]
