@@ -7,7 +7,7 @@ sources; `everstep:cost.prices` overrides a machine's price.
 Usage-based costs are not included: traffic, requests, logs, backups, keys, data in S3 or Blob.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,10 @@ from components.config import (
     EksConfig,
     EksPool,
     FsxConfig,
-    PriceConfig,
     StackConfig,
     as_kind,
 )
+from components.config.machine_prices import machine_price
 
 BETWEEN_ZONES_USD = 0.01
 """USD for a GB between zones of a region, paid for sending and again for receiving. Source: EC2
@@ -396,24 +396,16 @@ def _highest_price(machines: Sequence[str], region: str, config: StackConfig) ->
 
     The highest price is unknown if one of the prices is.
     """
-    prices = [_machine(machine, region, config.cost.prices) for machine in machines]
+    found = [machine_price(machine, region, config.cost.prices) for machine in machines]
     return _Price(
-        _maximum_if_known([price.on_demand for price in prices]),
-        _maximum_if_known([price.spot for price in prices]),
+        _maximum_if_known([price.on_demand for price in found]),
+        _maximum_if_known([price.spot for price in found]),
     )
 
 
 def _maximum_if_known(prices: Sequence[float | None]) -> float | None:
     known = [price for price in prices if price is not None]
     return max(known) if len(known) == len(prices) else None
-
-
-def _machine(machine: str, region: str, overrides: Mapping[str, PriceConfig]) -> _Price:
-    """Return a machine's price from the stack's configuration, else from the table for the region."""
-    if machine in overrides:
-        return _Price(overrides[machine].on_demand, overrides[machine].spot)
-    listed = prices.machine(machine, region)
-    return _Price(listed.on_demand, listed.spot)
 
 
 def _pool(

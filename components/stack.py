@@ -32,6 +32,7 @@ from components.platform.monitoring import Monitoring, MonitoringArgs
 from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, job_rules
 from components.platform.node_services import NodeServices, NodeServicesArgs, is_needed
 from components.platform.pods import DATA_PREPARATION, WORKER
+from components.spending import job_spending
 from everstep.catalog.names import JOB_NAMESPACE, SYSTEM_NAMESPACE
 
 
@@ -247,6 +248,7 @@ class TrainingStack(Component):
                 efa_interfaces=self._args.cluster.efa_interfaces,
                 zones=() if config.job.spread_zones else self._args.cluster.gpu_zones,
                 scales_from_zero=self._args.cluster.scales_from_zero,
+                spending=job_spending(config),
             ),
             self.child(after=[self._data or self._controller, *self._prerequisites]),
         )

@@ -7,6 +7,7 @@ a wrong `minReplicas`, only one fault would be reported at a time.
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field, ValidationError
@@ -18,6 +19,7 @@ from components.config import (
     governance_rules,
     gpu_pools_rules,
     job_rules,
+    limits_rules,
     pool_rules,
     registry_rules,
     secrets,
@@ -50,6 +52,7 @@ RULES: tuple[ConfigRule, ...] = (
     *gpu_pools_rules.RULES,
     *storage_rules.RULES,
     *job_rules.RULES,
+    *limits_rules.RULES,
     *data_rules.RULES,
     *registry_rules.RULES,
 )
@@ -161,15 +164,18 @@ def load(config: "pulumi.Config") -> StackConfig:
     """Return the stack's configuration from Pulumi, including unknown keys.
 
     Raises:
-        ConfigurationError: see `from_mapping`.
+        ConfigurationError: see `from_mapping`; or the deadline has passed.
     """
     from pulumi.runtime.config import CONFIG, get_config_env
 
     prefix = f"{config.name}:"
     values = {**get_config_env(), **CONFIG.get()}
-    return from_mapping(
+    loaded = from_mapping(
         {key.removeprefix(prefix): _parsed(values[key]) for key in values if key.startswith(prefix)}
     )
+    if faults := limits_rules.deadline_faults(loaded.job.deadline, datetime.now(UTC)):
+        raise ConfigurationError(faults)
+    return loaded
 
 
 def _parsed(value: object) -> object:

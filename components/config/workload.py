@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from components.config.command import Arguments, Command
 from components.config.data_source import DataSource, SourceLocation, StoreAddress, parse
-from components.config.faults import known_or_nearest
+from components.config.faults import known_or_nearest, refused
 from components.config.section import Image, Quantity, Section, shaped
+from everstep.capacity import deadline as deadlines
 from everstep.catalog.trainer_options import DATASETS, MODELS, TRAINER_OPTIONS
 
 MAX_JOB_NAME_LENGTH = 50  # Kubernetes' 63 for a Service's name, minus "-worker-" and the index
@@ -145,6 +146,20 @@ class WorkerResources(Section):
     )
 
 
+def _is_deadline(text: str) -> str:
+    """Check that a text is a duration or a time."""
+    if deadlines.duration_seconds(text) is None and deadlines.moment(text) is None:
+        days = deadlines.MAX_SECONDS / deadlines.UNIT_SECONDS["d"]
+        raise refused(
+            f"is not a duration of up to {days:g} days, and not a time with a time zone",
+            "write it as 90m, 24h, 7d or 2026-12-24T18:00:00Z",
+        )
+    return text
+
+
+Deadline = Annotated[str, AfterValidator(_is_deadline)]
+
+
 def trainer_option(name: str) -> Any:  # noqa: ANN401 - as pydantic's Field, a value for any annotation
     """Return the pydantic field of an option of the trainer: default, bounds and description."""
     option = TRAINER_OPTIONS[name]
@@ -189,6 +204,22 @@ class JobConfig(Section):
         default="fixed",
         description="`capacity`: starts with `replicas` and stays between `minReplicas` and "
         "`maxReplicas` as capacity changes, and waits at 0 without machines; `maintained` only.",
+    )
+    deadline: Deadline | None = Field(
+        default=None,
+        description="Duration from the creation of the job, such as `24h`, or a time, such as "
+        "`2026-12-24T18:00:00Z`, by which training has to be complete; needs `onDemand`.",
+    )
+    budget_usd: float | None = Field(
+        default=None,
+        gt=0,
+        description="Amount in USD at which the job is suspended with a checkpoint; a higher one resumes it. "
+        "Counts the job's machines and all else that the stack bills by the hour.",
+    )
+    on_demand: Literal["never", "fallback", "always"] | None = Field(
+        default=None,
+        description="When workers run on on-demand nodes (`fallbackNodes`). `fallback`: if the deadline needs it, "
+        "or `minReplicas` workers after 15 minutes without spot machines. Absent: the autoscaler decides.",
     )
     epochs: int = trainer_option("epochs")
     global_batch: int = trainer_option("global_batch")

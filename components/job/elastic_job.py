@@ -7,7 +7,7 @@ train next to the old one. The old job is deleted first, since both have one nam
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,7 @@ class ElasticTrainingJobArgs:
         zones: zones of the GPU nodes if all workers must be in one of them; several zones are in
             order of preference.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
+        spending: deadline, budget and prices, with the field names of the API; None without limits.
     """
 
     config: JobConfig
@@ -110,6 +111,7 @@ class ElasticTrainingJobArgs:
     scales_from_zero: bool = False
     cache: DataCacheConfig | None = None
     access: DataAccess | None = None
+    spending: Mapping[str, Any] | None = None
 
 
 class ElasticTrainingJob(Component):
@@ -162,6 +164,7 @@ def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:
         "rdzvEndpoint": args.endpoint,
         "minReplicas": args.config.min_replicas,
         "maxReplicas": args.config.max_replicas,
+        **({"spending": dict(args.spending)} if args.spending else {}),
         "RunPolicy": {"cleanPodPolicy": "None"},  # keeps pods of a finished job, with their logs
         "replicaSpecs": {
             "Worker": {

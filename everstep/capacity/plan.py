@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
+from everstep.capacity.deadline import MAX_SECONDS
 from everstep.capacity.generator import GAP_SECONDS, PUBLISHED, fit, generate
 from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
 from everstep.capacity.job import JobModel
@@ -12,10 +13,7 @@ from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
 from everstep.errors import EverstepError
 
-MAX_DEADLINE_SECONDS = 90 * 24 * HOUR_SECONDS
-"""Longest deadline: histories of twice that time still fit into memory."""
-
-MAX_HORIZON_SECONDS = 2 * MAX_DEADLINE_SECONDS
+MAX_HORIZON_SECONDS = 2 * MAX_SECONDS
 
 
 @dataclass(frozen=True)
@@ -25,10 +23,14 @@ class Limits:
     Attributes:
         deadline_seconds: time by which the job has to be complete.
         budget_usd: amount that it must not exceed.
+        deadline_name: where the deadline is set, for messages.
+        budget_name: where the budget is set, for messages.
     """
 
     deadline_seconds: float | None = None
     budget_usd: float | None = None
+    deadline_name: str = "--deadline"
+    budget_name: str = "--budget"
 
 
 @dataclass(frozen=True)
@@ -88,31 +90,33 @@ def choices(zones: int) -> Iterator[Choice]:
 
 def check(job: JobModel, limits: Limits) -> None:
     """Raise EverstepError if no policy can keep to the limits; the message has the earliest deadline."""
-    _check_deadline(job, limits.deadline_seconds)
-    _check_budget(job, limits.budget_usd)
+    _check_deadline(job, limits)
+    _check_budget(job, limits)
 
 
-def _check_deadline(job: JobModel, deadline_seconds: float | None) -> None:
+def _check_deadline(job: JobModel, limits: Limits) -> None:
+    deadline_seconds, name = limits.deadline_seconds, limits.deadline_name
     if deadline_seconds is None or deadline_seconds >= job.shortest_seconds:
         return
     hours = deadline_seconds / HOUR_SECONDS
     earliest = ceil(job.shortest_seconds / HOUR_SECONDS * 10) / 10
     work = f"{job.work / HOUR_SECONDS:g} machine-hours on {job.machines} machines"
     raise EverstepError(
-        f"--deadline {hours:g}h cannot be met: {work} take at least {earliest:g} h, even if all are "
+        f"{name} {hours:g}h cannot be met: {work} take at least {earliest:g} h, even if all are "
         "on demand from the beginning",
-        f"Set --deadline to {earliest:g}h or more, raise job.maxReplicas, or lower --work.",
+        f"Set {name} to {earliest:g}h or more, raise job.maxReplicas, or lower --work.",
     )
 
 
-def _check_budget(job: JobModel, budget_usd: float | None) -> None:
+def _check_budget(job: JobModel, limits: Limits) -> None:
+    budget_usd, name = limits.budget_usd, limits.budget_name
     hour = job.hourly(job.machines, 0)
     if budget_usd is None or budget_usd >= hour:  # false for nan
         return
     raise EverstepError(
-        f"--budget {budget_usd:g} is below one hour of the job: {job.machines} spot machines and the rest "
+        f"{name} {budget_usd:g} is below one hour of the job: {job.machines} spot machines and the rest "
         f"of the stack cost {hour:.2f} USD an hour",
-        f"Set --budget to {ceil(hour * 100) / 100:.2f} or more, or lower job.maxReplicas.",
+        f"Set {name} to {ceil(hour * 100) / 100:.2f} or more, or lower job.maxReplicas.",
     )
 
 

@@ -119,7 +119,7 @@ def prices(config: "StackConfig", stack: str) -> Prices:
     Raises:
         EverstepError: the stack has no machines of its own, or a price is unknown.
     """
-    from components import cost
+    from components import cost, spending
 
     pools = [pool for pool in cost.pool_prices(config) if not pool.fallback]
     if not pools:
@@ -127,14 +127,13 @@ def prices(config: "StackConfig", stack: str) -> Prices:
             f"stack {stack} creates no GPU machines, so there is nothing to buy",
             "Plan a stack of a cloud: everstep plan --stack eks-dev",
         )
-    items = cost.estimate(config).items
-    others = [item for item in items if item.count and not item.component.startswith("GPU")]
+    others = spending.fixed_items(config)
     unknown = [pool.disk_name for pool in pools if pool.disk is None]
     unknown += [item.name for item in others if item.on_demand is None]
     return Prices(
         spot=_highest(pools),
         on_demand=max(_known(pool, pool.on_demand) for pool in pools),
-        fixed=sum(item.count * (item.on_demand or 0.0) for item in others),
+        fixed=spending.fixed_usd_per_hour(config),
         unknown=tuple(dict.fromkeys(unknown)),
     )
 

@@ -1,14 +1,15 @@
 """`everstep plan`: expected duration, cost and goodput of a job, before anything is bought."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from everstep.capacity import deadline as deadlines
 from everstep.capacity import plan as planning
 from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
 from everstep.capacity.job import JobModel
@@ -24,17 +25,24 @@ from everstep.errors import EverstepError
 from everstep.files import write_atomically
 from everstep.progress import Step
 
-UNIT_SECONDS = {"m": 60.0, "h": HOUR_SECONDS, "d": 24 * HOUR_SECONDS}
+if TYPE_CHECKING:
+    from components.config import JobConfig
 
 
 def plan(
     *,
     stack: Stack = DEFAULT_STACK,
     deadline: Annotated[
-        str, typer.Option(help="Time by which the job has to be complete, such as 24h.")
+        str,
+        typer.Option(
+            help="Time by which the job has to be complete, such as 24h. By default job.deadline."
+        ),
     ] = "",
     budget: Annotated[
-        float | None, typer.Option(metavar="USD", help="Suspend the job before it costs more.")
+        float | None,
+        typer.Option(
+            metavar="USD", help="Suspend the job before it costs more. By default job.budgetUsd."
+        ),
     ] = None,
     work: Annotated[
         float | None,
@@ -72,7 +80,7 @@ def plan(
         zones = tuple(plan_inputs.zone_with_prices(config, current, zone) for zone in zones)
         config = current.config(config)
     job = plan_inputs.job_model(config, stack, work)
-    limits = planning.Limits(_deadline_seconds(deadline), budget)
+    limits = _limits(config.job, deadline, budget)
     planning.check(job, limits)
     source = plan_table.Source(
         tuple(map(str, trace)), histories, seed, planning.horizon_seconds(job, limits)
@@ -140,6 +148,17 @@ def _plot(path: Path, history: CapacityHistory, job: JobModel, limits: planning.
     say(f"The picture is in {path}.")
 
 
+def _limits(job: "JobConfig", deadline: str, budget: float | None) -> planning.Limits:
+    """Return the limits of the command line, or those of the stack where it has none."""
+    limits = planning.Limits(_deadline_seconds(deadline), budget)
+    if not deadline and job.deadline:
+        seconds = _seconds_until(job.deadline)
+        limits = replace(limits, deadline_seconds=seconds, deadline_name="job.deadline")
+    if budget is None and job.budget_usd is not None:
+        limits = replace(limits, budget_usd=job.budget_usd, budget_name="job.budgetUsd")
+    return limits
+
+
 def _deadline_seconds(text: str) -> float | None:
     """Return a deadline such as 24h in seconds; None if there is none.
 
@@ -148,12 +167,27 @@ def _deadline_seconds(text: str) -> float | None:
     """
     if not text:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhd])", text.strip())
-    seconds = float(match[1]) * UNIT_SECONDS[match[2]] if match else 0.0
-    if not 0 < seconds <= planning.MAX_DEADLINE_SECONDS:
-        days = planning.MAX_DEADLINE_SECONDS / UNIT_SECONDS["d"]
+    seconds = deadlines.duration_seconds(text)
+    if seconds is None:
+        days = deadlines.MAX_SECONDS / deadlines.UNIT_SECONDS["d"]
         raise EverstepError(
             f"--deadline {text!r} is not a duration of up to {days:g} days",
             "Use a positive number and a unit, m, h or d: --deadline 24h",
         )
     return seconds
+
+
+def _seconds_until(deadline: str) -> float:
+    """Return the seconds until the deadline of a stack, for a job that begins now.
+
+    Raises:
+        EverstepError: it has passed, or is too far away to be planned.
+    """
+    left = deadlines.seconds_left(deadline, datetime.now(UTC)) or 0.0
+    if not 0 < left <= deadlines.MAX_SECONDS:
+        days = deadlines.MAX_SECONDS / deadlines.UNIT_SECONDS["d"]
+        raise EverstepError(
+            f"job.deadline {deadline} is not within the next {days:g} days",
+            "Change it in the stack file, or plan with another one: --deadline 24h",
+        )
+    return left

@@ -1284,6 +1284,61 @@ CASES = [
     one(LOCAL, "cluster.kind", "ekss", "not a known kind of cluster", "did you mean eks?"),
     one(LOCAL, "cluster.name", "x", "not a known key"),
     one(EKS, "cluster.network", "10.0.0.0/16", "must be a mapping"),
+    # --- Deadline and budget
+    one(
+        LOCAL, "job.deadline", "tomorrow", "not a duration of up to 90 days", "write it as 90m, 24h"
+    ),
+    one(LOCAL, "job.deadline", "0h", "not a duration"),
+    one(LOCAL, "job.deadline", "91d", "not a duration of up to 90 days"),
+    one(LOCAL, "job.deadline", "2026-12-24T18:00:00", "not a time with a time zone"),
+    one(LOCAL, "job.budgetUsd", 0, "greater than 0"),
+    one(LOCAL, "job.budgetUsd", 50, "applies only to machines that the stack creates", "remove it"),
+    one(LOCAL, "job.onDemand", "fallback", "applies only to pools that the stack creates", "never"),
+    one(EKS, "job.onDemand", "sometimes", "'never', 'fallback' or 'always'"),
+    Case(
+        EKS,
+        {"job.deadline": "24h"},
+        "job.onDemand",
+        ("missing, and job.deadline is set", "fallback"),
+    ),
+    Case(
+        EKS,
+        {"job.onDemand": "never", "controller.kind": "upstream", "controller.image": "x/y:1"},
+        "job.onDemand",
+        ("not supported by controller.kind upstream", "use controller.kind maintained"),
+    ),
+    one(
+        EKS,
+        "job.onDemand",
+        "fallback",
+        "for 1 workers, and the GPU pools allow 0",
+        "raise fallbackNodes",
+    ),
+    Case(
+        EKS,
+        {"job.onDemand": "always", "cluster.gpuPool.fallbackNodes": 2},
+        "job.onDemand",
+        ("for 3 workers, and the GPU pools allow 2", "raise fallbackNodes to 3"),
+    ),
+    several(
+        EKS,
+        "job.onDemand",
+        "for 1 workers, and the GPU pools allow 0 in us-east-1b",
+        a={"fallbackNodes": 3},
+        also={"job.onDemand": "fallback"},
+    ),
+    one(AKS, "job.onDemand", "fallback", "for 1 workers, and the GPU pools allow 0"),
+    one(EKS, "job.budgetUsd", 0.5, "below one hour of 3 machines", "raise it to"),
+    Case(
+        EKS,
+        {
+            "job.budgetUsd": 500,
+            "cluster.region": "eu-west-1",
+            "cluster.zones": ["eu-west-1a", "eu-west-1b"],
+        },
+        "job.budgetUsd",
+        ("no price is known for g5.xlarge", "set cost.prices"),
+    ),
 ]
 
 EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -1386,5 +1441,21 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (LOCAL, {"job.resources.sharedMemory": "2147M"}),
     (LOCAL, {"job.resources.sharedMemory": "2097151Ki"}),
     (LOCAL, {"job.resources.memory": "2G", "job.resources.sharedMemory": "1.8Gi"}),
+    (EKS, {"job.budgetUsd": 5, "job.onDemand": "never", "job.deadline": "90d"}),
+    (LOCAL, {"job.deadline": "2020-01-01T00:00:00Z", "job.onDemand": "never"}),
+    (
+        EKS,
+        {
+            "job.deadline": "2030-01-01T00:00:00+02:00",
+            "job.onDemand": "always",
+            "cluster.gpuPool.fallbackNodes": 3,
+        },
+    ),
+    (
+        EKS,
+        pools(EKS, b={"capacity": "onDemand"}, a={"fallbackNodes": 1})
+        | {"job.onDemand": "fallback"},
+    ),
+    (AKS, {"job.onDemand": "fallback", "cluster.gpuPool.fallbackNodes": 1}),
 ]
 """Valid stacks with values at the limits."""

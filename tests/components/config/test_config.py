@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,19 @@ def test_the_loader_decodes_nested_values_from_json() -> None:
 
     assert loaded.job.replicas == 2
     assert loaded.job.env == {"A": "1"}
+
+
+def test_a_deadline_in_the_past_is_refused_when_a_stack_is_deployed_and_not_when_it_is_read() -> (
+    None
+):
+    job = {"deadline": "2020-01-01T00:00:00Z", "onDemand": "never"}
+    pulumi.runtime.set_all_config({"everstep:job": json.dumps(job)})
+
+    with pytest.raises(
+        ConfigurationError, match=r"job\.deadline: 2020.*\n.*in the past; set a later"
+    ):
+        config.load(pulumi.Config("everstep"))
+    assert from_mapping({"job": job}).job.deadline == "2020-01-01T00:00:00Z"
 
 
 def test_every_key_is_described() -> None:

@@ -1,0 +1,160 @@
+"""Rules about the deadline, the budget and the on-demand policy of the job.
+
+A deadline in the past is refused where a stack is deployed or planned (`deadline_faults`) and not here: a report
+about a job that has ended must still be able to read its stack file.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from math import ceil
+
+from components.config.aks import AksConfig, AksPool
+from components.config.eks import EksConfig, EksPool
+from components.config.faults import ConfigFault
+from components.config.machine_prices import machine_price
+from components.config.platform import PriceConfig
+from components.config.rules import ConfigRule
+from components.config.workload import JobConfig
+from everstep.capacity import deadline as deadlines
+
+DEADLINE, BUDGET, ON_DEMAND = "job.deadline", "job.budgetUsd", "job.onDemand"
+
+
+def deadline_faults(deadline: str | None, now: datetime) -> list[ConfigFault]:
+    """Check that a deadline has not passed."""
+    left = deadlines.seconds_left(deadline, now) if deadline else None
+    if left is None or left > 0:
+        return []
+    return [
+        ConfigFault(DEADLINE, deadline, "is in the past", "set a later time, or remove it"),
+    ]
+
+
+def _maintained(
+    deadline: str | None, budget: float | None, on_demand: str | None, kind: str
+) -> list[ConfigFault]:
+    """Check that the controller acts on limits; the published one ignores them."""
+    if kind == "maintained":
+        return []
+    rule = f"is not supported by controller.kind {kind}, which knows no prices"
+    fix = "use controller.kind maintained, or remove it"
+    limits = {DEADLINE: deadline, BUDGET: budget, ON_DEMAND: on_demand}
+    return [
+        ConfigFault(path, value, rule, fix) for path, value in limits.items() if value is not None
+    ]
+
+
+def _deadline_has_policy(deadline: str | None, on_demand: str | None) -> list[ConfigFault]:
+    """Check that it is stated whether on-demand machines may be bought to meet a deadline."""
+    if deadline is None or on_demand is not None:
+        return []
+    rule = "is missing, and job.deadline is set"
+    fix = "set it to fallback (buys on-demand machines if needed), always, or never"
+    return [ConfigFault(ON_DEMAND, None, rule, fix)]
+
+
+def _not_on_existing(budget: float | None, on_demand: str | None) -> list[ConfigFault]:
+    """Check that nothing needs prices or pools of machines that the stack does not create."""
+    faults = []
+    if budget is not None:
+        rule = "applies only to machines that the stack creates, whose prices are known"
+        faults.append(ConfigFault(BUDGET, budget, rule, "remove it"))
+    if on_demand in ("fallback", "always"):
+        rule = "applies only to pools that the stack creates"
+        faults.append(ConfigFault(ON_DEMAND, on_demand, rule, "remove it, or use never"))
+    return faults
+
+
+def _on_demand_has_nodes(
+    on_demand: str | None, job: JobConfig, cluster: EksConfig | AksConfig
+) -> list[ConfigFault]:
+    """Check that the pools have on-demand nodes for the smallest group, in each zone it may be in."""
+    if on_demand not in ("fallback", "always"):
+        return []
+    nodes = _on_demand_nodes(cluster)
+    joined = job.spread_zones or not cluster.gpu_pools
+    needed = job.min_replicas if on_demand == "fallback" else job.replicas
+    available = sum(nodes.values()) if joined else min(nodes.values())
+    if available >= needed:
+        return []
+    where = next((f" in {zone}" for zone, count in nodes.items() if count < needed), "")
+    rule = (
+        f"needs on-demand nodes for {needed} workers, and the GPU pools allow {available}"
+        f"{'' if joined else where}"
+    )
+    return [
+        ConfigFault(ON_DEMAND, on_demand, rule, f"raise fallbackNodes to {needed}, or use never")
+    ]
+
+
+def _on_demand_nodes(cluster: EksConfig | AksConfig) -> dict[str, int]:
+    """Return the maximum number of on-demand GPU nodes in each zone."""
+    nodes: dict[str, int] = {}
+    for pool in cluster.pools:
+        for zone in (pool.zone,) if isinstance(pool, EksPool) else pool.zones or ("any zone",):
+            nodes[zone] = nodes.get(zone, 0) + _on_demand_nodes_of(pool)
+    return nodes
+
+
+def _on_demand_nodes_of(pool: EksPool | AksPool) -> int:
+    if isinstance(pool, AksPool):
+        return 0 if pool.spot else pool.max_nodes
+    settings = pool.settings
+    return settings.fallback_nodes if settings.capacity == "spot" else settings.max_nodes
+
+
+def _budget_pays_an_hour(
+    budget: float | None,
+    job: JobConfig,
+    cluster: EksConfig | AksConfig,
+    overrides: Mapping[str, PriceConfig],
+) -> list[ConfigFault]:
+    """Check that all prices are known, and that the budget pays the group for an hour."""
+    if budget is None:
+        return []
+    prices = _prices(cluster, overrides)
+    unknown = sorted({machine for machine, _, price in prices if price is None})
+    if unknown:
+        rule = f"cannot be kept: no price is known for {' and '.join(unknown)}"
+        return [ConfigFault(BUDGET, budget, rule, "set cost.prices, or remove it")]
+    on_demand = job.on_demand == "always"
+    usable = [price for _, bought, price in prices if price and bought is on_demand]
+    machines = job.max_replicas if job.scaling == "capacity" else job.replicas
+    hour = machines * min(usable or [price for _, _, price in prices if price], default=0.0)
+    if budget >= hour:
+        return []
+    rule = f"is below one hour of {machines} machines, which cost at least {hour:.2f} USD"
+    fix = f"raise it to {ceil(hour * 100) / 100:.2f} or more, or lower replicas"
+    return [ConfigFault(BUDGET, budget, rule, fix)]
+
+
+def _prices(
+    cluster: EksConfig | AksConfig, overrides: Mapping[str, PriceConfig]
+) -> list[tuple[str, bool, float | None]]:
+    """Return the machine types of the GPU pools, whether they are bought on demand, and their prices."""
+    found: list[tuple[str, bool, float | None]] = []
+    for pool in cluster.pools:
+        eks = isinstance(pool, EksPool)
+        region = cluster.region if isinstance(cluster, EksConfig) else cluster.location
+        spot = pool.settings.capacity == "spot" if isinstance(pool, EksPool) else pool.spot
+        fallback = eks and spot and _on_demand_nodes_of(pool) > 0
+        for machine in _machines(pool):
+            price = machine_price(machine, region, overrides)
+            found.append((machine, not spot, price.spot if spot else price.on_demand))
+            found += [(machine, True, price.on_demand)] if fallback else []
+    return found
+
+
+def _machines(pool: EksPool | AksPool) -> tuple[str, ...]:
+    return pool.settings.instance_types if isinstance(pool, EksPool) else (pool.vm_size,)
+
+
+_CLOUDS = {"cluster": ("eks", "aks")}
+
+RULES = (
+    ConfigRule((DEADLINE, BUDGET, ON_DEMAND, "controller.kind"), _maintained),
+    ConfigRule((DEADLINE, ON_DEMAND), _deadline_has_policy),
+    ConfigRule((BUDGET, ON_DEMAND), _not_on_existing, {"cluster": ("existing",)}),
+    ConfigRule((ON_DEMAND, "job", "cluster"), _on_demand_has_nodes, _CLOUDS),
+    ConfigRule((BUDGET, "job", "cluster", "cost.prices"), _budget_pays_an_hour, _CLOUDS),
+)

@@ -1,0 +1,63 @@
+"""The deadline, the budget and the prices of the job, as its ElasticJob carries them.
+
+The controller has no price table: it counts machine time at the prices written here.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from components import cost
+from components.config import StackConfig
+from everstep.capacity import deadline as deadlines
+
+DIGITS = 6  # of a price in USD
+
+
+def fixed_items(config: StackConfig) -> list[cost.CostItem]:
+    """Return everything that is billed by the hour besides the GPU pools."""
+    items = cost.estimate(config).items
+    return [item for item in items if item.count and not item.component.startswith("GPU")]
+
+
+def fixed_usd_per_hour(config: StackConfig) -> float:
+    """Return the price of everything besides the GPU pools; an unknown price counts as 0."""
+    return sum(item.count * (item.on_demand or 0.0) for item in fixed_items(config))
+
+
+def job_spending(config: StackConfig) -> dict[str, Any] | None:
+    """Return the key `spending` of an ElasticJob; None for a job without limits."""
+    job = config.job
+    if job.deadline is None and job.budget_usd is None and job.on_demand is None:
+        return None
+    pools = list(_pools(config))
+    fixed = round(fixed_usd_per_hour(config), DIGITS)
+    spending = {
+        **_deadline(job.deadline),
+        "budgetUsd": job.budget_usd,
+        "onDemand": job.on_demand,
+        "fixedUsdPerHour": fixed or None,
+        "pools": pools or None,
+    }
+    return {key: value for key, value in spending.items() if value is not None}
+
+
+def _deadline(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    seconds = deadlines.duration_seconds(text)
+    return {"deadline": text} if seconds is None else {"deadlineSeconds": round(seconds)}
+
+
+def _pools(config: StackConfig) -> Iterator[dict[str, Any]]:
+    """Yield the price of each kind of machine that the controller can tell apart, the highest of several."""
+    prices: dict[tuple[str, bool], float] = {}
+    for pool in cost.pool_prices(config):
+        if pool.price is not None:
+            key = (pool.label, not pool.spot)
+            prices[key] = max(prices.get(key, 0.0), pool.price)
+    for (label, on_demand), price in sorted(prices.items()):
+        yield {
+            **({"pool": label} if label else {}),
+            "capacity": "onDemand" if on_demand else "spot",
+            "usdPerHour": round(price, DIGITS),
+        }

@@ -1,0 +1,53 @@
+"""The deadline, the budget and the prices that an ElasticJob carries."""
+
+from typing import Any
+
+import pytest
+
+from components.config import StackConfig, from_mapping
+from components.spending import fixed_usd_per_hour, job_spending
+from tests.components.config.bad_stacks import AKS, EKS, LOCAL, changed, pools
+
+PRICES = {"g5.xlarge": {"onDemand": 2.0, "spot": 0.5}}
+
+
+def stack(base: dict[str, Any], **changes: Any) -> StackConfig:
+    keys = {key.replace("__", "."): value for key, value in changes.items()}
+    return from_mapping(changed(base, keys))
+
+
+def test_a_job_without_limits_carries_none() -> None:
+    assert job_spending(from_mapping(EKS)) is None
+
+
+def test_a_duration_becomes_seconds_and_a_time_stays_one() -> None:
+    day = job_spending(stack(LOCAL, job__deadline="1.5d", job__onDemand="never"))
+    time = job_spending(stack(LOCAL, job__deadline="2030-01-01T00:00:00Z", job__onDemand="never"))
+
+    assert day == {"deadlineSeconds": 129600, "onDemand": "never"}
+    assert time == {"deadline": "2030-01-01T00:00:00Z", "onDemand": "never"}
+
+
+def test_each_pool_has_the_price_of_its_machines_with_their_disks_from_the_table() -> None:
+    base = changed(EKS, pools(EKS, a={"fallbackNodes": 1}) | {"cost.prices": PRICES})
+    config = stack(base, job__budgetUsd=50)
+    spending = job_spending(config)
+
+    assert spending is not None
+    assert spending["budgetUsd"] == 50
+    assert spending["fixedUsdPerHour"] == pytest.approx(fixed_usd_per_hour(config), abs=1e-6)
+    disk = spending["pools"][0]["usdPerHour"] - 0.5
+    assert 0 < disk < 0.1
+    assert spending["pools"] == [
+        {"pool": "a", "capacity": "spot", "usdPerHour": pytest.approx(0.5 + disk)},
+        {"pool": "a", "capacity": "onDemand", "usdPerHour": pytest.approx(2.0 + disk)},
+        {"pool": "b", "capacity": "spot", "usdPerHour": pytest.approx(0.5 + disk)},
+    ]
+
+
+def test_pools_that_the_controller_cannot_tell_apart_have_the_highest_of_their_prices() -> None:
+    config = stack(AKS, job__onDemand="never")
+    spending = job_spending(config)
+
+    assert spending is not None
+    assert [pool["capacity"] for pool in spending["pools"]] == ["spot"]
