@@ -5,7 +5,8 @@ same. Nothing else that the controller can read has them: workers have no access
 only the group. A worker that does not answer costs a fraction of a second, and the newest known share counts on.
 """
 
-import urllib.request
+import socket
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,23 +16,32 @@ from everstep.catalog.metrics import PLANNED_STEPS, STEP
 from everstep.catalog.names import WORKER_METRICS_PORT
 
 ASK_AGAIN = timedelta(seconds=30)
-TIMEOUT_SECONDS = 1.0
+TIMEOUT_SECONDS = 1.0  # for the whole answer: a worker must not delay the passes of other jobs
+MAX_BYTES = 1 << 20
 ATTEMPTS = 3  # workers that are asked in one pass
 
 
-def scrape(address: str) -> str:
-    """Return the metrics of the first process of a worker.
+def scrape(address: str, port: int = WORKER_METRICS_PORT, seconds: float = TIMEOUT_SECONDS) -> str:
+    """Return the answer of the first process of a worker to a scrape, with its headers.
+
+    Workers run programs of users. A client of HTTP would follow their redirects, and its timeout begins again with
+    each byte.
 
     Raises:
-        OSError: it does not answer.
+        OSError: it does not answer in time, or without end.
     """
-    host = f"[{address}]" if ":" in address else address
-    url = f"http://{host}:{WORKER_METRICS_PORT}/metrics"
-    # Without a proxy: the address is one of the pod network.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=TIMEOUT_SECONDS) as response:
-        text: str = response.read().decode(errors="replace")
-        return text
+    end = time.monotonic() + seconds
+    with socket.create_connection((address, port), timeout=seconds) as connection:
+        connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        answer = bytearray()
+        while len(answer) <= MAX_BYTES:
+            connection.settimeout(max(end - time.monotonic(), 1e-3))
+            if not (received := connection.recv(65536)):
+                return answer.decode(errors="replace")
+            answer += received
+            if time.monotonic() > end:
+                raise TimeoutError
+    raise OSError(f"the metrics of {address} are longer than {MAX_BYTES} bytes")
 
 
 def read_share(text: str) -> float | None:

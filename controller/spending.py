@@ -1,8 +1,8 @@
 """The deadline and the budget of a job: `everstep.capacity.on_demand` decides, this module counts and observes.
 
 Pure. Money is counted from the machines that the job's pods occupy, each at the price of its pool, from the time at
-which a pod gets a node until it ends or is gone. What was counted is in the job's status, with the machines that are
-billed since then. So a controller may stop at any moment, and the next one counts the time in between.
+which a pod gets a node until it ends or is gone. The job's status has the amount, and the machines that are billed
+since then. So a controller may stop at any moment, and the next one counts the time in between.
 
 The policy needs to know how much work is left. A worker exports its completed and its planned steps; together with
 the machine time in which that share grew, they give the machine time of the whole training. The count begins with

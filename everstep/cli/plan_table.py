@@ -151,7 +151,8 @@ def notes(plan: Plan) -> list[str]:
         f"Histories: {origin}.",
         f"Zones are added in this order: {', '.join(plan.zones)}.",
         "Zones of one region can fail together more often than those of the traces: see docs/capacity.md.",
-        "On-demand machines are assumed to be available. Moves between zones are simulated: no stack moves yet.",
+        "On-demand machines are assumed to be available.",
+        "A stack has one of these choices: cluster.gpuPools sets the zones, job.onDemand the purchases.",
     ]
 
 

@@ -1,10 +1,16 @@
 """The completed share of a training, from the metrics of its workers."""
 
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import pytest
 
-from controller.progress import ASK_AGAIN, ProgressReader, read_share
+from controller.progress import ASK_AGAIN, MAX_BYTES, ProgressReader, read_share, scrape
+from everstep.catalog.metrics import PLANNED_STEPS, STEP
+from everstep.elastic.accounting.metrics import Reading, serve
 from tests.controller.builders import NOW, pod
 
 METRICS = """# HELP everstep_step Completed steps of the run.
@@ -35,10 +41,10 @@ def test_metrics_without_a_sensible_share_give_none(text: str) -> None:
 
 
 def test_the_next_worker_is_asked_if_one_does_not_answer() -> None:
-    asked = []
+    addresses = []
 
     def scrape(address: str) -> str:
-        asked.append(address)
+        addresses.append(address)
         if address == "10.0.0.1":
             raise OSError
         return METRICS
@@ -51,7 +57,57 @@ def test_the_next_worker_is_asked_if_one_does_not_answer() -> None:
     ]
 
     assert ProgressReader(scrape).share("u", pods, NOW) == 0.25
-    assert asked == ["10.0.0.1", "10.0.0.3"]
+    assert addresses == ["10.0.0.1", "10.0.0.3"]
+
+
+def test_a_worker_is_scraped_as_it_serves_its_metrics() -> None:
+    reading = Reading(
+        job="job", worker="job-worker-0", seconds={}, values={STEP: 1, PLANNED_STEPS: 4}
+    )
+    server = serve(0, lambda: reading)
+    try:
+        assert read_share(scrape("127.0.0.1", server.server_port, 30)) == 0.25
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def answering(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+    """Yield the port of a server that answers one connection in its own way."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):  # the client has closed its end
+                answer(connection)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join(30)
+
+
+def test_an_answer_that_does_not_end_is_given_up() -> None:
+    given_up = threading.Event()
+
+    def stall(connection: socket.socket) -> None:
+        connection.sendall(b"everstep_step 1")
+        given_up.wait(30)
+
+    with answering(stall) as port:
+        with pytest.raises(TimeoutError):
+            scrape("127.0.0.1", port, 0.2)
+        given_up.set()
+
+
+def test_an_answer_without_bounds_is_given_up() -> None:
+    def flood(connection: socket.socket) -> None:
+        while True:
+            connection.sendall(b"x" * 65536)
+
+    with answering(flood) as port, pytest.raises(OSError, match=f"longer than {MAX_BYTES}"):
+        scrape("127.0.0.1", port, 30)
 
 
 def test_workers_are_asked_at_most_twice_a_minute() -> None:

@@ -276,7 +276,7 @@ def test_nothing_is_bought_for_a_job_that_is_suspended_or_has_no_budget_left() -
     assert decide((), SpendingState(counted_at=NOW, usd=1.0), poor).state.on_demand == 0
 
 
-def test_a_deadline_that_has_passed_is_said() -> None:
+def test_the_reason_states_that_the_deadline_has_passed() -> None:
     state = decide((), known(0.5, 9), DEADLINE, after=10 * HOUR).state
 
     assert state.deadline == NOW + timedelta(hours=10)

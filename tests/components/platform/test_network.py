@@ -124,7 +124,7 @@ def test_workloads_reach_only_the_endpoints_that_they_need() -> None:
     }
     allowed = {
         "worker": dns | etcd | among_workers,
-        "controller": dns | etcd | api,
+        "controller": dns | etcd | api | {("worker", "TCP/9464")},
         "etcd": dns | etcd | {("etcd", "TCP/2380")},
         "data": dns,
         "stranger": set(),

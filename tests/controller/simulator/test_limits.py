@@ -97,7 +97,9 @@ def test_a_budget_is_exceeded_by_one_interval_of_the_group_at_most(
     interval = PASS_SECONDS / HOUR * WANTED * (SPOT_USD + ON_DEMAND_USD)
     assert cluster.usd <= budget + interval
     counted = spending(cluster)["usd"]
-    assert abs(counted - cluster.usd) <= 2 * interval, "what is counted is what was used"
+    assert abs(counted - cluster.usd) <= 2 * interval, (
+        "the controller counts what the machines cost"
+    )
 
 
 def test_a_job_with_enough_spot_machines_buys_none() -> None:

@@ -33,9 +33,7 @@ def test_the_table_has_a_line_for_each_choice(capsys: pytest.CaptureFixture[str]
         assert f"\n{choice}" in output
     assert "in time" in output
     assert "suspended" in output
-    assert "no stack moves yet" in output, (
-        "the plan must not promise what the controller does not do"
-    )
+    assert "job.onDemand the purchases" in output, "a plan names the keys that make its choices"
 
 
 def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
@@ -63,6 +61,51 @@ def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
     assert t4 < a100 == found["prices"]["spot"], "without a zone, the dearest"
     shown = planned(capsys, stack="pools")
     assert f"{t4:.3f} in 2, {a100:.3f} in 3 USD an hour on spot" in shown
+
+
+def stack_with(folder: Path, job: dict[str, Any]) -> None:
+    """Write a project with the stack `limited`: eks-prod with some keys of the job."""
+    (folder / "stacks").mkdir()
+    (folder / "Pulumi.yaml").write_text((REPOSITORY / "Pulumi.yaml").read_text())
+    content = yaml.safe_load((REPOSITORY / "stacks/Pulumi.eks-prod.yaml").read_text())
+    content["config"]["everstep:job"] |= job
+    (folder / "stacks/Pulumi.limited.yaml").write_text(yaml.safe_dump(content))
+
+
+def test_the_limits_of_a_stack_are_planned_unless_the_command_line_has_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack_with(tmp_path, {"deadline": "24h", "budgetUsd": 500, "onDemand": "never"})
+    monkeypatch.chdir(tmp_path)
+
+    own = json.loads(planned(capsys, stack="limited", histories=1, as_json=True))
+    other = json.loads(
+        planned(capsys, stack="limited", histories=1, deadline="30h", budget=400.0, as_json=True)
+    )
+
+    assert (own["deadline_seconds"], own["budget_usd"]) == (24 * 3600, 500)
+    assert (other["deadline_seconds"], other["budget_usd"]) == (30 * 3600, 400)
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ({"deadline": "1h"}, r"job.deadline 1h cannot be met.*at least 1.1 h"),
+        (
+            {"deadline": "2020-01-01T00:00:00Z"},
+            r"job.deadline 2020.* is not within the next 90 days",
+        ),
+        ({"budgetUsd": 7}, r"job.budgetUsd 7 is below one hour"),
+    ],
+)
+def test_a_limit_of_a_stack_that_cannot_be_kept_is_refused_by_its_name(
+    job: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack_with(tmp_path, {"onDemand": "never", **job})
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(EverstepError, match=message):
+        plan(stack="limited", work=6.0, histories=1)
 
 
 def test_the_same_seed_gives_the_same_plan(capsys: pytest.CaptureFixture[str]) -> None:
