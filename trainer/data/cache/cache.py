@@ -9,7 +9,7 @@ from pathlib import Path
 
 from everstep.elastic.data_order.sampler import Ids
 from everstep.staging.sources.objects import open_objects
-from trainer.data.cache.filler import FillerArguments
+from trainer.data.cache.arguments import FillerArguments
 from trainer.data.cache.folder import CacheFolder, open_cache_folder
 from trainer.data.cache.plan import Limits, by_need
 from trainer.data.dataset import PARTS

@@ -6,51 +6,25 @@ incomplete then is downloaded again. An error ends the downloads and not the tra
 they need from the store themselves, and report what the store refuses.
 """
 
-import json
 import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from everstep.errors import EverstepError
 from everstep.staging.sources.objects import Objects, open_objects
+from trainer.data.cache.arguments import FillerArguments
 from trainer.data.cache.folder import CacheFolder, DamagedShardError
 from trainer.data.cache.plan import Limits, plan
 from trainer.data.manifest import read_manifest
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("trainer.data.cache")
 
 DAMAGED_ATTEMPTS = 3  # of one shard
 NICE = 10  # decoding and training come first
-
-
-@dataclass(frozen=True, kw_only=True)
-class FillerArguments:
-    """Arguments of a filler process.
-
-    Attributes:
-        folder: folder of the data set in the cache.
-        store: address of the shards.
-        limits: how large the cache may be.
-    """
-
-    folder: str
-    store: str
-    limits: Limits
-
-    def to_argument(self) -> str:
-        """Encode as one command-line argument."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_argument(cls, argument: str) -> "FillerArguments":
-        """Decode the result of `to_argument`."""
-        fields = json.loads(argument)
-        return cls(**{**fields, "limits": Limits(**fields["limits"])})
 
 
 class Needs:
@@ -76,6 +50,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):  # the worker may still finish a step
         signal.signal(number, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # it logs where credentials come from
     os.nice(NICE)
     arguments, needs = FillerArguments.from_argument(sys.argv[1]), Needs()
     reading = threading.Thread(target=needs.follow, daemon=True)

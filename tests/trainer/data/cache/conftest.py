@@ -16,7 +16,9 @@ from trainer.data.shard import Resizing
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with three shards of training images and one of test images."""
     folder = tmp_path_factory.mktemp("stored")
-    make(folder / "photographs", each=40)
+    test = make(folder / "photographs", each=40) / "test"
+    # Otherwise both parts have the same images, and their indexes could be confused.
+    (test / "cat" / "0.jpg").write_bytes((test / "dog" / "0.jpg").read_bytes())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convert, "MIN_SAMPLES", 27)
         convert.convert(
