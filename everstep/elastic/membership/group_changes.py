@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from everstep.elastic.membership.generations import Generation, GroupLimits
-from everstep.elastic.membership.joining import Joining
+from everstep.elastic.membership.joining import Joining, return_seconds
 from everstep.elastic.membership.run_view import RunView
 
 MAX_NAMED = 8  # nodes in one message
@@ -15,14 +15,20 @@ class GroupChanges:
     """The changes of one generation that an agent with a full view observes, and their times."""
 
     _number: int = 0  # number of the generation to which the times apply
+    _began_at: float = float("-inf")
     _ahead_since: float | None = None  # since when a peer has left the group in order
     _joining: Joining = field(default_factory=Joining)
 
     def begin(self, group: Generation, limits: GroupLimits, now: float) -> None:
         """Begin the times that count from the beginning of a generation; do nothing for the same one."""
         if group.number != self._number:
-            self._number, self._ahead_since = group.number, None
+            self._number, self._ahead_since, self._began_at = group.number, None, now
             self._joining.begin(group, limits, now)
+
+    def return_seconds(self, group: Generation | None, now: float) -> float:
+        """Return how long to wait for members that may return before the next generation is proposed."""
+        is_known = group is not None and group.number == self._number
+        return return_seconds(group, now - self._began_at) if is_known else 0.0
 
     def next_due(self, limits: GroupLimits) -> list[float]:
         """Return when the generation may have to end without another event."""

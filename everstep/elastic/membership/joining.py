@@ -7,6 +7,7 @@ from everstep.elastic.membership.generations import Generation, GroupLimits
 IMMEDIATE_MEMBERS = 10  # a regroup of so few members costs less than the wait
 SETTLING_SECONDS_PER_MEMBER = 0.01  # of a larger group, for each further member
 MAX_SETTLING_SECONDS = 2.0
+SHORT_LIFE_SECONDS = 10.0  # of a generation; the load of a regroup lets leases lapse in this time
 
 
 def join_interval(group: Generation, limits: GroupLimits) -> float:
@@ -18,6 +19,20 @@ def settling_seconds(group: Generation) -> float:
     """Return how long a group waits for nodes that arrive together with the first joiner."""
     more = max(0, len(group.members) - IMMEDIATE_MEMBERS)
     return min(more * SETTLING_SECONDS_PER_MEMBER, MAX_SETTLING_SECONDS)
+
+
+def return_seconds(group: Generation | None, age_seconds: float) -> float:
+    """Return how long the members that have left a generation wait for others before they form the next one.
+
+    In a large group that has just formed a lapsed lease is more often an agent that was late than a lost
+    machine, and it returns at once. Without the wait, each such return would cost two more regroups, and
+    their load further leases.
+
+    Args:
+        group: the generation that has ended.
+        age_seconds: time since it was observed.
+    """
+    return settling_seconds(group) if group and age_seconds < SHORT_LIFE_SECONDS else 0.0
 
 
 @dataclass

@@ -21,6 +21,7 @@ class Proposer:
     propose_at: float | None = None
     _proposed: int = -1  # the revision that a pending proposal replaces
     _complete_since: float | None = None  # since when enough members wait, unchanged
+    _returns_until: float = float("-inf")  # until when members that were just lost may return
     _waiting_identities: frozenset[str] = frozenset()
     _overdue: Overdue = field(default_factory=Overdue)
 
@@ -45,6 +46,7 @@ class Proposer:
         now: float,
         *,
         in_doubt: bool,
+        return_seconds: float = 0.0,
     ) -> list[Action]:
         """Return the proposal or the evictions that are due.
 
@@ -55,6 +57,7 @@ class Proposer:
             connectivity: the peers that this agent can train with.
             now: the time.
             in_doubt: whether a missing key proves nothing.
+            return_seconds: time to wait for members that may return, once enough others wait.
         """
         ranked = view.candidates(limits)
         if still_training(view.members, view.current):
@@ -65,12 +68,16 @@ class Proposer:
             self.reset()
             return []
         names = frozenset(member.identity for member in ranked)
+        if (
+            self._complete_since is None
+        ):  # not for each name: a node that crashes again and again blocks none
+            self._returns_until = now + return_seconds
         if self._complete_since is None or names != self._waiting_identities:
             self._complete_since, self._waiting_identities = now, names
         proposal = next_proposal(ranked, identity, view.current, limits, connectivity)
         if proposal is None or len(proposal.members) < limits.min_members:
             return []
-        self.propose_at = self._complete_since + proposal.wait_seconds
+        self.propose_at = max(self._complete_since + proposal.wait_seconds, self._returns_until)
         if now < self.propose_at or self._proposed == view.revision:
             return []  # one is pending; a lost race shows as a new revision
         return [self._propose(view, ranked, proposal.members, limits)]

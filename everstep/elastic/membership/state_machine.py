@@ -344,6 +344,7 @@ class Membership:
             self._probes.connectivity,
             now,
             in_doubt=self._in_doubt(now),
+            return_seconds=self._changes.return_seconds(self.current, now),
         )
 
     def _decide_in_group(self, group: Generation, now: float) -> list[Action]:

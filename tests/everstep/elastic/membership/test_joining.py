@@ -1,0 +1,115 @@
+"""What arrivals cost a large group, also if their regroup lets the leases of busy agents lapse."""
+
+import pytest
+
+from everstep.elastic.membership.events import Progressed
+from everstep.elastic.membership.generations import Generation, GroupLimits
+from everstep.elastic.membership.joining import return_seconds, settling_seconds
+from tests.everstep.elastic.membership.simulation import TTL, Agent, World
+
+MEMBERS, ARRIVALS = 60, 10
+TICK_SECONDS = 0.1
+FORMED_SECONDS = 60.0
+
+
+class LargeGroup:
+    """A group with coordinators whose workers take a step at once, and are ready again as soon as they are stopped."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = world = World(seed, MEMBERS, min_members=MEMBERS // 2, coordinators=3)
+        world.limits = GroupLimits(
+            min_members=MEMBERS // 2,
+            max_members=MEMBERS + ARRIVALS,
+            join_window_seconds=3.0,
+            full_view_members=0,
+        )
+        for agent in world.agents:
+            agent.core.limits = world.limits
+        self._thaws: dict[str, float] = {}  # time at which an agent is no longer late, by name
+        self._stepped: dict[str, int] = {}
+        self.until_all_train()
+        self.pass_time(15)  # the next regroup is not soon after this one
+
+    @property
+    def number(self) -> int:
+        """Number of the current generation."""
+        return self.world.etcd.generation.number if self.world.etcd.generation else 0
+
+    def delay(self, agent: Agent, seconds: float) -> None:
+        """Let an agent do nothing for some time, as one that waits for a processor."""
+        agent.frozen = True
+        self._thaws[agent.name] = self.world.now + seconds
+
+    def pass_time(self, seconds: float) -> None:
+        for _ in range(round(seconds / TICK_SECONDS)):
+            self._tick()
+
+    def until_all_train(self) -> None:
+        """Let time pass until all nodes train in one group."""
+        for _ in range(round(FORMED_SECONDS / TICK_SECONDS)):
+            self._tick()
+            if all(agent.running == self.number for agent in self.world.alive()):
+                return
+        raise AssertionError(f"{len(self.world.alive())} nodes are not in generation {self.number}")
+
+    def _tick(self) -> None:
+        self.world.advance(TICK_SECONDS)
+        for agent in self.world.alive():
+            agent.frozen = self._thaws.get(agent.name, 0.0) > self.world.now
+        for agent in self.world.awake():
+            self._act(agent)
+
+    def _act(self, agent: Agent) -> None:
+        now = self.world.now
+        if agent.running and (agent.stop_requested or agent.regroup):
+            agent.worker_ended(now)
+        self.world.deliver(agent, len(agent.inbox))
+        if agent.running > self._stepped.get(agent.name, 0):
+            self._stepped[agent.name] = agent.running
+            agent.handle(Progressed(agent.running), now)
+
+
+def arrive(group: LargeGroup) -> None:
+    """Let nodes arrive within a settling time."""
+    current = group.world.etcd.generation
+    assert current is not None
+    for _ in range(ARRIVALS):
+        group.world.spawn()
+        group.pass_time(settling_seconds(current) / ARRIVALS)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_nodes_that_arrive_within_a_settling_time_cost_one_regroup(seed: int) -> None:
+    group = LargeGroup(seed)
+    before = group.number
+
+    arrive(group)
+    group.until_all_train()
+
+    assert group.number == before + 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_leases_that_lapse_in_the_regroup_of_arrivals_cost_one_more(seed: int) -> None:
+    group = LargeGroup(seed)
+    before = group.number
+
+    arrive(group)
+    group.until_all_train()
+    for agent in group.world.agents[20:24]:  # one after the other, while the others train
+        group.delay(agent, TTL + 2 * TICK_SECONDS)
+        group.pass_time(TICK_SECONDS)
+    group.pass_time(TTL)
+    group.until_all_train()
+
+    assert group.number <= before + 2, "each agent that was late must not cost a regroup of all"
+
+
+def test_a_machine_that_is_lost_later_is_not_waited_for() -> None:
+    group = Generation(1, tuple(map(str, range(MEMBERS))))
+
+    assert return_seconds(group, 3600.0) == 0.0
+
+
+def test_a_small_group_waits_for_no_lost_member() -> None:
+    assert return_seconds(Generation(1, ("a", "b", "c")), 0.1) == 0.0
