@@ -17,7 +17,7 @@ def make_interruptible(model: nn.Module, check: Callable[[], None]) -> None:
             check()
 
     for module in model.modules():
-        if not any(module.children()):
+        if next(module.children(), None) is None:  # the length of a compiled one is undefined
             module.register_forward_pre_hook(check_forward)
     for parameter in model.parameters():
         if parameter.requires_grad:

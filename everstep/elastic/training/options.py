@@ -31,6 +31,7 @@ MINIMUM = {
     "accept_older_checkpoint": 0,
     "max_grad_norm": 0,
 }
+MAXIMUM = {"storage_timeout_seconds": 600}  # a group that waits longer for its storage is stuck
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +96,9 @@ class RunOptions:
             value = getattr(self, name)
             if value is not None and value < minimum:
                 violations.append(f"{name} must be {minimum} or more, got {value}")
+        for name, maximum in MAXIMUM.items():
+            if getattr(self, name) > maximum:
+                violations.append(f"{name} must be {maximum} or less, got {getattr(self, name)}")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 violations.append(

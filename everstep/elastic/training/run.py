@@ -419,7 +419,7 @@ def _fingerprint(
     options: RunOptions, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
     fingerprint = {
-        "model": type(model).__name__,
+        "model": type(getattr(model, "_orig_mod", model)).__name__,  # compiled or not
         "optimizer": type(optimizer).__name__,
         "global_batch": options.global_batch,
         "seed": options.seed,

@@ -31,6 +31,7 @@ from everstep.elastic.transport.reducer import GradientReducer
 from everstep.errors import EverstepError
 
 RANGES = "exact.ranges"  # the one tensor that only mode `exact` has
+COMPILED = "_orig_mod."  # in the names of a compiled module's tensors
 MIN_TEXT_BYTES = 1 << 14
 BYTES_PER_NUMBER = 64  # of an optimizer's state, with its name, as JSON
 RESERVED = ("evaluated", "samples", "digest", "state")
@@ -85,7 +86,7 @@ class RunState:
         last: tuple[int, int],
     ) -> None:
         self.model, self.optimizer, self.reducer = model, optimizer, reducer
-        self._parameters = dict(model.named_parameters())
+        self._parameters = {plain_name(name): p for name, p in model.named_parameters()}
         names = {parameter: name for name, parameter in self._parameters.items()}
         self.optimizer_state = OptimizerState(optimizer, names)
         self._states, self.checkpoints, self._journal = dict(states), checkpoints, journal
@@ -187,7 +188,9 @@ class RunState:
 
     def tensors(self) -> Tensors:
         """Return parameters, statistics and the optimizer's tensors by name; those that training uses."""
-        state = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        state = {
+            f"model.{plain_name(name)}": tensor for name, tensor in self.model.state_dict().items()
+        }
         state.update(self.optimizer_state.tensors())
         if isinstance(self.reducer, ExactReducer):
             state[RANGES] = self.reducer.ranges
@@ -279,6 +282,14 @@ class RunState:
         self.step = checkpoint.manifest.step
         self._load_extra(checkpoint.manifest.extra, tensors)
         self._journal.note("restore", step=self.step, path=checkpoint.location)
+
+
+def plain_name(name: str) -> str:
+    """Return the name that a tensor has without `torch.compile`, which wraps a module in `_orig_mod`.
+
+    So a run may continue with a model that is compiled otherwise, or not at all.
+    """
+    return name.replace(COMPILED, "")
 
 
 def _sendable(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

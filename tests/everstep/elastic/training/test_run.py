@@ -305,6 +305,7 @@ def test_a_loop_with_a_mistake_ends_with_its_description(name: str, mode: str) -
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "global_batch must be 1 or more, got 0": {"global_batch": 0},
     "epochs must be 1 or more": {"epochs": 0},
+    "storage_timeout_seconds must be 600 or less, got 601": {"storage_timeout_seconds": 601},
     "mode must be one of live, exact": {"mode": "fast"},
     "the data set has 0 samples": {"dataset": []},
     "either dataset or dataset_size": {"dataset_size": 3},
@@ -359,16 +360,45 @@ def test_sums_over_workers_are_for_callbacks_only() -> None:
         run.sum(1.0)
 
 
-def test_a_compiled_model_trains_like_a_plain_one() -> None:
+def compiled(model: nn.Module, backend: str) -> nn.Module:
+    module = torch.compile(model, backend=backend)
+    assert isinstance(module, nn.Module)
+    return module
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])  # need no C++ compiler
+@pytest.mark.parametrize("passed", ["the model", "the compiled model"])
+def test_a_compiled_model_trains_like_a_plain_one(backend: str, passed: str) -> None:
     plain, model = network(), network()
     expected = train_plainly(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
-    compiled = torch.compile(model, backend="eager")
-    assert isinstance(compiled, nn.Module)
-    run = started(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    module = compiled(model, backend)
+    run = started(
+        module if passed == "the compiled model" else model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+    )
 
-    losses = train(run, compiled)
+    losses = train(run, module)
 
     assert losses == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_run_continues_whether_its_model_is_compiled_or_not(tmp_path: Path) -> None:
+    uninterrupted = network()
+    train_plainly(uninterrupted, torch.optim.SGD(uninterrupted.parameters(), lr=0.1))
+    stops = {"a compiled model": 2, "the plain model": 4, "a model with a compiled layer": 1000}
+
+    for what, stop_after in stops.items():
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        trained = compiled(model, "eager") if what == "a compiled model" else model
+        if what == "a model with a compiled layer":
+            model[0] = compiled(model[0], "eager")
+        run = started(trained, optimizer, checkpoint=tmp_path, checkpoint_steps=1)
+        assert len(train(run, trained, stop_after)) <= stop_after
+
+    for parameter, expected in zip(model.parameters(), uninterrupted.parameters(), strict=True):
+        assert torch.allclose(parameter, expected, atol=1e-5), "each part continued the same run"
+    assert run.step == run.total_steps
 
 
 def test_the_public_names_are_pinned() -> None:
