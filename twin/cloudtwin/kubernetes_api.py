@@ -77,6 +77,10 @@ class KubernetesClient:
         """Read an object or a list."""
         return self.request("GET", path)
 
+    def text(self, path: str) -> str:
+        """Read a response that is not JSON, such as the log of a pod."""
+        return self._send("GET", path).decode(errors="replace")
+
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Create an object."""
         return self.request("POST", path, body)
@@ -119,19 +123,30 @@ class KubernetesClient:
             ApiError: the server refused.
             OSError: it could not be reached in time.
         """
+        payload = None if body is None else json.dumps(body)
+        return _parse(self._send(method, path, payload, content_type))
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        payload: str | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """Send one request and return the body of the response; raise as `request`."""
         connection = _Connection(self.host, self.port, self.timeout_seconds, self._context())
         try:
-            payload = None if body is None else json.dumps(body)
             connection.request(method, path, payload, {"Content-Type": content_type})
             response = connection.getresponse()
-            answer = _parse(response.read())
+            body = response.read()
         except http.client.HTTPException as error:
             raise ConnectionError(f"invalid response: {error!r}") from error
         finally:
             connection.close()
         if response.status >= http.HTTPStatus.BAD_REQUEST:
+            answer = _parse(body)
             raise ApiError(response.status, str(answer.get("message", response.reason)), answer)
-        return answer
+        return body
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
