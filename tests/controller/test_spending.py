@@ -174,7 +174,7 @@ def test_the_budget_is_used_up_before_a_pass_and_the_end_of_the_workers_would_ex
 
 
 def test_a_budget_that_is_used_up_stays_so_without_machines_until_it_is_raised() -> None:
-    settings = replace(BUDGET, budget_usd=1.0)
+    settings = replace(BUDGET, budget_usd=1.0, fixed_usd_per_hour=0.01)
     used_up = decide([worker(0)], SpendingState(counted_at=NOW, usd=0.99), settings).state
     later = decide((), used_up, settings, after=HOUR).state
 
