@@ -340,7 +340,7 @@ class LiveGroup:
         address = self._address
         assert address is not None  # noqa: S101 - Connect follows an assignment
         choose_interface()
-        link = Link(address, self._device, lambda: self._send({"stalled": True}))
+        link = self._new_link(address)
         with self._lock:
             self._link, self._loss_reason = link, ""
             stale = self._stopped >= address.generation
@@ -349,6 +349,12 @@ class LiveGroup:
         link.build()
         self._neighbours = check_group(link, self._required_state().identity())
         return Connected()
+
+    def _new_link(self, address: GroupAddress) -> Link:
+        return Link(address, self._device, self._report_stall)
+
+    def _report_stall(self) -> None:
+        self._send({"stalled": True})
 
     def _leave_group(self) -> None:
         with self._lock:

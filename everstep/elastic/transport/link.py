@@ -34,13 +34,23 @@ CONNECT_TIMEOUT_SECONDS = 30.0  # peers that were alive a moment ago have connec
 
 @dataclass(frozen=True)
 class GroupAddress:
-    """Address and rank with which this worker joins a generation's group."""
+    """Address and rank with which this worker joins a generation's group.
+
+    Attributes:
+        generation: number of the generation.
+        host: host of the generation's store.
+        port: its port.
+        rank: rank in the group.
+        world_size: number of workers in the group.
+        part: name of a group of some of the generation's workers; empty for that of all.
+    """
 
     generation: int
     host: str
     port: int
     rank: int
     world_size: int
+    part: str = ""
 
 
 class Link:
@@ -245,7 +255,7 @@ class Link:
         )
         if self._aborted.is_set():  # perhaps before this connection was there to be shut down
             return
-        store = PrefixStore(f"live/{address.generation}", server)
+        store = PrefixStore(f"live/{address.generation}{address.part}", server)
         self._backend = self._create(PrefixStore("group", store))
         if self._backend is not None and self._device.type == "cuda":
             # Here and not in the first collective: this thread may wait for a peer that died meanwhile.

@@ -1,0 +1,217 @@
+"""A worker whose node holds one replica of the model in shards, one for each of its workers.
+
+For a model that does not fit one device (docs/decisions/0012): the workers of a node compute the same samples
+with tensor parallelism, and those with the same shard, one of each node, sum their gradients and copy their
+state. So to the training loop a rank is a node. `examples/sharded` uses it.
+
+A step is applied only after all workers have received the sums of their shards, and a node's state counts only
+if all its shards are of the same step. Gradients of a broken step are not kept: the workers of a node may have
+computed different parts of it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from everstep.elastic.accounting.time_account import Activity, TimeAccount
+from everstep.elastic.recovery import copying
+from everstep.elastic.recovery.live_worker import LiveGroup, TrainingState
+from everstep.elastic.recovery.state_machine import (
+    Action,
+    Assigned,
+    Compare,
+    Compared,
+    Copied,
+    Copy,
+    Event,
+    StateReport,
+    StepProgress,
+)
+from everstep.elastic.recovery.worker import connect_to_agent
+from everstep.elastic.transport import channel
+from everstep.elastic.transport.group import PeerLostError, RankAssignment
+from everstep.elastic.transport.link import GroupAddress, Link
+from everstep.errors import EverstepError
+
+
+class ShardedLink(Link):
+    """The group of all workers, with two parts that are built and aborted with it.
+
+    Args:
+        address: address of the group of all workers.
+        shards: number of workers of each node.
+        device: device of the tensors.
+        group: the worker's connection to its agent.
+
+    Attributes:
+        shard: group of the workers with this worker's shard; its rank is that of the node.
+        node: group of this node's workers; its rank is the local rank.
+    """
+
+    def __init__(
+        self, address: GroupAddress, shards: int, device: torch.device, group: "ShardedGroup"
+    ) -> None:
+        super().__init__(address, device, group.report_stall)
+        node, shard = divmod(address.rank, shards)
+        nodes = address.world_size // shards
+        self.shard = Link(
+            replace(address, part=f"/shard-{shard}", rank=node, world_size=nodes),
+            device,
+            group.report_stall,
+        )
+        self.node = Link(
+            replace(address, part=f"/node-{node}", rank=shard, world_size=shards),
+            device,
+            group.report_stall,
+        )
+
+    def build(self) -> None:
+        """Build the group, then its parts."""
+        super().build()
+        self.shard.build()
+        self.node.build()
+
+    def abort(self) -> None:
+        """Abort the group and its parts."""
+        super().abort()
+        self.shard.abort()
+        self.node.abort()
+
+    def close(self) -> None:
+        """Release the group and its parts."""
+        super().close()
+        self.shard.close()
+        self.node.close()
+
+
+class ShardedGroup(LiveGroup):
+    """The group of a worker with one shard.
+
+    Args:
+        line: connection to the agent.
+        device: device of the model.
+        shards: number of workers of each node.
+        accounting: account of the worker's time.
+    """
+
+    def __init__(
+        self,
+        line: channel.MessageStream,
+        device: torch.device,
+        shards: int,
+        accounting: TimeAccount | None = None,
+    ) -> None:
+        self._shards = shards
+        super().__init__(line, device, accounting)
+
+    def sum_in_node(self, tensor: torch.Tensor) -> None:
+        """Sum a tensor over the workers of this node, in place; for the model's forward and backward pass.
+
+        Raises:
+            PeerLostError: a worker of the group is gone.
+        """
+        self._sharded_link().node.sum(tensor)
+
+    def join(self, state: TrainingState) -> RankAssignment:
+        """Wait for a generation and join it; the returned rank is that of the node."""
+        assignment = super().join(state)
+        shard = self._sharded_link().shard
+        return replace(
+            assignment,
+            rank=shard.rank,
+            world_size=shard.world_size,
+            store=shard.store,
+            sum=shard.sum,
+            begin_all_reduce=shard.begin_all_reduce,
+        )
+
+    def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
+        """Apply a step once the sums of all shards have arrived; return whether the workers regroup now."""
+        all_votes = torch.tensor([votes], dtype=torch.float64, device=self._device)
+        self._sharded_link().sum(all_votes)
+        return super().after_sum(float(all_votes), apply)
+
+    def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
+        """Commit the end of a run without checkpoints.
+
+        Raises:
+            EverstepError: the run has checkpoints, whose shards would overwrite each other.
+        """
+        if run:
+            raise EverstepError(
+                "a model in shards has no checkpoints yet; its state lives in the nodes",
+                "Pass checkpoint=None.",
+            )
+        return super().commit(snapshot_generation, step, run)
+
+    def report_stall(self) -> None:
+        """Report that a collective takes unusually long."""
+        self._report_stall()
+
+    def _sharded_link(self) -> ShardedLink:
+        link = self._link
+        if not isinstance(link, ShardedLink):
+            raise PeerLostError("this worker is in no group")
+        return link
+
+    def _new_link(self, address: GroupAddress) -> Link:
+        return ShardedLink(address, self._shards, self._device, self)
+
+    def _next_assignment(self) -> Event | None:
+        event = super()._next_assignment()
+        if not isinstance(event, Assigned):
+            return event
+        node, nodes = event.rank // self._shards, event.world_size // self._shards
+        return replace(event, rank=node, world_size=nodes)
+
+    def _carry_out(self, action: Action) -> Event | None:
+        match action:
+            case Compare(report):
+                self.accounting.begin(Activity.COPY)
+                tensors = self._required_state().shared_tensors()
+                link = self._sharded_link()
+                reports = copying.compare(link, report, tensors)
+                return Compared(reports_of_shard(reports, self._shards, link.node.rank))
+            case Copy(plan):
+                self._note_unequal(plan)
+                state, link = self._required_state(), self._sharded_link()
+                copying.copy(link.shard, plan, state.shared_tensors())
+                state.adopt(plan.progress.step, (), keeps=False)
+                return Copied()
+        return super()._carry_out(action)
+
+
+def reports_of_shard(
+    reports: tuple[StateReport, ...], shards: int, shard: int
+) -> tuple[StateReport, ...]:
+    """Return the reports about one shard, by node, with the progress of the whole node.
+
+    A node whose shards are of different steps has no state: it cannot go back, and the missing sums are gone.
+
+    Args:
+        reports: reports of all workers, by rank.
+        shards: number of workers of each node.
+        shard: local rank.
+    """
+    nodes = [reports[first : first + shards] for first in range(0, len(reports), shards)]
+    return tuple(
+        node[shard]
+        if len({report.progress for report in node}) == 1
+        else replace(node[shard], progress=StepProgress())
+        for node in nodes
+    )
+
+
+def attach_sharded(device: torch.device, accounting: TimeAccount, shards: int) -> ShardedGroup:
+    """Connect to the agent that started this process, as a worker with one shard.
+
+    Raises:
+        EverstepError: no agent started this process.
+    """
+    line = connect_to_agent()
+    if line is None:
+        raise EverstepError(
+            "no agent started this worker", "Start it with `everstep launch --nproc-per-node N`."
+        )
+    return ShardedGroup(line, device, shards, accounting)

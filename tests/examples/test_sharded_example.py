@@ -1,0 +1,77 @@
+"""A model in two shards on each of two nodes: a lost node costs nothing but its share of a step."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from everstep.elastic.launch.launcher import DONE
+from tests.everstep.elastic.launch.launched import REPOSITORY, SECONDS, Launched, launched
+from tests.trainer.elastic.nodes import running_etcd
+
+SCRIPT = REPOSITORY / "examples" / "sharded" / "train.py"
+EPOCHS, STEPS_PER_EPOCH = 40, 8
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(4 * SECONDS)]
+
+
+def arguments(folder: Path) -> list[str]:
+    return [str(SCRIPT), "--run", str(folder), "--epochs", str(EPOCHS)]
+
+
+def steps(launcher: Launched) -> list[int]:
+    """Return the steps that this node has reported as the first of its group."""
+    return [int(number) for number in re.findall(r"step (\d+): loss", launcher.log)]
+
+
+def trained_whole(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the parameters that one process with the whole model trains."""
+    folder.mkdir()
+    environment = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "LOCAL_RANK")}
+    subprocess.run(
+        [sys.executable, *arguments(folder)],
+        env=environment | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        timeout=SECONDS,
+        check=True,
+    )
+    return dict(torch.load(folder / "part-0-of-1.pt"))
+
+
+def joined(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the parameters of both shards, as one model's."""
+    first, second = (torch.load(folder / f"part-{part}-of-2.pt") for part in range(2))
+    return {
+        name: torch.cat([first[name], second[name]], 1 if name.endswith("narrow") else 0)
+        for name in first
+    }
+
+
+def test_a_model_in_shards_survives_the_loss_of_a_node(tmp_path: Path) -> None:
+    (tmp_path / "etcd").mkdir()
+    with contextlib.ExitStack() as stack:
+        endpoint = stack.enter_context(running_etcd(tmp_path / "etcd"))
+        options = [
+            *("--nproc-per-node", "2", "--nnodes", "2"),
+            *("--rendezvous-endpoint", endpoint, "--run-id", "sharded", *arguments(tmp_path)),
+        ]
+        lost = stack.enter_context(launched(tmp_path, *options, name="n0"))
+        other = stack.enter_context(launched(tmp_path, *options, name="n1"))
+        lost.until(lambda: steps(lost) or steps(other), "they train")
+        lost.kill()
+        other.wait_for("lost n0")
+        returned = stack.enter_context(launched(tmp_path, *options, name="n0"))
+
+        assert other.wait() == DONE, other.log
+        assert returned.wait() == DONE, returned.log
+    taken = {*steps(other), *steps(returned)}
+    assert taken == set(range(1, EPOCHS * STEPS_PER_EPOCH + 1)), "no step is lost"
+    whole, shards = trained_whole(tmp_path / "whole"), joined(tmp_path)
+    assert whole.keys() == shards.keys()
+    for name, expected in whole.items():
+        assert torch.allclose(shards[name], expected, atol=1e-4), f"{name}: unlike the whole model"
