@@ -12,6 +12,7 @@ from components import config
 from components.config.faults import ConfigurationError
 from components.cost import estimate
 from components.environment import declare, declare_registry
+from components.job import job_stack
 from components.platform import image_pull
 from components.stack import TrainingStack, TrainingStackArgs
 
@@ -20,6 +21,9 @@ def main() -> None:
     """Declare the selected stack."""
     try:
         stack_config = config.load(pulumi.Config())
+        if (platform := stack_config.platform_stack) is not None:
+            pulumi.run(lambda: job_stack.declare(stack_config, platform))
+            return
         if os.environ.get("EVERSTEP_PART") == "registry":
             pulumi.export("registry", declare_registry(stack_config, pulumi.get_stack()))
             return

@@ -16,6 +16,7 @@ from pulumi_kubernetes import core, meta
 from components.component import Component
 from components.config import StackConfig
 from components.interface import Cluster, DataAccess, VolumeSource
+from components.job import shared_platform
 from components.job.data_prep import DataPrep, DataPrepArgs
 from components.job.elastic_job import ElasticTrainingJob, ElasticTrainingJobArgs
 from components.platform.claim import SharedClaim, SharedClaimArgs
@@ -62,7 +63,7 @@ class TrainingStack(Component):
         outputs: stack outputs.
     """
 
-    outputs: Mapping[str, pulumi.Input[str]]
+    outputs: Mapping[str, pulumi.Input[object]]
 
     def __init__(
         self, name: str, args: TrainingStackArgs, opts: pulumi.ResourceOptions | None = None
@@ -259,7 +260,7 @@ class TrainingStack(Component):
         access = self._args.data_access
         return access.prerequisites if access and self._args.config.data.cache else ()
 
-    def _stack_outputs(self) -> dict[str, pulumi.Input[str]]:
+    def _stack_outputs(self) -> dict[str, pulumi.Input[object]]:
         """Return the outputs of the stack, which `pulumi stack output` shows."""
         config, location = self._args.config, self._storage.storage.location
         cluster = self._args.cluster
@@ -276,4 +277,7 @@ class TrainingStack(Component):
             "controller": self._controller.image,
             "etcdEndpoint": self._etcd.endpoint,
             "kubeconfig": cluster.kubeconfig,
+            shared_platform.OUTPUT: shared_platform.exported(
+                config, cluster, self._storage.storage, self._namespace_name, self._etcd.endpoint
+            ),
         }

@@ -53,6 +53,7 @@ from components.config.platform import (
     RegistryConfig,
     SpotConfig,
 )
+from components.config.platform_stack import PlatformStackConfig
 from components.config.section import Section, quantity_value
 from components.config.stack import (
     ClusterConfig,
@@ -106,6 +107,7 @@ __all__ = [
     "MetricsConfig",
     "MonitoringConfig",
     "PlatformConfig",
+    "PlatformStackConfig",
     "PoolConfig",
     "PriceConfig",
     "PrometheusConfig",

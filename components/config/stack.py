@@ -20,6 +20,7 @@ from components.config import (
     gpu_pools_rules,
     job_rules,
     limits_rules,
+    platform_stack_rules,
     pool_rules,
     registry_rules,
     secrets,
@@ -32,6 +33,7 @@ from components.config.existing import ExistingClusterConfig, HostPathConfig
 from components.config.faults import ConfigFault, ConfigurationError, readable
 from components.config.numbers import booleans
 from components.config.platform import CostConfig, PlatformConfig, RegistryConfig
+from components.config.platform_stack import PlatformStackConfig
 from components.config.rules import ConfigRule, violations
 from components.config.section import Section, TagValue
 from components.config.workload import ControllerConfig, DataConfig, EtcdConfig, JobConfig
@@ -55,6 +57,7 @@ RULES: tuple[ConfigRule, ...] = (
     *limits_rules.RULES,
     *data_rules.RULES,
     *registry_rules.RULES,
+    *platform_stack_rules.RULES,
 )
 
 
@@ -98,6 +101,9 @@ class StackConfig(Section):
         default_factory=RegistryConfig, description="A registry for the images."
     )
     cost: CostConfig = Field(default_factory=CostConfig, description="Prices and a budget.")
+    platform_stack: PlatformStackConfig | None = Field(
+        default=None, description="The stack on whose platform the job runs; absent: this one."
+    )
 
     def tags_for(self, stack: str) -> dict[str, str]:
         """Return the tags of every resource: the user's, the project's and the stack's."""

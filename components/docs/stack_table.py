@@ -191,7 +191,7 @@ def _sections() -> str:
 
 def _anchor(key: str, field: FieldInfo) -> str:
     """Return the anchor of a section in docs/configuration.md."""
-    return f"everstep{key}" if models_in(field.annotation) else "config"
+    return f"everstep{key.lower()}" if models_in(field.annotation) else "config"
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.program.conftest import Project
+from tests.program.conftest import STACK, Project
 from tests.program.simulated_nodes import MISSING_IMAGE
 
 PASSWORD = "password of a robot"
@@ -56,11 +57,34 @@ def test_a_stack_is_created_updated_and_deleted_completely(
     assert outputs["job"] == "fashion"
     assert outputs["kubeconfig"] == "[secret]"
 
+    check_job_of_another_stack(project, cluster)
     uid = declared["ElasticJob/fashion"]["metadata"]["uid"]
     check_scaling_in_place(project, cluster, uid)
     check_job_replacement(project, cluster, uid)
     project.must("preview", "--expect-no-changes")
     check_deletion(project, cluster)
+
+
+def check_job_of_another_stack(project: Project, cluster: Path) -> None:
+    """Check that another stack adds a job to the platform of this one and takes only that away."""
+    stack = "--stack=second"
+    job = {"name": "second", "replicas": 1, "maxReplicas": 2, "gpusPerWorker": 0}
+    content = {"config": {"everstep:platformStack": {"name": STACK}, "everstep:job": job}}
+    file = project.stack_file.with_name("Pulumi.second.yaml")
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    project.must("stack", "init", "second")
+
+    plan = json.loads(project.must("preview", "--json", stack))
+    project.must("up", "--yes", "--skip-preview", stack)
+    created = objects(cluster)
+    project.must("preview", "--expect-no-changes", stack)
+    project.must("destroy", "--yes", "--skip-preview", stack)
+
+    kinds = {step["urn"].split("::")[2].rpartition(":")[2] for step in plan["steps"]}
+    assert {"ElasticJob", "ResourceQuota", "PriorityClass"} <= kinds
+    assert "StatefulSet" not in kinds
+    assert {"ElasticJob/fashion", "ElasticJob/second"} <= set(created)
+    assert set(created) - set(objects(cluster)) == {"ElasticJob/second"}
 
 
 def check_scaling_in_place(project: Project, cluster: Path, uid: str) -> None:

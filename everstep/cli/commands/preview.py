@@ -13,6 +13,7 @@ from everstep.cli.console import people, progress
 from everstep.cli.engine import cloud_twin
 from everstep.cli.engine.context import open_stack
 from everstep.cli.engine.driver import interrupt_with_parent
+from everstep.cli.engine.shared_platform import require_platform
 from everstep.cli.engine.stack_locks import release_dead_locks
 from everstep.cli.engine.target import Target, preview_workspace
 from everstep.cli.errors import FAILED
@@ -33,6 +34,8 @@ def preview(
 ) -> None:
     """Show what `up` would create, change and delete; change nothing."""
     context = open_stack(stack, twin=twin)
+    if context.platform is not None:
+        require_platform(context)
     if context.target is Target.TWIN_CLOUD and not as_json:
         cloud_twin.show_banner(context)
     is_new = context.target is Target.TWIN_CLOUD and not context.workspace.state.exists()

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
     from components.config import AksConfig, EksConfig, StackConfig
 
+SHARED_SECTIONS = ("cluster", "storage", "etcd", "controller", "platform")
+"""Sections of the stack of a platform that commands on its other jobs read."""
+
 
 @dataclass(frozen=True)
 class StackContext:
@@ -48,12 +51,14 @@ class StackContext:
         config: its checked configuration; the defaults if `config_error` is set.
         target: the machines or the cloud that it runs on.
         config_error: error of a stack file that cannot be used. Only set for a stack to destroy.
+        platform: the stack on whose platform the job runs; None: it has its own.
     """
 
     workspace: Workspace
     config: "StackConfig"
     target: Target
     config_error: EverstepError | TwinError | None = None
+    platform: "StackContext | None" = None
 
     @property
     def job(self) -> str:
@@ -208,9 +213,31 @@ def open_stack(stack: str, *, twin: bool = False) -> StackContext:
     """
     workspace = open_workspace(stack)
     config = read_config(workspace)
+    if config.platform_stack is not None:
+        return _open_job_stack(stack, config, open_stack(config.platform_stack.name, twin=twin))
     target = target_of(config, twin=twin)
     context = StackContext(workspace_on(target, workspace), config, target)
     return _override_for_twin(context) if target is Target.TWIN_CLOUD else context
+
+
+def _open_job_stack(stack: str, config: "StackConfig", platform: StackContext) -> StackContext:
+    """Return the context of a stack whose job runs on the platform of another one.
+
+    Its state is next to that of the platform's stack, in the same backend, where the program finds it. Its
+    configuration has the sections of the platform, which its own file must not set.
+
+    Raises:
+        EverstepError: the other stack declares only a job too.
+    """
+    if platform.config.platform_stack is not None:
+        raise EverstepError(
+            f"stack {stack}: platformStack.name is {platform.workspace.stack}, which declares only a job",
+            f"Name the stack of the platform: {platform.config.platform_stack.name}.",
+        )
+    workspace = replace(platform.workspace, stack=stack, overrides=())
+    shared = {section: getattr(platform.config, section) for section in SHARED_SECTIONS}
+    config = config.model_copy(update=shared)
+    return StackContext(workspace, config, platform.target, platform=platform)
 
 
 def _override_for_twin(context: StackContext) -> StackContext:
@@ -226,7 +253,8 @@ def _override_for_twin(context: StackContext) -> StackContext:
 def open_running_stack(stack: str, *, twin: bool = False) -> StackContext:
     """Return the context of a stack to inspect; one that runs on the twin's cloud is found there."""
     context = open_stack(stack, twin=twin)
-    if context.target is Target.CLOUD and exists_on_twin_cloud(open_workspace(stack)):
+    owner = context.platform.workspace.stack if context.platform else stack
+    if context.target is Target.CLOUD and exists_on_twin_cloud(open_workspace(owner)):
         return open_stack(stack, twin=True)
     return context
 

@@ -17,6 +17,7 @@ from everstep.cli.engine import (
     image_check,
     partial_update,
     prerequisites,
+    shared_platform,
     stand_ins,
 )
 from everstep.cli.engine.context import StackContext
@@ -45,7 +46,9 @@ def check_machine(context: StackContext) -> None:
 
 def bring_up(context: StackContext, progress: Progress, policy_packs: Sequence[str] = ()) -> Engine:
     """Bring up the machines, if they are the twin's, and then the stack."""
-    if context.target is Target.TWIN:
+    if context.platform is not None:
+        shared_platform.require_platform(context)
+    elif context.target is Target.TWIN:
         bring_up_twin(context, progress)
     elif context.target is Target.TWIN_CLOUD:
         cloud_twin.prepare(context, progress)
@@ -102,9 +105,17 @@ def take_down(context: StackContext, progress: Progress) -> None:
     """Destroy the stack, then the twin under it; afterwards nothing of either is left.
 
     Raises:
-        EverstepError: something is protected, so nothing was changed; or, outside the twin, something could not
-            be destroyed. On the twin that is only a warning, since its machines are removed anyway.
+        EverstepError: something is protected, or jobs of other stacks use the platform, so nothing was changed;
+            or, outside the twin, something could not be destroyed. On the twin that is only a warning, since its
+            machines are removed anyway.
     """
+    # The state counts, because the stack file may be unusable.
+    if shared_platform.referenced_stacks(state_file(context.workspace)):
+        _take_down_job(context, progress)
+        return
+    if context.platform is not None:
+        return  # it was never brought up, and the platform is not its own
+    shared_platform.refuse_while_shared(context)
     remaining: list[str] = []
     if state_file(context.workspace).exists() or context.target is Target.CLOUD:
         destroyed = _destroy(context, progress)
@@ -120,6 +131,14 @@ def take_down(context: StackContext, progress: Progress) -> None:
                 [*remaining, "The twin removed them. This is a bug of the program: report it."]
             ),
         )
+
+
+def _take_down_job(context: StackContext, progress: Progress) -> None:
+    """Destroy the job of a stack, and keep the platform of the other stack that it runs on."""
+    engine = context.engine(progress)
+    release_dead_locks(engine)
+    say(f"   {engine.destroy(progress).describe()}", style="bright_black")
+    engine.remove_stack()
 
 
 def _destroy(context: StackContext, progress: Progress) -> bool:

@@ -16,6 +16,7 @@ AKS: dict[str, Any] = {
     "cluster": {"kind": "aks", "authorizedRanges": ["203.0.113.0/24"]},
 }
 LOCAL: dict[str, Any] = {}
+ON_PLATFORM: dict[str, Any] = {"platformStack": {"name": "eks-dev"}, "job": {"name": "second"}}
 
 FILE_SYSTEM = {
     "fileSystemId": "fs-0123456789abcdef0",
@@ -1339,6 +1340,25 @@ CASES = [
         "job.budgetUsd",
         ("no price is known for g5.xlarge", "set cost.prices"),
     ),
+    one(ON_PLATFORM, "platformStack.name", "eks/dev", "is not a name of a stack", "eks-dev"),
+    one(ON_PLATFORM, "platformStack.name", None, "is missing"),
+    one(ON_PLATFORM, "platformStack.priority", -11, "-10"),
+    one(ON_PLATFORM, "platformStack.priority", 1_000_000, "999999"),
+    one(ON_PLATFORM, "job.priorityClass", "high", "platformStack", "platformStack.priority"),
+    one(ON_PLATFORM, "tags", TAGS, "belongs to the stack of the platform", "remove it here"),
+    one(ON_PLATFORM, "protect", True, "belongs to the stack of the platform"),
+    *(
+        Case(ON_PLATFORM, change, next(iter(change)).partition(".")[0], ("belongs to the stack",))
+        for change in (
+            {"cluster.context": "kind"},
+            {"storage.path": "/mnt/other"},
+            {"etcd.members": 5},
+            {"controller.image": "ghcr.io/everstep/controller:1"},
+            {"platform.quota.gpus": 8},
+            {"registry.keepImages": 5},
+            {"cost.budget": {"monthlyUsd": 5, "email": "a@example.org"}},
+        )
+    ),
 ]
 
 EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -1440,6 +1460,8 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (LOCAL, {"job.command": ["./train"], "job.maxReplicas": 50, "job.gpusPerWorker": 8}),
     (LOCAL, {"job.resources.sharedMemory": "2147M"}),
     (LOCAL, {"job.resources.sharedMemory": "2097151Ki"}),
+    (ON_PLATFORM, {"platformStack.priority": -10}),
+    (ON_PLATFORM, {"platformStack.priority": 999_999, "job.maxReplicas": 9}),
     (LOCAL, {"job.resources.memory": "2G", "job.resources.sharedMemory": "1.8Gi"}),
     (EKS, {"job.budgetUsd": 5, "job.onDemand": "never", "job.deadline": "90d"}),
     (LOCAL, {"job.deadline": "2020-01-01T00:00:00Z", "job.onDemand": "never"}),

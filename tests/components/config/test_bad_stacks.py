@@ -11,7 +11,16 @@ from components.config.defaults import with_defaults
 from components.config.faults import ConfigFault, ConfigurationError
 from components.config.rules import ConfigRule, violations
 from components.config.stack import RULES, StackConfig
-from tests.components.config.bad_stacks import AKS, CASES, EDGES, EKS, LOCAL, Case, changed
+from tests.components.config.bad_stacks import (
+    AKS,
+    CASES,
+    EDGES,
+    EKS,
+    LOCAL,
+    ON_PLATFORM,
+    Case,
+    changed,
+)
 
 
 def faults_of(case: Case) -> tuple[ConfigFault, ...]:
@@ -20,7 +29,9 @@ def faults_of(case: Case) -> tuple[ConfigFault, ...]:
     return caught.value.faults
 
 
-@pytest.mark.parametrize("base", [EKS, AKS, LOCAL], ids=["eks", "aks", "existing"])
+@pytest.mark.parametrize(
+    "base", [EKS, AKS, LOCAL, ON_PLATFORM], ids=["eks", "aks", "existing", "on a platform"]
+)
 def test_the_base_stacks_are_valid(base: dict[str, Any]) -> None:
     from_mapping(base)
 

@@ -1,0 +1,180 @@
+"""JobStack: a training job on the platform of another stack.
+
+It declares a priority class, a quota, the data preparation and the ElasticJob, in the namespace of that
+platform, and no resource of a cloud: its user needs the rights of the namespace and of priority classes only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+from pulumi_kubernetes import core, meta, scheduling
+
+from components.component import Component
+from components.config import JobConfig, PlatformStackConfig, StackConfig
+from components.config.faults import ConfigurationError
+from components.interface import MOUNT, Placement, data_folder
+from components.job import shared_platform
+from components.job.data_prep import DataPrep, DataPrepArgs
+from components.job.elastic_job import ElasticTrainingJob, ElasticTrainingJobArgs
+from components.job.shared_platform import SharedPlatform
+from components.platform.pods import PART_OF
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStackArgs:
+    """Arguments of a JobStack.
+
+    Attributes:
+        config: the whole validated configuration.
+        priority: priority of the workers.
+        platform: the platform of another stack.
+        provider: provider of its cluster.
+    """
+
+    config: StackConfig
+    priority: int
+    platform: SharedPlatform
+    provider: kubernetes.Provider
+
+
+class JobStack(Component):
+    """A training job with its priority and its quota.
+
+    Attributes:
+        outputs: stack outputs.
+    """
+
+    outputs: dict[str, pulumi.Input[str]]
+
+    def __init__(
+        self, name: str, args: JobStackArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        inherited = pulumi.ResourceOptions(provider=args.provider)
+        super().__init__("stack:JobStack", name, pulumi.ResourceOptions.merge(opts, inherited))
+        self._args, self._platform = args, args.platform
+        self._config = _job_config(args.config.job, args.platform)
+        guards = [self._declare_priority(), self._declare_quota()]
+        data = self._declare_data(guards)
+        job = self._declare_job([*guards, *data])
+        self.outputs = self._stack_outputs(job.run)
+        self.register_outputs(dict(self.outputs))
+
+    def _declare_priority(self) -> scheduling.v1.PriorityClass:
+        """Declare the priority of the workers; only above 0 they evict others."""
+        value = self._args.priority
+        return scheduling.v1.PriorityClass(
+            f"{self.name}-priority",
+            metadata=meta.v1.ObjectMetaArgs(
+                name=_priority_class(self._config.name), labels=PART_OF
+            ),
+            value=value,
+            global_default=False,
+            preemption_policy="PreemptLowerPriority" if value > 0 else "Never",
+            description=f"Workers of the job {self._config.name}.",
+            opts=self.child(
+                delete_before_replace=True, replace_on_changes=["value", "preemptionPolicy"]
+            ),
+        )
+
+    def _declare_quota(self) -> core.v1.ResourceQuota:
+        """Declare the maximum number of workers; a quota by priority class cannot count GPUs."""
+        selector = core.v1.ScopedResourceSelectorRequirementArgs(
+            scope_name="PriorityClass", operator="In", values=[_priority_class(self._config.name)]
+        )
+        return core.v1.ResourceQuota(
+            f"{self.name}-quota",
+            metadata=meta.v1.ObjectMetaArgs(
+                name=_priority_class(self._config.name), namespace=self._platform.namespace
+            ),
+            spec=core.v1.ResourceQuotaSpecArgs(
+                hard={"pods": str(self._config.max_replicas)},
+                scope_selector=core.v1.ScopeSelectorArgs(match_expressions=[selector]),
+            ),
+            opts=self.child(delete_before_replace=True, replace_on_changes=["spec.scopeSelector"]),
+        )
+
+    def _declare_data(self, after: Sequence[pulumi.Resource]) -> list[DataPrep]:
+        """Declare the preparation of a data set that the platform's own stack has not prepared."""
+        data = self._args.config.data
+        if self._config.command or data.cache or data.dataset == self._platform.dataset:
+            return []
+        args = DataPrepArgs(
+            config=data,
+            image=data.image or self._config.image,
+            namespace=self._platform.namespace,
+            placement=Placement.from_config(self._platform.system_pool),
+            storage=self._platform.storage,
+        )
+        return [DataPrep(f"{self.name}-data", args, self.child(after=after))]
+
+    def _declare_job(self, after: Sequence[pulumi.Resource]) -> ElasticTrainingJob:
+        platform, data = self._platform, self._args.config.data
+        own_data = bool(self._config.command)
+        folder = None if own_data or data.cache else f"{MOUNT}/{data_folder(data.dataset)}"
+        args = ElasticTrainingJobArgs(
+            config=self._config,
+            dataset=None if own_data else data.dataset,
+            data=folder,
+            cache=data.cache,
+            endpoint=platform.endpoint,
+            etcd_users=platform.etcd_users,
+            namespace=platform.namespace,
+            placement=Placement.from_config(platform.gpu_pool),
+            storage=platform.storage,
+            upstream=platform.upstream,
+            efa_interfaces=platform.efa_interfaces,
+            zones=() if self._config.spread_zones else platform.zones,
+            scales_from_zero=platform.scales_from_zero,
+        )
+        return ElasticTrainingJob(f"{self.name}-job", args, self.child(after=after))
+
+    def _stack_outputs(self, run: str) -> dict[str, pulumi.Input[str]]:
+        location = self._platform.location
+        return {
+            "job": self._config.name,
+            "namespace": self._platform.namespace,
+            "volumePath": location,
+            "checkpoints": f"{location}/{run}/checkpoints",
+            "journal": f"{location}/{run}/journal",
+            "follow": "everstep follow",
+            "image": self._config.image,
+        }
+
+
+def _priority_class(job: str) -> str:
+    """Return the name of the priority class and of the quota of a job."""
+    return f"everstep-job-{job}"
+
+
+def _job_config(job: JobConfig, platform: SharedPlatform) -> JobConfig:
+    """Return the job with its priority class, and with the defaults of the platform's cluster."""
+    defaults = {"image": platform.image, "grace_seconds": platform.grace_seconds}
+    unset = {key: value for key, value in defaults.items() if key not in job.model_fields_set}
+    return job.model_copy(update={**unset, "priority_class": _priority_class(job.name)})
+
+
+async def declare(config: StackConfig, stack: PlatformStackConfig) -> pulumi.Inputs:
+    """Declare the job of a stack on the platform of another one, and return the stack's outputs.
+
+    Raises:
+        RunError: the other stack lends no platform on which this job can run.
+    """
+    path = f"{pulumi.get_organization()}/{pulumi.get_project()}/{stack.name}"
+    reference = pulumi.StackReference(path)
+    output = await reference.get_output_details(shared_platform.OUTPUT)
+    try:
+        platform = shared_platform.read(stack.name, output.value, config.job.name)
+    except ConfigurationError as error:
+        raise pulumi.RunError(str(error)) from None  # for the user to fix: no traceback
+    kubeconfig: pulumi.Output[str] = reference.require_output("kubeconfig")  # secret there and here
+    args = JobStackArgs(
+        config=config,
+        priority=stack.priority,
+        platform=platform,
+        provider=kubernetes.Provider(
+            "platform-kubernetes", kubeconfig=kubeconfig, context=platform.context
+        ),
+    )
+    return JobStack("training", args).outputs

@@ -1,0 +1,148 @@
+"""What a stack lends to jobs of other stacks: its output `platform`, written there and read here.
+
+A job stack needs plain values, since they decide which fields its objects have. It therefore reads the output
+as it was deployed, through a StackReference, and never the file of the other stack, which may have changed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+from pydantic import ConfigDict, ValidationError
+
+from components.config import PoolConfig, Section, StackConfig
+from components.config.faults import ConfigFault, ConfigurationError
+from components.interface import Cluster, Placement, Storage
+
+OUTPUT = "platform"
+STACK_KEY = "platformStack.name"
+
+
+class SharedPlatform(Section):
+    """The platform of a stack.
+
+    Attributes:
+        job: name of the job of that stack.
+        context: context in its kubeconfig; None: the current one.
+        namespace: namespace of the controller and of all jobs.
+        claim: name of the claim on the shared volume.
+        location: path, share or bucket in which a user finds the files.
+        service_account: ServiceAccount whose pods may mount the volume.
+        pod_labels: labels that pods need to mount it.
+        endpoint: host and port of etcd.
+        etcd_users: whether etcd requires a certificate and a user.
+        upstream: whether the published TorchElastic controller runs the jobs.
+        gpu_pool: nodes of workers.
+        system_pool: nodes of the data preparation.
+        zones: zones of the GPU nodes, the preferred one first.
+        efa_interfaces: number of Elastic Fabric Adapters of a GPU node.
+        scales_from_zero: whether GPU nodes are created when workers wait for them.
+        dataset: data set that the stack has prepared; None without one.
+        image: image of the trainer.
+        grace_seconds: termination grace period that the nodes' notice allows, in seconds.
+    """
+
+    model_config = ConfigDict(extra="ignore")  # a newer stack may export more
+
+    job: str
+    context: str | None = None  # Pulumi omits None in outputs
+    namespace: str
+    claim: str
+    location: str
+    service_account: str
+    pod_labels: dict[str, str]
+    endpoint: str
+    etcd_users: bool
+    upstream: bool
+    gpu_pool: PoolConfig
+    system_pool: PoolConfig
+    zones: tuple[str, ...]
+    efa_interfaces: int
+    scales_from_zero: bool
+    dataset: str | None = None
+    image: str
+    grace_seconds: int
+
+    @property
+    def storage(self) -> Storage:
+        """The volume, as pods use it."""
+        return Storage(
+            claim=pulumi.Output.from_input(self.claim),
+            location=pulumi.Output.from_input(self.location),
+            service_account=pulumi.Output.from_input(self.service_account),
+            pod_labels=self.pod_labels,
+        )
+
+
+def exported(
+    config: StackConfig,
+    cluster: Cluster,
+    storage: Storage,
+    namespace: pulumi.Input[str],
+    endpoint: pulumi.Input[str],
+) -> dict[str, pulumi.Input[Any]]:
+    """Return the output `platform` of a stack."""
+    return {
+        "job": config.job.name,
+        "context": config.cluster.context if config.cluster.kind == "existing" else None,
+        "namespace": namespace,
+        "claim": storage.claim,
+        "location": storage.location,
+        "serviceAccount": storage.service_account,
+        "podLabels": dict(storage.pod_labels),
+        "endpoint": endpoint,
+        "etcdUsers": config.etcd.has_users,
+        "upstream": config.controller.kind == "upstream",
+        "gpuPool": _pool(cluster.gpu_pool),
+        "systemPool": _pool(cluster.system_pool),
+        "zones": list(cluster.gpu_zones),
+        "efaInterfaces": cluster.efa_interfaces,
+        "scalesFromZero": cluster.scales_from_zero,
+        "dataset": None if config.job.command or config.data.cache else config.data.dataset,
+        "image": config.job.image,
+        "graceSeconds": config.job.grace_seconds,
+    }
+
+
+def _pool(placement: Placement) -> dict[str, Any]:
+    """Return the nodes of a pool as in a stack file."""
+    pool = PoolConfig(selector=dict(placement.selector), tolerations=tuple(placement.tolerations))
+    return pool.model_dump(by_alias=True, exclude_none=True)
+
+
+def read(stack: str, output: Mapping[str, Any] | None, job: str) -> SharedPlatform:
+    """Return the platform that a stack exports, checked for a job of another stack.
+
+    Args:
+        stack: name of the stack of the platform.
+        output: its output `platform`; None if it has none.
+        job: name of the job that will run on it.
+
+    Raises:
+        ConfigurationError: the stack lends no platform, or one on which this job cannot run.
+    """
+    if output is None:
+        rule, fix = "has no output `platform`", f"run `everstep up --stack {stack}` first"
+        raise _error(STACK_KEY, stack, rule, fix)
+    try:
+        platform = SharedPlatform.model_validate(output)
+    except ValidationError as error:
+        keys = ", ".join(str(fault["loc"][0]) for fault in error.errors())
+        rule = f"has an output `platform` of another version of Everstep: {keys}"
+        raise _error(STACK_KEY, stack, rule, f"run `everstep up --stack {stack}`") from None
+    if platform.etcd_users:
+        rule = (
+            "has etcd.authentication: users, and its workers may write the keys of its own job only"
+        )
+        raise _error(
+            STACK_KEY, stack, rule, "set etcd.authentication to none there, or add a stack"
+        )
+    if platform.job == job:
+        rule = f"is the job of the stack {stack} too, in the same namespace and run folder"
+        raise _error("job.name", job, rule, "choose another name")
+    return platform
+
+
+def _error(path: str, value: str, rule: str, fix: str) -> ConfigurationError:
+    """Return an error about one key."""
+    return ConfigurationError([ConfigFault(path, value, rule, fix)])

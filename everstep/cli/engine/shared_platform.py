@@ -1,0 +1,69 @@
+"""Checks between a stack with a platform and the stacks whose jobs run on it.
+
+On the twin all of them have their state in one folder. In a cloud, the backend is the user's, and Pulumi itself
+reports a stack that does not exist.
+"""
+
+import json
+from pathlib import Path
+
+from everstep.cli.engine.context import StackContext
+from everstep.cli.engine.driver import state_file
+from everstep.cli.engine.target import Target
+from everstep.errors import EverstepError
+
+STACK_REFERENCE = "pulumi:pulumi:StackReference"
+
+
+def require_platform(context: StackContext) -> None:
+    """Check that the stack of the platform was brought up, if it is on the twin.
+
+    Raises:
+        EverstepError: it has no state.
+    """
+    platform = context.platform
+    if platform is None or not context.on_twin or state_file(platform.workspace).exists():
+        return
+    name = platform.workspace.stack
+    raise EverstepError(
+        f"stack {context.workspace.stack}: platformStack.name is {name}, which is not up on the twin",
+        f"Bring it up first: everstep up --stack {name} --detach{_twin_option(platform)}",
+    )
+
+
+def refuse_while_shared(context: StackContext) -> None:
+    """Check that no other stack has a job on the platform of this one.
+
+    Raises:
+        EverstepError: there are such stacks; nothing was changed.
+    """
+    stack, own = context.workspace.stack, state_file(context.workspace)
+    others = sorted(
+        file.stem
+        for file in own.parent.glob("*.json")
+        if file != own and stack in referenced_stacks(file)
+    )
+    if not others:
+        return
+    option = _twin_option(context)
+    commands = "\n".join(f"everstep down --stack {name}{option}" for name in others)
+    raise EverstepError(
+        f"nothing was destroyed: jobs of other stacks use the platform of {stack}: {', '.join(others)}",
+        f"Take them down first:\n{commands}",
+    )
+
+
+def referenced_stacks(state: Path) -> list[str]:
+    """Return the names of the stacks whose outputs a stack read, from its state; empty without state."""
+    try:
+        checkpoint = json.loads(state.read_text()).get("checkpoint") or {}
+    except (OSError, ValueError):
+        return []
+    resources = (checkpoint.get("latest") or {}).get("resources") or ()
+    ids = [str(each.get("id")) for each in resources if each.get("type") == STACK_REFERENCE]
+    return [reference.rpartition("/")[2] for reference in ids]
+
+
+def _twin_option(context: StackContext) -> str:
+    """Return the option of commands on the same target, with a space before it."""
+    return " --twin" if context.target is Target.TWIN_CLOUD else ""

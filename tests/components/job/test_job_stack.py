@@ -1,0 +1,139 @@
+"""A job on the platform of another stack: what it declares, and what it takes from that platform."""
+
+import json
+from functools import cache
+from typing import Any
+
+import pulumi_kubernetes as kubernetes
+import pytest
+
+from components.config import from_mapping
+from components.config.faults import ConfigurationError
+from components.job import shared_platform
+from components.job.job_stack import JobStack, JobStackArgs
+from tests.components.existing.existing_stack import maintained, pod_of
+from tests.components.recorder import Graph, record
+
+PLATFORM = {"name": "eks-dev"}
+
+
+def exported() -> dict[str, Any]:
+    """Return the output `platform` of a stack, as a backend stores it: without keys that have no value."""
+    output = json.loads(json.dumps(maintained().outputs["platform"]))
+    return {key: value for key, value in output.items() if value is not None}
+
+
+def job_stack(platform: dict[str, Any] | None = None, priority: int = 0, **sections: Any) -> Graph:
+    """Declare a job on a platform, by default that of a stack on an existing cluster."""
+    stack = {"job": {"name": "second"}, "platformStack": PLATFORM}
+    config = from_mapping({**stack, **sections})
+    shared = shared_platform.read("eks-dev", platform or exported(), config.job.name)
+
+    def program() -> dict[str, Any]:
+        provider = kubernetes.Provider("platform-kubernetes", kubeconfig="contexts: []")
+        args = JobStackArgs(config=config, priority=priority, platform=shared, provider=provider)
+        return dict(JobStack("training", args).outputs)
+
+    return record(program)
+
+
+@cache
+def default() -> Graph:
+    return job_stack()
+
+
+def test_a_job_on_the_platform_of_another_stack_declares_no_part_of_a_platform() -> None:
+    kinds = {each.type.rpartition(":")[2] for each in default().custom("kubernetes")}
+
+    assert kinds == {"PriorityClass", "ResourceQuota", "ElasticJob"}
+
+
+def test_its_job_differs_from_one_of_the_platforms_own_stack_only_in_name_and_priority() -> None:
+    own, other = maintained().one("ElasticJob"), default().one("ElasticJob")
+
+    renamed = json.loads(json.dumps(own.inputs["spec"]).replace('fashion"', 'second"'))
+    renamed = json.loads(json.dumps(renamed).replace("/runs/fashion", "/runs/second"))
+    pod = renamed["replicaSpecs"]["Worker"]["template"]["spec"]
+    pod["priorityClassName"] = "everstep-job-second"
+    assert other.inputs["spec"] == renamed
+    assert other.inputs["metadata"]["namespace"] == own.inputs["metadata"]["namespace"]
+
+
+def test_the_quota_counts_the_workers_of_this_job_only() -> None:
+    graph = job_stack(job={"name": "second", "maxReplicas": 5})
+    quota, priority = graph.one("ResourceQuota").inputs, graph.one("PriorityClass").inputs
+
+    (term,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    assert quota["spec"]["hard"] == {"pods": "5"}
+    assert term["values"] == [priority["metadata"]["name"]]
+    assert pod_of(graph.one("ElasticJob"))["priorityClassName"] == priority["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("priority", "policy"), [(-5, "Never"), (0, "Never"), (7, "PreemptLowerPriority")]
+)
+def test_only_workers_of_a_raised_priority_evict_others(priority: int, policy: str) -> None:
+    declared_class = job_stack(priority=priority).one("PriorityClass").inputs
+
+    assert (declared_class["value"], declared_class["preemptionPolicy"]) == (priority, policy)
+
+
+def test_priority_and_quota_exist_before_the_workers() -> None:
+    assert {"training-priority", "training-quota"} <= default().ancestors("training-job-second")
+
+
+def test_a_data_set_that_the_platform_lacks_is_prepared_first() -> None:
+    graph = job_stack(data={"dataset": "imagefolder", "source": "uploads/photos.tar"})
+
+    worker = pod_of(graph.one("ElasticJob"))["containers"][0]
+    assert "training-data-imagefolder" in graph.ancestors("training-job-second")
+    assert "/everstep/data/imagefolder" in worker["args"]
+
+
+def test_a_program_of_the_user_needs_no_data_preparation() -> None:
+    graph = job_stack(
+        {**exported(), "dataset": None},
+        job={"name": "second", "image": "example.org/mine:1", "command": ["python3", "train.py"]},
+    )
+
+    assert not graph.of("Job")
+
+
+def test_image_and_grace_period_are_those_of_the_platform_unless_they_are_set() -> None:
+    platform = {**exported(), "image": "example.org/trainer:7", "graceSeconds": 120}
+    own = {"name": "second", "image": "example.org/other:1", "graceSeconds": 45}
+
+    inherited = pod_of(job_stack(platform).one("ElasticJob"))
+    chosen = pod_of(job_stack(platform, job=own).one("ElasticJob"))
+
+    assert inherited["containers"][0]["image"] == "example.org/trainer:7"
+    assert inherited["terminationGracePeriodSeconds"] == 120
+    assert chosen["containers"][0]["image"] == "example.org/other:1"
+    assert chosen["terminationGracePeriodSeconds"] == 45
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (None, "has no output `platform`"),
+        ({"job": "fashion"}, "of another version of Everstep"),
+        ({"etcdUsers": True}, "has etcd.authentication: users"),
+        ({"job": "second"}, "is the job of the stack eks-dev too"),
+    ],
+    ids=["none", "incomplete", "etcd with users", "the same name"],
+)
+def test_a_platform_on_which_the_job_cannot_run_is_refused(
+    output: dict[str, Any] | None, message: str
+) -> None:
+    incomplete = output == {"job": "fashion"}
+    platform = output if output is None or incomplete else {**exported(), **output}
+
+    with pytest.raises(ConfigurationError, match=message) as error:
+        shared_platform.read("eks-dev", platform, "second")
+    assert error.value.faults[0].fix
+
+
+def test_an_output_of_a_newer_version_with_more_fields_is_read() -> None:
+    newer = {**exported(), "added": {"later": True}}
+
+    assert shared_platform.read("eks-dev", newer, "second").namespace == "elastic-job"
