@@ -99,6 +99,14 @@ def test_a_program_of_the_user_needs_no_data_preparation() -> None:
     assert not graph.of("Job")
 
 
+def test_with_a_cache_of_an_object_store_nothing_is_prepared() -> None:
+    cache = {"source": "s3://shards/imagenet"}
+    graph = job_stack(data={"dataset": "imagefolder", "cache": cache})
+
+    assert not graph.of("Job")
+    assert "s3://shards/imagenet" in pod_of(graph.one("ElasticJob"))["containers"][0]["args"]
+
+
 def test_image_and_grace_period_are_those_of_the_platform_unless_they_are_set() -> None:
     platform = {**exported(), "image": "example.org/trainer:7", "graceSeconds": 120}
     own = {"name": "second", "image": "example.org/other:1", "graceSeconds": 45}
