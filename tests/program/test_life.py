@@ -14,7 +14,7 @@ from tests.program.simulated_nodes import MISSING_IMAGE
 
 PASSWORD = "password of a robot"
 
-pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 
 def kubectl(cluster: Path, *arguments: str) -> str:
