@@ -20,6 +20,7 @@ from components.job.data_prep import DataPrep, DataPrepArgs
 from components.job.elastic_job import ElasticTrainingJob, ElasticTrainingJobArgs
 from components.job.shared_platform import SharedPlatform
 from components.platform.pods import PART_OF
+from components.spending import job_spending
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +119,7 @@ class JobStack(Component):
             dataset=None if own_data else data.dataset,
             data=folder,
             cache=data.cache,
+            spending=job_spending(self._args.config),
             endpoint=platform.endpoint,
             etcd_users=platform.etcd_users,
             namespace=platform.namespace,
