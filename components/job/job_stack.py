@@ -1,7 +1,7 @@
 """JobStack: a training job on the platform of another stack.
 
 It declares a priority class, a quota, the data preparation and the ElasticJob, in the namespace of that
-platform, and no resource of a cloud: its user needs the rights of the namespace and of priority classes only.
+platform, and no resource of a cloud: its user needs the permissions for the namespace and priority classes only.
 """
 
 from collections.abc import Sequence
