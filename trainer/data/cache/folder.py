@@ -217,7 +217,8 @@ def _fetch_index(path: Path, sha256: str, objects: Objects) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file atomically; several processes may write the same content."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
+    # Not a partial shard: the process that downloads removes those, also while another worker starts.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.writing")
     temporary.write_bytes(content)
     temporary.rename(path)
 

@@ -73,6 +73,21 @@ def test_a_process_that_dies_while_it_downloads_leaves_no_shard(
     assert names(cache.folder) == {name for name, _, _, _ in cache.files}
 
 
+def test_a_worker_that_starts_while_another_one_downloads_keeps_its_files(
+    cache: CacheFolder, store: FolderObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def after_removal(path: Path, target: Path) -> Path:
+        cache.remove_partial()
+        return rename(path, target)
+
+    (cache.folder / "train-index.npy").unlink()
+    monkeypatch.setattr(Path, "rename", after_removal)
+
+    assert open_cache_folder(cache.folder.parent, store).index("train").size == 80
+
+
 def test_a_shard_of_another_size_is_downloaded_again(
     cache: CacheFolder, store: FolderObjects, shards: Path
 ) -> None:
