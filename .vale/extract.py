@@ -51,14 +51,16 @@ def strings(source: str) -> Iterator[tuple[int, str]]:
 
 
 def names(source: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, words) of every name that the module defines."""
+    """Yield (line, kind and words) of every name that the module defines, so that rules tell names from prose."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.lineno, words(node.name)
+            yield node.lineno, f"function {words(node.name)}"
         elif isinstance(node, ast.arg):
-            yield node.lineno, words(node.arg)
+            yield node.lineno, f"name {words(node.arg)}"
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.lineno, words(node.id)
+            yield node.lineno, f"name {words(node.id)}"
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, f"name {words(node.attr)}"
 
 
 def words(name: str) -> str:

@@ -110,8 +110,8 @@ def _arrow(arrow: Arrow) -> str:
     else:
         path = f"M{x1 + width} {y1 + height / 2}L{x2} {y2 + height / 2}"
         label = _text((x1 + width + x2) / 2, y1 + height / 2 - 8, arrow.label, SOFT, 11)
-    both = " marker-start='url(#tip)'" if arrow.end is Phase.RESTORING else ""
-    line = f"<path d='{path}' fill='none' stroke='{arrow.colour}' marker-end='url(#tip)'{both}/>"
+    start_marker = " marker-start='url(#tip)'" if arrow.end is Phase.RESTORING else ""
+    line = f"<path d='{path}' fill='none' stroke='{arrow.colour}' marker-end='url(#tip)'{start_marker}/>"
     return line + label
 
 

@@ -25,7 +25,7 @@ def main() -> None:
         page = write_page(Path(sys.argv[1]), Path(temporary) / "report.html")
         if len(sys.argv) == 2:
             tab.open(page, {**DESK, "height": 1180}, prefers_color_scheme="light")
-            Path(__file__).with_name("report-page.png").write_bytes(tab.picture(whole=False))
+            Path(__file__).with_name("report-page.png").write_bytes(tab.picture(full_page=False))
             return
         folder = Path(sys.argv[2])
         for screen, size in (("desk", DESK), ("phone", PHONE)):
