@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import asdict
 
 import yaml
 
@@ -35,7 +34,7 @@ def main() -> int:
         if arguments.command == "down":
             Twin.open().down(Lines())
         elif arguments.command == "doctor":
-            print(yaml.safe_dump([asdict(leftover) for leftover in leftovers()]))
+            print(yaml.safe_dump([leftover.as_value() for leftover in leftovers()]))
         else:
             print(yaml.safe_dump(_status(), sort_keys=False))
     except TwinError as error:

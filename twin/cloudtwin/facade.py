@@ -356,7 +356,7 @@ def reclaim(
         state: the twin's folder.
         machines: names of the machines.
         notice_seconds: time between the notice and the end.
-        unavailable_seconds: time from the notice until the pools can have replacements; None: at once.
+        unavailable_seconds: time from the notice until the pools can have replacements; None: immediately.
 
     Raises:
         TwinError: a machine does not exist or belongs to no cloud.

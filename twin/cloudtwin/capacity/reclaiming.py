@@ -26,7 +26,7 @@ def reclaim(
         names: names of the machines.
         notice_seconds: time between notice and removal; by default the cloud's, in compressed time.
         unavailable_seconds: time without capacity for replacements, from the notice on; by default
-            they start at once.
+            they start immediately.
         progress: shows each machine.
 
     Raises:

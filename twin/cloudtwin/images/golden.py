@@ -82,10 +82,10 @@ def copy(root: Path, destination: Path) -> None:
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     same_disk = root.stat().st_dev == destination.parent.stat().st_dev
-    how = "--link" if same_disk else "--reflink=auto"
+    link_option = "--link" if same_disk else "--reflink=auto"
     # cp keeps owners, modes and the extended attributes that overlay needs.
     result = subprocess.run(
-        ["cp", "--archive", how, "--no-target-directory", str(root), str(destination)],
+        ["cp", "--archive", link_option, "--no-target-directory", str(root), str(destination)],
         capture_output=True,
         text=True,
         check=False,
@@ -114,13 +114,13 @@ def share_content(root: Path, folder: Path) -> None:
                 temporary.replace(blob)
 
 
-def _collect(process: subprocess.Popen[bytes], kept: str, surplus: list[str]) -> None:
+def _collect(process: subprocess.Popen[bytes], retained: str, surplus: list[str]) -> None:
     """Remove images, and content that no image refers to.
 
-    The collector runs here and at no other time: while an image is being imported under an existing name,
+    The collector runs only here: while an image is being imported under an existing name,
     no image refers to the layers that the old and the new one share.
     """
-    _ctr(process, "images", "tag", "--force", kept, LAST)
+    _ctr(process, "images", "tag", "--force", retained, LAST)
     _ctr(process, "images", "rm", "--sync", *surplus, LAST)
 
 

@@ -40,8 +40,8 @@ class RegistryError(TwinError):
         code: the registry's own code, such as `NAME_UNKNOWN`; empty without one.
     """
 
-    def __init__(self, what: str, status: int = 0, code: str = "") -> None:
-        super().__init__(what)
+    def __init__(self, problem: str, status: int = 0, code: str = "") -> None:
+        super().__init__(problem)
         self.status, self.code = status, code
 
 

@@ -34,7 +34,7 @@ def held(
         subject: name of the locked object, for the error message of other commands.
         command: the running command, for the same message.
         shared: allow other shared holders.
-        timeout_seconds: time to wait for an exclusive holder; by default the error is raised at once.
+        timeout_seconds: time to wait for an exclusive holder; by default the error is raised immediately.
         shared_timeout_seconds: time to wait while all holders are shared ones, if that is longer.
         progress: shows a wait.
 

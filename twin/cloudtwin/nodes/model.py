@@ -148,13 +148,17 @@ class Leftover:
 
     Attributes:
         kind: state, process, cgroup or mount.
-        what: its id, name or path.
+        name: its ID, name or path.
         how_to_remove: the command that removes it.
     """
 
     kind: str
-    what: str
+    name: str
     how_to_remove: str
+
+    def as_value(self) -> dict[str, str]:
+        """Return the leftover as plain values for JSON or YAML."""
+        return {"kind": self.kind, "what": self.name, "how_to_remove": self.how_to_remove}
 
 
 @dataclass(frozen=True)

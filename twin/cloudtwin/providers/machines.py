@@ -44,7 +44,7 @@ class Machines(Protocol):
 
 
 class Offline:
-    """No machines: a cluster has no reachable endpoint, pools are complete at once."""
+    """No machines: a cluster has no reachable endpoint, pools are complete immediately."""
 
     def control_plane(self) -> Endpoint:
         """Return an endpoint that is not reachable (RFC 2606 reserves .invalid)."""
@@ -61,7 +61,7 @@ class Offline:
         return None
 
     def wait(self, pool: str, timeouts: Timeouts) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     def driver(self, name: str, *, enabled: bool) -> None:
         """Do nothing."""

@@ -86,7 +86,7 @@ def ensure_packages(progress: Progress) -> None:
 
 
 def missing(exists: Callable[[str], bool] | None = None) -> list[Package]:
-    """Return the packages of which a file or program is missing."""
+    """Return the packages with a missing file or program."""
     check = exists or _is_present
     return [package for package in PACKAGES if not all(check(proof) for proof in package.proofs)]
 

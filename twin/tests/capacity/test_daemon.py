@@ -325,7 +325,7 @@ def test_the_doctor_finds_a_daemon_whose_twin_no_longer_runs(twin: Twin) -> None
 
 
 def processes_left(twin: Twin) -> set[str]:
-    named = {entry.what for entry in leftovers() if entry.kind == "process"}
+    named = {entry.name for entry in leftovers() if entry.kind == "process"}
     return {process for process in named if str(twin.state) in process}
 
 

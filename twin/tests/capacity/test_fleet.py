@@ -127,7 +127,7 @@ def test_on_demand_machines_stay_without_capacity_but_no_more_start() -> None:
 
 
 @pytest.mark.parametrize(("cloud", "replaced"), [("aws", {"spot": 1}), ("azure", {})])
-def test_eks_replaces_a_noticed_machine_at_once_and_aks_does_not(
+def test_eks_replaces_a_noticed_machine_immediately_and_aks_does_not(
     cloud: str, replaced: dict[str, int]
 ) -> None:
     present = [*machines("spot-0", noticed=True), *machines("spot-1")]

@@ -44,7 +44,7 @@ def test_only_transport_options_of_apt_are_copied_from_the_host() -> None:
     ],
 )
 def test_a_failed_build_of_a_base_names_the_cause(line: str, cause: str) -> None:
-    assert cause in bases.explain("torch", ["I: started", line], Path("/cache")).what
+    assert cause in bases.explain("torch", ["I: started", line], Path("/cache")).problem
 
 
 def test_a_base_is_built_again_when_its_packages_change() -> None:
@@ -66,5 +66,5 @@ def test_a_base_is_built_again_when_its_packages_change() -> None:
 def test_a_failed_build_explains_the_cause_and_the_fix(output: str, cause: str, fix: str) -> None:
     error = buildah.explain("build x", output)
 
-    assert cause in error.what
+    assert cause in error.problem
     assert fix in error.fix

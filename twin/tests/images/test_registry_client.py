@@ -61,7 +61,7 @@ class Server:
                 time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it at once, as a power cut does."""
+        """End it abruptly, as a power cut does."""
         if self.process:
             self.process.kill()
             self.process.wait()
@@ -110,7 +110,7 @@ def test_a_private_registry_refuses_wrong_credentials(server: Server, login: Log
     error = refusal(server.registry(ECR, login), "everstep/trainer")
 
     assert (error.status, error.code) == (401, "UNAUTHORIZED")
-    assert ECR in error.what
+    assert ECR in error.problem
     assert "wrong" not in str(error), "a password must not appear in an error"
 
 
@@ -196,7 +196,7 @@ def test_a_registry_that_does_not_listen_is_reported() -> None:
     error = refusal(registry, "team/x")
 
     assert error.status == 0
-    assert "the registry ghcr.io cannot be reached" in error.what
+    assert "the registry ghcr.io cannot be reached" in error.problem
 
 
 def test_a_registry_elsewhere_is_never_called_over_plain_http() -> None:

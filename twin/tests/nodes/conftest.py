@@ -39,10 +39,10 @@ def api_of(twin: Twin) -> KubernetesClient:
     return admin_client(twin.layout)
 
 
-def eventually(condition: Callable[[], object], seconds: float, what: str) -> None:
+def eventually(condition: Callable[[], object], seconds: float, description: str) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds} s: {description}"
         time.sleep(0.1)
 
 
@@ -59,4 +59,4 @@ def kill_everything(twin: Twin) -> None:
 def left_of(twin: Twin) -> list[str]:
     """Return the leftovers of this twin; the host may have others."""
     traces = (twin.layout.identity, str(twin.state))
-    return [entry.what for entry in leftovers() if any(trace in entry.what for trace in traces)]
+    return [entry.name for entry in leftovers() if any(trace in entry.name for trace in traces)]

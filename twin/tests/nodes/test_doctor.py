@@ -83,7 +83,7 @@ def test_a_state_folder_without_its_keeper_is_a_leftover(state_root: Path) -> No
 
     states = [entry for entry in doctor.leftovers() if entry.kind == "state"]
 
-    assert [entry.what for entry in states] == [str(state_root / "old")]
+    assert [entry.name for entry in states] == [str(state_root / "old")]
     assert "CLOUDTWIN_NAME=old" in states[0].how_to_remove
 
 

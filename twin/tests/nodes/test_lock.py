@@ -19,7 +19,7 @@ def test_the_error_for_a_second_holder_names_the_first(tmp_path: Path) -> None:
     ):
         pass
 
-    assert f"process {os.getpid()} is running `up`" in caught.value.what
+    assert f"process {os.getpid()} is running `up`" in caught.value.problem
     assert f"kill {os.getpid()}" in caught.value.fix
 
 
@@ -79,7 +79,7 @@ def test_up_waits_for_an_operation_on_a_machine_but_not_for_another_up(tmp_path:
         with pytest.raises(TwinError), lock.held(path, "t", "up", shared_timeout_seconds=60):
             pass
 
-    assert time.monotonic() - began < 30, "the second `up` must fail at once"
+    assert time.monotonic() - began < 30, "the second `up` must fail immediately"
 
 
 def test_an_operation_that_does_not_end_is_named_after_the_timeout(tmp_path: Path) -> None:

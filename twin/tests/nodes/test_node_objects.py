@@ -132,7 +132,7 @@ def test_a_budget_that_blocks_eviction_is_named_at_the_timeout() -> None:
     with pytest.raises(TwinError) as caught:
         node_objects.drain(api, "gpu-0", -1)
 
-    assert "n/p: Cannot evict: the budget etcd needs 2" in caught.value.what
+    assert "n/p: Cannot evict: the budget etcd needs 2" in caught.value.problem
 
 
 def test_draining_waits_for_a_terminating_pod_without_evicting_it_again() -> None:

@@ -63,7 +63,7 @@ def test_the_error_lists_every_contradiction(layout: Layout) -> None:
         records.refuse_contradictions(layout, specs)
 
     for part in ("'gpu-0' exists as gpu with 1", "'Big_One'", "99 GPUs", "'x' is requested twice"):
-        assert part in caught.value.what
+        assert part in caught.value.problem
 
 
 def test_more_machines_than_addresses_are_refused(layout: Layout) -> None:

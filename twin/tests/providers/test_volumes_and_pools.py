@@ -65,7 +65,7 @@ TRUST = z.resource(
     {"issuer": ISSUER, "subject": "system:serviceaccount:elastic-job:trainer",
      "audiences": ["api://AzureADTokenExchange"]},
 )  # fmt: skip
-RIGHT = z.assigned("p", DATA, BLOBS)
+ROLE_ASSIGNMENT = z.assigned("p", DATA, BLOBS)
 BLOB_CONTAINER = z.resource(
     CONTAINER, f"{BLOBS}/blobServices/default/containers/training",
     {"resourceGroupName": "g", "accountName": "a", "containerName": "training"},
@@ -91,19 +91,19 @@ def allowed(*resources: Resource) -> object:
 
 
 def test_a_container_is_mounted_by_a_trusted_identity_with_the_role() -> None:
-    complete = (account(), BLOB_CONTAINER, FEDERATED, TRAINER, TRUST, RIGHT)
+    complete = (account(), BLOB_CONTAINER, FEDERATED, TRAINER, TRUST, ROLE_ASSIGNMENT)
     assert allowed(*complete) == {"client": ["system:serviceaccount:elastic-job:trainer"]}
     assert allowed(account(), BLOB_CONTAINER, FEDERATED, TRAINER, TRUST) == {}, (
         "a mount needs the role"
     )
-    assert allowed(account(), BLOB_CONTAINER, FEDERATED, TRAINER, RIGHT) == {"client": []}, (
-        "no ServiceAccount is trusted"
-    )
+    assert allowed(account(), BLOB_CONTAINER, FEDERATED, TRAINER, ROLE_ASSIGNMENT) == {
+        "client": []
+    }, "no ServiceAccount is trusted"
 
 
 def test_a_container_whose_rules_exclude_the_nodes_cannot_be_mounted() -> None:
-    shut = account(networkRuleSet={"defaultAction": "Deny"})
-    assert allowed(shut, BLOB_CONTAINER, FEDERATED, TRAINER, TRUST, RIGHT) is False
+    closed = account(networkRuleSet={"defaultAction": "Deny"})
+    assert allowed(closed, BLOB_CONTAINER, FEDERATED, TRAINER, TRUST, ROLE_ASSIGNMENT) is False
 
 
 def test_over_nfs_only_the_network_rules_apply() -> None:

@@ -142,11 +142,11 @@ class Pack(analyzer_pb2_grpc.AnalyzerServicer):
     def Analyze(self, request, context):
         if not request.type.endswith("ConfigMap"):
             return pb.AnalyzeResponse()
-        found = pb.AnalyzeDiagnostic(
+        diagnostic = pb.AnalyzeDiagnostic(
             policyName="no-maps", policyPackName="probe", policyPackVersion="1.0.0", urn=request.urn,
             message="maps are not allowed here", enforcementLevel=pb.MANDATORY,
         )
-        return pb.AnalyzeResponse(diagnostics=[found])
+        return pb.AnalyzeResponse(diagnostics=[diagnostic])
 
     def AnalyzeStack(self, request, context):
         return pb.AnalyzeResponse()

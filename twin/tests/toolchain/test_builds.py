@@ -87,9 +87,9 @@ def test_a_full_disk_is_named_and_leaves_nothing(
 ) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
-    in_little_space = f'mount -t tmpfs -o size=1m everstep {cache} && "$@"; code=$?'
-    and_list = f"find {cache} -type f; exit $code"
-    script = f"{in_little_space}; {and_list}"
+    in_small_tmpfs = f'mount -t tmpfs -o size=1m everstep {cache} && "$@"; code=$?'
+    list_files = f"find {cache} -type f; exit $code"
+    script = f"{in_small_tmpfs}; {list_files}"
 
     run = subprocess.run(
         ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh", *COMMAND],

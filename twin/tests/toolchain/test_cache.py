@@ -49,13 +49,13 @@ def test_a_build_that_fails_leaves_nothing_but_its_lock(
 def test_the_next_build_removes_the_staging_folder_of_a_killed_one(tmp_path: Path) -> None:
     abandoned = tmp_path / f".staging-tool-{KEY}-dead"
     abandoned.mkdir()
-    of_another_name = tmp_path / f".staging-another-{KEY}-alive"
-    of_another_name.mkdir()
+    other_build = tmp_path / f".staging-another-{KEY}-alive"
+    other_build.mkdir()
 
     cache.ensure(tmp_path, "tool", KEY, Silent(), make("whole"))
 
     assert not abandoned.exists()
-    assert of_another_name.exists(), "a build of another name may be running"
+    assert other_build.exists(), "a build of another name may be running"
 
 
 def test_a_staging_folder_that_reappears_during_the_next_build_is_removed(

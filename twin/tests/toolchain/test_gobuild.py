@@ -20,8 +20,8 @@ from cloudtwin.toolchain.binaries import PROGRAMS
 def test_a_failed_build_explains_the_cause_and_the_fix(line: str, cause: str, fix: str) -> None:
     error = gobuild.explain("etcd", ["go: finding x", line], Path("/cache/.staging"))
 
-    assert "etcd" in error.what
-    assert cause in error.what
+    assert "etcd" in error.problem
+    assert cause in error.problem
     assert fix in error.fix
 
 

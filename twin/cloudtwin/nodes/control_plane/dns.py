@@ -32,7 +32,7 @@ COREFILE = """\
 def apply(layout: Layout, client: KubernetesClient) -> None:
     """Create or update the DNS service.
 
-    One process at a time: if two create the service at once, the API server refuses one of them, since the
+    One process at a time: if two create the service at the same time, the API server refuses one of them, since the
     service's address is already allocated.
 
     Raises:

@@ -39,7 +39,7 @@ async def _forward(port: int, reader: asyncio.StreamReader, writer: asyncio.Stre
     try:
         onward = await asyncio.open_connection(str(addressing.CONTROL_PLANE), port)
     except OSError:
-        writer.transport.abort()  # a reset, so that the client fails at once
+        writer.transport.abort()  # a reset, so that the client fails immediately
         return
     await asyncio.gather(_copy(reader, onward[1]), _copy(onward[0], writer))
     for side in (onward[1], writer):

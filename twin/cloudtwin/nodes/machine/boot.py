@@ -55,7 +55,7 @@ def main(state: Path, name: str) -> None:
         init.main(plan)
     process = Process.of(child)
     if process is None:
-        sys.exit("the machine's first process ended at once")
+        sys.exit("the machine's first process ended immediately")
     process.save(machine.process)
 
 

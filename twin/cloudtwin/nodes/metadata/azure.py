@@ -1,7 +1,7 @@
 """The instance metadata service of Azure: properties of the machine, and its scheduled events.
 
 Pure functions of the request, the machine, its notice and its acknowledgement. The real service is enabled by the
-first request, which can take two minutes; here an event is visible at once. Source:
+first request, which can take two minutes; here an event is visible immediately. Source:
 "Azure Metadata Service: Scheduled Events for Linux VMs" and "Azure Instance Metadata Service for virtual machines".
 """
 

@@ -54,7 +54,7 @@ def connect(switch_pid: int, machine_pid: int, address: Address) -> None:
             f"address replace {address.ip}/{prefix} dev eth0",
             "link set eth0 up",
             *(f"route replace {r} onlink dev eth0" for r in addressing.pod_routes(address.index)),
-            # No default route: connections out of the twin fail at once instead of hanging. The route to services
+            # No default route: connections out of the twin fail immediately instead of hanging. The route to services
             # has no target either; kube-proxy redirects their packets before they leave.
             f"route replace {addressing.SERVICES_NETWORK} via {addressing.CONTROL_PLANE}",
         ],

@@ -162,7 +162,7 @@ class _LimitReader:
             botocore.loaders.Loader().load_service_model(service, "service-2"), service
         )
         self._token, self._schema = token, schema
-        self._found: dict[str, dict[str, Any]] = {}
+        self._shapes: dict[str, dict[str, Any]] = {}
 
     def limits(self) -> dict[str, dict[str, Any]]:
         """Return input path -> limits."""
@@ -171,7 +171,7 @@ class _LimitReader:
             shape = self._member(operation, inside)
             shape = shape.member if shape.type_name == "list" else shape
             self._fields(self._schema.inputs, shape, "", operation)
-        return dict(sorted(self._found.items()))
+        return dict(sorted(self._shapes.items()))
 
     def _member(self, operation: str, path: str) -> Any:  # noqa: ANN401  botocore is not typed
         """Return the shape at a path such as `Budget.BudgetName`; None if there is none."""
@@ -203,7 +203,7 @@ class _LimitReader:
                 self._value(field.shape, member, path, operation)
             elif inner is not None:
                 self._note(f"{path}.*", inner, operation)
-            elif _normal(name) in members and path not in self._found:
+            elif _normal(name) in members and path not in self._shapes:
                 self._value(field.shape, members[_normal(name)], path, operation)
 
     def _value(self, declared: Shape, shape: Any, path: str, operation: str) -> None:  # noqa: ANN401
@@ -221,14 +221,14 @@ class _LimitReader:
         elif kind == "map" and shape.type_name == "map":
             self._note(f"{path}.*", shape.value, operation)
             if keys := _limits(shape.key):
-                self._found.setdefault(path, {"api": self._api(operation)})["keys"] = keys
+                self._shapes.setdefault(path, {"api": self._api(operation)})["keys"] = keys
 
     def _note(self, path: str, shape: Any, operation: str) -> None:  # noqa: ANN401
         limits = _limits(shape)
         if "enum" in limits:
             limits["enum"] += [*ALSO.get((self._token, path), ())]
         if limits:
-            self._found[path] = {"api": self._api(operation), **limits}
+            self._shapes[path] = {"api": self._api(operation), **limits}
 
     def _api(self, operation: str) -> str:
         return f"{self._model.service_id} API, {operation}"

@@ -45,7 +45,7 @@ class _LimitReader:
     def __init__(self, schema: ResourceSchema, module: Mapping[str, Any]) -> None:
         self._schema, self._models = schema, module["models"]
         self._names, self._source = module["names"], module["source"].replace("==", " ")
-        self._found: dict[str, dict[str, Any]] = {}
+        self._shapes: dict[str, dict[str, Any]] = {}
 
     def limits(self) -> dict[str, dict[str, Any]]:
         """Return input path -> limits."""
@@ -54,7 +54,7 @@ class _LimitReader:
         self._fields(
             self._schema.inputs, {**self._models.get(model, {}), **self._names}, model, "", ()
         )
-        return dict(sorted(self._found.items()))
+        return dict(sorted(self._shapes.items()))
 
     def _fields(
         self,
@@ -91,10 +91,10 @@ class _LimitReader:
         if limits.get("pattern") in EVERYTHING:
             del limits["pattern"]
         if limits:
-            self._found[path] = {
+            self._shapes[path] = {
                 "api": f"{self._source}, {model}",
                 **limits,
-                **self._found.get(path, {}),
+                **self._shapes.get(path, {}),
             }
 
 

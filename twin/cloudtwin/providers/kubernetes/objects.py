@@ -53,7 +53,7 @@ def parse_id(identity: str) -> tuple[str | None, str]:
     """Split `namespace/name` or `name`.
 
     Raises:
-        ValueError: the text has neither form.
+        ValueError: the text has another form.
     """
     parts = identity.split("/")
     if len(parts) > 2 or not all(parts):

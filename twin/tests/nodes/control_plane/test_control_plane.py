@@ -92,7 +92,7 @@ def test_up_restarts_a_killed_component_and_keeps_its_data(twin: Twin, component
     assert twin.kubeconfig.read_text() == kubeconfig, "clients that have read it would lose access"
 
 
-def test_two_twins_run_at_once_and_are_independent(twin: Twin) -> None:
+def test_two_twins_run_concurrently_and_are_independent(twin: Twin) -> None:
     second = Twin.open("nodes-test-2")
     try:
         second.up([], Lines())
@@ -177,6 +177,6 @@ def test_a_program_that_cannot_start_is_named_with_its_last_output(twin: Twin) -
         with pytest.raises(TwinError, match="kube-scheduler") as caught:
             twin.up([], Lines())
 
-    assert "no-such-flag" in caught.value.what
+    assert "no-such-flag" in caught.value.problem
     twin.up([], Lines())
     assert twin.status().components["kube-scheduler"]

@@ -75,7 +75,7 @@ def test_programs_do_not_inherit_proxies_or_credentials(
     assert environment == {**processes.ENVIRONMENT, "GOGC": "50"}
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.write(tmp_path / "f", "old")

@@ -57,7 +57,7 @@ def test_undeclared_spot_label_and_taint_drift_as_they_do_on_aks(project: CloudP
     assert "scalesetpriority" in project.pulumi("refresh", "--yes", "--diff")
 
 
-def test_two_federated_credentials_written_at_once_are_refused(project: CloudProject) -> None:
+def test_two_federated_credentials_written_concurrently_are_refused(project: CloudProject) -> None:
     credentials = """
 for name in ("one", "two"):
     managedidentity.FederatedIdentityCredential(
