@@ -195,7 +195,7 @@ class Restored:
     """The checkpoint that a separate process found on the disk."""
 
     step: int  # -1: nothing
-    whole: bool  # every value is that of this step
+    is_consistent: bool  # every value is that of this step
     skipped: int  # damaged folders that it skipped
 
 
@@ -210,7 +210,7 @@ def torture(folder: Path, kills: int, flips: int, seed: int) -> dict[str, Any]:
         step = kill_once(context, folder, step, rng)
         phases[phase(folder)] += 1
         result, committed = restored(context, folder), newest_committed(folder)
-        if result.step < committed or not result.whole:
+        if result.step < committed or not result.is_consistent:
             wrong.append(f"kill {number}: {result}, committed was {committed}")
         step = max(result.step, committed, step)
     detected = 0
@@ -339,7 +339,7 @@ def restore(folder: str, sender: Connection) -> None:
     skipped: list[object] = []
     newest_valid = newest(FolderStore(Path(folder)), RUN, skipped.append)
     if newest_valid is None:
-        sender.send(Restored(-1, whole=True, skipped=len(skipped)))
+        sender.send(Restored(-1, is_consistent=True, skipped=len(skipped)))
         return
     expected, state = content(newest_valid.manifest.step), newest_valid.load()
     is_complete = expected.keys() == state.keys() and all(
@@ -356,7 +356,7 @@ def flip_once(context: Any, folder: Path, rng: random.Random) -> str:  # noqa: A
     flip(file, offset, mask)
     result = restored(context, folder)
     flip(file, offset, mask)
-    good = result.whole and result.skipped == 1 and before.name == f"step-{result.step:08d}"
+    good = result.is_consistent and result.skipped == 1 and before.name == f"step-{result.step:08d}"
     return "" if good else f"byte {offset} of {file.name} xor {mask}: {result}"
 
 

@@ -5,13 +5,13 @@
 Events take turns until each has completed its rounds; the victim rotates over all nodes, rank 0 included:
 
     kill     SIGKILL to the worker process alone; its node stays and starts another
-    vanish   SIGKILL to every process of a node at once, without notice
-    freeze   SIGSTOP to every process of a node
+    vanish   SIGKILL to all processes of a node, without notice
+    freeze   SIGSTOP to all processes of a node
     drain    SIGTERM to the node's agent, as a kubelet does
 
 After each the node comes back, which is the measurement of `join`. `next` is from the event to the end of
 the survivors' first step without the victim, that step itself included; `extra` is the gap between two consecutive
-steps, less the duration of the second one.
+steps minus the duration of the second one.
 """
 
 import argparse
@@ -36,7 +36,7 @@ class GroupChange:
     """One change of the group, in seconds."""
 
     next_step: float  # event to the end of the new group's first step
-    extra: float  # gap between the steps around the change, less the duration of the second one
+    extra: float  # gap between the steps around the change minus the duration of the second one
     repeated: int  # repeated steps
 
 

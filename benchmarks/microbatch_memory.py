@@ -6,8 +6,8 @@
 The global batch is constant, so a worker's share grows from an eighth to all of it. The benchmark
 measures the peak of the activations that a step keeps for its backward pass, in bytes, with each storage
 counted once: parameters, optimizer and the sums have the same size for any share. `unbounded` computes the
-share at once; `live` with micro-batches as large as a share of 8 workers; `exact` with such shards.
-The worker is one process; it takes part in no all-reduce.
+share in one batch; `live` with micro-batches as large as a share of 8 workers; `exact` with such shards.
+The worker is one process; it does not take part in an all-reduce.
 """
 
 import argparse
@@ -49,7 +49,7 @@ class OneOfMany(SingleProcessGroup):
         return RankAssignment(0, self._workers, 0, None, self._workers, lambda _: None)
 
 
-class KeptActivations:
+class SavedActivations:
     """Bytes of the tensors that autograd keeps, except parameters; each storage counts once.
 
     Attributes:
@@ -61,14 +61,14 @@ class KeptActivations:
         self._uses = Counter[int]()
         self._bytes = self.peak = 0
 
-    def keep(self, tensor: torch.Tensor) -> "_Kept":
+    def keep(self, tensor: torch.Tensor) -> "_SavedTensor":
         """Count a tensor until autograd releases it."""
         storage = tensor.untyped_storage()
-        kept = _Kept(tensor)
+        saved = _SavedTensor(tensor)
         if storage.data_ptr() not in self._parameters:
             self._add(storage.data_ptr(), storage.nbytes())
-            weakref.finalize(kept, self._release, storage.data_ptr(), storage.nbytes())
-        return kept
+            weakref.finalize(saved, self._release, storage.data_ptr(), storage.nbytes())
+        return saved
 
     def _add(self, storage: int, size: int) -> None:
         self._uses[storage] += 1
@@ -82,7 +82,7 @@ class KeptActivations:
             self._bytes -= size
 
 
-class _Kept:
+class _SavedTensor:
     """A tensor that autograd keeps."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -126,19 +126,19 @@ def measure(options: argparse.Namespace, mode: dict[str, Any], workers: int) -> 
         overlap="off",
         **{name: share if value is True else value for name, value in mode.items()},
     )
-    kept = KeptActivations(model)
+    saved = SavedActivations(model)
     batch = next(iter(run))
     for indices in batch.microbatches():
-        with torch.autograd.graph.saved_tensors_hooks(kept.keep, lambda k: k.tensor):
+        with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda k: k.tensor):
             images = torch.randn(len(indices), 3, options.size, options.size)
             loss = nn.functional.cross_entropy(model(images), indices % 10)
         batch.backward(loss)
         del loss
-    return kept.peak
+    return saved.peak
 
 
 def lines(peaks: dict[str, list[int]]) -> Sequence[str]:
-    """Return the table for people."""
+    """Return the table as lines of text."""
     table = ["workers of 8    " + "".join(f"{workers:>10}" for workers in WORKERS) + "  1 to 8"]
     for mode, values in peaks.items():
         cells = "".join(f"{value / 2**20:>7.1f} MB" for value in values)

@@ -451,9 +451,9 @@ def show(result: Result, *, as_json: bool) -> None:
     print(
         f"moves of the simulator: {result.simulated_moves}; a machine starts in {result.start_seconds:.1f} s"
     )
-    for one in result.compared:
+    for figure in result.compared:
         print(
-            f"{one.name}: measured {one.measured:.3f}, simulated {one.simulated:.3f}, ratio {one.ratio:.3f}"
+            f"{figure.name}: measured {figure.measured:.3f}, simulated {figure.simulated:.3f}, ratio {figure.ratio:.3f}"
         )
     print(f"load of the last 15 minutes: {result.load:.1f}")
 

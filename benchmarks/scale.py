@@ -9,7 +9,7 @@ each number of members, after their group has formed:
     idle       a group that trains and does not change
     regroup    a member removes its key; the others form the next group
     loss       a member vanishes without notice; the others form the next group when its lease has ended
-    arrivals   --arrivals nodes arrive at once
+    arrivals   --arrivals nodes arrive at the same time
     straggler  the workers of all members wait for one, after the first seconds of frequent probes
 
 The processor time of etcd and of the agents is read from /proc, the requests from etcd's own metrics.
@@ -177,7 +177,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--members", type=int, nargs="+", default=[10, 100])
-    parser.add_argument("--arrivals", type=int, default=10, help="at once (%(default)s)")
+    parser.add_argument(
+        "--arrivals", type=int, default=10, help="number of simultaneous arrivals (%(default)s)"
+    )
     parser.add_argument("--seconds", type=float, default=20.0, help="of idling (%(default)s)")
     parser.add_argument("--extrapolate-to", type=int, help="number of members")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")

@@ -94,7 +94,7 @@ class AgentHost:
             self._nodes[name].start()
 
     def close(self, name: str) -> None:
-        """Let a node leave at once: its key is removed."""
+        """Let a node leave immediately: its key is removed."""
         self._nodes.pop(name).agent.close()
 
     def vanish(self, name: str) -> None:

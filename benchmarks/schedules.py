@@ -169,7 +169,7 @@ def real(folder: Path, etcd: str, data: Path, seed: int, events: int) -> Schedul
 
 
 def lose_and_regain(nodes: Nodes, rng: random.Random) -> int:
-    """Lose one or two nodes at once and restart them; return the number of events."""
+    """Lose one or two nodes at the same time and restart them; return the number of events."""
     lost = [(rng.choice(KINDS), name) for name in rng.sample(NAMES, rng.choice([1, 1, 1, 2]))]
     time.sleep(rng.uniform(0, 1.5))
     generation = nodes.journal("step")[-1]["generation"]

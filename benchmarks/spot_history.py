@@ -6,7 +6,7 @@
 A seeded plan removes and returns machines, one change about every 18 s; a real spot fleet has one an hour.
 
     kill     SIGKILL to a worker process alone; its node stays and starts another
-    vanish   SIGKILL to every process of a node at once, without notice
+    vanish   SIGKILL to all processes of a node, without notice
     freeze   SIGSTOP to every process of a node; `thaw` continues them
     drain    SIGTERM to the node's agent, as a kubelet does
     return   the node of a `vanish` or a `drain` starts again

@@ -167,7 +167,7 @@ def measure_kills(folder: Path, options: argparse.Namespace) -> dict[str, object
         "kills": outcome.kills,
         "wrong": len(outcome.wrong),
         "missing": len(outcome.missing),
-        "kept": outcome.kept,
+        "kept": outcome.most_complete,
     }
 
 

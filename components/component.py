@@ -42,7 +42,7 @@ class Component(pulumi.ComponentResource):
 
         Args:
             after: further resources or components that must exist before the child.
-            delete_before_replace: True for objects of a fixed name, of which two cannot coexist.
+            delete_before_replace: True for objects with a fixed name: the old and the new one cannot coexist.
             replace_on_changes: property paths whose change replaces the object.
             ignore_changes: property paths that others may change.
             protect: whether Pulumi refuses to delete it.

@@ -132,16 +132,16 @@ def pool_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
     """Return the prices of the GPU pools in order of preference, fallbacks last; empty without any."""
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
-        found = [
+        prices = [
             _eks_pool_price(pool, pool.settings.instance_types, config, fallback=fallback)
             for fallback in (False, True)
             for pool in cluster.pools
         ]
     elif isinstance(cluster, AksConfig):
-        found = [_aks_pool_price(pool, cluster, config) for pool in cluster.pools]
+        prices = [_aks_pool_price(pool, cluster, config) for pool in cluster.pools]
     else:
-        found = []
-    return tuple(pool for pool in found if pool.maximum)
+        prices = []
+    return tuple(price for price in prices if price.maximum)
 
 
 def machine_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
@@ -394,12 +394,12 @@ class _Price:
 def _highest_price(machines: Sequence[str], region: str, config: StackConfig) -> _Price:
     """Return the highest price of several types, because the cloud may choose any of them.
 
-    The highest price is unknown if one of the prices is.
+    It is unknown if one of the prices is.
     """
-    found = [machine_price(machine, region, config.cost.prices) for machine in machines]
+    prices = [machine_price(machine, region, config.cost.prices) for machine in machines]
     return _Price(
-        _maximum_if_known([price.on_demand for price in found]),
-        _maximum_if_known([price.spot for price in found]),
+        _maximum_if_known([price.on_demand for price in prices]),
+        _maximum_if_known([price.spot for price in prices]),
     )
 
 

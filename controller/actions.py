@@ -14,7 +14,7 @@ class Deletion:
 
     Attributes:
         reason: text for the event.
-        force: True to remove the object at once, without the kubelet's confirmation that the
+        force: True to remove the object immediately, without the kubelet's confirmation that the
             processes have ended.
     """
 

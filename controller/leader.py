@@ -64,7 +64,7 @@ class Candidate:
         return True
 
     def release(self) -> None:
-        """Release the lease, so that another candidate can lead at once."""
+        """Release the lease, so that another candidate can lead immediately."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{LEASE_NAME}"
         try:
             lease = self._read(path)

@@ -132,7 +132,7 @@ class ObservedState:
         A job that has no workers now keeps its zone and its moves.
         """
         settings, spec, status = self.job.placement, self.job.spec, self.status
-        ends = status.training_ended or any(one.succeeded for one in status.workers.values())
+        ends = status.training_ended or any(worker.succeeded for worker in status.workers.values())
         if settings is None or spec is None or spec.suspended or ends:
             return self
         observed = Observed(

@@ -203,9 +203,9 @@ def _answer(observed: Observed, zone: str) -> int | None:
 
 def _granted(observed: Observed, zone: str) -> list[datetime]:
     return [
-        one.bound_since
-        for one in observed.placeholders
-        if one.zone == zone and one.bound_since is not None and not one.ended
+        pod.bound_since
+        for pod in observed.placeholders
+        if pod.zone == zone and pod.bound_since is not None and not pod.ended
     ]
 
 
@@ -264,7 +264,7 @@ def _too_few(
     if decision.state is not State.SEARCHING:
         return {}
     retry_at = observed.after(observed.now, observed.settings.retry_seconds)
-    old = {zone: one for zone, one in state.too_few.items() if one.retry_at > observed.now}
+    old = {zone: answer for zone, answer in state.too_few.items() if answer.retry_at > observed.now}
     new = {
         zone: TooFew(machines=answer, retry_at=retry_at)
         for zone, answer in answers.items()
@@ -386,6 +386,6 @@ def _wake_times(observed: Observed, state: PlacementState) -> Iterator[datetime]
     for pod in observed.workers(state.zone):
         if pod.node is None:
             yield observed.after(pod.created, settings.start_seconds)
-    for zone in {one.zone for one in observed.placeholders if one.bound_since and not one.ended}:
+    for zone in {pod.zone for pod in observed.placeholders if pod.bound_since and not pod.ended}:
         yield _answered_at(observed, zone)
     yield from (answer.retry_at for answer in state.too_few.values())

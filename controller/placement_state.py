@@ -72,7 +72,7 @@ class TooFew:
 
     Attributes:
         machines: machines that it gave.
-        retry_at: time at which it is asked again.
+        retry_at: time of the next request.
     """
 
     machines: int
@@ -88,7 +88,7 @@ class PlacementState:
         state: state of the policy.
         since: time of the last change of the zone or the state.
         reason: reason for the state, and what would help.
-        short_since: time since when the zone has had too few machines; None while it has enough.
+        short_since: time since which the zone has had too few machines; None while it has enough.
         moves: the newest moves, in order.
         move_count: number of all moves.
         too_few: newest insufficient answers of other zones.

@@ -85,7 +85,7 @@ class ScalingState:
         desired: desired workers; 0 suspends the job until there is capacity.
         since: time of the last change of `desired`.
         replicas: the spec's number when it was last followed; a different one is an edit.
-        reason: reason for this number, for people.
+        reason: explanation of this number.
         capacity_since: since when capacity for more has existed without interruption; None without.
         basis: basis of the last raise, until its workers are scheduled or not.
         failed_raises: consecutive raises whose expected capacity did not exist.
@@ -138,7 +138,7 @@ def desired_replicas(
 ) -> tuple[ScalingState, datetime | None]:
     """Return the desired number of workers, and when it may change without an event.
 
-    The number is 0 or from `min_replicas` to `max_replicas`. An edit of the spec takes effect at once,
+    The number is 0 or from `min_replicas` to `max_replicas`. An edit of the spec takes effect immediately,
     a loss of capacity when a worker has been pending for some time, a gain when it has lasted.
     """
     state = _settle_raise(_apply_edit(requested, previous, now), capacity)
@@ -154,7 +154,7 @@ def desired_replicas(
 def _apply_edit(
     requested: ReplicaRange, previous: ScalingState | None, now: datetime
 ) -> ScalingState:
-    """Follow an edit of the spec; a new bound applies at once unless the job is suspended."""
+    """Follow an edit of the spec; a new bound applies immediately unless the job is suspended."""
     desired = requested.replicas if previous is None else previous.desired
     reason = f"the spec requests {requested.replicas}"
     if previous is not None and previous.replicas == requested.replicas:

@@ -159,7 +159,9 @@ def count(observed: ObservedSpending, previous: SpendingState | None) -> Spendin
     return replace(
         before,
         counted_at=max(now, before.counted_at),
-        usd=before.usd + fixed + sum(one.usd_per_hour * (time / HOUR) for one, time in billed),
+        usd=before.usd
+        + fixed
+        + sum(machine.usd_per_hour * (time / HOUR) for machine, time in billed),
         spot_seconds=before.spot_seconds + by_capacity[False].total_seconds(),
         on_demand_seconds=before.on_demand_seconds + by_capacity[True].total_seconds(),
         machines=tuple(_machine(observed, pod) for pod in _occupying(observed)),
@@ -322,7 +324,7 @@ def _is_due(previous: SpendingState, decided: SpendingState) -> bool:
 
 
 def _decisions(state: SpendingState) -> SpendingState:
-    """Return what a change of is written at once: everything but amounts, times and the reason."""
+    """Return the fields whose changes are written immediately: all but amounts, times and the reason."""
     since = state.counted_at if state.starved_since else None
     epoch = datetime.min  # noqa: DTZ901  (a constant, which is never compared with a time)
     return replace(

@@ -68,21 +68,23 @@ class SpendingSettings:
         """Return the price of a machine by the labels of its node; of an unknown pool, the highest."""
         on_demand = labels.get(CAPACITY_LABEL) == ON_DEMAND
         pool = labels.get(GPU_POOL_LABEL, "")
-        same = [one.usd_per_hour for one in self.pools if one.on_demand is on_demand]
+        same = [price.usd_per_hour for price in self.pools if price.on_demand is on_demand]
         exact = [
-            one.usd_per_hour for one in self.pools if (one.pool, one.on_demand) == (pool, on_demand)
+            price.usd_per_hour
+            for price in self.pools
+            if (price.pool, price.on_demand) == (pool, on_demand)
         ]
         return max(exact or same or [self.highest_usd_per_hour])
 
     @property
     def highest_usd_per_hour(self) -> float:
-        """Price of a machine of the dearest pool that the job may use."""
-        wanted = {
+        """Price of a machine of the most expensive pool that the job may use."""
+        usable_kinds = {
             OnDemand.NEVER: (False,),
             OnDemand.ALWAYS: (True,),
         }.get(self.on_demand or OnDemand.FALLBACK, (False, True))
-        prices = [one.usd_per_hour for one in self.pools]
-        usable = [one.usd_per_hour for one in self.pools if one.on_demand in wanted]
+        prices = [price.usd_per_hour for price in self.pools]
+        usable = [price.usd_per_hour for price in self.pools if price.on_demand in usable_kinds]
         return max(usable or prices or [0.0])
 
 

@@ -1,6 +1,6 @@
 """Users of etcd: `python3 -m etcd.users` sets them up next to a member, and again when etcd has lost them.
 
-It runs as a second container of each member's pod. An etcd in memory can return empty, hence without
+It runs as a second container of each member's pod. An etcd in memory can return empty, without
 users; every member therefore checks each second, and its pod is ready only while authentication is
 enabled, so that the service sends no client to a member without users. All requests may be repeated,
 and several members may make them at the same time: authentication is enabled last, by a member that

@@ -9,14 +9,14 @@ class EverstepError(Exception):
     """An error that a user can fix.
 
     Attributes:
-        what: the problem and its location, one sentence that contains the offending value.
+        problem: the problem and its location, one sentence that contains the offending value.
         fix: the action that corrects it; may span lines; empty if there is none.
     """
 
-    def __init__(self, what: str, fix: str = "") -> None:
-        super().__init__(what, fix)
-        self.what = what
+    def __init__(self, problem: str, fix: str = "") -> None:
+        super().__init__(problem, fix)
+        self.problem = problem
         self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.what}\n{self.fix}" if self.fix else self.what
+        return f"{self.problem}\n{self.fix}" if self.fix else self.problem

@@ -313,7 +313,7 @@ def live(
     transfer = f"{state_bytes / 1e6:.0f} MB at {bytes_per_second * 8 / 1e9:g} Gbit/s"
     return Design(
         name="live",
-        loss=Cost(2.81, f"every process of a node killed at once, the worst of 3: {MEASURED}"),
+        loss=Cost(2.81, f"all processes of a node killed, the worst of 3: {MEASURED}"),
         notice=Cost(0.092, f"a drain's extra time, the worst of 3: {MEASURED}"),
         join=Cost(0.243 + copy, f"0.243 s, the worst of 12 joins ({MEASURED}), and {transfer}"),
         start_up=START_UP,

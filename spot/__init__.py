@@ -8,5 +8,5 @@ pure, tested decision.
 
 `aws` and `azure` parse the responses of the metadata services into notices, `drain` decides what to
 do about them, and `watcher` acts. The package needs only the standard library and the constants of
-`everstep.catalog`, so that the image is small and starts at once on a node with little time left.
+`everstep.catalog`, so that the image is small and starts fast on a node with little time left.
 """

@@ -93,7 +93,7 @@ def decide(
         node: the node, read in this pass.
         pods: the pods on it, read in this pass.
         now: seconds since 1970.
-        cloud_drains: False to drain at once even if the cloud promises to drain.
+        cloud_drains: False to drain immediately even if the cloud promises to drain.
     """
     notice = most_urgent(notices)
     patch = node_patch(notice, node, now)

@@ -1,7 +1,7 @@
 """Clients of the metadata services of both clouds.
 
 A poll returns notices, or None if the response is not reliable. None must never count as the end of
-a notice: the service tends to stall under load, when many machines are interrupted at once.
+a notice: the service tends to stall under load, when many machines are interrupted at the same time.
 """
 
 from collections.abc import Mapping

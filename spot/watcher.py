@@ -25,7 +25,7 @@ class Watcher:
         metadata: the cloud's metadata service.
         client: the API server.
         now: clock, seconds since 1970.
-        cloud_drains: False to drain at once even if the cloud promises to drain.
+        cloud_drains: False to drain immediately even if the cloud promises to drain.
     """
 
     metadata: Metadata

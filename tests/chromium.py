@@ -86,9 +86,9 @@ class Tab:
         self.call("Input.dispatchKeyEvent", type="keyDown", **values)
         self.call("Input.dispatchKeyEvent", type="keyUp", **values)
 
-    def picture(self, *, whole: bool = True) -> bytes:
+    def picture(self, *, full_page: bool = True) -> bytes:
         """Return the page as PNG."""
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=full_page)
         return base64.b64decode(shot["data"])
 
     def paper(self) -> bytes:

@@ -35,4 +35,4 @@ def test_dockerfiles_on_the_same_image_have_the_same_pin() -> None:
         for name in names:
             pins.setdefault(name.partition(":")[0], set()).add(name)
 
-    assert {repository: len(found) for repository, found in pins.items() if len(found) > 1} == {}
+    assert {repository: len(pinned) for repository, pinned in pins.items() if len(pinned) > 1} == {}

@@ -8,7 +8,7 @@
 Fashion-MNIST comes from the Debian package dataset-fashion-mnist as gzipped IDX files and becomes
 uint8 arrays that workers map into memory. A folder of photographs is converted to shards
 (see `trainer.data.shards`); workers can also read the folder directly, and then every image is checked
-here. The manifest is written last; if it exists, the command ends at once.
+here. The manifest is written last; if it exists, the command ends immediately.
 """
 
 import argparse

@@ -36,7 +36,7 @@ class Notes(Observer):
         self._bytes = plan.to_copy.bytes + plan.to_check.bytes
         free = plan.free_bytes / GIGABYTE
         self._step.note(
-            f"{_amount(self._files, self._bytes)} to copy, {plan.kept.files:,} complete, {free:.1f} GB free"
+            f"{_amount(self._files, self._bytes)} to copy, {plan.complete.files:,} complete, {free:.1f} GB free"
         )
 
     def advanced(self, progress: Progress) -> None:

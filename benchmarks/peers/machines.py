@@ -72,6 +72,6 @@ class Machine:
     def close(self) -> None:
         """Kill everything and wait for the end."""
         if self._launcher:
-            self.signal_all(signal.SIGSTOP)  # a process that is stopped starts no other
+            self.signal_all(signal.SIGSTOP)  # a stopped process cannot start another
             self.signal_all(signal.SIGKILL)
             self._launcher.wait()

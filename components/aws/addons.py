@@ -41,7 +41,7 @@ class AddonIdentity:
 
     Attributes:
         service_account: name of the ServiceAccount.
-        managed_policies: names of policies of AWS.
+        managed_policies: names of AWS managed policies.
         statements: statements of an inline policy.
     """
 

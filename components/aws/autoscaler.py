@@ -39,7 +39,7 @@ from components.platform.pods import (
 from everstep.catalog.names import GPU_POOL, ON_DEMAND
 
 ANY_GROUP = ".*"
-OF_ONE_POOL = {50: rf".*-{GPU_POOL}-.*", 10: rf".*-gpu-{ON_DEMAND}-.*", 1: ANY_GROUP}
+SINGLE_POOL_PRIORITIES = {50: rf".*-{GPU_POOL}-.*", 10: rf".*-gpu-{ON_DEMAND}-.*", 1: ANY_GROUP}
 PROVISION_MINUTES = 10  # time without capacity after which the next group is tried
 AUTOSCALER_METRICS_PORT = 8085
 LABELS = labels(NAME)
@@ -179,9 +179,9 @@ def priorities(config: EksConfig) -> dict[int, str]:
     pattern matches it whole, because a pool's name may begin like another's.
     """
     if not config.gpu_pools:
-        return OF_ONE_POOL
+        return SINGLE_POOL_PRIORITIES
     patterns = [f"^eks-{config.name}-{pool.name}-[0-9a-f-]{{36}}$" for pool in gpu_pools(config)]
-    ranked = {10 * rank: each for rank, each in enumerate(reversed(patterns), start=1)}
+    ranked = {10 * rank: pattern for rank, pattern in enumerate(reversed(patterns), start=1)}
     return {**ranked, 1: ANY_GROUP}
 
 

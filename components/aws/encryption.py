@@ -4,7 +4,7 @@ from pulumi_aws import kms
 
 from components.component import Component
 
-# The shortest and the longest delay that KMS allows; it never deletes at once.
+# The shortest and the longest delay that KMS allows; it never deletes immediately.
 DELETION_DAYS, DELETION_DAYS_PROTECTED = 7, 30
 
 

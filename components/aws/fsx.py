@@ -1,6 +1,6 @@
 """FSx for Lustre linked to an S3 bucket: fast for many small files, and durable in the bucket.
 
-The file system imports the metadata of the bucket at once and contents on first use, and exports new
+The file system imports the metadata of the bucket immediately and contents on first use, and exports new
 files, so that a SCRATCH_2 file system, which has no replica, can lose only the last seconds of
 writes. A data repository association does this; the import and export paths of a file system are an
 older mechanism and cannot be changed later.

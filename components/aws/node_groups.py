@@ -291,7 +291,7 @@ def _gpu_group(pool: EksPool) -> NodePool:
         desired_size=settings.nodes,
         max_size=settings.max_nodes,
         disk_gib=settings.disk_gib,
-        create_before_delete=False,  # two groups at once would need twice the quota of GPUs
+        create_before_delete=False,  # two groups at the same time would need twice the quota of GPUs
         labels=labels if spot else {**labels, CAPACITY_LABEL: ON_DEMAND},
         taints=[
             eks.NodeGroupTaintArgs(key=SPOT_TAINT, value=SPOT_TAINT_VALUE, effect="NO_SCHEDULE"),

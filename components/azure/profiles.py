@@ -70,7 +70,7 @@ def autoscaler(config: AksConfig) -> aks.ManagedClusterPropertiesAutoScalerProfi
         scan_interval="10s",
         scale_down_unneeded_time=idle,
         scale_down_delay_after_add=idle,
-        # All spot nodes of a pool may be evicted at once. At the default, 45 %, the autoscaler would
+        # All spot nodes of a pool may be evicted at the same time. At the default, 45 %, the autoscaler would
         # consider the cluster unhealthy and add no nodes until they were removed.
         max_total_unready_percentage="100",
         scale_down_unready_time="3m",

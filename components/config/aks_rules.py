@@ -122,7 +122,7 @@ def _vm_sizes_interchangeable(
     configured: Sequence[AksSizeConfig], per_worker: int
 ) -> list[ConfigFault]:
     """Check that all VM sizes have the same number of GPUs and fit a worker."""
-    path, sizes = "cluster.gpuPool.vmSizes", [azure.VM_SIZES[one.vm_size] for one in configured]
+    path, sizes = "cluster.gpuPool.vmSizes", [azure.VM_SIZES[size.vm_size] for size in configured]
     shares = {size.name: round(1 / size.gpu_share) for size in sizes}
     if len(set(shares.values())) > 1:
         described = ", ".join(

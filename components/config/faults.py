@@ -1,7 +1,7 @@
 """Faults of a configuration, with messages that its author can act on.
 
 pydantic's own messages refer to Python types and to its documentation. These name the key as
-written in the stack file, its value, the rule and the fix, and list all faults at once.
+written in the stack file, its value, the rule and the fix, and list all faults together.
 """
 
 from collections.abc import Sequence
@@ -72,13 +72,13 @@ def refused(rule: str, fix: str) -> PydanticCustomError:
     return PydanticCustomError(_REFUSED, "{rule}; {fix}", {"rule": rule, "fix": fix})
 
 
-def known_or_nearest(what: str, known: Sequence[str]) -> AfterValidator:
+def known_or_nearest(kind: str, known: Sequence[str]) -> AfterValidator:
     """Return a validator that accepts only `known` names and suggests the nearest ones."""
 
     def check(name: str) -> str:
         if name in known:
             return name
-        raise refused(f"is not a known {what}", nearest(name, known))
+        raise refused(f"is not a known {kind}", nearest(name, known))
 
     return AfterValidator(check)
 

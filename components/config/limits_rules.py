@@ -132,7 +132,7 @@ def _prices(
     cluster: EksConfig | AksConfig, overrides: Mapping[str, PriceConfig]
 ) -> list[tuple[str, bool, float | None]]:
     """Return the machine types of the GPU pools, whether they are bought on demand, and their prices."""
-    found: list[tuple[str, bool, float | None]] = []
+    prices: list[tuple[str, bool, float | None]] = []
     for pool in cluster.pools:
         eks = isinstance(pool, EksPool)
         region = cluster.region if isinstance(cluster, EksConfig) else cluster.location
@@ -140,9 +140,9 @@ def _prices(
         fallback = eks and spot and _on_demand_nodes_of(pool) > 0
         for machine in _machines(pool):
             price = machine_price(machine, region, overrides)
-            found.append((machine, not spot, price.spot if spot else price.on_demand))
-            found += [(machine, True, price.on_demand)] if fallback else []
-    return found
+            prices.append((machine, not spot, price.spot if spot else price.on_demand))
+            prices += [(machine, True, price.on_demand)] if fallback else []
+    return prices
 
 
 def _machines(pool: EksPool | AksPool) -> tuple[str, ...]:

@@ -81,9 +81,7 @@ def _alert(rule: Mapping[str, Any]) -> str:
     annotations, severity = rule["annotations"], rule["labels"]["severity"]
     section = annotations["runbook_url"].rpartition("#")[2]
     link = f"[{rule['alert']}](operations.md#{section})"
-    return (
-        f"| {link} | {severity} | {rule.get('for', 'at once')} | {_plain(annotations['summary'])} |"
-    )
+    return f"| {link} | {severity} | {rule.get('for', 'immediately')} | {_plain(annotations['summary'])} |"
 
 
 def _plain(template: str) -> str:

@@ -76,7 +76,7 @@ class Variable:
 
     Attributes:
         name: name, used as `$name`.
-        label: name for people.
+        label: display name.
         metric: metric whose label it is.
         key: the label.
         several: whether several values, or all, can be chosen.

@@ -9,7 +9,7 @@ before two of them run. The stack selects where each stores its data:
 * `memory`: a memory volume that ends with the pod. A member that returns empty under an identity that
   its peers have registered refuses to start ("member has already been bootstrapped"); it is therefore first
   removed from the membership and added again (the package `etcd`). A new cluster starts only when all
-  members have answered each other that they are empty. Losing a majority at once loses the
+  members have answered each other that they are empty. Losing a majority at the same time loses the
   data: deleting the pods of all members then starts an empty etcd, with which training continues.
   Members are therefore spread over nodes.
 

@@ -16,7 +16,7 @@ from everstep.resources import data_path
 
 FOLDER = data_path("manifests")
 _LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-"""PyYAML's parser in C where it has one: the other one takes a thirtieth of a preview."""
+"""PyYAML's parser in C if it is available: the one in Python would take a thirtieth of a preview."""
 
 _KINDS: dict[str, Callable[..., pulumi.CustomResource]] = {
     "ServiceAccount": core.v1.ServiceAccount,

@@ -2,8 +2,8 @@
 
 Policies are additive: one denies all traffic of all pods of a namespace, and each further one allows
 one connection. Pods in the network of the node (the spot watcher) and the kubelet with its probes and
-mounts are not subject to them. Hence only the watcher can reach the metadata service, which no policy
-allows, and no pod needs access to the storage.
+mounts are not subject to them. So only the watcher can reach the metadata service, which no policy
+allows, and no pod needs a rule for the storage.
 
 The API server is not a pod and its address depends on the cloud, so that only its port can be
 restricted; the metadata service is excluded from its addresses.

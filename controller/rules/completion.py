@@ -25,7 +25,7 @@ def complete(state: ObservedState) -> Plan | None:
     """Wait for the other workers of a training that has ended, and replace none.
 
     Workers end together; one that starts late finds the training finished and exits with 0. Pending
-    workers without a node are deleted at once, starting ones after some seconds.
+    workers without a node are deleted immediately, starting ones after some seconds.
     """
     finished = sum(record.succeeded for record in state.status.workers.values())
     if not finished:

@@ -23,13 +23,15 @@ def with_placement(state: ObservedState, chosen: Plan) -> Plan:
         for zone, machines in wanted.items()
         for number in range(machines)
     }
-    existing = {one.name for one in state.placeholders}
+    existing = {pod.name for pod in state.placeholders}
     return replace(
         chosen,
         status=_with_condition(state, chosen.status),
-        create_placeholders=tuple(one for name, one in names.items() if name not in existing),
+        create_placeholders=tuple(
+            request for name, request in names.items() if name not in existing
+        ),
         delete_placeholders=tuple(
-            one for one in state.placeholders if one.name not in names or one.ended
+            pod for pod in state.placeholders if pod.name not in names or pod.ended
         ),
     )
 
@@ -48,5 +50,7 @@ def _with_condition(state: ObservedState, status: Status) -> Status:
         message=f"{status.placement.zone}: {status.placement.reason}",
         now=state.now,
     )
-    ordered = sorted(status.conditions, key=lambda one: one.type != ConditionType.PLACED)
+    ordered = sorted(
+        status.conditions, key=lambda condition: condition.type != ConditionType.PLACED
+    )
     return replace(status, conditions=tuple(ordered))

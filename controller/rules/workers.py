@@ -161,8 +161,8 @@ def _to_create(
 def _missing(state: ObservedState, target: int, *, on_demand: bool) -> int:
     """Return how many pods of one kind are missing; those that leave for another zone do not count."""
     leaving = [pod for pod in state.present if pod not in state.staying]
-    kept = sum(pod.on_demand is on_demand and pod not in leaving for pod in state.pods)
-    return max(target - kept, 0)
+    staying = sum(pod.on_demand is on_demand and pod not in leaving for pod in state.pods)
+    return max(target - staying, 0)
 
 
 def _is_due(not_before: datetime | None, now: datetime) -> bool:

@@ -84,9 +84,9 @@ def _transition(
     was_spot, was_bought = _machines(old, before, job)
     spot, bought = _machines(new, tick, job)
     moved = old.zone is not None and new.zone is not None and old.zone != new.zone
-    kept = 0 if moved else min(was_bought, bought)
-    kept += min(was_spot, spot) if old.zone == new.zone else 0
-    trained = (spot + bought) * gap - (spot + bought - kept) * job.start_seconds
+    continuing = 0 if moved else min(was_bought, bought)
+    continuing += min(was_spot, spot) if old.zone == new.zone else 0
+    trained = (spot + bought) * gap - (spot + bought - continuing) * job.start_seconds
     paid = job.hourly(spot, bought) * gap / HOUR_SECONDS
     if moved and old.zone is not None:  # the old zone trains until the new one does
         remaining = min(was_spot, tick[old.zone])

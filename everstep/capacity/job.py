@@ -30,7 +30,7 @@ class Prices:
     """Prices in USD per hour.
 
     Attributes:
-        spot: one spot machine; in the dearest zone, if they differ.
+        spot: one spot machine; the highest price of all zones.
         on_demand: one on-demand machine.
         fixed: everything else that is billed while the job runs: control plane, storage, system nodes.
         unknown: items of `fixed` without a known price, which make the true cost higher.
@@ -54,11 +54,11 @@ class JobModel:
 
     Attributes:
         work: machine-seconds of training that complete it.
-        machines: machines that the group wants.
-        min_machines: machines below which it does not train.
+        machines: desired number of machines.
+        min_machines: minimum number of machines with which it trains.
         prices: prices of its machines.
         design: costs of changes of the group.
-        boot: from a request until a new machine's pod runs.
+        boot: time from a request until a new machine's pod runs.
     """
 
     work: float
@@ -85,7 +85,7 @@ class JobModel:
         return interval / (interval + self.design.stall.seconds)
 
     def hourly(self, spot: int, on_demand: int, zone: int | None = None) -> float:
-        """Return the cost in USD per hour with these machines, in the dearest zone unless it is named."""
+        """Return the cost in USD per hour with these machines, in the most expensive zone unless one is given."""
         prices = self.prices
         price = prices.spot if zone is None else prices.spot_in(zone)
         return spot * price + on_demand * prices.on_demand + prices.fixed

@@ -131,9 +131,11 @@ def generated_histories(
     positions = range(len(model.zones))
     for number in range(count):
         history = generate(model, seed=seed + number, hours=hours, machines=machines)
-        turned = history.only([(zone + number) % len(positions) for zone in positions])
-        kept = turned.only(range(min(len(zones), len(positions))))
-        yield CapacityHistory(tuple(zones[: len(kept.zones)]), kept.gap_seconds, kept.machines)
+        rotated = history.only([(zone + number) % len(positions) for zone in positions])
+        selected = rotated.only(range(min(len(zones), len(positions))))
+        yield CapacityHistory(
+            tuple(zones[: len(selected.zones)]), selected.gap_seconds, selected.machines
+        )
 
 
 def histories_of(

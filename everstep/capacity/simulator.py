@@ -231,13 +231,13 @@ class _Replay:
 
     def _train(self, spot: int, on_demand: int, remaining: int, *, left_zone: int | None) -> None:
         gap, job, moved = self.history.gap_seconds, self.job, left_zone is not None
-        kept = 0 if moved else min(self.spot, spot) + min(self.on_demand, on_demand)
-        fresh = spot + on_demand - kept
-        total = kept + fresh
+        continuing = 0 if moved else min(self.spot, spot) + min(self.on_demand, on_demand)
+        fresh = spot + on_demand - continuing
+        total = continuing + fresh
         overlap = 0.0
         if left_zone is not None:
             overlap = self._overlap(remaining, left_zone)
-        elif self.spot + self.on_demand and not kept:
+        elif self.spot + self.on_demand and not continuing:
             self.done -= min(
                 self.done, job.design.checkpoint_seconds * (self.spot + self.on_demand)
             )
@@ -248,7 +248,7 @@ class _Replay:
         self.start_debt -= starting
         # Bought machines that bridge the start of spot machines add none to a complete group.
         trained = min(total * gap - starting, job.machines * gap) * job.steady_goodput
-        trained -= self._pauses(spot, kept, fresh)
+        trained -= self._pauses(spot, continuing, fresh)
         if total >= job.min_machines:
             self.done += max(0.0, trained) + overlap
 
@@ -259,9 +259,13 @@ class _Replay:
         self.usd -= job.prices.fixed * job.start_seconds / HOUR_SECONDS  # billed once
         return (remaining + self.on_demand) * job.start_seconds * job.steady_goodput
 
-    def _pauses(self, spot: int, kept: int, fresh: int) -> float:
+    def _pauses(self, spot: int, continuing: int, fresh: int) -> float:
         """Return the machine-seconds that the remaining machines pause for losses and joins."""
         design = self.job.design
-        lost = design.loss.seconds + design.repeated.seconds if spot < self.spot and kept else 0.0
-        joined = (design.join if kept else design.begin).seconds if fresh else 0.0
-        return lost * kept + joined * (kept or fresh)
+        lost = (
+            design.loss.seconds + design.repeated.seconds
+            if spot < self.spot and continuing
+            else 0.0
+        )
+        joined = (design.join if continuing else design.begin).seconds if fresh else 0.0
+        return lost * continuing + joined * (continuing or fresh)

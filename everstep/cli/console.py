@@ -22,18 +22,18 @@ FRAMES_PER_SECOND = 8
 results = Console(highlight=False, soft_wrap=True)
 """Standard output, for results."""
 
-people = Console(stderr=True, highlight=False, soft_wrap=True)
+messages = Console(stderr=True, highlight=False, soft_wrap=True)
 """Standard error, for messages, progress and errors."""
 
 
 def say(message: str, style: str = "") -> None:
     """Print a message for the user."""
-    people.print(Text(message, style=style))
+    messages.print(Text(message, style=style))
 
 
 def warn(message: str) -> None:
     """Print a warning for the user."""
-    people.print(f"[yellow]warning:[/] {escape(message)}")
+    messages.print(f"[yellow]warning:[/] {escape(message)}")
 
 
 class Terminal:
@@ -43,7 +43,7 @@ class Terminal:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or people
+        self._console = console or messages
         self._running: list[_Running] = []
         self._live: Live | None = None
 
@@ -132,4 +132,4 @@ class DistinctLines(Lines):
 
 def progress() -> Progress:
     """Return progress for standard error: drawn on a terminal, otherwise as lines."""
-    return Terminal() if people.is_terminal else DistinctLines()
+    return Terminal() if messages.is_terminal else DistinctLines()

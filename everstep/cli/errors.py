@@ -21,7 +21,7 @@ from cloudtwin.facade import TwinError
 from rich.markup import escape
 from rich.text import Text
 
-from everstep.cli.console import people
+from everstep.cli.console import messages
 from everstep.errors import EverstepError
 
 FAILED = 1
@@ -44,11 +44,11 @@ def run_guarded(action: Callable[[], None], *, debug: bool) -> int:
         action()
     except (EverstepError, TwinError) as error:
         if debug:
-            people.print_exception()
+            messages.print_exception()
         show_error(error)
         return FAILED
     except KeyboardInterrupt:
-        people.print(Text("interrupted", style="yellow"))
+        messages.print(Text("interrupted", style="yellow"))
         return INTERRUPTED
     except BrokenPipeError:
         # Otherwise Python prints an error at exit.
@@ -56,7 +56,7 @@ def run_guarded(action: Callable[[], None], *, debug: bool) -> int:
         return 0
     except OSError as error:
         if debug:
-            people.print_exception()
+            messages.print_exception()
         if error.errno not in FIXES:
             show_bug(error)
             return BUG
@@ -64,7 +64,7 @@ def run_guarded(action: Callable[[], None], *, debug: bool) -> int:
         return FAILED
     except Exception as error:  # the outermost frame: report a bug as one
         if debug:
-            people.print_exception()
+            messages.print_exception()
         show_bug(error)
         return BUG
     return 0
@@ -72,15 +72,15 @@ def run_guarded(action: Callable[[], None], *, debug: bool) -> int:
 
 def show_error(error: EverstepError | TwinError) -> None:
     """Print what is wrong, and the fix indented below it."""
-    people.print(f"[bold red]error:[/] {escape(error.what)}")
+    messages.print(f"[bold red]error:[/] {escape(error.problem)}")
     for line in error.fix.splitlines():
-        people.print(Text(f"  {line}"))
+        messages.print(Text(f"  {line}"))
 
 
 def show_bug(error: Exception) -> None:
     """Print that this is a bug of Everstep, and where the crash log is."""
     log = write_crash_log(error)
-    people.print(
+    messages.print(
         f"[bold red]bug:[/] {escape(type(error).__name__)}: {escape(str(error))}\n"
         f"  This is a bug of Everstep, not of your input; please report it.\n"
         f"  The traceback is in {log}; `everstep --debug ...` prints it."

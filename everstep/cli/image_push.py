@@ -217,7 +217,7 @@ def explained(host: str) -> Iterator[None]:
     try:
         yield
     except RegistryError as error:
-        raise EverstepError(error.what, fix_of(error, host)) from None
+        raise EverstepError(error.problem, fix_of(error, host)) from None
 
 
 def fix_of(error: "RegistryError", host: str) -> str:

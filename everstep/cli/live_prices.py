@@ -38,7 +38,7 @@ class LivePrices:
     """Prices by machine type and zone; those for a whole region have an empty zone.
 
     Attributes:
-        source: where they are from, for people.
+        source: their source, for messages.
         region: region of the stack.
         prices: the prices.
     """
@@ -103,7 +103,7 @@ def live_prices(config: "StackConfig") -> LivePrices:
     )
 
 
-def _found(
+def _complete(
     source: str,
     region: str,
     machines: Sequence[str],
@@ -163,7 +163,7 @@ def _of_aws(region: str, machines: Sequence[str]) -> LivePrices:
         )
         for item in listed  # the newest comes last
     }
-    return _found(f"the spot market of {region}", region, machines, prices)
+    return _complete(f"the spot market of {region}", region, machines, prices)
 
 
 # --- Azure --------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def _of_azure(location: str, machines: Sequence[str]) -> LivePrices:
         bought = [float(item["retailPrice"]) for item in own if not _is_spot(item)]
         if spot:
             prices[name, ANY_ZONE] = MachinePrice(max(spot), max(bought, default=None))
-    return _found(f"the retail price list of Azure for {location}", location, machines, prices)
+    return _complete(f"the retail price list of Azure for {location}", location, machines, prices)
 
 
 def _is_linux_by_the_hour(item: Mapping[str, Any]) -> bool:

@@ -28,7 +28,7 @@ class PlannedZone:
     Attributes:
         name: its name.
         machines: maximum number of machines that the stack buys there, fallbacks apart.
-        price: USD per hour of one machine of its dearest pool.
+        price: USD per hour of one machine of its most expensive pool.
     """
 
     name: str
@@ -37,7 +37,7 @@ class PlannedZone:
 
 
 def wanted_machines(config: "StackConfig") -> int:
-    """Return the machines that the job's group wants, one for each worker."""
+    """Return the number of machines for the job's workers, one each."""
     job = config.job
     return job.max_replicas if job.scaling == "capacity" else job.replicas
 
@@ -62,7 +62,7 @@ def zones(config: "StackConfig") -> tuple[PlannedZone, ...]:
 def zone_with_prices(config: "StackConfig", current: LivePrices, zone: PlannedZone) -> PlannedZone:
     """Return a zone of a stack with current prices."""
     planned = zones(current.config(config, zone.name))
-    return next(one for one in planned if one.name == zone.name)
+    return next(other for other in planned if other.name == zone.name)
 
 
 def _zone_of_pools(zone: str, pools: "Sequence[PoolPrice]") -> PlannedZone:
@@ -71,7 +71,7 @@ def _zone_of_pools(zone: str, pools: "Sequence[PoolPrice]") -> PlannedZone:
 
 
 def _highest(pools: "Sequence[PoolPrice]") -> float:
-    """Return the price of a machine of the dearest of these pools: the cloud may choose any of them."""
+    """Return the highest price of a machine in these pools: the cloud may choose any of them."""
     return max((_known(pool, pool.price) for pool in pools), default=0.0)
 
 

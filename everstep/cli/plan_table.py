@@ -1,4 +1,4 @@
-"""Show a plan: a table for people, or plain data."""
+"""Show a plan as a table or as plain data."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

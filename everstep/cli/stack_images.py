@@ -103,7 +103,7 @@ def _replaced(
         column = parent.value[0][0].start_mark.column + 2
         new = f"\n{' ' * column}{_block(rest, value, column)}"
     if start == end and not new.startswith("\n"):
-        new = f" {new}"  # behind the colon of an empty value
+        new = f" {new}"  # after the colon of an empty value
     return text[:start] + new + text[end:]
 
 

@@ -3,7 +3,6 @@
 import json
 import sys
 import time
-from dataclasses import asdict
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +17,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from everstep.cli.console import people, results
+from everstep.cli.console import messages, results
 from everstep.staging.copier import Progress
 from everstep.staging.stage import Observer, Plan
 from everstep.staging.totals import Totals
@@ -42,7 +41,7 @@ class Display(Observer):
 
     def staged(self, plan: Plan) -> None:
         """Show that the run ended."""
-        people.print(f"[green]✓[/] {describe(plan.listed)} are complete", highlight=False)
+        messages.print(f"[green]✓[/] {describe(plan.listed)} are complete", highlight=False)
 
 
 class JsonLines(Display):
@@ -75,7 +74,7 @@ class LogLines(Display):
     def planned(self, plan: Plan) -> None:
         """Print the plan."""
         self._total = work(plan)
-        people.print(plan_text(plan), markup=False)
+        messages.print(plan_text(plan), markup=False)
 
     def advanced(self, progress: Progress) -> None:
         """Print the progress, unless the last line is recent."""
@@ -83,7 +82,7 @@ class LogLines(Display):
             return
         self._printed = time.monotonic()
         done = describe(Totals(progress.files, progress.bytes))
-        people.print(f"      {done} of {describe(self._total)}", markup=False)
+        messages.print(f"      {done} of {describe(self._total)}", markup=False)
 
 
 class TerminalBar(Display):
@@ -97,7 +96,7 @@ class TerminalBar(Display):
             DownloadColumn(),
             TransferSpeedColumn(),
             TimeRemainingColumn(),
-            console=people,
+            console=messages,
             transient=True,
         )
         self._task = self._bar.add_task("listing the source", total=None)
@@ -133,7 +132,7 @@ class TerminalBar(Display):
 
 def display() -> Display:
     """Return the display for standard error."""
-    return TerminalBar() if people.is_terminal else LogLines()
+    return TerminalBar() if messages.is_terminal else LogLines()
 
 
 def work(plan: Plan) -> Totals:
@@ -150,7 +149,7 @@ def describe(totals: Totals) -> str:
 
 def plan_text(plan: Plan) -> str:
     """Return a plan as lines of text."""
-    parts = {"to copy": plan.to_copy, "to compare": plan.to_check, "complete": plan.kept}
+    parts = {"to copy": plan.to_copy, "to compare": plan.to_check, "complete": plan.complete}
     lines = [f"  {name:10}  {describe(totals)}" for name, totals in parts.items() if totals.files]
     free = f"  {'free space':10}  {decimal(plan.free_bytes)}"
     return "\n".join([f"{describe(plan.listed)} in the source", *lines, free])
@@ -158,11 +157,14 @@ def plan_text(plan: Plan) -> str:
 
 def plan_value(plan: Plan) -> dict[str, object]:
     """Return a plan as plain values."""
-    value: dict[str, object] = asdict(plan)
-    for name, totals in value.items():
-        if isinstance(totals, Totals):
-            value[name] = totals._asdict()
-    return value
+    totals = {
+        "listed": plan.listed,
+        "to_copy": plan.to_copy,
+        "to_check": plan.to_check,
+        "kept": plan.complete,
+    }
+    values = {name: total._asdict() for name, total in totals.items()}
+    return {**values, "free_bytes": plan.free_bytes, "reasons": plan.reasons}
 
 
 def _print_event(event: str, **values: object) -> None:

@@ -92,8 +92,8 @@ def describe(backend: str, device: torch.device) -> "dict[str, object]":
     """Return the facts of the group for the first line."""
     version = ""
     if backend == "nccl":
-        found = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]  # torch has no types here
-        version = ".".join(map(str, found))
+        nccl = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]  # torch has no types here
+        version = ".".join(map(str, nccl))
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     return {
         "ranks": dist.get_world_size(),
@@ -164,33 +164,33 @@ class Operation:
     def __init__(self, collective: str, size: int, device: torch.device) -> None:
         self._collective, self._ranks = collective, dist.get_world_size()
         elements = size // ELEMENT_BYTES
-        self._whole = torch.zeros(elements, device=device)
+        self._array = torch.zeros(elements, device=device)
         part = 0 if collective == ALL_REDUCE else elements // self._ranks
         self._part = torch.zeros(part, device=device)
 
     def __call__(self) -> None:
         """Run the collective once."""
         if self._collective == ALL_REDUCE:
-            dist.all_reduce(self._whole)
+            dist.all_reduce(self._array)
         elif self._collective == ALL_GATHER:
-            dist.all_gather_into_tensor(self._whole, self._part)
+            dist.all_gather_into_tensor(self._array, self._part)
         else:
-            dist.reduce_scatter_tensor(self._part, self._whole)
+            dist.reduce_scatter_tensor(self._part, self._array)
 
     def check(self) -> int:
         """Run the collective with known numbers; return how many results are wrong, over all ranks."""
-        self._whole.fill_(dist.get_rank() + 1)
+        self._array.fill_(dist.get_rank() + 1)
         self._part.fill_(dist.get_rank() + 1)
         self()
         total = self._ranks * (self._ranks + 1) / 2
         if self._collective == ALL_GATHER:
-            expected = torch.arange(1.0, self._ranks + 1, device=self._whole.device)
-            wrong = (self._whole.view(self._ranks, -1) != expected[:, None]).sum()
+            expected = torch.arange(1.0, self._ranks + 1, device=self._array.device)
+            wrong = (self._array.view(self._ranks, -1) != expected[:, None]).sum()
         else:
-            result = self._whole if self._collective == ALL_REDUCE else self._part
+            result = self._array if self._collective == ALL_REDUCE else self._part
             wrong = (result != total).sum()
         dist.all_reduce(wrong)
-        self._whole.zero_()  # sums of sums would overflow
+        self._array.zero_()  # sums of sums would overflow
         return int(wrong.item())
 
 

@@ -103,7 +103,7 @@ class Results:
     @property
     def wrong(self) -> int:
         """Number of wrong results."""
-        return sum(one.wrong for one in self.measurements)
+        return sum(measurement.wrong for measurement in self.measurements)
 
     @property
     def bound_by_memory(self) -> bool:
@@ -112,7 +112,9 @@ class Results:
 
     def of(self, collective: str) -> tuple[Measurement, ...]:
         """Return the measurements of one collective."""
-        return tuple(one for one in self.measurements if one.collective == collective)
+        return tuple(
+            measurement for measurement in self.measurements if measurement.collective == collective
+        )
 
     def summary(self, collective: str = ALL_REDUCE, largest: int | None = None) -> Summary | None:
         """Return average and maximum of a collective; None without a measurement.
@@ -121,12 +123,12 @@ class Results:
             collective: name of the collective.
             largest: largest size to include, in bytes; None for all.
         """
-        found = [
-            one.bus_bandwidth(self.ranks)
-            for one in self.of(collective)
-            if largest is None or one.bytes <= largest
+        bandwidths = [
+            measurement.bus_bandwidth(self.ranks)
+            for measurement in self.of(collective)
+            if largest is None or measurement.bytes <= largest
         ]
-        return Summary(sum(found) / len(found), max(found)) if found else None
+        return Summary(sum(bandwidths) / len(bandwidths), max(bandwidths)) if bandwidths else None
 
     def as_value(self) -> dict[str, Any]:
         """Return the results as plain values for JSON; bandwidths in GB/s."""
@@ -138,17 +140,17 @@ class Results:
                 "adapters": self.verdict.adapters,
                 "reason": self.verdict.reason,
             },
-            "measurements": [self._measured(one) for one in self.measurements],
+            "measurements": [self._measured(measurement) for measurement in self.measurements],
             "summary": {name: self._summarized(name) for name in COLLECTIVES if self.of(name)},
             "unsupported": dict(self.unsupported),
-            "published": [vars(one) for one in PUBLISHED],
+            "published": [vars(published) for published in PUBLISHED],
         }
 
-    def _measured(self, one: Measurement) -> dict[str, Any]:
+    def _measured(self, measurement: Measurement) -> dict[str, Any]:
         return {
-            **vars(one),
-            "algorithm_bandwidth": one.algorithm_bandwidth,
-            "bus_bandwidth": one.bus_bandwidth(self.ranks),
+            **vars(measurement),
+            "algorithm_bandwidth": measurement.algorithm_bandwidth,
+            "bus_bandwidth": measurement.bus_bandwidth(self.ranks),
         }
 
     def _summarized(self, collective: str) -> dict[str, float]:
@@ -163,19 +165,19 @@ def read(logs: Sequence[str]) -> Results:
         EverstepError: the test has not begun.
     """
     lines = [line for log in logs for line in log.splitlines()]
-    found = list(entries(lines))
-    setup = next((entry for entry in found if entry["kind"] == "setup"), None)
+    records = list(entries(lines))
+    setup = next((entry for entry in records if entry["kind"] == "setup"), None)
     if setup is None:
         raise EverstepError("the test ended before its processes had formed a group")
     return Results(
         setup={name: value for name, value in setup.items() if name != "kind"},
-        measurements=tuple(measurements(found)),
+        measurements=tuple(measurements(records)),
         unsupported={
             entry["collective"]: entry["reason"]
-            for entry in found
+            for entry in records
             if entry["kind"] == "unsupported"
         },
-        complete=any(entry["kind"] == "end" for entry in found),
+        complete=any(entry["kind"] == "end" for entry in records),
         verdict=_verdict(setup, lines),
     )
 

@@ -75,10 +75,10 @@ class ProcessLog:
 
     def read(self, line: str) -> None:
         """Read one line."""
-        if found := PROVIDER.search(line):
-            self.providers.append(found[1].lower())
-            self.adapters = int(found[2]) if found[2] else None
-        self.networks += [found[1].strip() for found in [NETWORK.search(line)] if found]
+        if match := PROVIDER.search(line):
+            self.providers.append(match[1].lower())
+            self.adapters = int(match[2]) if match[2] else None
+        self.networks += [name.strip() for name in NETWORK.findall(line)]
         self.networks += [name.strip() for name in CHANNEL.findall(line)]
 
     @property
@@ -125,12 +125,12 @@ def judge(lines: Iterable[str], ranks: int) -> Verdict:
     for line in lines:
         process = PROCESS.search(line)
         logs.setdefault(process[1] if process else "", ProcessLog()).read(line)
-    found = [log for log in logs.values() if log.networks or log.providers]
-    transport = max((log.transport for log in found), default=Transport.UNKNOWN, key=_WORST)
-    if transport is Transport.EFA and len(found) < ranks:
-        missing = f"only {len(found)} of {ranks} processes have logged their network"
+    used = [log for log in logs.values() if log.networks or log.providers]
+    transport = max((log.transport for log in used), default=Transport.UNKNOWN, key=_WORST)
+    if transport is Transport.EFA and len(used) < ranks:
+        missing = f"only {len(used)} of {ranks} processes have logged their network"
         return Verdict(Transport.UNKNOWN, None, missing)
-    return Verdict(transport, _adapters(found), _reason(transport, found))
+    return Verdict(transport, _adapters(used), _reason(transport, used))
 
 
 def _adapters(logs: list[ProcessLog]) -> int | None:

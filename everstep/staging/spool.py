@@ -16,7 +16,7 @@ from everstep.staging.entry import sort_key
 from everstep.staging.totals import Totals
 
 CHUNK = 50_000
-"""Entries sorted at once; one takes about half a kilobyte of memory."""
+"""Number of entries that are sorted in memory; each takes about half a kilobyte."""
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _decode = json.JSONDecoder().decode

@@ -45,13 +45,13 @@ class Options:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does.
+    """Work of a run: files by what is to be done with them.
 
     Attributes:
         listed: files of the source.
         to_copy: files to copy.
         to_check: files at the destination whose content is compared first.
-        kept: files that are complete.
+        complete: files that are complete already.
         free_bytes: free space of the destination.
         reasons: number of files by reason.
     """
@@ -59,7 +59,7 @@ class Plan:
     listed: Totals
     to_copy: Totals
     to_check: Totals
-    kept: Totals
+    complete: Totals
     free_bytes: int
     reasons: dict[str, int]
 
@@ -135,7 +135,7 @@ def _plan(
         listed=listed,
         to_copy=tally.of(Action.COPY),
         to_check=tally.of(Action.CHECK),
-        kept=tally.of(Action.KEEP),
+        complete=tally.of(Action.KEEP),
         free_bytes=volume.free_bytes,
         reasons=dict(tally.reasons),
     )
@@ -169,7 +169,7 @@ def _finish(destination: Path, state: State) -> None:
 
 def failed(failures: list[FileError]) -> EverstepError:
     """Return the error of a run in which files could not be copied; it names the first ones."""
-    named = "\n".join(sorted(error.what for error in failures)[:NAMED_FAILURES])
+    named = "\n".join(sorted(error.problem for error in failures)[:NAMED_FAILURES])
     unnamed = len(failures) - NAMED_FAILURES
     rest = f"\nand {unnamed} more" if unnamed > 0 else ""
     noun = "file" if len(failures) == 1 else "files"

@@ -1,7 +1,7 @@
-"""Checks the files of a chaos run: `python3 -m tests.chaos.checker FOLDER`.
+"""Check the files of a chaos run: `python3 -m tests.chaos.checker FOLDER`.
 
 It imports nothing of the library and reads the formats of its files itself, so that it does not repeat a
-mistake of the library. It uses no time but the nemesis's own: the clocks of nodes are wrong on purpose.
+mistake of the library. The nemesis's clock is the only one it uses: the clocks of nodes are wrong on purpose.
 
     faults.jsonl             what the nemesis did
     etcd.jsonl               every change of generation, commit and outcome, in etcd's order
@@ -38,7 +38,7 @@ class Violation:
 
     Attributes:
         kind: name of the invariant.
-        detail: place and kind of the violation, for people.
+        detail: message with the place and the kind of the violation.
     """
 
     kind: str
@@ -79,7 +79,7 @@ class GenerationStart:
 
 
 class History:
-    """All that a run has left.
+    """The recorded files of a run.
 
     Args:
         folder: folder of the run, described in the module.
@@ -136,7 +136,7 @@ class History:
 
 
 def _lines(path: Path) -> Iterator[Entry]:
-    """Yield the lines of a file; skip a torn one."""
+    """Yield the JSON objects of a file, one in each line; skip an incomplete line."""
     if not path.exists():
         return
     for line in path.read_text(errors="replace").splitlines():

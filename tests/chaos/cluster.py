@@ -179,7 +179,7 @@ class Cluster:
         self._launchers[name].wait()
 
     def kill_node(self, name: str) -> None:
-        """Kill all processes of a node at once."""
+        """Kill all processes of a node."""
         self.groups[name].kill()
         if name in self._launchers:
             self._launchers[name].wait()

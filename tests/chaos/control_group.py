@@ -1,6 +1,6 @@
 """All processes of one simulated machine: frozen, killed and limited in memory together.
 
-Version 2 of the kernel's control groups freezes and kills a group at once, so that no process escapes
+Version 2 of the kernel's control groups freezes and kills a group atomically, so that no process escapes
 by forking. On a system with version 1 it is mounted next to it, without controllers; the memory limit is then
 version 1's.
 """
@@ -45,7 +45,7 @@ class ControlGroup:
         return []
 
     def freeze(self) -> None:
-        """Stop all processes at once, including those that are being forked."""
+        """Stop all processes, including those that are being forked."""
         (self.folder / "cgroup.freeze").write_text("1")
 
     def thaw(self) -> None:
@@ -53,7 +53,7 @@ class ControlGroup:
         (self.folder / "cgroup.freeze").write_text("0")
 
     def kill(self) -> None:
-        """Kill all processes at once, and wait until they have ended."""
+        """Kill all processes, and wait until they have ended."""
         (self.folder / "cgroup.kill").write_text("1")
         deadline = time.monotonic() + END_SECONDS
         while self.processes():

@@ -1,4 +1,4 @@
-"""A small, correct history of a chaos run in the checker's formats, for tests that falsify it."""
+"""A small, correct history of a chaos run in the checker's formats, for tests that tamper with it."""
 
 import hashlib
 import json

@@ -45,17 +45,17 @@ def command(delay_file: Path) -> tuple[str, ...]:
 def main() -> None:
     """Install the filter, start the second process, and become the command."""
     delay_file, command = Path(sys.argv[1]), sys.argv[2:]
-    ours, theirs = socket.socketpair()
+    parent_end, child_end = socket.socketpair()
     parent = os.getpid()
     if os.fork() == 0:
-        ours.close()
-        _answer(theirs, delay_file, parent)
+        parent_end.close()
+        _answer(child_end, delay_file, parent)
         os._exit(0)
-    theirs.close()
+    child_end.close()
     listener = _install_filter()
-    socket.send_fds(ours, [b"l"], [listener])
+    socket.send_fds(parent_end, [b"l"], [listener])
     os.close(listener)
-    ours.close()
+    parent_end.close()
     os.execvp(command[0], command)
 
 

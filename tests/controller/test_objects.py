@@ -71,7 +71,7 @@ def test_a_fault_is_reported_with_its_value(body: Any, named: str) -> None:
     assert any(named in fault for fault in faults), faults
 
 
-def test_all_faults_are_reported_at_once() -> None:
+def test_all_faults_are_reported_together() -> None:
     assert len(read_spec(spec(-1, policy="x", backoffLimit=-1), "job")[1]) == 3
 
 

@@ -76,7 +76,7 @@ def test_spot_workers_that_train_stay_until_the_on_demand_workers_run() -> None:
     first = decide(always, *running, waiting)
     assert first.create_pods == (4, 5, 6)
     assert first.create_on_demand == {4, 5, 6}
-    assert deleted(first) == [3], "only a spot worker that waits for a machine leaves at once"
+    assert deleted(first) == [3], "only a spot worker that waits for a machine leaves immediately"
     starting = [bought(4), bought(5), bought(6, "Pending")]
     assert deleted(decide(always, *running, *starting)) == []
     assert deleted(decide(always, *running, bought(4), bought(5), bought(6))) == [0, 1, 2]

@@ -101,22 +101,22 @@ def test_a_replacement_is_awaited_while_others_train_and_not_if_none_does() -> N
 
 def test_a_new_request_here_does_not_end_a_search() -> None:
     waiting = [pending(index) for index in range(4)]
-    again = [replace(one, created=NOW + timedelta(seconds=LATER)) for one in waiting]
+    requested_later = [replace(pod, created=NOW + timedelta(seconds=LATER)) for pod in waiting]
 
-    assert decide(again, searching(waiting), after=LATER + 1).placeholders == {B: 4, C: 4}
+    assert decide(requested_later, searching(waiting), after=LATER + 1).placeholders == {B: 4, C: 4}
 
 
 def test_another_zone_has_time_to_give_further_machines_before_its_answer_counts() -> None:
     few, state = [worker(0)], searching([worker(0)])
-    one = [granted(B, 0, LATER), granted(B, 1, LATER), granted(B, 2, LATER)]
+    offered = [granted(B, 0, LATER), granted(B, 1, LATER), granted(B, 2, LATER)]
 
-    early = decide(few, state, one, after=LATER + 1)
+    early = decide(few, state, offered, after=LATER + 1)
     assert early.state.zone == A
     assert NOW + timedelta(seconds=LATER + SETTINGS.answer_seconds) in early.wake_times
-    assert decide(few, state, one, after=LATER + SETTINGS.answer_seconds).state.zone == B
+    assert decide(few, state, offered, after=LATER + SETTINGS.answer_seconds).state.zone == B
 
 
-def test_a_complete_answer_moves_the_group_at_once_with_the_reason_and_the_zones() -> None:
+def test_a_complete_answer_moves_the_group_immediately_with_the_reason_and_the_zones() -> None:
     state = moving([worker(0)])
 
     (move,) = state.moves
@@ -140,7 +140,7 @@ def test_machines_that_are_too_few_are_given_back_and_their_zone_is_asked_again_
     assert retried.placeholders == {B: 5, C: 5}
 
 
-def test_a_zone_that_gave_too_few_is_asked_at_once_when_they_would_suffice() -> None:
+def test_a_zone_that_gave_too_few_is_tried_again_as_soon_as_they_would_suffice() -> None:
     here = [worker(0), worker(1)]
     offer = [granted(B, number) for number in range(3)]
     answered = decide(here, searching(here), offer, after=LATER, wanted=5)
@@ -155,7 +155,7 @@ def test_workers_of_the_old_zone_train_until_those_of_the_new_one_have_joined() 
     new = [worker(index, B, started=started) for index in (2, 3, 4, 5)]
 
     assert decide([*old, *new[:3]], state, after=LATER + 100).leave == (old[1],), (
-        "one that waits for a machine leaves at once"
+        "one that waits for a machine leaves immediately"
     )
     early = decide([*old, *new], state, after=LATER + SETTINGS.overlap_seconds - 1)
     assert early.leave == (old[1],)

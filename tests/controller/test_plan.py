@@ -21,7 +21,7 @@ def condition(result: Plan, kind: ConditionType) -> Condition:
     return current
 
 
-def test_a_new_job_gets_all_its_workers_and_services_at_once() -> None:
+def test_a_new_job_gets_all_its_workers_and_services_in_one_pass() -> None:
     result = decide(job())
 
     assert result.create_pods == result.create_services == (0, 1, 2)
@@ -65,7 +65,7 @@ def test_a_failed_worker_keeps_its_pod_and_log_until_its_back_off_is_over() -> N
     assert later.exits == (), "each exit is counted once"
 
 
-def test_a_worker_that_was_evicted_is_replaced_at_once() -> None:
+def test_a_worker_that_was_evicted_is_replaced_immediately() -> None:
     assert deleted(decide(job(), pod(0), failed(1, 143), pod(2))) == [1]
 
 

@@ -119,10 +119,10 @@ def test_a_pod_is_billed_from_its_node_to_its_end_also_if_no_controller_ran_mean
 def test_a_pod_that_is_gone_is_billed_until_that_is_observed_and_one_that_ended_until_its_end() -> (
     None
 ):
-    both = decide([worker(0), worker(1)]).state
+    before = decide([worker(0), worker(1)]).state
     ended = worker(1, phase="Failed", finished=NOW + timedelta(hours=1))
 
-    assert decide([ended], both, after=2 * HOUR).state.usd == pytest.approx(2 + 1)
+    assert decide([ended], before, after=2 * HOUR).state.usd == pytest.approx(2 + 1)
 
 
 @given(gaps=st.lists(st.integers(1, 5000), min_size=1, max_size=20))

@@ -246,10 +246,10 @@ def test_a_notice_costs_no_step_and_the_loss_of_all_nodes_costs_at_most_one_chec
     cycle: LifeCycle,
 ) -> None:
     notices = [event for event in cycle.report["events"] if event["kind"] == "notice"]
-    one_by_one, at_once = notices[:WORKERS], notices[WORKERS:]
+    one_by_one, together = notices[:WORKERS], notices[WORKERS:]
 
     assert [event["steps_lost"] for event in one_by_one] == [0] * WORKERS
-    assert all(event["steps_lost"] <= STEPS_BETWEEN_CHECKPOINTS for event in at_once)
+    assert all(event["steps_lost"] <= STEPS_BETWEEN_CHECKPOINTS for event in together)
 
 
 def test_a_second_up_changes_nothing(cycle: LifeCycle) -> None:

@@ -92,7 +92,7 @@ class PoolsCycle(LifeCycle):
         return self.folder / "state" / self.stack
 
     def declare_pools(self) -> None:
-        """Put two pools in place of one; the stack may be destroyed at once."""
+        """Put two pools in place of one; the stack may be destroyed immediately."""
         content = yaml.safe_load(self.stack_file.read_text())
         cluster = content["config"]["everstep:cluster"]
         del cluster["gpuPool"]
@@ -195,9 +195,9 @@ def test_the_group_continues_in_the_other_zone_when_its_own_has_no_machine(
 
 
 def test_the_loss_of_a_zone_leaves_nothing_to_change(cycle: PoolsCycle) -> None:
-    again = cycle.results["again"]
+    preview = cycle.results["again"]
 
-    assert again.returncode == 0, f"{again.stdout[-3000:]}\n{again.stderr[-3000:]}"
+    assert preview.returncode == 0, f"{preview.stdout[-3000:]}\n{preview.stderr[-3000:]}"
 
 
 def test_down_leaves_nothing(cycle: PoolsCycle) -> None:

@@ -71,7 +71,7 @@ def test_a_model_in_shards_survives_the_loss_of_a_node(tmp_path: Path) -> None:
         assert returned.wait() == DONE, returned.log
     taken = {*steps(other), *steps(returned)}
     assert taken == set(range(1, EPOCHS * STEPS_PER_EPOCH + 1)), "no step is lost"
-    whole, shards = trained_whole(tmp_path / "whole"), joined(tmp_path)
-    assert whole.keys() == shards.keys()
-    for name, expected in whole.items():
+    unsharded, shards = trained_whole(tmp_path / "whole"), joined(tmp_path)
+    assert unsharded.keys() == shards.keys()
+    for name, expected in unsharded.items():
         assert torch.allclose(shards[name], expected, atol=1e-4), f"{name}: unlike the whole model"

@@ -1,4 +1,4 @@
-"""A user's machine and account for the walk of a guide: a clone, an empty backend, and the twin as the cloud."""
+"""A user's machine and account for following a guide: a clone, an empty backend, and the twin as the cloud."""
 
 import os
 import sys
@@ -30,13 +30,13 @@ QUOTAS = {"L-3819A6DF": 192, "L-DB2E81BA": 64}
 """vCPUs of spot and on-demand machines with GPUs: what the largest stack may use."""
 
 AZURE_GROUPS = frozenset({"11111111-2222-3333-4444-555555555555"})
-"""The groups of the user: the administrators in the guide."""
+"""Object IDs of the user's groups, which the guide makes administrators."""
 
 AZURE_VCPUS = 1000
-"""Every quota of the subscription: more than the largest stack may use."""
+"""Limit of each quota of the subscription, in vCPUs: more than the largest stack may use."""
 
 ZONE_IDS = {"us-east-1c": "use1-az4", "us-east-1d": "use1-az3"}
-"""Of this account, in which EKS has a control plane in each zone of the stacks."""
+"""Zone -> zone ID in this account; EKS supports a control plane in each of them."""
 
 SETTINGS = {
     "PULUMI_CONFIG_PASSPHRASE": "of a test",

@@ -8,14 +8,14 @@ class Mutation:
     """One deliberate mistake: the replacement of one string in one file.
 
     Attributes:
-        what: description of the mistake.
+        description: description of the mistake.
         file: path from the root of the repository.
         old: the string to replace; it occurs exactly once.
         new: the replacement.
         tests: paths of the tests of which one must fail.
     """
 
-    what: str
+    description: str
     file: str
     old: str
     new: str
@@ -30,7 +30,7 @@ class Mutation:
         if source.count(self.old) != 1:
             raise ValueError(
                 f"{self.file} has {self.old!r} {source.count(self.old)} times instead of once: "
-                f"update the mutation {self.what!r} in tests/mutation/mutations.py"
+                f"update the mutation {self.description!r} in tests/mutation/mutations.py"
             )
         return source.replace(self.old, self.new)
 

@@ -79,7 +79,7 @@ def _select(word: str, sample: int) -> list[Mutation]:
     """Return the mutations to inject; a sample differs from commit to commit and is reproducible."""
     all_mutations = (*MUTATIONS, *ELASTIC_MUTATIONS)
     matching = [
-        mutation for mutation in all_mutations if word in f"{mutation.what} {mutation.file}"
+        mutation for mutation in all_mutations if word in f"{mutation.description} {mutation.file}"
     ]
     if not sample:
         return matching
@@ -121,7 +121,11 @@ def _inject(mutation: Mutation, copies: "SimpleQueue[Path]") -> Result:
         copies.put(copy)
     mark = "caught  " if result.caught_by else "SURVIVED"
     test = (result.caught_by or "").rpartition("/")[2]
-    print(f"{mark} {result.seconds:5.1f} s  {mutation.what}  {test}", file=sys.stderr, flush=True)
+    print(
+        f"{mark} {result.seconds:5.1f} s  {mutation.description}  {test}",
+        file=sys.stderr,
+        flush=True,
+    )
     return result
 
 
@@ -150,7 +154,7 @@ def _report(results: Sequence[Result], *, markdown: bool) -> None:
         print("| mutation | file | caught by |\n| --- | --- | --- |")
         for result in results:
             test = (result.caught_by or "**nothing**").rpartition("::")[2].partition("[")[0]
-            print(f"| {result.mutation.what} | `{result.mutation.file}` | `{test}` |")
+            print(f"| {result.mutation.description} | `{result.mutation.file}` | `{test}` |")
     print(f"{caught} of {len(results)} mutations were caught")
 
 

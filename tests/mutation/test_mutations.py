@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    "mutation", [*MUTATIONS, *ELASTIC_MUTATIONS], ids=lambda mutation: mutation.what
+    "mutation", [*MUTATIONS, *ELASTIC_MUTATIONS], ids=lambda mutation: mutation.description
 )
 def test_a_mistake_changes_its_file_and_leaves_valid_python(mutation: Mutation) -> None:
     changed = mutation.applied_to((ROOT / mutation.file).read_text())
@@ -20,6 +20,6 @@ def test_a_mistake_changes_its_file_and_leaves_valid_python(mutation: Mutation) 
     ast.parse(changed)
 
 
-@pytest.mark.parametrize("mutation", ELASTIC_MUTATIONS, ids=lambda mutation: mutation.what)
+@pytest.mark.parametrize("mutation", ELASTIC_MUTATIONS, ids=lambda mutation: mutation.description)
 def test_the_tests_of_a_mistake_exist(mutation: Mutation) -> None:
     assert all((ROOT / path).exists() for path in mutation.tests)

@@ -43,9 +43,11 @@ def test_the_steps_are_numbered_from_the_environment_to_the_eviction() -> None:
 
 @every_notebook
 def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
-    kept = [cell.id for cell in code(path) if cell.output or cell.execution_count is not None]
+    with_output = [
+        cell.id for cell in code(path) if cell.output or cell.execution_count is not None
+    ]
 
-    assert kept == [], "outputs are of one run on one machine: clear them before a commit"
+    assert with_output == [], "outputs are of one run on one machine: clear them before a commit"
 
 
 @every_notebook

@@ -18,7 +18,7 @@ def refused(project: Project) -> str:
     return output
 
 
-def test_all_faults_of_a_stack_file_are_shown_at_once(project_without_cluster: Project) -> None:
+def test_all_faults_of_a_stack_file_are_shown_together(project_without_cluster: Project) -> None:
     project_without_cluster.change("job", minReplicas=4, modle="resnet18")
     project_without_cluster.change("data", dataset="fashion_mnist")
 

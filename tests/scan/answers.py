@@ -32,7 +32,7 @@ class Answer:
     Attributes:
         check: identifier of the rule.
         resources: patterns of the objects or files, as a shell's.
-        reason: the reason, for people.
+        reason: explanation of the answer.
     """
 
     check: str

@@ -52,7 +52,7 @@ def test_one_pass_cordons_the_node_and_records_the_notice() -> None:
     }
 
 
-def test_pods_are_evicted_at_once_if_the_cloud_does_not_drain() -> None:
+def test_pods_are_evicted_immediately_if_the_cloud_does_not_drain() -> None:
     node = Simulation(notices=(notice(30),), running=by_name(pod("worker", grace_seconds=110)))
 
     node.run(node.watcher(), 1)

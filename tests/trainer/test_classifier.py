@@ -156,14 +156,14 @@ class BreakingGroup(SingleProcessGroup):
 
     def __init__(self, *, keeps: bool = True) -> None:
         self._keeps, self._broken = keeps, False
-        self.kept: Any = None
+        self.computed: Any = None
 
     def join(self, state: TrainingState) -> RankAssignment:
         alone = super().join(state)
         if not self._broken:
             return RankAssignment(0, 2, 0, None, 2, self._lose)
-        self.kept = state.kept()
-        state.adopt(0, self.kept if self._keeps else (), keeps=self._keeps)
+        self.computed = state.computed()
+        state.adopt(0, self.computed if self._keeps else (), keeps=self._keeps)
         return alone
 
     def _lose(self, tensor: torch.Tensor) -> None:
@@ -190,7 +190,7 @@ def test_a_failed_step_is_completed_without_computing_kept_results(
     monkeypatch.setattr(classifier.train_set, "train_batch", counted)
     train(classifier, 1)
 
-    assert group.kept
+    assert group.computed
     assert set(requested) == set(classifier.run._session.order.batch(0).tolist())
     repeated = len(requested) - len(set(requested))
     assert (repeated == 0) == keeps, "kept gradients are not computed again"

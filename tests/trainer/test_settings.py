@@ -23,13 +23,13 @@ def test_the_folder_of_the_run_is_named_after_the_job() -> None:
     assert parse(LINE).job == "fashion"
 
 
-def test_all_faults_are_reported_at_once() -> None:
+def test_all_faults_are_reported_together() -> None:
     with pytest.raises(EverstepError) as error:
         parse([*LINE, "--epochs", "0", "--global-batch", "-1", "--label-smoothing", "2"])
 
-    assert "--epochs must be 1 or more, got 0" in error.value.what
-    assert "--global-batch must be 1 or more, got -1" in error.value.what
-    assert "--label-smoothing" in error.value.what
+    assert "--epochs must be 1 or more, got 0" in error.value.problem
+    assert "--global-batch must be 1 or more, got -1" in error.value.problem
+    assert "--label-smoothing" in error.value.problem
 
 
 def test_exact_sums_do_not_overlap_the_backward_pass() -> None:

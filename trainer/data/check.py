@@ -47,7 +47,7 @@ def _check_all(dataset: ImageDataset, step: Step) -> list[str]:
         try:
             dataset.render(sample, None, into)
         except EverstepError as error:
-            invalid.append(error.what)
+            invalid.append(error.problem)
         if (sample + 1) % NOTE_EVERY_IMAGES == 0:
             step.note(f"{dataset.part}: {sample + 1} of {len(dataset)}")
     return invalid

@@ -92,7 +92,7 @@ def serve(tasks: int, answers: int, parts: Parts, slots: Images) -> None:
                 state = GOOD
             except EverstepError as error:
                 text = np.frombuffer(
-                    to_slot(f"{error.what}\n{error.fix}", slots[slot].size), np.uint8
+                    to_slot(f"{error.problem}\n{error.fix}", slots[slot].size), np.uint8
                 )
                 slots[slot].reshape(-1)[: len(text)] = text
                 state = BAD

@@ -32,9 +32,9 @@ class ApiServer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request."""
-        found = self.path == f"{POD}/log"
-        body = (LOG if found else '{"message": "container is waiting to start"}').encode()
-        self.send_response(200 if found else 400)
+        is_log = self.path == f"{POD}/log"
+        body = (LOG if is_log else '{"message": "container is waiting to start"}').encode()
+        self.send_response(200 if is_log else 400)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

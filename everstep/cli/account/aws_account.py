@@ -10,7 +10,7 @@ from everstep.optional_packages import BOTO3
 
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 20, 3
 NOT_FOUND = frozenset({"ResourceNotFoundException", "NoSuchEntity", "NoSuchResourceException"})
-SIMULATED_AT_ONCE = 50
+ACTIONS_PER_SIMULATION = 50  # of one request
 Answer = Mapping[str, Any]
 
 
@@ -91,7 +91,7 @@ class AwsAccount:
             raise RequestError(action, type(error).__name__, str(error)) from None
         return answer
 
-    def _found(self, service: str, operation: str, **arguments: object) -> Answer | None:
+    def _existing(self, service: str, operation: str, **arguments: object) -> Answer | None:
         """Return the answer to a request; None if the resource does not exist."""
         try:
             return self._call(service, operation, **arguments)
@@ -140,14 +140,14 @@ class AwsAccount:
     def quota(self, code: str) -> float:
         """Return the value of a quota of EC2: the applied one, else AWS's default."""
         arguments = {"ServiceCode": "ec2", "QuotaCode": code}
-        response = self._found("service-quotas", "GetServiceQuota", **arguments)
+        response = self._existing("service-quotas", "GetServiceQuota", **arguments)
         if response is None:
             response = self._call("service-quotas", "GetAWSDefaultServiceQuota", **arguments)
         return float(response["Quota"]["Value"])
 
     def addon_versions(self, addon: str, kubernetes: str) -> list[str]:
         """Return the versions of an add-on for a version of Kubernetes."""
-        response = self._found(
+        response = self._existing(
             "eks", "DescribeAddonVersions", addonName=addon, kubernetesVersion=kubernetes
         )
         addons = response["addons"] if response else []
@@ -159,7 +159,7 @@ class AwsAccount:
 
     def cluster_tags(self, name: str) -> dict[str, str] | None:
         """Return the tags of a cluster; None if there is none of that name."""
-        response = self._found("eks", "DescribeCluster", name=name)
+        response = self._existing("eks", "DescribeCluster", name=name)
         return dict(response["cluster"].get("tags") or {}) if response else None
 
     def log_groups(self, prefix: str) -> list[str]:
@@ -169,7 +169,7 @@ class AwsAccount:
 
     def role_tags(self, name: str) -> dict[str, str] | None:
         """Return the tags of a role; None if there is none of that name."""
-        response = self._found("iam", "GetRole", RoleName=name)
+        response = self._existing("iam", "GetRole", RoleName=name)
         if response is None:
             return None
         return {str(tag["Key"]): str(tag["Value"]) for tag in response["Role"].get("Tags") or ()}
@@ -182,12 +182,12 @@ class AwsAccount:
             source = str(role["Role"]["Arn"])
         wanted = sorted(actions)
         denied: list[str] = []
-        for start in range(0, len(wanted), SIMULATED_AT_ONCE):
+        for start in range(0, len(wanted), ACTIONS_PER_SIMULATION):
             response = self._call(
                 "iam",
                 "SimulatePrincipalPolicy",
                 PolicySourceArn=source,
-                ActionNames=wanted[start : start + SIMULATED_AT_ONCE],
+                ActionNames=wanted[start : start + ACTIONS_PER_SIMULATION],
                 MaxItems=1000,
             )
             denied += [

@@ -152,7 +152,7 @@ class AzureAccount:
         except AzureError as error:
             raise RequestError(action, type(error).__name__, _first_line(str(error))) from None
 
-    def _found(self, action: str, request: Callable[[], T]) -> T | None:
+    def _existing(self, action: str, request: Callable[[], T]) -> T | None:
         """Return the result of a request; None if the resource does not exist."""
         from azure.core.exceptions import ResourceNotFoundError
 
@@ -339,7 +339,7 @@ class AzureAccount:
 
         client = self._client(ResourceManagementClient, self.subscription_id)
         action = "Microsoft.Resources/subscriptions/resourceGroups/read"
-        response = self._found(action, lambda: client.resource_groups.get(name))
+        response = self._existing(action, lambda: client.resource_groups.get(name))
         return None if response is None else dict(response.tags or {})
 
     def cluster_tags(self, group: str, name: str) -> dict[str, str] | None:
@@ -348,7 +348,7 @@ class AzureAccount:
 
         client = self._client(ContainerServiceClient, self.subscription_id)
         action = "Microsoft.ContainerService/managedClusters/read"
-        response = self._found(action, lambda: client.managed_clusters.get(group, name))
+        response = self._existing(action, lambda: client.managed_clusters.get(group, name))
         return None if response is None else dict(response.tags or {})
 
     def account_is_nested(self, group: str, name: str) -> bool | None:
@@ -357,7 +357,9 @@ class AzureAccount:
 
         client = self._client(StorageManagementClient, self.subscription_id)
         action = "Microsoft.Storage/storageAccounts/read"
-        response = self._found(action, lambda: client.storage_accounts.get_properties(group, name))
+        response = self._existing(
+            action, lambda: client.storage_accounts.get_properties(group, name)
+        )
         return None if response is None else bool(response.is_hns_enabled)
 
     def account_name_is_free(self, name: str) -> bool:
@@ -378,7 +380,7 @@ class AzureAccount:
 
         client = self._client(ContainerRegistryManagementClient, self.subscription_id)
         action = "Microsoft.ContainerRegistry/registries/read"
-        return self._found(action, lambda: client.registries.get(group, name)) is not None
+        return self._existing(action, lambda: client.registries.get(group, name)) is not None
 
     def registry_name_is_free(self, name: str) -> bool:
         """Return whether a registry may have a name."""
@@ -418,7 +420,7 @@ class AzureAccount:
                 if reference.startswith("sha256:")
                 else client.get_tag_properties
             )
-            return self._found(action, lambda: look_up(repository, reference)) is not None
+            return self._existing(action, lambda: look_up(repository, reference)) is not None
 
 
 def _offer(size: Any) -> SizeOffer:  # noqa: ANN401  a ResourceSku of the SDK

@@ -23,7 +23,7 @@ class PoolNeed:
         name: name of the pool for the user.
         field: key of its VM size.
         size: its VM size.
-        zones: zones in which its machines start; none: the cloud chooses.
+        zones: zones in which its machines start; if empty, the cloud chooses.
         spot: whether they are spot machines.
         nodes: maximum number of machines.
         zones_field: key of its zones.
@@ -40,22 +40,22 @@ class PoolNeed:
 
 def kubernetes(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
     """Yield whether AKS offers the version of Kubernetes in the location."""
-    what, key, wanted = "Kubernetes", "cluster.kubernetesVersion", cluster.kubernetes_version
+    subject, key, version = "Kubernetes", "cluster.kubernetesVersion", cluster.kubernetes_version
     offered = account.kubernetes_versions()
     usable = [
         name for name, (preview, plans) in offered.items() if SUPPORT_PLAN in plans and not preview
     ]
     fix = f"Use {' or '.join(sorted(usable)) or 'another location'}."
-    if wanted not in offered:
-        yield fault(what, f"{cluster.location} does not offer {wanted}", key, fix)
+    if version not in offered:
+        yield fault(subject, f"{cluster.location} does not offer {version}", key, fix)
         return
-    preview, plans = offered[wanted]
+    preview, plans = offered[version]
     if SUPPORT_PLAN not in plans:
-        yield fault(what, f"{wanted} is offered with {', '.join(plans)} only", key, fix)
+        yield fault(subject, f"{version} is offered with {', '.join(plans)} only", key, fix)
     elif preview:
-        yield fault(what, f"{wanted} is a preview in {cluster.location}", key, fix, fatal=False)
+        yield fault(subject, f"{version} is a preview in {cluster.location}", key, fix, fatal=False)
     else:
-        yield good(what, f"{wanted} in {cluster.location}", key)
+        yield good(subject, f"{version} in {cluster.location}", key)
 
 
 def pools(cluster: "AksConfig") -> list[PoolNeed]:
@@ -122,25 +122,25 @@ def quotas(account: AzureAccount, cluster: "AksConfig", stack: str) -> Iterator[
     """
     up = (account.cluster_tags(group_of(cluster, stack), cluster.name) or {}).get("stack") == stack
     needs = [need for need in pools(cluster) if need.size in account.sizes]
-    held = account.quotas()
+    account_quotas = account.quotas()
     families: dict[str, list[PoolNeed]] = {}
     for need in needs:
         offer = account.sizes[need.size]
         families.setdefault(SPOT_QUOTA if need.spot else offer.family.lower(), []).append(need)
     regular = [need for need in needs if not need.spot]
     for name, members in {**families, REGIONAL_QUOTA: regular}.items():
-        if name not in held or not members:
+        if name not in account_quotas or not members:
             continue
-        quota = held[name]
+        quota = account_quotas[name]
         vcpus = [account.sizes[need.size].vcpus for need in members]
-        wanted = sum(size * need.nodes for size, need in zip(vcpus, members, strict=True))
+        required = sum(size * need.nodes for size, need in zip(vcpus, members, strict=True))
         free = quota.limit - (0 if up else quota.used)
-        observed = f"{free} of {quota.limit} vCPUs free, {wanted} for all nodes: {quota.label}"
-        fix = f"Request {wanted + quota.limit - free} for {cluster.location}: portal, Quotas, Compute, {quota.label}"
+        observed = f"{free} of {quota.limit} vCPUs free, {required} for all nodes: {quota.label}"
+        fix = f"Request {required + quota.limit - free} for {cluster.location}: portal, Quotas, Compute, {quota.label}"
         pool = ", ".join(need.name for need in members)
         yield AccountCheck(
             f"quota, {pool}",
-            free >= wanted,
+            free >= required,
             observed,
             members[0].field,
             fix,

@@ -38,23 +38,23 @@ def _group_faults(
     """Yield resource groups and clusters in the way of the stack's, or absent."""
     from components.azure.names import node_group_name
 
-    what, key, name = "names", "cluster.name", cluster.name
+    subject, key, name = "names", "cluster.name", cluster.name
     group = group_of(cluster, stack)
     tags = account.group_tags(group)
     if tags is None and cluster.resource_group:
-        yield fault(what, f"{group} does not exist", "cluster.resourceGroup",
+        yield fault(subject, f"{group} does not exist", "cluster.resourceGroup",
                      f"az group create --name {group} --location {cluster.location}")  # fmt: skip
         return
     if tags is not None and not cluster.resource_group and tags.get("stack") != stack:
         fix = "Choose another name, or set cluster.resourceGroup to use this group."
-        yield fault(what, f"another resource group is named {group}", key, fix)
+        yield fault(subject, f"another resource group is named {group}", key, fix)
     other = account.cluster_tags(group, name) if tags is not None else None
     if other is not None and other.get("stack") != stack:
-        yield fault(what, f"{group} has another cluster {name}", key, "Choose another name.")
+        yield fault(subject, f"{group} has another cluster {name}", key, "Choose another name.")
     nodes = node_group_name(name, stack)
     if other is None and account.group_tags(nodes) is not None:
         fix = f"A deleted cluster left it: az group delete --name {nodes}"
-        yield fault(what, f"the resource group {nodes} exists", key, fix)
+        yield fault(subject, f"the resource group {nodes} exists", key, fix)
 
 
 def _storage_faults(

@@ -74,7 +74,7 @@ def as_value(
             {"part": part, **asdict(check)} for part, group in checks.items() for check in group
         ],
         "twins": [asdict(twin) for twin in running],
-        "leftovers": [asdict(leftover) for leftover in leftovers],
+        "leftovers": [leftover.as_value() for leftover in leftovers],
     }
 
 
@@ -121,5 +121,5 @@ def _leftovers_table(leftovers: "Sequence[Leftover]") -> Table:
     for column in ("leftover", "what", "how to remove it"):
         table.add_column(column, overflow="fold")
     for leftover in leftovers:
-        table.add_row(Text(leftover.kind, style="red"), leftover.what, leftover.how_to_remove)
+        table.add_row(Text(leftover.kind, style="red"), leftover.name, leftover.how_to_remove)
     return table

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack, Yes
-from everstep.cli.console import people, progress, say, warn
+from everstep.cli.console import messages, progress, say, warn
 from everstep.cli.engine.context import StackContext, open_stack_to_destroy
 from everstep.cli.engine.file_lock import exclusive_lock
 from everstep.cli.engine.lifecycle import describe_run, take_down
@@ -28,7 +28,7 @@ def down(
     """Destroy the stack and the machines it ran on; leave nothing behind."""
     context = open_stack_to_destroy(stack, twin=twin)
     if context.config_error:
-        problem = context.config_error.what
+        problem = context.config_error.problem
         warn(f"{problem}; the resources of the stack on {context.target} are removed anyway")
     fix = "Press Ctrl-C there first, or wait for it."
     with exclusive_lock(context.workspace.lock, "`everstep up`", fix):
@@ -55,7 +55,7 @@ def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool)
         say(f"   kept {description} in {keep_run}")
         return
     unfinished = not (folder / "result.json").exists()
-    if unfinished and not yes and people.is_terminal and sys.stdin.isatty():
+    if unfinished and not yes and messages.is_terminal and sys.stdin.isatty():
         question = f"The training {context.job} has not finished. Remove it?"
         typer.confirm(question, abort=True, err=True)
     say(

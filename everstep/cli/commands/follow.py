@@ -3,7 +3,7 @@
 import time
 
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack
-from everstep.cli.console import people, results, say
+from everstep.cli.console import messages, results, say
 from everstep.cli.drill import DrillRunner
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.report import follow as job_follower
@@ -61,7 +61,7 @@ def _show_end(context: StackContext, outcome: JobOutcome, monitor: JobMonitor) -
     results.print(report_screen(build(run), run, time.time(), results.width))
     if outcome is JobOutcome.FAILED:
         condition = next((item for item in monitor.conditions if item.type == outcome), None)
-        people.print()
+        messages.print()
         reason = condition.reason if condition else "no reason given"
         message = condition.message if condition else ""
         raise EverstepError(

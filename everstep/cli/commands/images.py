@@ -147,7 +147,7 @@ def _registry_of(context: StackContext) -> str:
 
 
 def _write(context: StackContext, image: PushedImage) -> list[str]:
-    """Write an image into the stack file at once, so that an interrupted push keeps what it has."""
+    """Write an image into the stack file immediately, so that an interrupted push keeps what it has."""
     replaced = {section for section, _ in context.workspace.overrides}
     if stack_images.KEYS[image.name].partition(".")[0] in replaced:
         return []  # the twin runs our controller in place of the stack's

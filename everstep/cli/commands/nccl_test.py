@@ -79,19 +79,19 @@ def nccl_test(
         logs = run.run(test, wait, progress())
     if log:
         write_atomically(log, "\n".join(logs), READABLE)
-    found = read(logs)
+    measured = read(logs)
     if plot:
-        write_atomically(plot, show.chart(found).svg(), READABLE)
+        write_atomically(plot, show.chart(measured).svg(), READABLE)
         say(f"   wrote {plot}")
     if as_json:
-        results.print(json.dumps(found.as_value(), indent=2), markup=False)
+        results.print(json.dumps(measured.as_value(), indent=2), markup=False)
     else:
-        show.show(found)
-    if not found.complete:
+        show.show(measured)
+    if not measured.complete:
         raise EverstepError("the test ended before its last size", "Start it again.")
-    if found.wrong:
+    if measured.wrong:
         raise EverstepError(
-            f"{found.wrong} results of collectives were wrong",
+            f"{measured.wrong} results of collectives were wrong",
             "The network or a device corrupts data.",
         )
 
@@ -128,8 +128,8 @@ def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _size(option: str, text: str) -> int:
     """Return a size in bytes."""
-    found = re.fullmatch(r"(\d{1,12})([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    size = int(found[1]) * UNITS[found[2].upper()] if found else 0
+    match = re.fullmatch(r"(\d{1,12})([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    size = int(match[1]) * UNITS[match[2].upper()] if match else 0
     if not MIN_BYTES <= size <= MAX_BYTES:
         raise EverstepError(
             f"{option} {text!r} is not a size from {MIN_BYTES} B to 4 GB",

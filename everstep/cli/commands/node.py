@@ -105,7 +105,7 @@ def reclaim(
     """Reclaim spot machines as their cloud does: a notice, and the loss after its seconds.
 
     Azure announces it 30 seconds ahead, AWS 120. Several machines are reclaimed at the same moment. Their pool
-    starts replacements, at once or when the cloud has capacity again.
+    starts replacements, immediately or when the cloud has capacity again.
     """
     from cloudtwin.facade import reclaim as reclaim_machines
 

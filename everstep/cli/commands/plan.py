@@ -111,12 +111,17 @@ def _histories(
 ) -> list[CapacityHistory]:
     """Return the histories, with no more machines than the stack's pools may have in each zone."""
     if traced:
-        found = planning.histories_of(traced, source.histories, source.horizon_seconds, machines)
+        histories = planning.histories_of(
+            traced, source.histories, source.horizon_seconds, machines
+        )
     else:
         hours, names = source.horizon_seconds / HOUR_SECONDS, [zone.name for zone in zones]
-        found = planning.generated_histories(source.histories, source.seed, hours, machines, names)
+        histories = planning.generated_histories(
+            source.histories, source.seed, hours, machines, names
+        )
     return [
-        one.limited_by_zone(plan_inputs.machines_in(zones, one.zones, machines)) for one in found
+        history.limited_by_zone(plan_inputs.machines_in(zones, history.zones, machines))
+        for history in histories
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, PolicyPacks, Stack
-from everstep.cli.console import people, progress
+from everstep.cli.console import messages, progress
 from everstep.cli.engine import cloud_twin
 from everstep.cli.engine.context import open_stack
 from everstep.cli.engine.driver import interrupt_with_parent
@@ -43,7 +43,7 @@ def preview(
         context = replace(context, workspace=preview_workspace(context.workspace))
     engine = context.engine(progress(), policy_packs=policy_pack)
     release_dead_locks(engine)
-    quiet = as_json or not people.is_terminal
+    quiet = as_json or not messages.is_terminal
     flags = {
         "--diff": diff,
         "--json": as_json,

@@ -58,7 +58,7 @@ def scale(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for measurements and chart.")
     ] = Path("scaling"),
-    again: Annotated[
+    remeasure: Annotated[
         bool, typer.Option("--again", help="Measure sizes again that were measured already.")
     ] = False,
     wait: Annotated[
@@ -85,7 +85,7 @@ def scale(
         if local
         else _cluster_study(open_running_stack(stack, twin=twin), settings, wait)
     )
-    sizes = measure(study, numbers, Store(out, described), progress(), again=again)
+    sizes = measure(study, numbers, Store(out, described), progress(), remeasure=remeasure)
     on_one_machine = local or described.get("target") in ON_ONE_MACHINE
     shared = here.processors() if on_one_machine else None
     _write_pictures(out / model, show.chart(model, sizes, shared))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from everstep.catalog import image_reference
 from everstep.cli import image_push
-from everstep.cli.console import people, say, warn
+from everstep.cli.console import messages, say, warn
 from everstep.cli.engine import prerequisites, stand_ins
 from everstep.cli.engine.context import StackContext
 from everstep.cli.engine.plugins import CLOUDS
@@ -16,7 +16,7 @@ def show_banner(context: StackContext) -> None:
     """Print what a run on the twin's cloud proves, and what it does not."""
     from cloudtwin.facade import BANNER
 
-    people.print()
+    messages.print()
     for line in BANNER.splitlines():
         say(f"   {line}", style="bright_black")
     for name, _ in context.workspace.overrides:
@@ -25,7 +25,7 @@ def show_banner(context: StackContext) -> None:
             "EVERSTEP_TWIN_IMAGES.",
             style="bright_black",
         )
-    people.print()
+    messages.print()
 
 
 def prepare(context: StackContext, progress: Progress) -> None:

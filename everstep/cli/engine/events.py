@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.text import Text
 
-from everstep.cli.console import people
+from everstep.cli.console import messages
 from everstep.progress import Step
 
 CHANGES = {
@@ -145,11 +145,11 @@ class EventLog:
         elif severity.startswith("info") and urn in self._running:
             self._messages[urn] = message
         elif severity == "warning" and message:
-            people.print(Text.assemble(("   warning: ", "yellow"), message))
+            messages.print(Text.assemble(("   warning: ", "yellow"), message))
 
     def _print(self, mark: str, colour: str, resource: Resource, done: str, began: float) -> None:
         seconds = time.monotonic() - began
-        people.print(
+        messages.print(
             Text.assemble(
                 (f"   {mark} ", colour),
                 f"{done} ",
@@ -162,7 +162,7 @@ class EventLog:
     def _note(self) -> None:
         """Name the running resources and what they wait for; without a terminal only slow ones."""
         now = time.monotonic()
-        since = 0 if people.is_terminal else LONG_SECONDS
+        since = 0 if messages.is_terminal else LONG_SECONDS
         note = ", ".join(
             f"{resource.name} ({message})"
             if (message := self._messages.get(urn))
@@ -171,7 +171,7 @@ class EventLog:
             if now - began >= since
         )
         # A counter of seconds alone does not make a note new.
-        content = note if people.is_terminal else _NUMBER.sub("", note)
+        content = note if messages.is_terminal else _NUMBER.sub("", note)
         if content != self._noted:
             self._noted = content
             if note:

@@ -128,7 +128,7 @@ def require_fit(checks: Iterable[HostCheck]) -> list[HostCheck]:
     """Raise an error for failed fatal checks; return the other failed checks.
 
     Raises:
-        EverstepError: a fatal check failed; all that failed are named at once.
+        EverstepError: a fatal check failed; all that failed are named together.
     """
     failed = [check for check in checks if not check.passed]
     fatal = [check for check in failed if check.fatal]

@@ -69,7 +69,7 @@ def _check_images(context: StackContext, progress: Progress) -> None:
     try:
         client = context.connect()
     except EverstepError as error:
-        warn(f"the images of programs on nodes were not checked: {error.what}")
+        warn(f"the images of programs on nodes were not checked: {error.problem}")
         return
     image_check.check_images(client, context.workspace.stack, progress)
 
@@ -154,7 +154,7 @@ def _destroy(context: StackContext, progress: Progress) -> bool:
     except (EverstepError, TwinError) as error:
         if not context.on_twin:
             raise
-        warn(f"{error.what}; its machines are removed anyway, so its state is removed instead")
+        warn(f"{error.problem}; its machines are removed anyway, so its state is removed instead")
         engine.remove_stack()
         return False
     engine.remove_stack()

@@ -1,7 +1,7 @@
 """Parts of a stack that can be brought up before the rest: `everstep up --target registry`.
 
-Pulumi's own `--target` takes no resource without its parents, its provider and its dependencies; here they follow from
-a preview.
+Pulumi's own `--target` fails unless the parents, the provider and the dependencies of a resource are targets, too;
+here they are determined from a preview.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 For a cloud of the twin: its providers in the engine's home, and replacements of the programs with which a
 kubeconfig of that cloud gets a token, first on the engine's PATH. For a real cloud: everything official;
-all that is missing is reported at once, before the engine fails on the first one.
+all that is missing is reported together, before the engine fails on the first one.
 """
 
 import importlib.util
@@ -112,7 +112,7 @@ def real_clouds(clouds: Sequence[str]) -> tuple[Path, dict[str, str]]:
     is set.
 
     Raises:
-        EverstepError: something is missing; everything missing is named at once.
+        EverstepError: something is missing; everything missing is named together.
     """
     program = shutil.which("pulumi")
     missing_lines = [line for name in clouds for line in missing(CLOUDS[name])]

@@ -70,7 +70,7 @@ def _go() -> HostCheck:
             "go", passed=True, observed=f"{go_version()}, builds what is not built yet"
         )
     except TwinError as error:
-        return HostCheck("go", passed=False, observed=error.what, fix=error.fix)
+        return HostCheck("go", passed=False, observed=error.problem, fix=error.fix)
 
 
 def images() -> list[HostCheck]:

@@ -26,7 +26,7 @@ PREFIX = "everstep:"
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """A safe loader that refuses a mapping with one key twice, of which YAML would keep the last."""
+    """A safe loader that refuses duplicate keys in a mapping; PyYAML would use the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002  as in the base class
         """Return a mapping.
@@ -83,7 +83,7 @@ def read_config(workspace: Workspace) -> "StackConfig":
 
     Raises:
         EverstepError: the stack does not exist (with similar names), its file is not YAML, or it
-            breaks rules; all faults are reported at once.
+            breaks rules; all faults are reported together.
     """
     if not workspace.stack_file.is_file():
         raise unknown_name("stack", workspace.stack, stack_names(workspace.project))

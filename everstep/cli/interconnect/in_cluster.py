@@ -105,10 +105,10 @@ class ClusterRun:
                 f"Wait for it, or remove it: kubectl -n {JOB_NAMESPACE} delete job,svc,cm {NAME}",
             )
         try:
-            for one in objects:
-                path = COLLECTIONS[one["kind"]]
+            for item in objects:
+                path = COLLECTIONS[item["kind"]]
                 self._client.delete(f"{path}/{NAME}")  # of a test that was killed
-                self._client.create(path, one)
+                self._client.create(path, item)
             yield
         finally:
             for path in reversed(COLLECTIONS.values()):
@@ -185,5 +185,5 @@ def _adapters(node: Mapping[str, Any]) -> int:
 def _ended(job: Mapping[str, Any]) -> str:
     """Return the condition with which a Job has ended; empty while it runs."""
     conditions = (job.get("status") or {}).get("conditions") or ()
-    kinds = [one["type"] for one in conditions if one.get("status") == "True"]
+    kinds = [condition["type"] for condition in conditions if condition.get("status") == "True"]
     return next((kind for kind in kinds if kind in ("Complete", "Failed")), "")

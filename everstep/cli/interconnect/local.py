@@ -61,7 +61,7 @@ def run_locally(ranks: int, arguments: Sequence[str], progress: Progress) -> lis
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback address without a listener."""
+    """Return a free TCP port of the loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -69,6 +69,6 @@ def free_port() -> int:
 
 def note_newest(step: Step, log: str) -> None:
     """Show the newest measurement of a log."""
-    found = list(results.measurements(results.entries(log.splitlines())))
-    if found:
-        step.note(f"{found[-1].collective} {found[-1].bytes:,} B")
+    measurements = list(results.measurements(results.entries(log.splitlines())))
+    if measurements:
+        step.note(f"{measurements[-1].collective} {measurements[-1].bytes:,} B")

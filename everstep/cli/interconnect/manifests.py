@@ -186,13 +186,13 @@ def _renamed(affinity: Json) -> Json:
 def _container(worker: Json, test: ClusterTest) -> Json:
     resources = _resources(worker.get("resources") or {}, test.efa)
     gpus = max(1, int(resources.get("limits", {}).get(GPU_RESOURCE, 0)))
-    kept: Json = {
+    inherited: Json = {
         name: worker[name]
         for name in ("image", "imagePullPolicy", "securityContext")
         if name in worker
     }
     return {
-        **kept,
+        **inherited,
         "name": NAME,
         "workingDir": PROGRAM_FOLDER,  # before the image's own packages
         "command": _command(test, gpus),

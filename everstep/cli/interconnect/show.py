@@ -1,4 +1,4 @@
-"""Show the results of an interconnect test: tables for people, and a chart."""
+"""Show the results of an interconnect test as tables and a chart."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -46,16 +46,16 @@ def _table(results: Results) -> Iterator[str]:
     heads = ("size", "count", "time, us", "algbw, GB/s", "busbw, GB/s", "wrong")
     yield _row("collective", heads)
     yield "-" * len(_row("", heads))
-    for one in results.measurements:
+    for measurement in results.measurements:
         cells = (
-            size_text(one.bytes),
-            str(one.iterations),
-            f"{one.seconds * 1e6:,.1f}",
-            f"{one.algorithm_bandwidth:.4g}",
-            f"{one.bus_bandwidth(results.ranks):.4g}",
-            str(one.wrong),
+            size_text(measurement.bytes),
+            str(measurement.iterations),
+            f"{measurement.seconds * 1e6:,.1f}",
+            f"{measurement.algorithm_bandwidth:.4g}",
+            f"{measurement.bus_bandwidth(results.ranks):.4g}",
+            str(measurement.wrong),
         )
-        yield _row(one.collective, cells)
+        yield _row(measurement.collective, cells)
 
 
 def _row(name: str, cells: Sequence[str]) -> str:
@@ -68,14 +68,14 @@ def _comparison(results: Results) -> Iterator[str]:
     for collective in COLLECTIVES:
         if summary := results.summary(collective):
             yield f"{'this test, ' + collective:<44}{summary.average:>10.2f}{summary.maximum:>10.2f}"
-    largest = max((one.bytes for one in results.of(ALL_REDUCE)), default=0)
+    largest = max((measurement.bytes for measurement in results.of(ALL_REDUCE)), default=0)
     if largest > PUBLISHED_BYTES and (summary := results.summary(ALL_REDUCE, PUBLISHED_BYTES)):
         name = "this test, all_reduce up to 1 GiB"
         yield f"{name:<44}{summary.average:>10.2f}{summary.maximum:>10.2f}"
-    for one in PUBLISHED:
-        plural = "adapter" if one.adapters == 1 else "adapters"
-        name = f"published, {one.adapters} EFA {plural} ({one.provider})"
-        yield f"{name:<44}{one.average:>10.2f}{one.maximum:>10.2f}"
+    for published in PUBLISHED:
+        plural = "adapter" if published.adapters == 1 else "adapters"
+        name = f"published, {published.adapters} EFA {plural} ({published.provider})"
+        yield f"{name:<44}{published.average:>10.2f}{published.maximum:>10.2f}"
 
 
 def _notes(results: Results) -> Iterator[str]:
@@ -91,18 +91,26 @@ def _notes(results: Results) -> Iterator[str]:
 
 def chart(results: Results) -> LineChart:
     """Return the bus bandwidth by size, beside the published maxima."""
-    sizes = [one.bytes for one in results.measurements]
+    sizes = [measurement.bytes for measurement in results.measurements]
     curves = [
-        Curve(name, [(one.bytes, one.bus_bandwidth(results.ranks)) for one in results.of(name)])
+        Curve(
+            name,
+            [
+                (measurement.bytes, measurement.bus_bandwidth(results.ranks))
+                for measurement in results.of(name)
+            ],
+        )
         for name in COLLECTIVES
         if results.of(name)
     ]
     span = (min(sizes), max(sizes))
     references = [
         Curve(
-            f"{one.adapters} EFA: {one.maximum:g}", [(x, one.maximum) for x in span], reference=True
+            f"{published.adapters} EFA: {published.maximum:g}",
+            [(x, published.maximum) for x in span],
+            reference=True,
         )
-        for one in PUBLISHED
+        for published in PUBLISHED
     ]
     transport = results.verdict.transport
     return LineChart(

@@ -48,16 +48,16 @@ def rates_of(estimate: "Cost", machines: "Sequence[PoolPrice]") -> Rates | None:
     ]
     if not others and not machines:
         return None
-    unknown = [name for one in machines if one.price is None for name in one.machines]
+    unknown = [name for pool in machines if pool.price is None for name in pool.machines]
     unknown += [item.name for item in others if item.on_demand is None]
     return Rates(
-        dearest=_dearest(machines),
+        most_expensive=_most_expensive(machines),
         machines={
-            MachineKind(name, one.label, on_demand=not one.spot): MachineRate(
-                _title(one), one.price, one.on_demand
+            MachineKind(name, pool.label, on_demand=not pool.spot): MachineRate(
+                _title(pool), pool.price, pool.on_demand
             )
-            for one in machines
-            for name in one.machines
+            for pool in machines
+            for name in pool.machines
         },
         fixed=sum(item.count * item.on_demand for item in others if item.on_demand is not None),
         as_of=estimate.as_of,
@@ -67,19 +67,19 @@ def rates_of(estimate: "Cost", machines: "Sequence[PoolPrice]") -> Rates | None:
 
 
 def _title(pool: "PoolPrice") -> str:
-    """Return the name of a pool for people."""
+    """Return the display name of a pool."""
     name = pool.label or pool.name
     kind = "on-demand fallback" if pool.fallback else "spot" if pool.spot else "on demand"
     return f"{name}, {kind}" if name else kind
 
 
-def _dearest(machines: "Sequence[PoolPrice]") -> MachineRate:
-    """Return the dearest machine, fallbacks apart; unknown if one of the prices is."""
-    pools = [one for one in machines if not one.fallback]
+def _most_expensive(machines: "Sequence[PoolPrice]") -> MachineRate:
+    """Return the price of the most expensive machine without fallbacks; unknown if a price is unknown."""
+    pools = [pool for pool in machines if not pool.fallback]
     return MachineRate(
         UNKNOWN_POOL,
-        _maximum([one.price for one in pools]),
-        _maximum([one.on_demand for one in pools]),
+        _maximum([pool.price for pool in pools]),
+        _maximum([pool.on_demand for pool in pools]),
     )
 
 

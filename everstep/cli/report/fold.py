@@ -94,10 +94,10 @@ class RunFold:
     def _fold(self, event_times: list[float]) -> None:
         self._steps.sort(key=lambda entry: entry.at)
         older = self._steps[: -self.recent_steps]
-        kept_steps = self._kept(event_times)
-        blocks = list(_fold_steps(older, kept_steps))
+        retained_steps = self._retained(event_times)
+        blocks = list(_fold_steps(older, retained_steps))
         self._steps = [
-            entry for i, entry in enumerate(self._steps) if i in kept_steps or i >= len(older)
+            entry for i, entry in enumerate(self._steps) if i in retained_steps or i >= len(older)
         ]
         self._blocks = sorted([*self._blocks, *blocks], key=lambda block: block.at)
         while len(self._blocks) > MAX_BLOCKS:
@@ -106,7 +106,7 @@ class RunFold:
                 break
             self._blocks = merged
 
-    def _kept(self, event_times: list[float]) -> set[int]:
+    def _retained(self, event_times: list[float]) -> set[int]:
         """Return the positions of the steps that are not folded: reports need each of them."""
         steps = self._steps
         times = [entry.at for entry in steps]
@@ -133,11 +133,11 @@ def _group(entry: JournalEntry) -> tuple[int, int]:
     return entry.number("generation"), entry.number("world_size", 1)
 
 
-def _fold_steps(steps: list[JournalEntry], kept_steps: set[int]) -> Iterator[StepRecord]:
+def _fold_steps(steps: list[JournalEntry], retained_steps: set[int]) -> Iterator[StepRecord]:
     """Yield blocks for all steps but those that are kept."""
     block: StepRecord | None = None
     for i, entry in enumerate(steps):
-        if i in kept_steps:
+        if i in retained_steps:
             continue
         step = step_record(entry)
         if block is None:

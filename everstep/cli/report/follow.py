@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from everstep.catalog.names import DATA_PREPARATION, NAME_LABEL
-from everstep.cli.console import people, say
+from everstep.cli.console import messages, say
 from everstep.cli.durations import clock
 from everstep.cli.kubernetes_client import Condition, KubernetesClient, PodView
 from everstep.cli.report import report as reports
@@ -130,7 +130,7 @@ def follow(
         EverstepError: the cluster is unreachable.
         KeyboardInterrupt: the user leaves the view; the training continues.
     """
-    view = _Screen(billing) if people.is_terminal else _Lines(billing)
+    view = _Screen(billing) if messages.is_terminal else _Lines(billing)
     with view:
         while True:
             run = reader.read()
@@ -147,7 +147,7 @@ class _Screen:
 
     def __init__(self, billing: Billing | None) -> None:
         self._billing = billing
-        self._live = Live(console=people, auto_refresh=False, transient=True)
+        self._live = Live(console=messages, auto_refresh=False, transient=True)
 
     def __enter__(self) -> "_Screen":
         self._live.start()
@@ -158,7 +158,7 @@ class _Screen:
 
     def show(self, run: RunRecord, monitor: JobMonitor, note: str) -> None:
         """Draw the current state."""
-        now, width = time.time(), people.width
+        now, width = time.time(), messages.width
         parts: list[RenderableType] = [Text()]
         if run.steps:
             cost = _cost(run, now, self._billing)

@@ -103,7 +103,9 @@ def goodput(run: RunRecord) -> Goodput | None:
     elapsed = max(end - _began(run) - absent, 0.0)
     counted = counted_steps(run.steps)
     productive = sum(step.seconds for step in counted.values())
-    redone = [step for step in run.steps if not step.again and counted[step.step] is not step]
+    redone = [
+        step for step in run.steps if not step.is_duplicate and counted[step.step] is not step
+    ]
     return Goodput(
         share=min(productive / elapsed, 1.0) if elapsed else 0.0,
         worker_share=_worker_share(run, redone),
@@ -118,7 +120,7 @@ def counted_steps(steps: Sequence[StepRecord]) -> dict[int, StepRecord]:
     """Return the counted steps by number; of a repeated step the last one."""
     counted: dict[int, StepRecord] = {}
     for step in steps:
-        if not (step.again and step.step in counted):
+        if not (step.is_duplicate and step.step in counted):
             counted[step.step] = step
     return counted
 

@@ -1,6 +1,6 @@
 """Changes of the training group, from the journals alone.
 
-A run on a cloud has no record of machines' events, so what happened follows from consecutive groups: a worker
+A run on a cloud has no record of machines' events, so the events are derived from consecutive groups: a worker
 that is missing in the next group has left if its journal records that, and was lost otherwise; a worker whose
 process started in between has joined.
 """

@@ -1,4 +1,4 @@
-"""What the controller says about a job's zone, deadline and budget, as rows for people.
+"""What the controller reports about a job's zone, deadline and budget, as rows of a table.
 
 A status may lack any of it: jobs in one zone have no placement, and older controllers write less.
 """
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def job_state(status: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return names and values of what a job's status says; values change only with the controller's decisions."""
+    """Return the names and values of a job's status; values change only with the controller's decisions."""
     return (*_zone(status), *_spending(status))
 
 

@@ -25,7 +25,7 @@ class MachineRate:
     """The price of one training machine with its disk, in USD per hour; None if unknown.
 
     Attributes:
-        pool: name of its pool, for people.
+        pool: display name of its pool.
         price: as it is bought.
         on_demand: the same machine on demand.
     """
@@ -40,7 +40,7 @@ class Rates:
     """Prices of a stack in USD per hour.
 
     Attributes:
-        dearest: the dearest training machine, for one of which nothing is known.
+        most_expensive: the most expensive training machine, used for a machine whose type is unknown.
         machines: training machines by the way they are bought.
         fixed: everything else: control plane, system machines, storage, network.
         as_of: date of the prices, YYYY-MM-DD.
@@ -48,7 +48,7 @@ class Rates:
         notes: caveats of the prices.
     """
 
-    dearest: MachineRate
+    most_expensive: MachineRate
     machines: Mapping[MachineKind, MachineRate] = field(default_factory=dict)
     fixed: float
     as_of: str
@@ -176,7 +176,9 @@ def _idle_hours(billing: Billing, line: NodeTimeline, start: float, end: float) 
 def rate_of(billing: Billing, rates: Rates, node: str) -> MachineRate:
     """Return the price of the machine of a node; the highest if nothing is known about it."""
     machine = billing.machines.get(node)
-    return rates.machines.get(machine.kind, rates.dearest) if machine else rates.dearest
+    return (
+        rates.machines.get(machine.kind, rates.most_expensive) if machine else rates.most_expensive
+    )
 
 
 def _by_pool(

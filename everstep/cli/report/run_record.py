@@ -66,7 +66,7 @@ class StepRecord:
     images: int
     epoch: int
     loss: float | None
-    again: bool = False  # recorded again by a new rank 0; not computed again
+    is_duplicate: bool = False  # recorded by a new rank 0, not computed again
     count: int = 1
 
 
@@ -310,7 +310,7 @@ def step_record(entry: JournalEntry) -> StepRecord:
         images=entry.number("images"),
         epoch=entry.number("epoch"),
         loss=entry.measure("loss"),
-        again=bool(entry.values.get("again")),
+        is_duplicate=bool(entry.values.get("again")),
     )
 
 

@@ -206,10 +206,10 @@ def with_options(arguments: list[str], values: Mapping[str, trainer_options.Valu
     """Return a worker's arguments with other values for some options of the trainer."""
     at = arguments.index(PROGRAM) + 1
     present = dict(zip(arguments[at::2], arguments[at + 1 :: 2], strict=False))
-    wanted = dict(_pairs(trainer_options.arguments(values)))
+    requested = dict(_pairs(trainer_options.arguments(values)))
     replaced = {trainer_options.TRAINER_OPTIONS[name].flag for name in values}
-    kept = {flag: value for flag, value in present.items() if flag not in replaced}
-    options = [word for pair in {**kept, **wanted}.items() for word in pair]
+    unchanged = {flag: value for flag, value in present.items() if flag not in replaced}
+    options = [word for pair in {**unchanged, **requested}.items() for word in pair]
     return [*arguments[:at], *options]
 
 

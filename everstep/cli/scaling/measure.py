@@ -28,18 +28,18 @@ class Study(Protocol):
 
 
 def measure(
-    study: Study, numbers: Sequence[int], store: Store, progress: Progress, *, again: bool
+    study: Study, numbers: Sequence[int], store: Store, progress: Progress, *, remeasure: bool
 ) -> list[SizeResult]:
-    """Return the results of all sizes; measure those that are missing, and keep each at once.
+    """Return the results of all sizes; measure those that are missing, and store each immediately.
 
     Args:
         study: study to measure with.
         numbers: numbers of replicas.
         store: sizes that were measured before.
         progress: receiver of the progress.
-        again: True to measure those of the store, too.
+        remeasure: True to measure those of the store, too.
     """
-    missing = [number for number in numbers if again or store.get(number) is None]
+    missing = [number for number in numbers if remeasure or store.get(number) is None]
     if missing:
         study.check()
     for number in numbers:
@@ -47,4 +47,4 @@ def measure(
             store.add(study.measure(number, progress))
         else:
             say(f"   {number}: measured already, in {store.path}; --again measures it again")
-    return [found for number in numbers if (found := store.get(number))]
+    return [result for number in numbers if (result := store.get(number))]

@@ -1,4 +1,4 @@
-"""Show a scaling study: a table for people, JSON for programs, and a chart with the ideal line."""
+"""Show a scaling study as a table, as JSON, and as a chart with the ideal line."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

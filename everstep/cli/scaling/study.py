@@ -1,7 +1,7 @@
 """A scaling study: speed of the same job with several numbers of replicas. Pure functions of journals.
 
 The batch of a process stays the same, so the global batch grows with the group, as in the published study. Efficiency
-is the speed in proportion to the replicas, beside that of the smallest size that was measured.
+is the speed per replica relative to that of the smallest size that was measured.
 """
 
 from collections.abc import Sequence
@@ -108,8 +108,8 @@ def efficiencies(sizes: Sequence[SizeResult]) -> list[float]:
     if not sizes:
         return []
     base = min(sizes, key=lambda size: size.replicas)
-    each = base.images_per_second / base.replicas
-    return [size.images_per_second / size.replicas / each for size in sizes]
+    base_speed = base.images_per_second / base.replicas
+    return [size.images_per_second / size.replicas / base_speed for size in sizes]
 
 
 def size_result(run: RunRecord, replicas: int, processes: int) -> SizeResult:
@@ -124,7 +124,7 @@ def size_result(run: RunRecord, replicas: int, processes: int) -> SizeResult:
         EverstepError: the group was smaller for some steps, or too few steps were recorded.
     """
     start = run.newest_start
-    steps = [step for step in run.steps if not step.again]
+    steps = [step for step in run.steps if not step.is_duplicate]
     if start is None or len(steps) <= WARM_UP_STEPS:
         raise EverstepError(
             f"{len(steps)} steps were recorded with {replicas} replicas, and the first {WARM_UP_STEPS} do not count",
@@ -136,8 +136,8 @@ def size_result(run: RunRecord, replicas: int, processes: int) -> SizeResult:
             "A machine was lost or came late: start the command again, it measures only this size.",
         )
     epoch_images = start.number("dataset_size")
-    whole = sum(step.images for step in steps) >= epoch_images
-    counted = steps if whole else steps[WARM_UP_STEPS:]
+    is_epoch = sum(step.images for step in steps) >= epoch_images
+    counted = steps if is_epoch else steps[WARM_UP_STEPS:]
     began = counted[0].at - counted[0].seconds
     share = sum(step.images for step in counted) / sum(step.images for step in steps)
     return SizeResult(
@@ -164,21 +164,24 @@ def _spent(run: RunRecord, share: float) -> dict[str, float | None]:
         by_worker.setdefault(entry.worker, []).append(entry)
     workers = list(by_worker.values())
     names = {"data": Activity.DATA, "compute": Activity.COMPUTE, "exchange": Activity.EXCHANGE}
-    sums = {name: _gained(workers, activity.value) for name, activity in names.items()}
+    sums = {name: _increase(workers, activity.value) for name, activity in names.items()}
     means = {
         name: None if value is None else share * value / len(workers)
         for name, value in sums.items()
     }
-    processor = _gained(workers, PROCESSOR, required=True)
+    processor = _increase(workers, PROCESSOR, required=True)
     return {**means, "processor": None if processor is None else share * processor}
 
 
-def _gained(
+def _increase(
     workers: Sequence[Sequence[JournalEntry]], name: str, *, required: bool = False
 ) -> float | None:
-    """Return the sum over all workers of what they gained from their first entry to their last one."""
+    """Return the increase of a measure from the first to the last entry, summed over all workers."""
     if not workers or (
-        required and any(entry.measure(name) is None for all_ in workers for entry in all_)
+        required and any(entry.measure(name) is None for entries in workers for entry in entries)
     ):
         return None
-    return sum((all_[-1].measure(name) or 0.0) - (all_[0].measure(name) or 0.0) for all_ in workers)
+    return sum(
+        (entries[-1].measure(name) or 0.0) - (entries[0].measure(name) or 0.0)
+        for entries in workers
+    )

@@ -104,16 +104,16 @@ class TimeAccount:
             self._reported_at = self._since
             self._report()
 
-    def break_step(self, *, kept: bool) -> None:
+    def break_step(self, *, gradients_valid: bool) -> None:
         """Reassign the time of an unfinished step whose group was lost.
 
         Args:
-            kept: whether its gradients stay valid.
+            gradients_valid: whether its gradients stay valid.
         """
         self.begin(Activity.FORM)
         with self._lock:
             waited = self._reassign(Activity.EXCHANGE, Activity.DETECT)
-            if not kept:
+            if not gradients_valid:
                 self._reassign(Activity.DATA, Activity.REDO)
                 self._reassign(Activity.COMPUTE, Activity.REDO)
         if self._broke_at == self._since:  # known only now: the group broke when the waiting began

@@ -154,7 +154,7 @@ def _wait_until_visible(
             if not lost.missing or time.monotonic() >= deadline:
                 raise
             if not warned:
-                log.warning("waiting up to %.0f s: %s", seconds, lost.what)
+                log.warning("waiting up to %.0f s: %s", seconds, lost.problem)
                 warned = True
         time.sleep(min(POLL_SECONDS, seconds))
 
@@ -195,9 +195,9 @@ def newest(
     return None
 
 
-def _hide_newer(store: CheckpointStore, kept: StoredCheckpoint | None) -> None:
+def _hide_newer(store: CheckpointStore, accepted: StoredCheckpoint | None) -> None:
     """Hide all checkpoints above an accepted step, so that none of them ever counts as newer again."""
-    last = kept.manifest.step if kept else -1
+    last = accepted.manifest.step if accepted else -1
     for name in store.names():
         if step_of(name) > last:
             store.hide(name)

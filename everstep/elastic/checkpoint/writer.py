@@ -150,7 +150,7 @@ class Writer:
             state: tensors by name.
             manifest: manifest of the checkpoint.
             unchanging: names of tensors that will not change before `wait_snapshot` has returned; they are
-                copied after this call. A GPU copies all of them at once, in a few milliseconds.
+                copied after this call. A GPU copies all of them together, in a few milliseconds.
         """
         self.wait_snapshot()
         snapshot = self._reusable_snapshot(state)

@@ -1,4 +1,4 @@
-"""The launcher's command line, parsed without torch, so that a mistake is reported at once.
+"""The launcher's command line, parsed without torch, so that a mistake is reported immediately.
 
 The options are few; torchrun's own are accepted too and passed on to it, under torchrun's names with
 dashes or underscores. Controllers of elastic jobs inject those.
@@ -278,7 +278,7 @@ def _program(
 
 def error_text(error: EverstepError) -> str:
     """Return an error as the command line prints it: the problem, and the fix indented below it."""
-    return "\n".join([f"error: {error.what}", *(f"  {line}" for line in error.fix.splitlines())])
+    return "\n".join([f"error: {error.problem}", *(f"  {line}" for line in error.fix.splitlines())])
 
 
 def help_wanted(arguments: Sequence[str]) -> bool:

@@ -101,7 +101,7 @@ class Agent:
         limits: limits of the group.
         open_store: opens the store of a generation that this node proposes; returns its
             `host:port`.
-        on_stop: called with a reason when the workers must leave their group at once.
+        on_stop: called with a reason when the workers must leave their group immediately.
         on_regroup: called with a reason when they should leave it after a step that all agree on.
         on_ended: called when the run is over for all.
         ttl_seconds: duration of this node's lease; None to derive it from the number of members.
@@ -220,7 +220,7 @@ class Agent:
         return not others and not self._core.has_progressed and self._committed == StepProgress()
 
     def leave(self) -> None:
-        """Announce to the others that this node leaves; return at once."""
+        """Announce to the others that this node leaves; return immediately."""
         self._events.put(Leave())
 
     def wait_departed(self, seconds: float) -> bool:
@@ -228,7 +228,7 @@ class Agent:
         return self._departed.wait(seconds)
 
     def close(self) -> None:
-        """Deregister at once, so that no agent waits for a lease to lapse, and stop following etcd."""
+        """Deregister immediately, so that no agent waits for a lease to lapse, and stop following etcd."""
         if self._closed.is_set():
             return
         self._stop_threads()

@@ -50,7 +50,7 @@ class Arrivals:
         The limit adapts: a member whose heartbeats are often late, because its processors are busy, is
         given more time than a punctual one. The margin is constant, as in Chen, Toueg and Aguilera, "On the
         Quality of Service of Failure Detectors" (2002): a multiple of the gap would make losses on a busy
-        machine slow to detect, and hardly any false suspicion rarer.
+        machine slow to detect, and would hardly reduce false suspicions.
         """
         if not self.is_steady:
             return 0.0

@@ -56,8 +56,8 @@ class EtcdRefusedError(EverstepError):
         code: gRPC status code, for instance 5 for a lease that does not exist.
     """
 
-    def __init__(self, what: str, code: int) -> None:
-        super().__init__(what)
+    def __init__(self, problem: str, code: int) -> None:
+        super().__init__(problem)
         self.code = code
 
 
@@ -94,7 +94,7 @@ class Etcd:
         if not options.endpoints:
             raise EverstepError("no etcd endpoint is given", "Pass --rdzv_endpoint=HOST:PORT.")
         self._options = options
-        tls_context(options)  # a wrong path is reported at once
+        tls_context(options)  # a wrong path is reported immediately
         self._local = threading.local()
         self._targets: tuple[Target, ...] = ()
         self._preferred = 0
@@ -344,7 +344,7 @@ class Etcd:
                     warned = True
                     log.error(
                         "%s; still trying, for %.0f s in all",
-                        self._unreachable(waited, error).what,
+                        self._unreachable(waited, error).problem,
                         limit,
                     )
                 time.sleep(RETRY_INTERVAL_SECONDS)
@@ -417,22 +417,22 @@ class Etcd:
 
     def _connection(self, timeout: float) -> Connection:
         target = self._target()
-        kept: tuple[Target, Connection] | None = getattr(self._local, "kept", None)
-        if kept is None or kept[0] != target:
+        cached: tuple[Target, Connection] | None = getattr(self._local, "cached", None)
+        if cached is None or cached[0] != target:
             self._drop()
-            self._local.kept = kept = (target, self._open(target, timeout))
-        connection = kept[1]
+            self._local.cached = cached = (target, self._open(target, timeout))
+        connection = cached[1]
         connection.timeout = timeout
         if connection.sock:
             connection.sock.settimeout(timeout)
         return connection
 
     def _drop(self) -> None:
-        kept: tuple[Target, Connection] | None = getattr(self._local, "kept", None)
-        if kept:
+        cached: tuple[Target, Connection] | None = getattr(self._local, "cached", None)
+        if cached:
             with suppress(OSError):
-                kept[1].close()
-            self._local.kept = None
+                cached[1].close()
+            self._local.cached = None
 
     def _target(self) -> Target:
         with self._lock:

@@ -12,7 +12,7 @@ class Instruction:
     """A coordinator has instructed all members of a generation to end it.
 
     Attributes:
-        kind: `stop` (at once) or `regroup` (after a step that all agree on).
+        kind: `stop` (immediately) or `regroup` (after a step that all agree on).
         number: number of the generation.
         reason: reason of its end.
         revision: revision of the last change of the instruction's key.
@@ -243,7 +243,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop the workers at once: their group no longer exists."""
+    """Stop the workers immediately: their group no longer exists."""
 
     reason: str
 
@@ -257,7 +257,7 @@ class Regroup:
 
 @dataclass(frozen=True)
 class Withdraw:
-    """Remove this agent's key at once, so that the others need not wait for its lease to lapse."""
+    """Remove this agent's key immediately, so that the others need not wait for its lease to lapse."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ class Member:
 
     Attributes:
         identity: name of one registration; an agent whose lease lapsed returns under a new one.
-        node: name of the machine or pod, for people.
+        node: name of the machine or pod, for messages.
         address: address at which the others reach it.
         after: the member waits for a generation with a number above this.
         leaving: its node leaves; it is not proposed again.
@@ -167,10 +167,10 @@ def still_training(members: Mapping[str, Member], current: Generation | None) ->
 
 
 def compatible(candidates: Sequence[Member]) -> list[Member]:
-    """Return members of which no pair avoids each other, in the same order.
+    """Return the candidates without members that avoid each other, in the same order.
 
-    Those in the most such pairs are left out, the last first: a node that reaches no other one is in
-    a pair with each of them, and each of them in one pair only.
+    The member that is in most of the conflicting pairs is removed first, the last one if there are several: a node
+    that cannot reach the others is in a pair with each of them, and each of them in that pair only.
     """
     present = {member.identity for member in candidates}
     pairs = {
@@ -192,7 +192,7 @@ def compatible(candidates: Sequence[Member]) -> list[Member]:
 
 
 def can_join(candidate: Member, group: Collection[Member]) -> bool:
-    """Return True if neither a member of the group avoids the candidate nor the candidate a member."""
+    """Return True if no member of the group avoids the candidate and the candidate avoids none."""
     return not any(
         candidate.identity in member.avoids or member.identity in candidate.avoids
         for member in group

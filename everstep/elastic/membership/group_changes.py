@@ -51,7 +51,7 @@ class GroupChanges:
         """Return whether the missing members may have just left after the step that all agreed on.
 
         Stopping the workers now would break that step's all-reduce if they are still in it. A member that
-        died instead breaks a connection at once, or is detected at the end of this grace period.
+        died instead breaks a connection immediately, or is detected at the end of this grace period.
 
         Args:
             view: view of the run.

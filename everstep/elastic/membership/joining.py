@@ -25,7 +25,7 @@ def return_seconds(group: Generation | None, age_seconds: float) -> float:
     """Return how long the members that have left a generation wait for others before they form the next one.
 
     In a large group that has just formed a lapsed lease is more often an agent that was late than a lost
-    machine, and it returns at once. Without the wait, each such return would cost two more regroups, and
+    machine, and it returns immediately. Without the wait, each such return would cost two more regroups, and
     their load further leases.
 
     Args:

@@ -3,7 +3,7 @@
 torchrun only starts the workers and supervises their processes. The workers warm up (imports,
 model, data, a first forward pass) and report that they are ready; only then does the agent register
 the node, so that no other node waits for a joiner's start. From then on each new generation is a
-message to the running workers. When a worker dies, the node's key is removed at once, and the
+message to the running workers. When a worker dies, the node's key is removed immediately, and the
 others do not wait for its lease to lapse.
 """
 

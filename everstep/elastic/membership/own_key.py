@@ -36,7 +36,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TTL_SECONDS = 2  # the shortest lease that etcd grants at its default heartbeat
-MEMBERS_PER_SECOND = 200  # of a longer lease: renewals are most of an idle etcd's work
+MEMBERS_PER_SECOND = (
+    200  # a larger group has longer leases: renewals are most of an idle etcd's work
+)
 RENEWALS = 3  # per lease duration: the more, the longer the lease of a lost node stays valid
 DECIDER_STALL_SECONDS = 10.0  # without a decision while etcd answers: the lease is not renewed
 
@@ -177,11 +179,10 @@ class OwnKey:
             if not lease or not self._is_deciding(unreachable_at):
                 continue
             alive = self._renew(lease)
-            unreachable_at = time.monotonic() if alive is None else unreachable_at
-            if unreachable != (
-                alive is None
-            ):  # reported before LeaseLapsed, whose handling depends on it
-                unreachable = alive is None
+            was_unreachable, unreachable = unreachable, alive is None
+            unreachable_at = time.monotonic() if unreachable else unreachable_at
+            if unreachable != was_unreachable:
+                # Reported before LeaseLapsed, whose handling depends on it.
                 log.warning("etcd %s", "does not respond" if unreachable else "responds again")
                 self._report(Unreachable() if unreachable else Reachable())
             if alive is False and lease == self.lease:

@@ -70,7 +70,7 @@ class Proposer:
         names = frozenset(member.identity for member in ranked)
         if (
             self._complete_since is None
-        ):  # not for each name: a node that crashes again and again blocks none
+        ):  # not for each name: a node that crashes repeatedly blocks none
             self._returns_until = now + return_seconds
         if self._complete_since is None or names != self._waiting_identities:
             self._complete_since, self._waiting_identities = now, names

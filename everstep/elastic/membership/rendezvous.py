@@ -3,7 +3,7 @@
 torch's own etcd backends use the v2 API, which etcd 3.6 no longer has. They wait ten seconds for a
 lost node's lease and thirty for latecomers, have no operation for leaving, and one drained node ends
 the job. This one forms groups by `everstep.elastic.membership.state_machine`;
-`everstep.elastic.membership.torchrun` registers it. torchrun's own rendezvous returns at once, with
+`everstep.elastic.membership.torchrun` registers it. torchrun's own rendezvous returns immediately, with
 this node as the only one: the workers meet the others later, when they are warm (`node_workers`).
 
 `--rdzv_conf` takes: etcd_prefix, protocol, cacert, cert, key (as torch's `etcd`), user,

@@ -9,7 +9,7 @@ fencing token of everything its members commit.
 
 Each agent feeds its observations (`Event`) to its own `Membership` and carries out the returned
 `Action`s. There is no leader process: the first waiting member by rank proposes, and a second
-proposer's transaction fails. One rule keeps two groups from training at once: *a generation is
+proposer's transaction fails. One rule keeps two groups from training at the same time: *a generation is
 proposed only when every live member of the current one has stopped*, which each does as soon as it
 learns of a change.
 
@@ -19,7 +19,7 @@ Until all members have had time for that, a missing key proves nothing about its
 
 In a large run only few *coordinators* watch all members, and instruct the others (`coordinators`).
 
-    register -> wait -> train -> (stop at once | stop after the step) -> wait ...
+    register -> wait -> train -> (stop now | stop after the step) -> wait ...
                   '-> leave, or ended
 """
 

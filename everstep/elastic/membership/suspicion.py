@@ -15,7 +15,7 @@ costs a regroup. The rules that make it rare:
 2. *Only a member whose heartbeats have arrived is suspected.* Where heartbeats cannot pass, the
    lease decides as before.
 3. *One observer is not enough.* If a suspect has several observers, at least two must suspect it, and more than
-   those that hear it. So a node that hears no other fences none, and of two halves at most one is fenced, since
+   those that hear it. So an isolated node cannot fence others, and at most one of two halves is fenced, since
    the transaction requires the key of the node that fences.
 4. *Observers take turns* by rank, in case the first is lost, too, or does not reach etcd: there is no leader whose
    loss is special.

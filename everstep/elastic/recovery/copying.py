@@ -13,9 +13,9 @@ from everstep.elastic.data_order.leftover import Span
 from everstep.elastic.recovery.state_machine import CopyPlan, StateReport, StepProgress
 from everstep.elastic.transport.link import Link
 
-MAX_KEPT_SPANS = 8  # spans that fit into a report; each lost group adds one or two
+MAX_COMPUTED_SPANS = 8  # spans that fit into a report; each lost group adds one or two
 _PROGRESS_NUMBERS = 4  # two of `StepProgress`, each a generation and a step
-_HEAD = _PROGRESS_NUMBERS + 2 * MAX_KEPT_SPANS  # before the checksums
+_HEAD = _PROGRESS_NUMBERS + 2 * MAX_COMPUTED_SPANS  # before the checksums
 
 
 def checksums(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
@@ -31,16 +31,16 @@ def compare(
     A worker without a state sends zeros and saves the computation.
     """
     sums = checksums(tensors) if own.progress.agreed_generation else (0,) * len(tensors)
-    unused = [(0, 0)] * (MAX_KEPT_SPANS - len(own.kept))
-    kept = [edge for span in (*own.kept, *unused) for edge in span]
-    numbers = [*_pair(own.progress), *_pair(own.committed), *kept, *sums]
+    unused = [(0, 0)] * (MAX_COMPUTED_SPANS - len(own.computed))
+    computed = [edge for span in (*own.computed, *unused) for edge in span]
+    numbers = [*_pair(own.progress), *_pair(own.committed), *computed, *sums]
     record = torch.tensor(numbers, dtype=torch.int64)
     gathered = [record] if link.world_size == 1 else link.all_gather(record)
     return tuple(_report(record.tolist()) for record in gathered)
 
 
 def copy(link: Link, plan: CopyPlan, tensors: Sequence[torch.Tensor]) -> None:
-    """Send and receive all tensors of the plan at once.
+    """Send and receive all tensors of the plan at the same time.
 
     Raises:
         PeerLostError: a worker died meanwhile; the tensors to receive are torn.
@@ -59,12 +59,12 @@ def copy(link: Link, plan: CopyPlan, tensors: Sequence[torch.Tensor]) -> None:
 
 def _report(numbers: list[int]) -> StateReport:
     edges = numbers[_PROGRESS_NUMBERS:_HEAD]
-    kept: list[Span] = [span for span in zip(edges[::2], edges[1::2], strict=True) if any(span)]
+    computed: list[Span] = [span for span in zip(edges[::2], edges[1::2], strict=True) if any(span)]
     return StateReport(
         StepProgress(numbers[0], numbers[1]),
         StepProgress(numbers[2], numbers[3]),
         tuple(numbers[_HEAD:]),
-        tuple(kept),
+        tuple(computed),
     )
 
 

@@ -88,17 +88,17 @@ class TrainingState(Protocol):
     def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
         """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
 
-    def adopt(self, step: int, kept: tuple[Span, ...], *, keeps: bool) -> None:
+    def adopt(self, step: int, computed: tuple[Span, ...], *, keeps: bool) -> None:
         """Note that the tensors are now those after `step` completed steps.
 
         Args:
             step: completed steps.
-            kept: units of the next step that all workers together have computed.
+            computed: units of the next step that all workers together have computed.
             keeps: whether this worker's own units are among them; if not, it must discard them.
         """
 
-    def kept(self) -> tuple[Span, ...]:
-        """Return this worker's units of the step in flight, in at most `copying.MAX_KEPT_SPANS` spans."""
+    def computed(self) -> tuple[Span, ...]:
+        """Return this worker's units of the step in flight, in at most `copying.MAX_COMPUTED_SPANS` spans."""
 
     def roll_back(self) -> bool:
         """Undo what an unapplied step has changed in the tensors; return whether its gradients are kept."""
@@ -292,7 +292,7 @@ class LiveGroup:
             case Compare(report):
                 self.accounting.begin(Activity.COPY)
                 shared_tensors = self._required_state().shared_tensors()
-                own = replace(report, kept=self._required_state().kept())
+                own = replace(report, computed=self._required_state().computed())
                 return Compared(copying.compare(self._required_link(), own, shared_tensors))
             case Restore():
                 with self._required_state().watch_reading(self._give_up_reading):
@@ -302,11 +302,11 @@ class LiveGroup:
                 self._note_unequal(plan)
                 copying.copy(link, plan, self._required_state().shared_tensors())
                 keeps = link.rank in plan.sources
-                self._required_state().adopt(plan.progress.step, plan.kept, keeps=keeps)
+                self._required_state().adopt(plan.progress.step, plan.computed, keeps=keeps)
                 return Copied()
             case RollBack():
-                kept = self._required_state().roll_back()
-                self.accounting.break_step(kept=kept)
+                gradients_kept = self._required_state().roll_back()
+                self.accounting.break_step(gradients_valid=gradients_kept)
             case LeaveGroup():
                 self._leave_group()
         return None

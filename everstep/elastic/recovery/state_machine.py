@@ -72,13 +72,13 @@ class StateReport:
         progress: progress of its state; `agreed_generation` is 0 if there is none or it is torn.
         committed: progress of the newest committed checkpoint known to its agent.
         sums: a checksum of each tensor, in the order of the tensors.
-        kept: units of the next step that this worker has computed.
+        computed: units of the next step that this worker has computed.
     """
 
     progress: StepProgress
     committed: StepProgress = field(default_factory=StepProgress)
     sums: tuple[int, ...] = ()
-    kept: tuple[Span, ...] = ()
+    computed: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,14 @@ class CopyPlan:
         progress: progress of the state that all will have.
         sources: ranks with this state, in order.
         missing: for each other rank, the indices of the tensors that it must receive.
-        kept: units of the next step that the sources have computed.
+        computed: units of the next step that the sources have computed.
         unequal: ranks with the same progress and different bytes: memory or arithmetic failed somewhere.
     """
 
     progress: StepProgress
     sources: tuple[int, ...]
     missing: Mapping[int, tuple[int, ...]]
-    kept: tuple[Span, ...] = ()
+    computed: tuple[Span, ...] = ()
     unequal: tuple[int, ...] = ()
 
     def source_of(self, tensor: int) -> int:
@@ -126,9 +126,9 @@ def plan_copy(reports: Sequence[StateReport]) -> CopyPlan | None:
         for rank, report in enumerate(reports)
         if rank not in sources
     }
-    kept = merged(span for rank in sources for span in reports[rank].kept)
+    computed = merged(span for rank in sources for span in reports[rank].computed)
     unequal = tuple(rank for rank in advanced if rank not in sources)
-    return CopyPlan(best, tuple(sources), missing, kept, unequal)
+    return CopyPlan(best, tuple(sources), missing, computed, unequal)
 
 
 def _majority(sums: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -271,7 +271,7 @@ class RollBack:
 
 @dataclass(frozen=True)
 class LeaveGroup:
-    """Leave the group at once, in any phase."""
+    """Leave the group immediately, in any phase."""
 
 
 Action = Ready | Connect | Compare | Restore | Copy | Train | Apply | RollBack | LeaveGroup

@@ -133,7 +133,7 @@ class SingleProcessGroup:
 
 
 def end_process(reason: str, code: int = RESTART) -> NoReturn:
-    """End this process at once, even inside a collective that waits for a dead peer."""
+    """End this process immediately, even inside a collective that waits for a dead peer."""
     purpose = ", to start again" if code == RESTART else ""
     with contextlib.suppress(OSError):  # not the logging module: the main thread may hold its lock
         os.write(2, f"worker {os.getpid()} ends{purpose}: {reason}\n".encode())

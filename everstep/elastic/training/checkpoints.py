@@ -215,9 +215,12 @@ class Checkpoints:
         )
 
     def _note_lost(self, lost: LostCheckpointError) -> None:
-        log.warning("accepted: %s", lost.what)
+        log.warning("accepted: %s", lost.problem)
         self._journal.note(
-            "lost_checkpoint", step=lost.record.step, restored=lost.restored_step, reason=lost.what
+            "lost_checkpoint",
+            step=lost.record.step,
+            restored=lost.restored_step,
+            reason=lost.problem,
         )
 
     def _note_skip(self, skipped: SkippedCheckpoint) -> None:

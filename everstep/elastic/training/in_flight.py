@@ -52,5 +52,5 @@ class InFlight:
 def common(spans: Iterable[Span], others: Iterable[Span]) -> tuple[Span, ...]:
     """Return the intersection of two lists of spans."""
     others = list(others)
-    both = [(max(a, c), min(b, d)) for a, b in spans for c, d in others]
-    return merged((first, last) for first, last in both if first < last)
+    intersections = [(max(a, c), min(b, d)) for a, b in spans for c, d in others]
+    return merged((first, last) for first, last in intersections if first < last)

@@ -94,7 +94,7 @@ class BucketStorage:
         self._id = ""
 
     def open(self, samples: int, fingerprint: Mapping[str, Any]) -> None:
-        """Write the record of a run that begins; of several workers at once the first one wins."""
+        """Write the record of a run that begins; if several workers write it, the first one wins."""
         self._bucket.put_if(RUN_FILE, _json(new_record(samples, fingerprint)), version=None)
 
     def run_id(self) -> str:

@@ -126,8 +126,8 @@ class Session:
         group, state = self.worker.group, self.state
         group.lost(reason)
         self.attached = False
-        kept = state.in_flight.samples
-        self.worker.journal.note("lost", step=state.step, reason=group.regroup_reason, kept=kept)
+        samples = state.in_flight.samples
+        self.worker.journal.note("lost", step=state.step, reason=group.regroup_reason, kept=samples)
 
     def group_lives(self) -> bool:
         """Return whether this worker's group is intact; leave it otherwise."""
@@ -180,10 +180,10 @@ class Session:
         for parameter in self.state.model.parameters():
             parameter.grad = None
 
-    def failed(self, what: str, fix: str) -> EverstepError:
+    def failed(self, problem: str, fix: str) -> EverstepError:
         """Announce to all agents that the run has failed for good; return the error to raise."""
-        self.worker.group.failed(what)
-        return EverstepError(what, fix)
+        self.worker.group.failed(problem)
+        return EverstepError(problem, fix)
 
     def note_reported(self) -> None:
         """Note that the losses of this step are known."""

@@ -16,7 +16,7 @@ from everstep.elastic.checkpoint.store import StoredCheckpoint
 from everstep.elastic.data_order.leftover import Span
 from everstep.elastic.data_order.sample_ledger import SampleLedger
 from everstep.elastic.recovery import copying
-from everstep.elastic.recovery.copying import MAX_KEPT_SPANS
+from everstep.elastic.recovery.copying import MAX_COMPUTED_SPANS
 from everstep.elastic.recovery.restore_watch import watched
 from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.recovery.worker import end_process
@@ -122,9 +122,9 @@ class RunState:
         return [*(sendable for _, sendable in self._copies), self._text_buffer]
 
     @torch.no_grad()
-    def adopt(self, step: int, kept: tuple[Span, ...], *, keeps: bool) -> None:
+    def adopt(self, step: int, computed: tuple[Span, ...], *, keeps: bool) -> None:
         """Note that the tensors are those after `step` steps, with these units of the next one computed."""
-        self.in_flight = replace(self.in_flight if keeps else InFlight(), group=kept, owed=())
+        self.in_flight = replace(self.in_flight if keeps else InFlight(), group=computed, owed=())
         if not keeps:
             for tensor, received in self._copies:
                 if received is not tensor:
@@ -133,9 +133,9 @@ class RunState:
         self.step = step
         self._copies = []
 
-    def kept(self) -> tuple[Span, ...]:
+    def computed(self) -> tuple[Span, ...]:
         """Return the units that this worker has computed of the step in flight."""
-        if len(self.in_flight.own) > MAX_KEPT_SPANS:
+        if len(self.in_flight.own) > MAX_COMPUTED_SPANS:
             self.in_flight = InFlight()
         return self.in_flight.own
 
@@ -178,7 +178,7 @@ class RunState:
         if newest := self.checkpoints.newest(committed):
             self._load(newest)
         elif copying.checksums(self.shared_tensors()) != self._initial_sums:
-            # Neither a checkpoint nor the state that the program made: a new process has the latter.
+            # A new process still has the initial state, which is needed without a checkpoint.
             end_process(
                 "there is no checkpoint, and an unfinished copy has changed the initial state"
             )

@@ -123,13 +123,13 @@ class ExactReducer:
 
         The shards that were added are kept.
         """
-        kept = self._in_flight
-        if kept:
+        was_in_flight = self._in_flight
+        if was_in_flight:
             _copy(self._buffers, self._before)
         if self._sending:
             self._lay_out()  # an operation of the old group may still write to the old buffer
         self._in_flight = self._sending = False
-        return kept
+        return was_in_flight
 
     def discard(self) -> None:
         """Discard a step whose sum has arrived: restore the statistics from before it."""

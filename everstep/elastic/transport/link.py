@@ -2,10 +2,10 @@
 
 Used by `live_worker`, which builds one for each generation in the same process. It uses torch's
 backends directly and not `torch.distributed`'s default group: that one is global, so after an aborted
-attempt to build it there could be no other.
+attempt to build it, another attempt would be impossible.
 
 Why sockets are shut down: gloo has no abort. A collective whose peer is frozen, or whose machine
-vanished without notice, waits for its time-out; but it fails at once when a socket to any peer is
+vanished without notice, waits for its time-out; but it fails immediately when a socket to any peer is
 shut down (`sockets`). NCCL has an abort of its own.
 """
 
@@ -145,7 +145,7 @@ class Link:
         outgoing: Sequence[tuple[int, int, torch.Tensor]],
         incoming: Sequence[tuple[int, int, torch.Tensor]],
     ) -> None:
-        """Send and receive tensors, all at once; each with the other rank and a tag for the pair."""
+        """Send and receive tensors, all at the same time; each with the other rank and a tag for the pair."""
 
         def begin() -> list[Any]:
             with self._batched():

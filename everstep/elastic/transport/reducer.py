@@ -177,14 +177,14 @@ class GradientReducer:
 
         They are if all microbatches were completed: an unfinished one has corrupted them.
         """
-        kept = self._in_flight and not self._in_microbatch
+        gradients_valid = self._in_flight and not self._in_microbatch
         if self._in_flight:
             _copy(self._all_buffers, self._before)
         if self._sending:
             self._lay_out()  # an operation of the old group may still write to the old buffer
         self._begin, self._ends = None, []
         self._in_flight = self._in_microbatch = self._sending = False
-        return kept
+        return gradients_valid
 
     def discard(self) -> None:
         """Discard a step whose sum has arrived: restore the statistics from before it."""
@@ -213,7 +213,7 @@ class GradientReducer:
         if self._begin is not None:
             self._sum_the_rest(self._begin)
         elif not self._single:
-            self._sum_at_once(all_reduce)
+            self._sum_after_backward(all_reduce)
         self._in_flight = self._sending = False
         self._set_gradients()
         _copy(self._buffers, self._statistics)
@@ -221,7 +221,7 @@ class GradientReducer:
             counter.add_(1)
         return [float(number) for number in self._scalars.tolist()]
 
-    def _sum_at_once(self, all_reduce: AllReduce) -> None:
+    def _sum_after_backward(self, all_reduce: AllReduce) -> None:
         for index in range(len(self._parameters)):
             self._pack(index)
         if self._compress:

@@ -78,7 +78,7 @@ class S3Objects:
                 Bucket=self._bucket, Key=self._prefix + name, **interval
             )
             with contextlib.closing(answer["Body"]) as body:
-                return _whole(body.read(), size)
+                return _checked(body.read(), size)
 
     @contextlib.contextmanager
     def _errors(self, name: str) -> Iterator[None]:
@@ -144,7 +144,7 @@ class BlobObjects:
         where = f"{self.name}/{name}"
         try:
             target = self._client.get_blob_client(self._prefix + name)
-            return _whole(bytes(target.download_blob(first, size).readall()), size)
+            return _checked(bytes(target.download_blob(first, size).readall()), size)
         except ClientAuthenticationError as error:
             raise EverstepError(
                 f"there are no valid credentials for {self.name}: {blob.first_line(error)}",
@@ -200,7 +200,7 @@ def read_with_retries(
         waited, wait = waited + wait, min(2 * wait, MAX_WAIT_SECONDS)
 
 
-def _whole(content: bytes, size: int | None) -> bytes:
+def _checked(content: bytes, size: int | None) -> bytes:
     """Return the content if it has this size.
 
     Raises:

@@ -19,7 +19,7 @@ from everstep.staging.entry import MANIFEST, Entry, check_name
 
 MD5 = re.compile(r"[0-9a-f]{32}")
 PARTS = re.compile(r"[0-9a-f]{32}-[0-9]+")
-"""ETags of objects uploaded at once, and in parts; encrypted objects have other ones of the same form."""
+"""ETags of objects uploaded in one request, and in parts; encrypted objects have other ones of the same form."""
 
 DIRECTORY_BUCKET = "--x-s3"
 """End of the names of buckets of S3 Express One Zone, whose ETags are not checksums."""

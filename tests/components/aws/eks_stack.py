@@ -103,7 +103,7 @@ def own() -> Graph:
 
 
 @cache
-def whole() -> Graph:
+def complete_stack() -> Graph:
     """Declare a complete stack on AWS, with the training."""
     return declared_training(job={"name": "fashion"})
 

@@ -8,7 +8,7 @@ import pytest
 
 from policy.pack import RULES
 from policy.rule import Level, Resource
-from tests.components.aws.eks_stack import STACK, TAGS, full, own, plain, whole
+from tests.components.aws.eks_stack import STACK, TAGS, complete_stack, full, own, plain
 from tests.components.recorder import Graph
 
 IN_THE_CLUSTER = "eks-kubernetes"  # the provider of all Kubernetes objects
@@ -53,7 +53,7 @@ def test_every_aws_resource_uses_the_provider_of_the_stack(graph: Graph) -> None
 
 
 def test_every_kubernetes_object_uses_the_provider_of_the_cluster() -> None:
-    graph = whole()
+    graph = complete_stack()
 
     assert len(graph.custom("kubernetes")) > 10
     for resource in graph.custom("kubernetes"):
@@ -158,7 +158,7 @@ def test_objects_in_the_cluster_depend_on_all_that_their_deletion_needs(graph: G
 
 
 def test_no_object_in_the_cluster_waits_for_gpu_nodes() -> None:
-    graph = whole()
+    graph = complete_stack()
     gpu = {name for name in graph.resources if "gpu" in name and name.startswith("eks-nodes")}
 
     assert GPU in gpu
@@ -168,7 +168,7 @@ def test_no_object_in_the_cluster_waits_for_gpu_nodes() -> None:
 
 
 def test_the_volume_outlives_all_pods_that_mount_it() -> None:
-    graph = whole()
+    graph = complete_stack()
     job = graph.ancestors("training-job-fashion")
 
     assert "training-storage-volume" in job

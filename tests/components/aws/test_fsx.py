@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.aws.fsx import bucket_prefix
-from tests.components.aws.eks_stack import declared_eks, document, full, own, plain, whole
+from tests.components.aws.eks_stack import complete_stack, declared_eks, document, full, own, plain
 from tests.components.recorder import Graph, Recorded
 
 
@@ -154,7 +154,7 @@ def volume(graph: Graph) -> dict[str, object]:
 
 
 def test_pods_mount_the_file_system_by_dns_and_mount_name() -> None:
-    actual = volume(whole())
+    actual = volume(complete_stack())
 
     assert actual["csi"] == {
         "driver": "fsx.csi.aws.com",

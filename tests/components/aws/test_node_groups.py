@@ -115,7 +115,9 @@ def test_the_desired_size_is_ignored_only_with_an_autoscaler() -> None:
 def test_gpu_groups_are_deleted_before_they_are_replaced_and_system_groups_are_not() -> None:
     assert plain()[SPOT].delete_before_replace
     assert plain()[SPOT].inputs["nodeGroupName"] == "everstep-gpu-spot"
-    assert not plain()[SYSTEM].delete_before_replace, "etcd would lose all its members at once"
+    assert not plain()[SYSTEM].delete_before_replace, (
+        "etcd would lose all its members at the same time"
+    )
     assert plain()[SYSTEM].inputs["nodeGroupNamePrefix"] == "everstep-system-", (
         "two groups cannot have one name"
     )

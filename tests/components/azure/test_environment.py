@@ -74,9 +74,7 @@ def test_every_resource_has_an_explicit_name_and_is_deleted_before_replacement(
         assert any(key in resource.inputs for key in names), (
             f"{resource.name} would get a random name"
         )
-        assert resource.delete_before_replace, (
-            f"two {resource.name} with one name cannot exist at once"
-        )
+        assert resource.delete_before_replace, f"two {resource.name} with one name cannot coexist"
 
 
 # Order of creation; deletion is in reverse order.

@@ -35,7 +35,7 @@ def test_a_creation_that_lacks_a_role_is_repeated() -> None:
     assert decision(REFUSED)
 
 
-def test_another_error_ends_it_at_once() -> None:
+def test_another_error_ends_it_immediately() -> None:
     assert not decision(OTHER)
     assert not decision(OTHER, REFUSED), "the role is applied, and something else is wrong"
 

@@ -14,7 +14,7 @@ WORKLOADS = ("StatefulSet", "Deployment", "DaemonSet", "Job", "ElasticJob")
 
 
 @cache
-def whole() -> Graph:
+def complete_stack() -> Graph:
     config = aks_config(cluster={"gpuPool": {"fallbackNodes": 2}})
 
     def program() -> Mapping[str, Any]:
@@ -31,14 +31,14 @@ def whole() -> Graph:
 
 def workloads() -> Iterator[tuple[Recorded, dict[str, Any]]]:
     for kind in WORKLOADS:
-        for resource in whole().of(kind):
+        for resource in complete_stack().of(kind):
             yield resource, pod_of(resource)
 
 
 def pools() -> dict[str, tuple[dict[str, str], set[tuple[str, ...]]]]:
     """Return the labels and taints of each pool's nodes."""
-    (system,) = whole().one("ManagedCluster").inputs["agentPoolProfiles"]
-    inputs = [system, *(resource.inputs for resource in whole().of("AgentPool"))]
+    (system,) = complete_stack().one("ManagedCluster").inputs["agentPoolProfiles"]
+    inputs = [system, *(resource.inputs for resource in complete_stack().of("AgentPool"))]
     return {
         pool_inputs.get("name", pool_inputs.get("agentPoolName")): (
             pool_inputs["nodeLabels"],
@@ -101,32 +101,32 @@ def test_nodes_and_roles_outlive_all_objects_in_the_cluster() -> None:
     outlive = {
         resource.name
         for kind in ("ManagedCluster", "Subnet", "NatGateway")
-        for resource in whole().of(kind)
+        for resource in complete_stack().of(kind)
     }
-    for resource in whole().custom("kubernetes"):
-        missing = outlive - whole().ancestors(resource.name)
+    for resource in complete_stack().custom("kubernetes"):
+        missing = outlive - complete_stack().ancestors(resource.name)
         assert not missing, f"{resource.name} would lose {missing} while it is being removed"
 
 
 def test_no_object_in_the_cluster_waits_for_gpu_pools() -> None:
-    pools = {resource.name for resource in whole().of("AgentPool")}
+    pools = {resource.name for resource in complete_stack().of("AgentPool")}
 
     assert pools
-    for resource in whole().custom("kubernetes"):
-        waits_for = pools & whole().ancestors(resource.name)
+    for resource in complete_stack().custom("kubernetes"):
+        waits_for = pools & complete_stack().ancestors(resource.name)
         assert not waits_for, f"without GPU capacity there would be no {resource.name}"
 
 
 def test_no_azure_resource_depends_on_an_object_in_the_cluster() -> None:
-    inside = {resource.name for resource in whole().custom("kubernetes")}
-    for resource in whole().custom("azure-native"):
-        assert not inside & whole().ancestors(resource.name), (
+    inside = {resource.name for resource in complete_stack().custom("kubernetes")}
+    for resource in complete_stack().custom("azure-native"):
+        assert not inside & complete_stack().ancestors(resource.name), (
             f"{resource.name} could never be created"
         )
 
 
 def test_the_job_starts_once_its_volume_can_be_mounted() -> None:
-    (job,) = whole().of("ElasticJob")
+    (job,) = complete_stack().of("ElasticJob")
     needed = {
         "aks-blob-container",
         "aks-blob-data-contributor",
@@ -134,7 +134,7 @@ def test_the_job_starts_once_its_volume_can_be_mounted() -> None:
         "training-storage-volume",
     }
 
-    assert needed <= whole().ancestors(job.name)
+    assert needed <= complete_stack().ancestors(job.name)
 
 
 def test_pods_that_mount_the_volume_use_the_authorised_service_account() -> None:

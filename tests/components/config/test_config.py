@@ -119,7 +119,7 @@ def test_a_fault_names_the_key_as_written_and_a_fix(
     assert "pydantic" not in message
 
 
-def test_all_faults_are_reported_at_once() -> None:
+def test_all_faults_are_reported_together() -> None:
     message = error_message(
         {
             "jbo": {},

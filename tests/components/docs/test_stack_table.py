@@ -74,7 +74,9 @@ def test_the_cheaper_vm_size_is_tried_first_also_when_pulumi_has_sorted_the_keys
     assert isinstance(cluster, AksConfig)
     first, second, *fallbacks = cluster.pools
     assert (first.name, second.name) == ("t4", "a100")
-    assert {one.vm_size for one in fallbacks} <= {first.vm_size}, "a fallback is of the first size"
+    assert {pool.vm_size for pool in fallbacks} <= {first.vm_size}, (
+        "a fallback is of the first size"
+    )
 
 
 @pytest.mark.parametrize("name", ON_CLOUDS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.components.aws.eks_stack import declared_training, document, whole
+from tests.components.aws.eks_stack import complete_stack, declared_training, document
 from tests.components.existing.existing_stack import declared, pod_of
 from tests.components.recorder import Graph
 
@@ -53,7 +53,7 @@ def test_a_volume_of_a_storage_class_is_created_with_each_worker() -> None:
 
 def test_nothing_is_prepared_on_the_volume() -> None:
     assert not on_eks().of("Job")
-    assert "--data-store" not in worker(whole())["args"]
+    assert "--data-store" not in worker(complete_stack())["args"]
 
 
 def test_workers_may_read_the_prefix_and_nothing_else() -> None:
@@ -107,4 +107,4 @@ def test_nvme_disks_and_huge_pages_are_parts_of_one_user_data() -> None:
 
 
 def test_a_stack_without_a_cache_does_not_change_its_nodes() -> None:
-    assert "userData" not in whole()[TEMPLATE].inputs, "new user data replaces every node"
+    assert "userData" not in complete_stack()[TEMPLATE].inputs, "new user data replaces every node"

@@ -120,12 +120,12 @@ def test_the_published_controller_passes_a_workers_credentials_on() -> None:
     (job,) = fake_cloud_graph(etcd=MEMORY, controller=UPSTREAM).of("ElasticJob")
     pod = pod_of(job)
 
-    (volume,) = (one for one in pod["volumes"] if "secret" in one)
+    (volume,) = (source for source in pod["volumes"] if "secret" in source)
     assert set(volume["secret"]) == {"secretName", "defaultMode"}
     (mount,) = (
-        one
-        for one in container(pod, "elasticjob-worker")["volumeMounts"]
-        if one["name"] == volume["name"]
+        mount
+        for mount in container(pod, "elasticjob-worker")["volumeMounts"]
+        if mount["name"] == volume["name"]
     )
     assert set(mount) == {"name", "mountPath", "readOnly"}
     assert (

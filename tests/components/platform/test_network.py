@@ -256,12 +256,12 @@ def test_a_named_port_is_refused() -> None:
 def test_opposite_expressions_select_opposite_pods(
     keys: dict[str, str], key: str, values: set[str]
 ) -> None:
-    def found(operator: str) -> bool:
+    def matches(operator: str) -> bool:
         expression = {"key": key, "operator": operator, "values": sorted(values)}
         return selects({"matchExpressions": [expression]}, keys)
 
-    assert found("In") is not found("NotIn")
-    assert found("Exists") is not found("DoesNotExist")
+    assert matches("In") is not matches("NotIn")
+    assert matches("Exists") is not matches("DoesNotExist")
     assert selects({}, keys)
 
 

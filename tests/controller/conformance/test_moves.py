@@ -54,16 +54,16 @@ def label(bench: Bench, node: str, zone: str | None) -> None:
 
 
 def placement(job: Job) -> dict[str, Any]:
-    found: dict[str, Any] = (job.read().get("status") or {}).get("placement") or {}
-    return found
+    status: dict[str, Any] = (job.read().get("status") or {}).get("placement") or {}
+    return status
 
 
 def placeholders(job: Job) -> list[Any]:
     chosen = f"everstep.dev/placeholder-of={job.name}"
-    found: list[Any] = job.bench.core.list_namespaced_pod(
+    pods: list[Any] = job.bench.core.list_namespaced_pod(
         job.bench.namespace, label_selector=chosen
     ).items
-    return found
+    return pods
 
 
 def test_a_job_moves_to_the_zone_that_has_machines_and_its_workers_leave_last(

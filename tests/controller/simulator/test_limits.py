@@ -60,8 +60,8 @@ def follow(
 
 
 def spending(cluster: LimitedCluster) -> dict[str, Any]:
-    found: dict[str, Any] = cluster.source["status"]["spending"]
-    return found
+    status: dict[str, Any] = cluster.source["status"]["spending"]
+    return status
 
 
 def reasons(cluster: LimitedCluster) -> list[str]:
@@ -133,7 +133,9 @@ def test_a_budget_that_is_used_up_suspends_the_job_and_a_higher_one_resumes_it()
     cluster, metrics = LimitedCluster(WANTED, 100 * HOUR, budgetUsd=1.0), Metrics()
     follow(cluster, [WANTED], 1, metrics=metrics)
 
-    conditions = {one["type"]: one for one in cluster.source["status"]["conditions"]}
+    conditions = {
+        condition["type"]: condition for condition in cluster.source["status"]["conditions"]
+    }
     assert conditions["Suspended"]["status"] == "True"
     assert conditions["Suspended"]["reason"] == "BudgetUsedUp"
     assert "raise job.budgetUsd" in conditions["Suspended"]["message"]

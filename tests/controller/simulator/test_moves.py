@@ -201,7 +201,7 @@ def test_a_move_is_reported_in_events_metrics_and_the_condition_placed() -> None
     follow(cluster, 400, metrics)
 
     reasons = [event.reason for event in cluster.events]
-    reported = [one for one in reasons if one.startswith(("Zone", "Move"))]
+    reported = [reason for reason in reasons if reason.startswith(("Zone", "Move"))]
     assert reported[:2] == ["ZoneSettled", "ZoneShort"]
     assert reported[-4:] == ["ZonesSearched", "MoveBegan", "Moved", "ZoneSettled"]
     (moved,) = (event.message for event in cluster.events if event.reason == "Moved")
@@ -215,7 +215,9 @@ def test_a_move_is_reported_in_events_metrics_and_the_condition_placed() -> None
     labels = {"namespace": "ns", "elasticjob": "job"}
     assert metrics.registry.get_sample_value("elasticjob_zone", {**labels, "zone": "b"}) == 1
     assert metrics.registry.get_sample_value("elasticjob_zone", {**labels, "zone": "a"}) is None
-    conditions = {one["type"]: one for one in cluster.source["status"]["conditions"]}
+    conditions = {
+        condition["type"]: condition for condition in cluster.source["status"]["conditions"]
+    }
     assert conditions["Placed"]["status"] == "True"
     assert conditions["Placed"]["message"] == "b: all 4 machines run here"
     assert next(iter(conditions)) == "Placed", "readers take the last one for the phase"
@@ -246,7 +248,10 @@ def test_a_job_that_follows_capacity_moves_with_as_many_workers_as_the_zone_offe
     follow(cluster, 60)
     cluster.set_machines("a", 0)
     follow(cluster, 300)
-    suspended = {one["type"]: one["status"] for one in cluster.source["status"]["conditions"]}
+    suspended = {
+        condition["type"]: condition["status"]
+        for condition in cluster.source["status"]["conditions"]
+    }
     assert suspended["Suspended"] == "True", "no zone has a machine"
     assert {zone_of(pod) for pod in cluster.waiting_pods.values()} == {"b", "c"}
 
@@ -288,7 +293,10 @@ def test_a_failed_job_requests_no_machines() -> None:
 
     follow(cluster, 60)
 
-    conditions = {one["type"]: one["status"] for one in cluster.source["status"]["conditions"]}
+    conditions = {
+        condition["type"]: condition["status"]
+        for condition in cluster.source["status"]["conditions"]
+    }
     assert conditions["Failed"] == "True"
     assert cluster.waiting_pods == {}
 
@@ -305,7 +313,7 @@ def test_with_the_default_times_a_job_leaves_a_zone_that_never_gives_a_machine()
         assert cluster.workers() == {"b": WANTED}
 
 
-def test_with_the_default_times_a_job_that_loses_its_zone_soon_moves_at_once() -> None:
+def test_with_the_default_times_a_job_that_loses_its_zone_soon_moves_immediately() -> None:
     cluster = ZonedCluster(WANTED)
     cluster.follow_capacity()
     cluster.set_machines("a", WANTED)

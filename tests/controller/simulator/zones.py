@@ -42,7 +42,7 @@ class ZonedCluster(ModelCluster):
     # Calls of the controller.
 
     def placeholders(self, _job: ElasticJob) -> list[Placeholder]:
-        return [read_placeholder(copy.deepcopy(one)) for one in self.waiting_pods.values()]
+        return [read_placeholder(copy.deepcopy(source)) for source in self.waiting_pods.values()]
 
     def count_schedulable(self, job: ElasticJob) -> int:
         zones = [job.status.placement.zone] if job.status.placement else list(ZONES)
@@ -50,8 +50,8 @@ class ZonedCluster(ModelCluster):
 
     def delete_placeholder(self, _namespace: str, placeholder: Placeholder) -> None:
         self._write()
-        found = self.waiting_pods.get(placeholder.name)
-        if found is not None and found["metadata"]["uid"] == placeholder.uid:
+        existing = self.waiting_pods.get(placeholder.name)
+        if existing is not None and existing["metadata"]["uid"] == placeholder.uid:
             del self.waiting_pods[placeholder.name]
 
     def create(self, kind: str, namespace: str, body: Mapping[str, Any]) -> None:
@@ -126,8 +126,8 @@ class ZonedCluster(ModelCluster):
     def _bind(self, pod: dict[str, Any]) -> bool:
         zone = zone_of(pod)
         lost = sum(
-            "nodeName" in one["spec"] and zone_of(one) == zone and not self.served(one)
-            for one in self.pods.values()
+            "nodeName" in other["spec"] and zone_of(other) == zone and not self.served(other)
+            for other in self.pods.values()
         )
         if self.used(zone) - lost >= self.machines[zone]:
             return False

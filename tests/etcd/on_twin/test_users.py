@@ -311,7 +311,7 @@ def wait_until_accepted(pod: Pod, user: str, password: str) -> None:
             return
 
 
-def test_the_container_ends_at_once_with_its_pod(tmp_path: Path) -> None:
+def test_the_container_ends_immediately_with_its_pod(tmp_path: Path) -> None:
     """A signal without a handler has no effect on the first process of a container."""
     pod = new_pod(tmp_path)
     with pod.users() as process:

@@ -65,7 +65,7 @@ def test_a_shortage_is_watched_before_other_zones_are_tried() -> None:
     assert lasting.reason == "8 of 16 machines; no other zone has clearly more yet"
 
 
-def test_without_a_machine_other_zones_are_tried_at_once() -> None:
+def test_without_a_machine_other_zones_are_tried_immediately() -> None:
     decision = decide(zone(0), zone(), zone(), seconds=50, short_since=None)
 
     assert decision.state is State.SEARCHING

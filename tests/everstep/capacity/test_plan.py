@@ -43,8 +43,8 @@ def test_a_deadline_that_no_policy_can_meet_is_refused_with_the_earliest_possibl
     with pytest.raises(EverstepError) as refused:
         check(JOB, Limits(deadline_seconds=9 * HOUR_SECONDS))
 
-    assert "--deadline 9h cannot be met: 40 machine-hours on 4 machines" in refused.value.what
-    assert "at least 10.1 h" in refused.value.what
+    assert "--deadline 9h cannot be met: 40 machine-hours on 4 machines" in refused.value.problem
+    assert "at least 10.1 h" in refused.value.problem
     assert "10.1h or more" in refused.value.fix
 
 

@@ -77,8 +77,8 @@ def test_a_trace_that_breaks_a_rule_is_refused(
     with pytest.raises(EverstepError) as refused:
         read_traces([path])
 
-    assert str(path) in refused.value.what, "the user has to know which of several files"
-    assert expected in refused.value.what
+    assert str(path) in refused.value.problem, "the user has to know which of several files"
+    assert expected in refused.value.problem
     assert refused.value.fix, "every refusal names a fix"
 
 

@@ -111,7 +111,7 @@ def test_without_credentials_the_error_says_how_to_log_in(
         EverstepError, match="--live cannot read the spot prices of us-east-1"
     ) as caught:
         live_prices.live_prices(eks())
-    assert "NoCredentialsError" in caught.value.what
+    assert "NoCredentialsError" in caught.value.problem
     assert "aws sso login" in caught.value.fix
 
 

@@ -66,7 +66,7 @@ def test_a_stack_with_one_pool_is_planned_for_all_zones_of_its_cluster(config: S
     assert len({zone.price for zone in planned}) == 1
 
 
-def test_zones_are_those_of_the_pools_with_their_machines_and_dearest_price() -> None:
+def test_zones_are_those_of_the_pools_with_their_machines_and_highest_price() -> None:
     planned = zones(EKS_POOLS)
 
     assert [(zone.name, zone.machines) for zone in planned] == [
@@ -74,7 +74,9 @@ def test_zones_are_those_of_the_pools_with_their_machines_and_dearest_price() ->
         ("us-east-1a", 3),
     ]
     first, second = (zone.price for zone in planned)
-    assert first == pytest.approx(0.9 + DISK), "the cloud may choose the dearer pool of the zone"
+    assert first == pytest.approx(0.9 + DISK), (
+        "the cloud may choose the more expensive pool of the zone"
+    )
     assert second == pytest.approx(0.4 + DISK)
 
 

@@ -1,11 +1,11 @@
-"""Lines that NCCL and aws-ofi-nccl have logged, by the network of the run; hosts are shortened.
+"""Log lines of NCCL and aws-ofi-nccl for each kind of network; host names are shortened.
 
 They are from public issues and guides: aws-samples/aws-do-eks (EFA and sockets on g4dn), NVIDIA/nccl#1597 (p5en),
 aws/aws-ofi-nccl#24 (p3dn, 2019) and #889, NVIDIA/nccl#952, and reports of libfabric's provider tcp and of Slingshot.
-The lines of TWO_PROVIDERS are real, their combination is not: the two processes disagree with themselves.
+The lines of TWO_PROVIDERS are real, their combination is not: each process logs two providers.
 """
 
-EFA_OF_P4D = """\
+EFA_P4D = """\
 a:30:70 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.7.3-aws
 a:30:70 [0] NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)
 a:30:70 [0] NCCL INFO Using network AWS Libfabric
@@ -38,7 +38,7 @@ EFA_DIRECT = """\
 [2026-01-15 02:30:45] b:6831:6840 [0] NCCL INFO Using network Libfabric
 """
 
-EFA_OF_2019 = """\
+EFA_2019 = """\
 a:8716:9558 [2] NCCL INFO NET/OFI Selected Provider is efa
 a:8716:9558 [2] NCCL INFO Ring 00 : 26[2] -> 30[6] via P2P/IPC
 a:8716:9558 [2] NCCL INFO Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0
@@ -55,7 +55,7 @@ b:880:888 [0] NCCL INFO Using network Socket
 b:880:888 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0
 """
 
-SOCKETS_OF_2_28 = """\
+SOCKETS_2_28 = """\
 a:175945:177561 [0] NCCL INFO Failed to initialize NET plugin IB
 a:175945:177561 [0] NCCL INFO NET/Socket : Using [0]enp3s0:192.168.1.2<0>
 a:175945:177561 [0] NCCL INFO Initialized NET plugin Socket
@@ -78,7 +78,7 @@ b:153:387 [0] NCCL INFO NET/OFI No eligible providers were found
 b:153:387 [0] NCCL INFO Using network Socket
 """
 
-EFA_THAT_LIBFABRIC_IS_TOO_OLD_FOR = """\
+EFA_WITH_OLD_LIBFABRIC = """\
 a:152:386 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 4 nics)
 a:152:386 [0] NCCL WARN NET/OFI EFA provider requires at least libfabric version 1.22.0.
 a:152:386 [0] NCCL INFO Using network Socket
@@ -139,7 +139,7 @@ a:10:11 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via P2P/IPC/read
 a:12:13 [0] NCCL INFO Channel 01 : 0[0] -> 1[1] via SHM
 """
 
-EFA_RUNS = (EFA_OF_P4D, EFA_UNDER_MPI, EFA_DIRECT, EFA_OF_2019)
-SOCKET_RUNS = (SOCKETS, SOCKETS_OF_2_28, PLUGIN_WITHOUT_ADAPTERS, EFA_THAT_LIBFABRIC_IS_TOO_OLD_FOR)
+EFA_RUNS = (EFA_P4D, EFA_UNDER_MPI, EFA_DIRECT, EFA_2019)
+SOCKET_RUNS = (SOCKETS, SOCKETS_2_28, PLUGIN_WITHOUT_ADAPTERS, EFA_WITH_OLD_LIBFABRIC)
 LIBFABRIC_RUNS = (LIBFABRIC_OVER_TCP, LIBFABRIC_OVER_SOCKETS, TWO_PROVIDERS, SLINGSHOT)
 OTHER_RUNS = (INFINIBAND, TCPX, ONE_NODE, "")

@@ -85,14 +85,16 @@ def measured(machines: list[str]) -> Results:
 @pytest.mark.twin
 @pytest.mark.timeout(600)
 def test_the_bus_bandwidth_of_a_shaped_link_is_the_rate_that_was_set(machines: list[str]) -> None:
-    found: list[float] = []
-    while len(found) < ATTEMPTS and not any(abs(one / RATE - 1) < 0.1 for one in found):
+    bandwidths: list[float] = []
+    while len(bandwidths) < ATTEMPTS and not any(
+        abs(bandwidth / RATE - 1) < 0.1 for bandwidth in bandwidths
+    ):
         results = measured(machines)
         summary = results.summary()
         assert summary is not None
-        found.append(summary.maximum)
+        bandwidths.append(summary.maximum)
 
-    assert found[-1] == pytest.approx(RATE, rel=0.1)
+    assert bandwidths[-1] == pytest.approx(RATE, rel=0.1)
     assert results.complete
     assert results.wrong == 0
     assert results.verdict.transport is Transport.SOCKETS

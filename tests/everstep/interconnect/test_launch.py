@@ -18,8 +18,8 @@ def options(node_rank: int) -> argparse.Namespace:
 def test_ranks_are_unique_over_all_nodes() -> None:
     variables = [variables_of(options(node), local) for node in range(3) for local in range(8)]
 
-    assert [int(one["RANK"]) for one in variables] == list(range(24))
-    assert {one["WORLD_SIZE"] for one in variables} == {"24"}
+    assert [int(worker["RANK"]) for worker in variables] == list(range(24))
+    assert {worker["WORLD_SIZE"] for worker in variables} == {"24"}
     assert variables[9]["LOCAL_RANK"] == "1", "a process uses the GPU of this number"
 
 

@@ -23,10 +23,10 @@ def test_a_run_in_which_all_processes_use_efa_is_recognised(log: str) -> None:
 @pytest.mark.parametrize(
     ("log", "adapters"),
     [
-        (logs.EFA_OF_P4D, 4),
+        (logs.EFA_P4D, 4),
         (logs.EFA_UNDER_MPI, 1),
         (logs.EFA_DIRECT, 16),
-        (logs.EFA_OF_2019, None),
+        (logs.EFA_2019, None),
     ],
 )
 def test_the_number_of_adapters_is_that_of_the_log(log: str, adapters: int | None) -> None:
@@ -72,9 +72,9 @@ def test_no_part_of_a_log_without_efa_passes_for_efa(
     log: str, random: Random, data: st.DataObject
 ) -> None:
     lines = log.splitlines()
-    kept = data.draw(st.lists(st.sampled_from(lines), max_size=30)) if lines else []
+    selected = data.draw(st.lists(st.sampled_from(lines), max_size=30)) if lines else []
 
-    assert not judge(kept, len(kept) and 1).uses_efa
+    assert not judge(selected, len(selected) and 1).uses_efa
 
 
 @given(st.sampled_from(logs.EFA_RUNS), st.randoms())
@@ -88,7 +88,7 @@ def test_the_order_of_lines_of_different_processes_does_not_matter(
 
 
 def test_a_process_that_logged_nothing_leaves_the_verdict_open() -> None:
-    verdict = judge(logs.EFA_OF_P4D.splitlines(), ranks=3)
+    verdict = judge(logs.EFA_P4D.splitlines(), ranks=3)
 
     assert verdict.transport is Transport.UNKNOWN
     assert "only 2 of 3 processes" in verdict.reason

@@ -30,19 +30,19 @@ FILES_PER_KILL = 40
 
 
 class Outcome(NamedTuple):
-    """What a series of kills found.
+    """Result of a series of kills.
 
     Attributes:
         kills: processes that were killed before they ended.
         wrong: files that differed from their source after a kill or at the end.
         missing: files that were missing at the end.
-        kept: most files that a run found complete.
+        most_complete: most files that a run found complete.
     """
 
     kills: int
     wrong: list[str]
     missing: set[str]
-    kept: int
+    most_complete: int
 
 
 class KilledLater(Observer):
@@ -55,7 +55,7 @@ class KilledLater(Observer):
         self._report()
 
     def planned(self, plan: Plan) -> None:
-        print(plan.kept.files, flush=True)
+        print(plan.complete.files, flush=True)
         self._report()
 
     def advanced(self, progress: Progress) -> None:
@@ -82,17 +82,17 @@ def kill_repeatedly(folder: Path, kills: int, seed: int) -> Outcome:
     make_tree(source, kills * FILES_PER_KILL, seed)
     (source / "large.bin").write_bytes(chance.randbytes(9 * copying.CHUNK_BYTES))
     wrong: list[str] = []
-    kept = killed = 0
+    most_complete = killed = 0
     while killed < kills:
         reports = chance.randint(1, FILES_PER_KILL // 4)
         ended, complete = run_once(source, destination, reports, chance.uniform(0, MAX_DELAY))
         wrong += wrong_files(source, destination)
-        kept, killed = max(kept, complete), killed + (not ended)
+        most_complete, killed = max(most_complete, complete), killed + (not ended)
         if ended:  # nothing would be left to kill
             shutil.rmtree(destination)
     _, complete = run_once(source, destination, reports=0, delay=0)
     wrong += wrong_files(source, destination)
-    return Outcome(killed, wrong, missing_files(source, destination), max(kept, complete))
+    return Outcome(killed, wrong, missing_files(source, destination), max(most_complete, complete))
 
 
 def run_once(source: Path, destination: Path, reports: int, delay: float) -> tuple[bool, int]:
@@ -118,7 +118,7 @@ def main() -> int:
         outcome = kill_repeatedly(Path(folder), options.kills, options.seed)
     print(
         f"{outcome.kills} kills: {len(outcome.wrong)} wrong files, {len(outcome.missing)} missing; "
-        f"{outcome.kept} files were kept by one run"
+        f"{outcome.most_complete} files were kept by one run"
     )
     return int(bool(outcome.wrong or outcome.missing))
 

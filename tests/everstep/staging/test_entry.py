@@ -42,5 +42,5 @@ def test_a_name_that_leaves_the_destination_or_cannot_be_written_is_refused(
 ) -> None:
     with pytest.raises(EverstepError, match=problem) as error:
         check_name(name, "s3://bucket")
-    assert repr(name) in error.value.what
-    assert "s3://bucket" in error.value.what
+    assert repr(name) in error.value.problem
+    assert "s3://bucket" in error.value.problem

@@ -57,7 +57,7 @@ def test_validation_images_are_staged_to_the_folders_of_their_classes(
     assert staged == {
         f"{CLASSES[number % 3]}/{image(number)}.JPEG": f"image {number}" for number in range(1, 31)
     }
-    assert repeated.kept.files == 30, "a restarted run arranges nothing again"
+    assert repeated.complete.files == 30, "a restarted run arranges nothing again"
 
 
 def test_the_table_of_the_competition_has_the_same_classes(
@@ -84,13 +84,13 @@ def test_images_without_annotation_are_named_before_anything_is_copied(
     with pytest.raises(EverstepError, match="16 validation images have no annotation") as error:
         stage(TarSource(archive), tmp_path / "out", options, Observer())
 
-    assert f"{image(3)}.JPEG, {image(10)}.JPEG" in error.value.what
-    assert "and 6 more" in error.value.what
+    assert f"{image(3)}.JPEG, {image(10)}.JPEG" in error.value.problem
+    assert "and 6 more" in error.value.problem
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def names(*found: str) -> list[str]:
-    entries = [Entry(name, 0, "") for name in found]
+def names(*files: str) -> list[str]:
+    entries = [Entry(name, 0, "") for name in files]
     return [entry.name for entry in arrange(entries, {image(1): CLASSES[0]})]
 
 
@@ -126,8 +126,8 @@ def test_a_wrong_annotation_is_named(tmp_path: Path, labels: tuple[str, ...], wo
     with pytest.raises(EverstepError) as error:
         read_annotations(tmp_path / "val")
 
-    assert words in error.value.what
-    assert image(1) in error.value.what
+    assert words in error.value.problem
+    assert image(1) in error.value.problem
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_a_volume_that_is_too_small_is_refused_with_the_missing_bytes() -> None:
     with pytest.raises(EverstepError) as error:
         plan.check_volume(Totals(2, 150), Volume(100, 1, 0), "/data")
 
-    assert "/data has 100 bytes free; 150 are needed" in error.value.what
+    assert "/data has 100 bytes free; 150 are needed" in error.value.problem
     assert "50 bytes" in error.value.fix
 
 

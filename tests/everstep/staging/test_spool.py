@@ -16,7 +16,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=30)  # each example syncs files
 @given(items=st.lists(entries), chunk=st.integers(1, 4))
-def test_a_list_sorted_in_chunks_is_the_list_sorted_at_once(
+def test_a_list_sorted_in_chunks_equals_the_list_sorted_in_memory(
     folder: Path, items: list[Entry], chunk: int
 ) -> None:
     totals = spool.write_sorted(folder / "list", items, Entry, chunk)

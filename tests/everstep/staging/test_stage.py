@@ -87,7 +87,7 @@ def test_a_second_run_reads_nothing(source: Path, destination: Path) -> None:
     planned = run(watched, destination)
 
     assert watched.read == []
-    assert planned.kept == planned.listed
+    assert planned.complete == planned.listed
 
 
 def test_a_run_copies_files_that_are_new_changed_or_lost_since_the_last_one(
@@ -156,7 +156,7 @@ def test_a_file_that_changes_while_it_is_copied_is_named_and_the_others_are_comp
     with pytest.raises(EverstepError, match="1 file could not be copied") as error:
         run(Watched(source, write), destination)
 
-    assert f"{victim} changed while it was copied" in error.value.what
+    assert f"{victim} changed while it was copied" in error.value.problem
     assert "Run the command again" in error.value.fix
     assert missing_files(source, destination) == {victim}
     assert not (destination / MANIFEST).exists()
@@ -250,4 +250,4 @@ def test_kills_at_random_points_leave_no_wrong_file(tmp_path: Path) -> None:
 
     assert outcome.wrong == []
     assert outcome.missing == set()
-    assert outcome.kept > 0, "no run continued another one"
+    assert outcome.most_complete > 0, "no run continued another one"

@@ -1,4 +1,4 @@
-"""Send the wrong variants of all declared inputs to the twin, and count what it accepts."""
+"""Send the wrong variants of all declared inputs to the twin, and count those that it accepts."""
 
 import random
 from collections import Counter
@@ -69,9 +69,9 @@ def variants(resources: Iterable[Declared]) -> list[Variant]:
     result: list[Variant] = []
     for resource in resources:
         mutations = _mutations(resource, chooser)
-        new = [change for change in mutations if (resource.token, change.what) not in done]
+        new = [change for change in mutations if (resource.token, change.description) not in done]
         result += (Variant(resource, change) for change in new)
-        done |= {(resource.token, change.what) for change in new}
+        done |= {(resource.token, change.description) for change in new}
     return result
 
 
@@ -82,15 +82,17 @@ def _mutations(resource: Declared, chooser: random.Random) -> Iterator[Mutation]
     yield from wrong_values.mutations(resource.inputs, chooser, tags="tags" in schema.inputs)
     yield from wrong_values.undeclared(resource.inputs, schema)
     name, kind = wrong_policies.DOCUMENTS.get(resource.token, ("", ""))
-    for what, text in wrong_policies.wrong_documents(resource.inputs[name], kind) if name else ():
-        yield Mutation(f"{name}: {what}", resource.inputs, (name,), text, certain=True)
+    for description, text in (
+        wrong_policies.wrong_documents(resource.inputs[name], kind) if name else ()
+    ):
+        yield Mutation(f"{name}: {description}", resource.inputs, (name,), text, certain=True)
 
 
 def reason_of(variant: Variant) -> str:
     """Return why the service refuses a variant; empty if its models accept it."""
     resource, mutation = variant.resource, variant.mutation
     if mutation.certain:
-        return mutation.what
+        return mutation.description
     if not resource.token.startswith("aws:"):
         return next(sdk.reasons(resource.token, mutation.inputs), "")
     by_model = requests.reasons(resource.token, mutation.inputs)
@@ -117,7 +119,7 @@ def judged(wrong: Iterable[Variant], judge: Judge) -> dict[str, Tally]:
 
 def name_of(variant: Variant) -> str:
     """Return the type and the mistake of a variant."""
-    return f"{variant.resource.token.rpartition(':')[2]} {variant.mutation.what}"
+    return f"{variant.resource.token.rpartition(':')[2]} {variant.mutation.description}"
 
 
 def total(tallies: Mapping[str, Tally]) -> Tally:

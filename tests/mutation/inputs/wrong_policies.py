@@ -14,21 +14,24 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
 
 
 def wrong_documents(text: str, kind: str) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong and the text of wrong variants of a valid document.
+    """Yield the mistake and the text of wrong variants of a valid document.
 
     Args:
         text: a valid document.
         kind: trust (of a role), identity (of a role's policy) or resource (of a bucket or a repository).
     """
-    for what, broken in (("no JSON", text[:-1]), ("empty object", "{}"), ("list", f"[{text}]"),
+    for description, broken in (("no JSON", text[:-1]), ("empty object", "{}"), ("list", f"[{text}]"),
                          ("text", '"Allow"'), ("number", "7"), ("null", "null")):  # fmt: skip
-        yield what, broken
+        yield description, broken
     document = json.loads(text)
-    for what, change in _document_changes().items():
-        yield what, json.dumps({**document, **change})
+    for description, change in _document_changes().items():
+        yield description, json.dumps({**document, **change})
     statement = document["Statement"][0]
-    for what, wrong in _statement_changes(statement, kind):
-        yield what, json.dumps({**document, "Statement": [wrong, *document["Statement"][1:]]})
+    for description, wrong in _statement_changes(statement, kind):
+        yield (
+            description,
+            json.dumps({**document, "Statement": [wrong, *document["Statement"][1:]]}),
+        )
     twice = [{**statement, "Sid": "Same"}, {**statement, "Sid": "Same"}]
     yield "one Sid twice", json.dumps({**document, "Statement": twice})
 
@@ -48,8 +51,8 @@ def _document_changes() -> dict[str, dict[str, Any]]:
 
 
 def _statement_changes(valid: Mapping[str, Any], kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for what, change in _CHANGES.items():
-        yield what, {**valid, **change}
+    for description, change in _CHANGES.items():
+        yield description, {**valid, **change}
     action = valid.get("Action") or valid.get("NotAction")
     bare = {key: value for key, value in valid.items() if key not in ("Action", "NotAction")}
     yield "no Action", bare
@@ -58,15 +61,15 @@ def _statement_changes(valid: Mapping[str, Any], kind: str) -> Iterator[tuple[st
     if "Resource" in valid:
         yield "no Resource", {key: value for key, value in valid.items() if key != "Resource"}
         yield "Resource and NotResource", {**valid, "Resource": "*", "NotResource": "*"}
-        for what, resource in _RESOURCES.items():
-            yield what, {**valid, "Resource": resource}
+        for description, resource in _RESOURCES.items():
+            yield description, {**valid, "Resource": resource}
     if kind == "identity":
         yield "Principal in an identity's policy", {**valid, "Principal": "*"}
         yield "NotPrincipal in an identity's policy", {**valid, "NotPrincipal": {"AWS": "*"}}
         return
     yield "no Principal", {key: value for key, value in valid.items() if key != "Principal"}
-    for what, principal in _PRINCIPALS.items():
-        yield what, {**valid, "Principal": principal}
+    for description, principal in _PRINCIPALS.items():
+        yield description, {**valid, "Principal": principal}
     if kind == "trust":
         yield "Resource in a trust policy", {**valid, "Resource": "*"}
         yield "an action that is not of STS", {**valid, "Action": "s3:GetObject"}

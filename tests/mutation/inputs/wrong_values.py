@@ -49,14 +49,14 @@ class Mutation:
     """One wrong variant.
 
     Attributes:
-        what: kind of mistake and path of the input.
+        description: kind of mistake and path of the input.
         valid: the inputs before the change.
         path: path of the change; empty for none.
         value: the wrong value; MISSING removes it.
         certain: True if no service accepts it, whatever the models state.
     """
 
-    what: str
+    description: str
     valid: Mapping[str, Any]
     path: Path
     value: Any
@@ -90,19 +90,19 @@ def mutations(
         at = text_of(path)
         if path:
             yield Mutation(f"missing: {at}", inputs, path, MISSING)
-            for what, wrong in wrong_values(value, chooser):
-                yield Mutation(f"{what}: {at}", inputs, path, wrong)
+            for description, wrong in wrong_values(value, chooser):
+                yield Mutation(f"{description}: {at}", inputs, path, wrong)
         if isinstance(value, Mapping) and not is_map(path):
             yield Mutation(f"unknown key: {at}", inputs, (*path, "nonsuch"), "x", certain=True)
-    for what, wrong in WRONG_TAGS if tags else ():
-        yield Mutation(what, inputs, ("tags",), wrong)
+    for description, wrong in WRONG_TAGS if tags else ():
+        yield Mutation(description, inputs, ("tags",), wrong)
 
 
 def undeclared(inputs: Mapping[str, Any], schema: ResourceSchema) -> Iterator[Mutation]:
     """Yield variants with a wrong value of an input that is not declared."""
     for path, shape in _absent(inputs, schema.inputs, schema.objects, ()):
-        for what, wrong in _wrong_of(shape):
-            yield Mutation(f"undeclared, {what}: {text_of(path)}", inputs, path, wrong)
+        for description, wrong in _wrong_of(shape):
+            yield Mutation(f"undeclared, {description}: {text_of(path)}", inputs, path, wrong)
 
 
 def _absent(
@@ -137,7 +137,7 @@ def _wrong_of(shape: Shape) -> Iterator[tuple[str, Any]]:
         yield from (("enumeration", wrong) for wrong in ("nonsuch", "", 7))
     elif isinstance(shape, Mapping) and "list" in shape:
         yield from (("wrong type", "text"), ("empty", []))
-        yield from ((what, [wrong]) for what, wrong in _wrong_of(shape["list"]))
+        yield from ((description, [wrong]) for description, wrong in _wrong_of(shape["list"]))
     elif isinstance(shape, Mapping):
         yield from (("wrong type", "text"), ("empty", {}))
 
@@ -163,7 +163,7 @@ def text_of(path: Path) -> str:
 
 
 def wrong_values(value: Any, chooser: random.Random) -> Iterator[tuple[str, Any]]:
-    """Yield wrong values of the kind of a value, with what is wrong."""
+    """Yield wrong values of the kind of a value, with their mistakes."""
     if isinstance(value, bool):
         yield from (("wrong type", wrong) for wrong in ("maybe", ["a"], {"a": "b"}))
     elif isinstance(value, int | float):

@@ -70,8 +70,8 @@ def test_every_invalid_file_is_named_and_skipped_only_on_request(
 
     with pytest.raises(EverstepError, match=r"2 file\(s\) are not valid JPEGs") as error:
         shards(source, tmp_path / "shards")
-    assert "dog/1.jpg: it is truncated" in error.value.what
-    assert "cat/notes.txt: it is not a JPEG" in error.value.what
+    assert "dog/1.jpg: it is truncated" in error.value.problem
+    assert "cat/notes.txt: it is not a JPEG" in error.value.problem
     assert not (tmp_path / "shards").exists()
 
     summary = shards(source, tmp_path / "shards", Resizing(short_side=32, skip_bad=True))

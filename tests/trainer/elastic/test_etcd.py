@@ -254,7 +254,7 @@ def peers_of_one_group(
 
 
 def test_workers_that_can_never_exchange_data_form_few_generations(endpoint: str) -> None:
-    """A wrong GLOO_SOCKET_IFNAME: each generation fails at once, on all nodes."""
+    """A wrong GLOO_SOCKET_IFNAME: each generation fails immediately, on all nodes."""
     limits = GroupLimits(min_members=2, max_members=2)
     peers = [Peer(endpoint, "no-data", name, limits) for name in ("n0", "n1")]
     began = time.monotonic()

@@ -39,7 +39,7 @@ class Needs:
         return self._shards
 
     def follow(self) -> None:
-        """Read lines until the worker ends, then end this process at once."""
+        """Read lines until the worker ends, then end this process immediately."""
         for line in sys.stdin:
             self._shards = [int(number) for number in line.split()]
         os._exit(0)
@@ -90,7 +90,7 @@ def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: Limits) -> 
         except OSError as error:
             return _gave_up(error.strerror or error)
         except EverstepError as error:
-            return _gave_up(error.what)
+            return _gave_up(error.problem)
 
 
 def _gave_up(reason: object) -> bool:

@@ -140,12 +140,12 @@ class CacheFolder:
 
     def _others(self) -> list[OtherData]:
         """Return the other data sets of the cache, those first that were not used for the longest time."""
-        found = []
+        others = []
         for folder in self.folder.parent.iterdir():
             if folder.is_dir() and folder != self.folder:
                 size = sum(max(0, _size_of(path)) for path in folder.iterdir())
-                found.append((folder.stat().st_mtime, OtherData(folder.name, size)))
-        return [other for _, other in sorted(found, key=lambda entry: entry[0])]
+                others.append((folder.stat().st_mtime, OtherData(folder.name, size)))
+        return [other for _, other in sorted(others, key=lambda entry: entry[0])]
 
 
 def open_cache_folder(root: Path, objects: Objects) -> CacheFolder:

@@ -103,7 +103,7 @@ def incidents(
     of_group = [_of_group(run, change) for change in changes if change not in explained]
     notes = [_of_note(run, entry) for entry in run.entries if entry.kind in NOTES]
     of_zones = [_of_move(move) for move in moves]
-    ordered = sorted([*of_machines, *of_group, *of_zones, *notes], key=lambda one: one.at)
+    ordered = sorted([*of_machines, *of_group, *of_zones, *notes], key=lambda incident: incident.at)
     return tuple(ordered)
 
 

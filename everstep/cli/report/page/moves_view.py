@@ -10,7 +10,7 @@ from everstep.cli.report.page.words import UNKNOWN, seconds
 
 COLUMNS = ("At", "From", "To", "Why", "Group paused", "Steps repeated", "Machines without work")
 LEAD = (
-    "The group stands in one zone at a time. A pause is the time without a step, less the step that ends it; "
+    "The group is in one zone at a time. A pause is the time without a step, without the step that ends it; "
     "machines without work are those that were paid for during the move and did not train."
 )
 
@@ -20,7 +20,7 @@ def moves(page: Page) -> Html | None:
     report = page.report
     if not report.moves:
         return None
-    spent = {one.began: one for one in page.money.moves} if page.money else {}
+    spent = {move.began: move for move in page.money.moves} if page.money else {}
     head = element("tr", *(element("th", name, scope="col") for name in COLUMNS))
     rows = (_row(page, move, spent.get(move.began)) for move in report.moves)
     table = element(

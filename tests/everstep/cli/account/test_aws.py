@@ -240,7 +240,7 @@ def test_a_log_group_that_a_deleted_cluster_left_is_named(doctor: Doctor, state:
     assert "aws logs delete-log-group --log-group-name /aws/eks/everstep/cluster" in check.fix
 
 
-def test_a_cluster_of_others_is_named(doctor: Doctor, state: Path) -> None:
+def test_a_cluster_of_another_stack_is_named(doctor: Doctor, state: Path) -> None:
     put(state, CLUSTER, "everstep", stack="theirs")
     check = only_failed(doctor())
 

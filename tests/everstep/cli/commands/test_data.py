@@ -49,7 +49,7 @@ def test_a_log_has_the_plan_and_the_end_on_standard_error(tmp_path: Path) -> Non
 
 def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Console(force_terminal=True, width=120, record=True)
-    monkeypatch.setattr(staging_display, "people", terminal)
+    monkeypatch.setattr(staging_display, "messages", terminal)
 
     with staging_display.display() as shown:
         shown.listed(10_000)

@@ -34,7 +34,7 @@ def test_bad_input_is_reported_with_its_fix(
 ) -> None:
     error = error_of(*arguments)
 
-    assert problem in error.what
+    assert problem in error.problem
     assert fix in error.fix
 
 

@@ -53,12 +53,12 @@ def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
     (folder / "Pulumi.pools.yaml").write_text(yaml.safe_dump(content))
     monkeypatch.chdir(tmp_path)
 
-    found = json.loads(planned(capsys, stack="pools", as_json=True))
+    report = json.loads(planned(capsys, stack="pools", as_json=True))
 
-    assert found["zones"] == ["2", "3"]
-    assert [one["zones"] for one in found["choices"]] == [1, 1, 2, 2, 1]
-    t4, a100 = found["prices"]["spot_by_zone"]
-    assert t4 < a100 == found["prices"]["spot"], "without a zone, the dearest"
+    assert report["zones"] == ["2", "3"]
+    assert [choice["zones"] for choice in report["choices"]] == [1, 1, 2, 2, 1]
+    t4, a100 = report["prices"]["spot_by_zone"]
+    assert t4 < a100 == report["prices"]["spot"], "without a zone, the highest price"
     shown = planned(capsys, stack="pools")
     assert f"{t4:.3f} in 2, {a100:.3f} in 3 USD an hour on spot" in shown
 
@@ -183,7 +183,7 @@ def test_wrong_input_is_refused_with_a_fix(
     with pytest.raises(EverstepError) as refused:
         planned(capsys, **options)
 
-    assert expected in refused.value.what
+    assert expected in refused.value.problem
     assert refused.value.fix
 
 
@@ -197,8 +197,8 @@ def test_current_prices_of_the_cloud_replace_those_of_the_table(
         command, "live_prices", lambda _config: LivePrices("a test", "us-east-1", current)
     )
 
-    found = json.loads(planned(capsys, live=True, as_json=True))
+    report = json.loads(planned(capsys, live=True, as_json=True))
 
-    assert found["prices"]["spot"] == pytest.approx(7.0, abs=0.1), "the highest, with its disk"
-    assert found["prices"]["spot_by_zone"][:2] == pytest.approx([5.0, 7.0], abs=0.1)
-    assert "Spot prices of now: a test." in found["assumptions"]
+    assert report["prices"]["spot"] == pytest.approx(7.0, abs=0.1), "the highest, with its disk"
+    assert report["prices"]["spot_by_zone"][:2] == pytest.approx([5.0, 7.0], abs=0.1)
+    assert "Spot prices of now: a test." in report["assumptions"]

@@ -47,7 +47,7 @@ def test_the_error_names_image_pods_and_the_command_that_pushes() -> None:
 
     with pytest.raises(EverstepError, match=f"nodes cannot pull {SPOT}") as caught:
         image_check.check_images(client, "eks-dev", Silent())
-    assert "spot-1, spot-2" in caught.value.what
+    assert "spot-1, spot-2" in caught.value.problem
     assert "everstep images push --stack eks-dev" in caught.value.fix
 
 

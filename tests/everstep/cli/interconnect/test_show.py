@@ -26,7 +26,7 @@ def measurement(collective: str, size: int, gigabytes: float, wrong: int = 0) ->
 
 
 def results(
-    *entries: dict[str, object], nccl_log: str = nccl_logs.EFA_OF_P4D, **setup: object
+    *entries: dict[str, object], nccl_log: str = nccl_logs.EFA_P4D, **setup: object
 ) -> Results:
     lines = [json.dumps(entry) for entry in ({**SETUP, **setup}, *entries, {"kind": "end"})]
     first, second = nccl_log.splitlines()[:3], nccl_log.splitlines()[3:]
@@ -41,8 +41,8 @@ FAST = (
 )
 
 
-def report(found: Results) -> str:
-    return "\n".join(report_lines(found))
+def report(measured: Results) -> str:
+    return "\n".join(report_lines(measured))
 
 
 def cells(text: str) -> list[list[str]]:
@@ -73,9 +73,9 @@ def test_the_verdict_is_that_of_the_log() -> None:
 
 
 def test_gloo_is_never_efa_whatever_the_log_has() -> None:
-    found = results(*FAST, backend="gloo")
+    measured = results(*FAST, backend="gloo")
 
-    assert not found.verdict.uses_efa
+    assert not measured.verdict.uses_efa
 
 
 def test_too_little_memory_for_the_largest_size_is_stated() -> None:
@@ -84,12 +84,12 @@ def test_too_little_memory_for_the_largest_size_is_stated() -> None:
 
 
 def test_wrong_results_are_counted() -> None:
-    found = results(
+    measured = results(
         measurement(ALL_REDUCE, 8, 1.0, wrong=3), measurement(ALL_REDUCE, 16, 1.0, wrong=1)
     )
 
-    assert found.wrong == 4
-    assert "4 results were wrong" in report(found)
+    assert measured.wrong == 4
+    assert "4 results were wrong" in report(measured)
 
 
 def test_a_collective_that_the_backend_lacks_is_named() -> None:
@@ -118,7 +118,7 @@ def test_the_json_has_the_verdict_and_the_bandwidths() -> None:
     assert value["network"]["adapters"] == 4
     assert value["summary"][ALL_REDUCE]["maximum"] == pytest.approx(42.0)
     assert value["measurements"][3]["bus_bandwidth"] == pytest.approx(20.0)
-    assert [one["average"] for one in value["published"]] == [8.24, 3.02, 0.97]
+    assert [row["average"] for row in value["published"]] == [8.24, 3.02, 0.97]
 
 
 @pytest.mark.parametrize("measured", [FAST, FAST[:1], (measurement(ALL_REDUCE, 8, 1e-6),)])

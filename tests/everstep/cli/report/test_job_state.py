@@ -1,4 +1,4 @@
-"""What the controller says about a job, for people."""
+"""Rows about a job from what the controller reports."""
 
 from everstep.cli.report.job_state import job_state
 

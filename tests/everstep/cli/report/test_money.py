@@ -14,15 +14,15 @@ from everstep.cli.report.run_record import RunRecord
 from tests.components.config.bad_stacks import AKS, EKS
 from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun, two_zones
 
-DEAREST = MachineRate("unknown pool", 1.2, 3.6)
-RATES = Rates(dearest=DEAREST, fixed=0.6, as_of="2026-11-01")
+MOST_EXPENSIVE = MachineRate("unknown pool", 1.2, 3.6)
+RATES = Rates(most_expensive=MOST_EXPENSIVE, fixed=0.6, as_of="2026-11-01")
 T4_SPOT, T4_BOUGHT, A100 = (
     MachineKind("t4", "a", on_demand=False),
     MachineKind("t4", "a", on_demand=True),
     MachineKind("a100", "b", on_demand=False),
 )
 BY_POOL = Rates(
-    dearest=DEAREST,
+    most_expensive=MOST_EXPENSIVE,
     machines={
         T4_SPOT: MachineRate("a, spot", 0.2, 0.5),
         T4_BOUGHT: MachineRate("a, on-demand fallback", 0.5, 0.5),
@@ -56,7 +56,7 @@ def test_each_machine_costs_what_its_pool_costs(recorded_run: RecordedRun) -> No
 
     spent = money(recorded_run.run(), recorded_run.now, billing)
 
-    assert {one.pool: one.spent_usd for one in spent.pools} == {
+    assert {pool.pool: pool.spent_usd for pool in spent.pools} == {
         "a, on-demand fallback": pytest.approx(0.5 * hours),
         "a, spot": pytest.approx(0.2 * hours),
         "unknown pool": pytest.approx(1.2 * hours),
@@ -79,7 +79,7 @@ def test_a_machine_costs_from_its_joining_of_the_cluster_on(
         machines={"gpu-0": Machine(A100), "gpu-1": Machine(T4_SPOT, since=since)},
     )
 
-    pools = {one.pool: one for one in money(recorded_run.run(), recorded_run.now, billing).pools}
+    pools = {pool.pool: pool for pool in money(recorded_run.run(), recorded_run.now, billing).pools}
 
     assert pools["a, spot"].machine_hours * 3600 == pytest.approx(seconds + 10 * STEP_SECONDS)
 
@@ -114,7 +114,7 @@ def test_the_pools_have_all_machine_hours(drilled: RecordedRun) -> None:
     spent = money(drilled.run(), drilled.now, billing)
 
     assert len(spent.pools) == 2
-    assert sum(one.machine_hours for one in spent.pools) == pytest.approx(spent.machine_hours)
+    assert sum(pool.machine_hours for pool in spent.pools) == pytest.approx(spent.machine_hours)
 
 
 def test_a_pool_without_a_price_makes_the_sum_unknown(drilled: RecordedRun) -> None:
@@ -124,7 +124,7 @@ def test_a_pool_without_a_price_makes_the_sum_unknown(drilled: RecordedRun) -> N
     spent = money(drilled.run(), drilled.now, billing)
 
     assert spent.spent_usd is None
-    assert {one.pool for one in spent.pools if one.spent_usd is None} == {"b, spot"}
+    assert {pool.pool for pool in spent.pools if pool.spent_usd is None} == {"b, spot"}
 
 
 def test_a_finished_run_costs_no_more_as_time_passes(drilled: RecordedRun) -> None:
@@ -136,7 +136,7 @@ def test_a_finished_run_costs_no_more_as_time_passes(drilled: RecordedRun) -> No
 
 
 def test_an_unknown_price_is_not_counted_as_nothing(drilled: RecordedRun) -> None:
-    rates = replace(RATES, dearest=MachineRate("unknown pool", None, 3.6))
+    rates = replace(RATES, most_expensive=MachineRate("unknown pool", None, 3.6))
 
     spent = money(drilled.run(), drilled.now, Billing(billed=True, rates=rates))
 
@@ -163,7 +163,7 @@ def rates_for(base: dict[str, Any], **cluster: Any) -> Rates:
     return rates
 
 
-def test_each_machine_type_has_its_price_and_an_unknown_machine_that_of_the_dearest() -> None:
+def test_each_machine_type_has_its_price_and_an_unknown_machine_the_highest() -> None:
     types = ["g5.xlarge", "g6.xlarge"]
     listed = {name: {"onDemand": 1.0 + n, "spot": 0.5 + n} for n, name in enumerate(types)}
     base = EKS | {"cost": {"prices": listed}}
@@ -172,7 +172,7 @@ def test_each_machine_type_has_its_price_and_an_unknown_machine_that_of_the_dear
     small, large = (rates.machines[MachineKind(name, "", on_demand=False)] for name in types)
     assert small.pool == large.pool == "spot"
     assert (small.price or 0) < (large.price or 0)
-    assert rates.dearest.price == large.price
+    assert rates.most_expensive.price == large.price
     fallback = rates.machines[MachineKind("g6.xlarge", "", on_demand=True)]
     assert (fallback.pool, fallback.price) == ("on-demand fallback", large.on_demand)
 
@@ -198,7 +198,7 @@ def test_an_item_without_a_price_is_named() -> None:
         gpuPool={"instanceTypes": ["g4dn.2xlarge"]},
     )
 
-    assert rates.dearest.price is None
+    assert rates.most_expensive.price is None
     assert "g4dn.2xlarge" in rates.unknown
 
 
@@ -208,7 +208,7 @@ def test_a_stack_that_buys_nothing_has_no_prices() -> None:
 
 def test_the_cost_so_far_is_a_few_words(drilled: RecordedRun) -> None:
     run, now = drilled.run(), drilled.now
-    unknown = replace(RATES, dearest=MachineRate("unknown pool", None, None))
+    unknown = replace(RATES, most_expensive=MachineRate("unknown pool", None, None))
 
     assert cost_so_far(money(run, now, Billing(billed=True, rates=RATES))) == "$0.188 so far"
     assert cost_so_far(money(run, now, Billing(billed=True, rates=unknown))) == "unknown"

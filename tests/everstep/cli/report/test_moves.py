@@ -71,8 +71,8 @@ def test_a_kept_run_has_its_moves(tmp_path: Path) -> None:
 
     copy_result(tmp_path / "run", tmp_path / "kept", events)
 
-    kept = FolderReader(tmp_path / "kept", tmp_path / "kept" / KEPT_EVENTS).read()
-    assert kept.moves == FolderReader(tmp_path / "run", events).read().moves != ()
+    copied = FolderReader(tmp_path / "kept", tmp_path / "kept" / KEPT_EVENTS).read()
+    assert copied.moves == FolderReader(tmp_path / "run", events).read().moves != ()
 
 
 def test_a_move_costs_the_pauses_of_the_group_without_the_steps_that_end_them() -> None:

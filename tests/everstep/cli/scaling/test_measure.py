@@ -33,30 +33,34 @@ class CountingStudy:
 def test_a_study_continues_where_it_failed(tmp_path: Path) -> None:
     with pytest.raises(EverstepError, match="a machine was lost"):
         measure(
-            CountingStudy(fails_at=3), [1, 2, 3], Store(tmp_path, SETTINGS), Silent(), again=False
+            CountingStudy(fails_at=3),
+            [1, 2, 3],
+            Store(tmp_path, SETTINGS),
+            Silent(),
+            remeasure=False,
         )
     study = CountingStudy()
 
-    sizes = measure(study, [1, 2, 3], Store(tmp_path, SETTINGS), Silent(), again=False)
+    sizes = measure(study, [1, 2, 3], Store(tmp_path, SETTINGS), Silent(), remeasure=False)
 
     assert study.measured == [3]
     assert [size.replicas for size in sizes] == [1, 2, 3]
 
 
 def test_again_measures_all_sizes(tmp_path: Path) -> None:
-    measure(CountingStudy(), [1, 2], Store(tmp_path, SETTINGS), Silent(), again=False)
+    measure(CountingStudy(), [1, 2], Store(tmp_path, SETTINGS), Silent(), remeasure=False)
     study = CountingStudy()
 
-    measure(study, [1, 2], Store(tmp_path, SETTINGS), Silent(), again=True)
+    measure(study, [1, 2], Store(tmp_path, SETTINGS), Silent(), remeasure=True)
 
     assert study.measured == [1, 2]
 
 
 def test_a_complete_study_needs_no_machines(tmp_path: Path) -> None:
-    measure(CountingStudy(), [1], Store(tmp_path, SETTINGS), Silent(), again=False)
+    measure(CountingStudy(), [1], Store(tmp_path, SETTINGS), Silent(), remeasure=False)
 
     class Unavailable(CountingStudy):
         def check(self) -> None:
             raise EverstepError("there is no cluster")
 
-    assert measure(Unavailable(), [1], Store(tmp_path, SETTINGS), Silent(), again=False)
+    assert measure(Unavailable(), [1], Store(tmp_path, SETTINGS), Silent(), remeasure=False)

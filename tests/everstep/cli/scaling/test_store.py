@@ -26,10 +26,10 @@ def test_a_size_that_is_measured_again_replaces_the_former_one(tmp_path: Path) -
     store.add(size(2))
     store.add(size(2, seconds=5.0))
 
-    found = Store(tmp_path, {"model": "resnet50"}).get(2)
+    stored = Store(tmp_path, {"model": "resnet50"}).get(2)
 
-    assert found is not None
-    assert found.seconds == 5.0
+    assert stored is not None
+    assert stored.seconds == 5.0
 
 
 def test_measurements_with_other_settings_stay_in_the_file(tmp_path: Path) -> None:

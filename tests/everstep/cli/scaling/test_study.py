@@ -78,9 +78,9 @@ def test_a_run_with_too_few_steps_is_refused() -> None:
 
 
 def test_the_efficiency_of_a_replica_is_relative_to_the_smallest_size() -> None:
-    found = efficiencies([size(1, 100), size(2, 150), size(4, 400)])
+    actual = efficiencies([size(1, 100), size(2, 150), size(4, 400)])
 
-    assert found == pytest.approx([1.0, 0.75, 1.0])
+    assert actual == pytest.approx([1.0, 0.75, 1.0])
 
 
 def test_a_study_may_begin_with_two_replicas() -> None:

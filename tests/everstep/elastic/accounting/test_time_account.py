@@ -36,7 +36,7 @@ def test_a_failed_step_counts_as_repeated_work_and_detection() -> None:
         clock.now += 4
         if first:
             accounting.end_step()
-    accounting.break_step(kept=False)
+    accounting.break_step(gradients_valid=False)
 
     assert accounting.spent() == {
         "data": 1, "compute": 2, "exchange": 4, "redo": 3, "detect": 4,
@@ -52,7 +52,7 @@ def test_kept_results_of_a_failed_step_do_not_count_as_repeated_work() -> None:
     clock.now += 3
     accounting.begin(Activity.EXCHANGE)
     clock.now += 2
-    accounting.break_step(kept=True)
+    accounting.break_step(gradients_valid=True)
 
     assert accounting.spent() == {"data": 1, "compute": 3, "detect": 2}
 
@@ -63,7 +63,7 @@ def test_a_completed_step_does_not_count_as_repeated_work_if_the_group_fails_aft
     accounting.begin_step()
     clock.now += 5
     accounting.end_step()
-    accounting.break_step(kept=False)
+    accounting.break_step(gradients_valid=False)
 
     assert accounting.spent() == {"data": 5}
 
@@ -79,7 +79,7 @@ def test_a_recovery_lasts_from_the_detection_to_the_next_step() -> None:
     clock.now += 1
     accounting.begin(Activity.EXCHANGE)
     clock.now += 2
-    accounting.break_step(kept=False)
+    accounting.break_step(gradients_valid=False)
     clock.now += 0.5
     accounting.begin(Activity.COPY)
     clock.now += 0.25
@@ -138,7 +138,7 @@ def apply(accounting: TimeAccount, move: Any) -> None:
     if move == "step":
         accounting.begin_step()
     elif move == "void":
-        accounting.break_step(kept=False)
+        accounting.break_step(gradients_valid=False)
     else:
         accounting.begin(move)
 

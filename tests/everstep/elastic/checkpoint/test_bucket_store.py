@@ -32,8 +32,10 @@ class Saves:
         self.store.write(state, manifest, commit=lambda _: committed, keep=keep)
 
     def newest(self, record: CommitRecord | None = None) -> int:
-        found = restore.restore_point(self.store, RUN, record or CommitRecord(), wait_seconds=0)
-        return found.manifest.step if found else 0
+        checkpoint = restore.restore_point(
+            self.store, RUN, record or CommitRecord(), wait_seconds=0
+        )
+        return checkpoint.manifest.step if checkpoint else 0
 
     def written_steps(self) -> set[str]:
         return {key.removeprefix(DATA)[:13] for key in self.bucket.objects if DATA in key}
@@ -47,10 +49,10 @@ def saves() -> Saves:
 def test_a_written_checkpoint_is_restored(saves: Saves) -> None:
     saves.save(8)
 
-    found = restore.newest(saves.store, RUN)
+    checkpoint = restore.newest(saves.store, RUN)
 
-    assert found is not None
-    tensors = found.load()
+    assert checkpoint is not None
+    tensors = checkpoint.load()
     assert torch.equal(tensors["weight"], torch.full((40,), 8.0))
     assert tensors["none"].shape == (0, 3)
 
@@ -136,7 +138,7 @@ def test_an_accepted_loss_stays_lost_when_its_request_arrives_once_more(saves: S
     assert saves.newest() == 8
 
 
-def test_old_checkpoints_and_the_rests_of_dead_writers_are_deleted(saves: Saves) -> None:
+def test_old_checkpoints_and_leftovers_of_dead_writers_are_deleted(saves: Saves) -> None:
     with pytest.raises(FencedError):
         saves.save(4, committed=False)
     saves.bucket.before[len(saves.bucket.requests) + 2] = crash  # in the middle of an upload

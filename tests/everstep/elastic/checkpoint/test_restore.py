@@ -30,8 +30,8 @@ def test_a_missing_committed_checkpoint_stops_the_run_and_names_step_and_option(
     with pytest.raises(LostCheckpointError) as lost:
         restore_point(FolderStore(tmp_path), RUN, CommitRecord(8, 5000), wait_seconds=0)
 
-    assert "the committed checkpoint of step 5000" in lost.value.what
-    assert "is missing; the newest valid one is of step 40" in lost.value.what
+    assert "the committed checkpoint of step 5000" in lost.value.problem
+    assert "is missing; the newest valid one is of step 40" in lost.value.problem
     assert "--accept-older-checkpoint=5000" in lost.value.fix
     assert "continues from step 40 and repeats 4960 steps" in lost.value.fix
 

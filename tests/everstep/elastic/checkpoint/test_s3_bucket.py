@@ -50,10 +50,10 @@ def test_a_state_in_several_parts_is_restored(bucket: S3Bucket) -> None:
     store, values = BucketStore(bucket), (PART_BYTES * 5) // (2 * 4)
     save(store, 8, values=values)
 
-    found = restore.newest(store, RUN)
+    checkpoint = restore.newest(store, RUN)
 
-    assert found is not None
-    tensors = found.load()
+    assert checkpoint is not None
+    tensors = checkpoint.load()
     assert torch.equal(tensors["weight"], torch.arange(values).float())
     assert int(tensors["step"]) == 8
     assert bucket.answered_at > 0

@@ -187,7 +187,7 @@ def save_in_a_read_only_folder(folder: Path) -> int:
     return 0 if step == 2 and "Permission denied" in reason and not more else 3
 
 
-def test_immutable_tensors_are_copied_later_and_all_others_at_once(
+def test_immutable_tensors_are_copied_later_and_all_others_immediately(
     tmp_path: Path, saves: Saves
 ) -> None:
     unchanging, changing = torch.zeros(300_000), torch.zeros(10)
@@ -242,7 +242,7 @@ def test_a_disk_that_hangs_is_reported_while_the_checkpoint_is_written(
     assert not waiting.is_alive()
 
 
-def test_the_wait_for_a_commit_is_not_taken_for_a_disk_that_hangs(tmp_path: Path) -> None:
+def test_the_wait_for_a_commit_is_not_mistaken_for_a_hung_disk(tmp_path: Path) -> None:
     """Found by `make test-chaos`: an etcd that restarted let another worker write the checkpoints."""
     etcd_answers, waits = threading.Event(), threading.Event()
 

@@ -64,12 +64,12 @@ class Launched:
         """Wait until a text is in the log."""
         self.until(lambda: text in self.log, f"{text!r} is in the log")
 
-    def until(self, condition: Callable[[], Found | None], what: str) -> Found:
+    def until(self, condition: Callable[[], Found | None], description: str) -> Found:
         """Wait until a condition holds while the launcher runs; return its value."""
         deadline = time.monotonic() + SECONDS
         while not (result := condition()):
-            assert time.monotonic() < deadline, f"{what}: not within {SECONDS} s\n{self.log}"
-            assert self.process.poll() is None, f"{what}: the launcher has ended\n{self.log}"
+            assert time.monotonic() < deadline, f"{description}: not within {SECONDS} s\n{self.log}"
+            assert self.process.poll() is None, f"{description}: the launcher has ended\n{self.log}"
             time.sleep(0.05)
         return result
 

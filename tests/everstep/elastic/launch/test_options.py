@@ -104,7 +104,7 @@ def test_a_program_is_a_script_a_module_or_an_executable(
 
 
 @pytest.mark.parametrize(
-    ("words", "what", "fix"),
+    ("words", "problem", "fix"),
     [
         (["nothing.py"], "there is no program nothing.py in ", "path of a script"),
         (["--nnodes", "4:1", "train.py"], "--nnodes 4:1 is not", "--nnodes 1:4"),
@@ -116,13 +116,13 @@ def test_a_program_is_a_script_a_module_or_an_executable(
     ],
 )
 def test_a_mistake_is_reported_with_its_fix(
-    script: str, words: list[str], what: str, fix: str
+    script: str, words: list[str], problem: str, fix: str
 ) -> None:
     del script
     with pytest.raises(EverstepError) as caught:
         parse(words)
 
-    assert what in caught.value.what
+    assert problem in caught.value.problem
     assert fix in caught.value.fix
 
 
@@ -159,7 +159,7 @@ def test_the_command_line_is_parsed_without_torch_and_the_packages_of_the_cli() 
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
 
-    assert result.stdout.strip() == "", "a mistake must be reported at once, in any image"
+    assert result.stdout.strip() == "", "a mistake must be reported immediately, in any image"
 
 
 def test_the_help_shows_how_to_start(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Nodes that reach etcd and not each other: they never stop the others for long."""
+"""Nodes that reach etcd but not each other: they never stop the others for long."""
 
 import pytest
 
@@ -120,7 +120,7 @@ def test_an_unreachable_member_is_left_out_of_the_next_proposal() -> None:
     ]
 
 
-def test_a_waiting_node_that_cannot_join_interrupts_no_step() -> None:
+def test_a_waiting_node_that_cannot_join_does_not_interrupt_a_step() -> None:
     core = trains("a", "b")
 
     assert core.handle(MemberPut(member("cutoff", 0, "b")), 1) == []
@@ -133,7 +133,7 @@ def test_a_generation_with_steps_is_left_without_a_probe() -> None:
     assert core.handle(Ready(), 2) == [Announce(5, leaving=False)], "a probe would cost time"
 
 
-def test_of_a_pair_that_avoids_each_other_the_one_with_more_such_pairs_is_left_out() -> None:
+def test_the_member_that_most_others_avoid_is_left_out() -> None:
     cut = member("cut", 0)
     others = [member("b", 0, "cut"), member("c", 0, "cut"), member("d", 0)]
 
@@ -166,7 +166,7 @@ def run(world: World, seconds: float) -> None:
 @pytest.mark.parametrize("coordinators", [0, 2])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("directions", ["both", "in", "out"])
-def test_a_joiner_cut_off_from_its_peers_stops_no_healthy_run(
+def test_a_joiner_cut_off_from_its_peers_does_not_stop_a_healthy_run(
     coordinators: int, seed: int, directions: str
 ) -> None:
     world = World(seed, nodes=3, min_members=1, coordinators=coordinators)

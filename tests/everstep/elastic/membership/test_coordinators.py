@@ -224,7 +224,7 @@ def test_lowered_bounds_end_no_group_before_the_members_were_read() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_run_that_loses_all_coordinators_at_once_trains_again(seed: int) -> None:
+def test_a_run_that_loses_all_coordinators_together_trains_again(seed: int) -> None:
     world = World(seed, nodes=5, min_members=1, coordinators=2)
     world.calm()
     for agent in list(world.alive()):
@@ -258,5 +258,5 @@ def test_nodes_that_arrive_within_the_settling_time_cost_one_regroup() -> None:
     assert settling_seconds(Generation(1, tuple(map(str, range(1000))))) == 2.0
 
 
-def test_a_small_group_takes_in_a_joiner_at_once() -> None:
+def test_a_small_group_admits_a_joiner_immediately() -> None:
     assert arrivals(3, (0.5,)) == [0.5]

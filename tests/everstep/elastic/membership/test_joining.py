@@ -13,7 +13,7 @@ FORMED_SECONDS = 60.0
 
 
 class LargeGroup:
-    """A group with coordinators whose workers take a step at once, and are ready again as soon as they are stopped."""
+    """A group with coordinators whose workers take a step immediately, and are ready as soon as they are stopped."""
 
     def __init__(self, seed: int) -> None:
         self.world = world = World(seed, MEMBERS, min_members=MEMBERS // 2, coordinators=3)

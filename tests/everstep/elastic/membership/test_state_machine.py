@@ -87,7 +87,7 @@ def test_an_agent_registers_when_it_is_first_ready_to_train() -> None:
     assert core.handle(Ready(), 0) == [Register(0)]
 
 
-def test_a_full_group_forms_at_once() -> None:
+def test_a_full_group_forms_immediately() -> None:
     core = agent(member("a", order=1), member("b", order=2), member("c", order=3))
 
     actions = core.handle(Ready(), 0)
@@ -231,7 +231,9 @@ def test_in_a_large_group_few_agents_probe_leases_when_it_stalls() -> None:
 
     assert sum(probes_stalls(name, group) for name in group.members) <= 64
     small = Generation(5, ("a", "b", "c"))
-    assert all(probes_stalls(name, small) for name in small.members), "a loss is noticed at once"
+    assert all(probes_stalls(name, small) for name in small.members), (
+        "a loss is noticed immediately"
+    )
 
 
 def test_a_leaving_peer_ends_the_generation_after_a_step() -> None:

@@ -25,7 +25,7 @@ LEASE_SECONDS = 2.0
 
 @dataclass
 class Fleet:
-    """Members that exchange heartbeats in simulated time; a fence removes a key at once.
+    """Members that exchange heartbeats in simulated time; a fence removes a key immediately.
 
     Attributes:
         names: members by rank.
@@ -244,7 +244,7 @@ def test_a_node_is_suspected_at_most_three_times_a_minute(moments: list[float]) 
         assert len(within) <= MAX_SUSPICIONS, "it would leave and join without end"
 
 
-def test_a_suspect_that_registers_again_at_once_was_a_mistake() -> None:
+def test_a_suspect_that_registers_again_immediately_was_suspected_by_mistake() -> None:
     members = fleet(3)
     members.silent.add("m2")
     members.run(0.7)

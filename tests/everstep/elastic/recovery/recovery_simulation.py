@@ -280,7 +280,7 @@ class LiveWorld(World):
                     worker.state = contributions[plan_copy.sources[0]][1]
                 if worker.core.rank not in plan_copy.sources:
                     worker.computed = ()
-                worker.group = plan_copy.kept
+                worker.group = plan_copy.computed
                 return Copied()
         if len({state for _, state in contributions}) != 1:
             self.violations.append("a step was summed over different states")

@@ -35,7 +35,7 @@ class TrainingState:
     def __init__(self) -> None:
         self.tensor = torch.zeros(10)
         self.calls: list[object] = []
-        self.computed: tuple[Span, ...] = ()
+        self.spans: tuple[Span, ...] = ()
         self.changed = threading.Condition()
         self.answered_at: Callable[[], float] = lambda: 0.0
         self.timeout_seconds = 60.0
@@ -55,15 +55,15 @@ class TrainingState:
     ) -> contextlib.AbstractContextManager[None]:
         return watched(self.answered_at, self.timeout_seconds, on_hung)
 
-    def adopt(self, step: int, kept: tuple[Span, ...], *, keeps: bool) -> None:
-        self.calls.append(("adopt", step, kept, keeps))
+    def adopt(self, step: int, computed: tuple[Span, ...], *, keeps: bool) -> None:
+        self.calls.append(("adopt", step, computed, keeps))
 
-    def kept(self) -> tuple[Span, ...]:
-        return self.computed
+    def computed(self) -> tuple[Span, ...]:
+        return self.spans
 
     def roll_back(self) -> bool:
         self.calls.append("roll back")
-        return bool(self.computed)
+        return bool(self.spans)
 
     def save_detached(self) -> None:
         with self.changed:
@@ -197,7 +197,7 @@ def test_gradients_of_the_step_in_flight_are_kept_in_the_next_group(
 ) -> None:
     state = TrainingState()
     joined(agent, group, state)
-    state.computed = ((0, 4), (6, 8))
+    state.spans = ((0, 4), (6, 8))
 
     group.lost("peer")
     joined(agent, group, state, 6)

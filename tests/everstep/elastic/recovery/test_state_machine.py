@@ -146,26 +146,27 @@ def test_the_state_of_the_lower_rank_is_used_if_two_states_are_unequal() -> None
 
 def test_results_of_the_step_in_flight_are_kept() -> None:
     reports = [
-        StateReport(StepProgress(2, 10), sums=(1,), kept=spans) for spans in (((0, 2),), ((4, 6),))
+        StateReport(StepProgress(2, 10), sums=(1,), computed=spans)
+        for spans in (((0, 2),), ((4, 6),))
     ]
 
     chosen = plan_copy([*reports, report(0, 0)])
 
     assert chosen is not None
-    assert chosen.kept == ((0, 2), (4, 6))
+    assert chosen.computed == ((0, 2), (4, 6))
 
 
 def test_results_of_a_worker_from_an_older_group_are_not_kept() -> None:
-    report = StateReport(StepProgress(3, 10), sums=(1,), kept=((0, 2),))
+    report = StateReport(StepProgress(3, 10), sums=(1,), computed=((0, 2),))
     thawed = StateReport(
-        StepProgress(2, 10), sums=(1,), kept=((2, 4),)
+        StepProgress(2, 10), sums=(1,), computed=((2, 4),)
     )  # the others have taken over that share
 
     chosen = plan_copy([report, thawed])
 
     assert chosen is not None
     assert chosen.sources == (0,)
-    assert chosen.kept == ((0, 2),)
+    assert chosen.computed == ((0, 2),)
 
 
 def test_a_checkpoint_ahead_of_all_workers_is_restored() -> None:

@@ -61,7 +61,7 @@ def test_the_others_train_again_within_a_second_of_a_silent_loss(seed: int, how:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("seconds", [0.5, 0.6, 0.7, 1.2])
-def test_a_node_that_thaws_about_when_it_is_fenced_trains_again_at_once(
+def test_a_node_that_thaws_about_when_it_is_fenced_trains_again_immediately(
     seed: int, seconds: float
 ) -> None:
     world = settled(seed)

@@ -31,7 +31,7 @@ def test_changed_data_are_refused_with_the_difference_and_the_option_that_accept
     with pytest.raises(EverstepError) as error:
         run(folder)
 
-    assert f"{THERE} then; {HERE} now" in error.value.what
+    assert f"{THERE} then; {HERE} now" in error.value.problem
     assert "--accept-data=bbbb" in error.value.fix
 
 

@@ -283,7 +283,7 @@ def forward_only(batch: elastic.Batch, model: nn.Module) -> None:
 
 
 @loop("microbatches() was called twice")
-def again(batch: elastic.Batch, model: nn.Module) -> None:
+def calls_microbatches_twice(batch: elastic.Batch, model: nn.Module) -> None:
     compute(batch, model)
     compute(batch, model)
 
@@ -298,7 +298,7 @@ def test_a_loop_with_a_mistake_ends_with_its_description(name: str, mode: str) -
     with pytest.raises(EverstepError) as raised:
         loop_over(run, model, body)
 
-    assert error in raised.value.what
+    assert error in raised.value.problem
     assert "batch.step() once" in raised.value.fix
 
 
@@ -387,11 +387,11 @@ def test_a_run_continues_whether_its_model_is_compiled_or_not(tmp_path: Path) ->
     train_plainly(uninterrupted, torch.optim.SGD(uninterrupted.parameters(), lr=0.1))
     stops = {"a compiled model": 2, "the plain model": 4, "a model with a compiled layer": 1000}
 
-    for what, stop_after in stops.items():
+    for variant, stop_after in stops.items():
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        trained = compiled(model, "eager") if what == "a compiled model" else model
-        if what == "a model with a compiled layer":
+        trained = compiled(model, "eager") if variant == "a compiled model" else model
+        if variant == "a model with a compiled layer":
             model[0] = compiled(model[0], "eager")
         run = started(trained, optimizer, checkpoint=tmp_path, checkpoint_steps=1)
         assert len(train(run, trained, stop_after)) <= stop_after

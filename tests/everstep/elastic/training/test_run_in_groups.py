@@ -27,7 +27,7 @@ class ScriptedGroup(SingleProcessGroup):
 
     def __init__(self, fails: Callable[[int], bool]) -> None:
         self._fails, self.sums, self.joins = fails, 0, 0
-        self.kept: list[Any] = []
+        self.computed: list[Any] = []
         self.wants = False
         self.failures: list[str] = []
 
@@ -40,8 +40,8 @@ class ScriptedGroup(SingleProcessGroup):
         self.joins += 1
         if self.joins == 1:
             return RankAssignment(0, 2, 0, None, 2, self._sum)
-        self.kept.append(state.kept())
-        state.adopt(state.step, state.kept(), keeps=True)  # type: ignore[attr-defined]
+        self.computed.append(state.computed())
+        state.adopt(state.step, state.computed(), keeps=True)  # type: ignore[attr-defined]
         return RankAssignment(0, 1, 0, None, 1, self._sum)
 
     def agreed(self) -> None:
@@ -107,7 +107,7 @@ def test_computed_micro_batches_stay_valid_when_a_group_breaks(mode: str) -> Non
     assert sizes == [2, 1]
     if mode == "live":
         assert sorted(computed) == list(range(SIZE)), "each sample is computed once"
-    assert group.kept
+    assert group.computed
     assert run._session.state.ledger == undisturbed._session.state.ledger
     for parameter, expected in zip(model.parameters(), undisturbed_model.parameters(), strict=True):
         assert torch.allclose(parameter, expected, atol=1e-6)
@@ -123,7 +123,7 @@ def test_kept_units_are_computed_again_after_an_out_of_memory_error() -> None:
         limited.bound = 5 if number else 0  # memory is short in the second group only
         compute(batch, model)
 
-    assert group.kept == [((0, SIZE // 2),)]
+    assert group.computed == [((0, SIZE // 2),)]
     assert run._session.state.ledger == undisturbed._session.state.ledger, "each sample counts once"
     for parameter, expected in zip(model.parameters(), undisturbed_model.parameters(), strict=True):
         assert torch.allclose(parameter, expected, atol=1e-6)

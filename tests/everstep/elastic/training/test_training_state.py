@@ -9,7 +9,7 @@ from torch import nn
 
 from everstep import elastic
 from everstep.elastic.recovery import copying
-from everstep.elastic.recovery.copying import MAX_KEPT_SPANS
+from everstep.elastic.recovery.copying import MAX_COMPUTED_SPANS
 from everstep.elastic.training.in_flight import InFlight
 from everstep.elastic.training.training_state import RunState, _bytes
 
@@ -112,12 +112,12 @@ def test_the_identity_depends_on_settings_shapes_and_program() -> None:
 
 def test_spans_beyond_the_limit_of_a_report_are_discarded() -> None:
     state = state_of(started("SGD")[0])
-    state.in_flight = InFlight(own=tuple((n, n + 1) for n in range(0, 2 * MAX_KEPT_SPANS, 2)))
-    assert len(state.kept()) == MAX_KEPT_SPANS
+    state.in_flight = InFlight(own=tuple((n, n + 1) for n in range(0, 2 * MAX_COMPUTED_SPANS, 2)))
+    assert len(state.computed()) == MAX_COMPUTED_SPANS
 
     state.in_flight = state.in_flight.plus(((99, 100),), 0.0, torch.arange(1).numpy(), 0)
 
-    assert state.kept() == ()
+    assert state.computed() == ()
     assert state.in_flight == InFlight(), "the gradients, too: they are one sum"
 
 

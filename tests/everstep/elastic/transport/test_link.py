@@ -350,8 +350,10 @@ def test_only_missing_state_is_copied_bitwise(port: int) -> None:
         tensors = state(0 if link.rank == 2 else 1)
         ahead = StepProgress(4, 9 if link.rank == 2 else 10)
         computed = ((link.rank, link.rank + 1), (6 + link.rank, 9))
-        reports = copying.compare(link, StateReport(ahead, kept=computed), tensors)
-        assert [report.kept for report in reports] == [((n, n + 1), (6 + n, 9)) for n in range(3)]
+        reports = copying.compare(link, StateReport(ahead, computed=computed), tensors)
+        assert [report.computed for report in reports] == [
+            ((n, n + 1), (6 + n, 9)) for n in range(3)
+        ]
         chosen = plan_copy(reports)
         assert chosen is not None
         assert chosen.sources == (0, 1)

@@ -226,15 +226,15 @@ def test_gradients_accumulated_before_the_group_failed_are_kept(
     undisturbed, broken = model(), model()
     batch = torch.randn(6, 3, 5, 5)
     parts = ((batch[:4], 4 / 6), (batch[4:], 2 / 6))
-    at_once = GradientReducer(undisturbed, scalars=1, compress=compress)
+    unbucketed = GradientReducer(undisturbed, scalars=1, compress=compress)
     reducer = GradientReducer(broken, scalars=1, compress=compress, bucket_bytes=SMALL)
 
-    at_once.clear()
+    unbucketed.clear()
     for images, weight in parts:
-        at_once.begin_microbatch()
+        unbucketed.begin_microbatch()
         undisturbed(images).square().sum().backward()
-        at_once.add_microbatch(weight)
-    expected = at_once.sum([3.0], single)
+        unbucketed.add_microbatch(weight)
+    expected = unbucketed.sum([3.0], single)
 
     before, batches = running_mean(broken).clone(), batches_tracked(broken)
     reducer.clear()

@@ -29,7 +29,7 @@ def check_second_run_copies_nothing(source: Source, data: Path, target: Path, fi
 
     assert wrong_files(data, target) == []
     assert missing_files(data, target) == set()
-    assert first.to_copy.files == second.kept.files == files
+    assert first.to_copy.files == second.complete.files == files
 
 
 def check_copy_continues(store: Store, folder: Path, content: bytes) -> None:

@@ -188,5 +188,5 @@ def test_each_refusal_of_a_container_has_a_fix(
 ) -> None:
     error = blob.listing_error("az://me/data/x", code, status)
 
-    assert words in error.what
+    assert words in error.problem
     assert fix in error.fix

@@ -248,7 +248,7 @@ def test_a_server_that_does_not_respond_is_named(
 def test_each_refusal_of_a_bucket_has_a_fix(code: str, status: int, words: str, fix: str) -> None:
     error = s3.listing_error("data", code, status, "message")
 
-    assert words in error.what
+    assert words in error.problem
     assert fix in error.fix
 
 

@@ -43,8 +43,8 @@ def test_a_warm_cache_downloads_nothing(cache: CacheFolder, store: FolderObjects
     fill(cache, store, Needs(), Limits())
     store.requests.clear()
 
-    again = open_cache_folder(cache.folder.parent, store)
-    fill(again, store, Needs(), Limits())
+    reopened = open_cache_folder(cache.folder.parent, store)
+    fill(reopened, store, Needs(), Limits())
 
     assert dict(store.requests) == {"manifest.json": 1}
 

@@ -65,9 +65,9 @@ def test_other_data_make_room_only_as_far_as_necessary(
         "those that were used last would be removed first"
     )
     if decided.evict:
-        kept = replace(decided, evict=decided.evict[:-1])
+        without_last = replace(decided, evict=decided.evict[:-1])
         assert state.limit is not None
-        assert used(applied(state, kept)) > state.limit
+        assert used(applied(state, without_last)) > state.limit
 
 
 @given(states(), lists(integers(0, 11)))
