@@ -24,7 +24,7 @@ def reasons(inputs: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _fits(name: str, value: str) -> bool:
-    if "cidr" in name.lower():
+    if name.lower().endswith(("cidr", "cidrblock", "cidripv4", "cidripv6")):
         return _is_block(value)
     if name.endswith("Arn"):
         return ARN.fullmatch(value) is not None

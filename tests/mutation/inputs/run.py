@@ -63,11 +63,14 @@ class Tally:
 
 
 def variants(resources: Iterable[Declared]) -> list[Variant]:
-    """Return the wrong variants of resources; each input of a type is changed in one resource only."""
+    """Return the wrong variants of resources; each input of a type is changed in one resource only.
+
+    The SDK declares resources in no fixed order; sorted, the same seed gives the same variants.
+    """
     done: set[tuple[str, str]] = set()
     chooser = random.Random(SEED)
     result: list[Variant] = []
-    for resource in resources:
+    for resource in sorted(resources, key=lambda declared: (declared.stack, declared.key.urn)):
         mutations = _mutations(resource, chooser)
         new = [change for change in mutations if (resource.token, change.description) not in done]
         result += (Variant(resource, change) for change in new)

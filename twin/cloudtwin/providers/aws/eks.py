@@ -29,6 +29,7 @@ from cloudtwin.providers.model import (
 
 ASSOCIATION = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
 API, GUIDE = "EKS API Reference", "EKS User Guide"
+COMPUTED = "Terraform AWS provider, aws_eks_cluster (attributes that are only computed)"
 INVALID, IN_USE = "InvalidParameterException", "ResourceInUseException"
 POD_SERVICE, GRANTED = "pods.eks.amazonaws.com", ("sts:AssumeRole", "sts:TagSession")
 PRINCIPAL = matches(
@@ -141,6 +142,11 @@ TYPES = (
             value_rule("public ranges of a cluster", "vpcConfig.publicAccessCidrs.*", public_range,
                        f"{API}, VpcConfigRequest"),
             InputRule("subnets of a cluster", f"{GUIDE}, VPC requirements", rules.cluster_subnets),
+            value_rule("VPC of a cluster", "vpcConfig.vpcId", rules.computed, COMPUTED),
+            value_rule("group of a cluster", "vpcConfig.clusterSecurityGroupId", rules.computed,
+                       COMPUTED),
+            value_rule("IPv6 Service block of a cluster",
+                       "kubernetesNetworkConfig.serviceIpv6Cidr", rules.computed, COMPUTED),
             value_rule("Service block of a cluster", "kubernetesNetworkConfig.serviceIpv4Cidr",
                        rules.service_block, f"{API}, KubernetesNetworkConfigRequest"),
             InputRule("Auto Mode complete", f"{API}, ComputeConfigRequest", rules.auto_mode),

@@ -59,6 +59,11 @@ def cluster_subnets(inputs: Inputs) -> Iterable[Mistake]:
         yield at("vpcConfig.subnetIds", reason)
 
 
+def computed(_value: object) -> str:
+    """Return the error for a value of an attribute that only the service sets."""
+    return "it cannot be configured: EKS sets it"
+
+
 def service_block(value: object) -> str | None:
     """Return the reason why text is not a block for Services; None if it is one."""
     block = block_of(value)

@@ -103,6 +103,12 @@ def _nat_mode(inputs: Inputs) -> Iterable[Mistake]:
         yield at("allocationId", "a public NAT gateway needs an elastic address")
 
 
+def _border_group(inputs: Inputs) -> Iterable[Mistake]:
+    group = "ipv6CidrBlockNetworkBorderGroup"
+    if inputs.get(group) is not None and inputs.get("assignGeneratedIpv6CidrBlock") is None:
+        yield at(group, "it requires assignGeneratedIpv6CidrBlock, which is missing")
+
+
 def _ports(inputs: Inputs) -> Iterable[Mistake]:
     protocol = inputs.get("ipProtocol", inputs.get("protocol"))
     low, high = inputs.get("fromPort"), inputs.get("toPort")
@@ -211,7 +217,10 @@ TYPES = (
         defaults={"instanceTenancy": "default", "enableDnsSupport": True},
         immutable=("cidrBlock", "instanceTenancy", "region", "ipv4IpamPoolId"),
         enums={"instanceTenancy": ("default", "dedicated")},
-        rules=(value_rule("size of a VPC", "cidrBlock", VPC_BLOCK, BLOCKS),),
+        rules=(
+            value_rule("size of a VPC", "cidrBlock", VPC_BLOCK, BLOCKS),
+            InputRule("border group of a VPC", "Terraform AWS provider, aws_vpc", _border_group),
+        ),
     ),
     ResourceType(
         token=SUBNET,
@@ -262,6 +271,7 @@ TYPES = (
                    "availabilityMode"),
         rules=(InputRule("subnet of a NAT gateway", "EC2 API, CreateNatGateway", _nat_mode),),
         references=(
+            in_vpc(),
             in_subnets("subnetId"),
             Reference(
                 "allocationId", (EIP,), "InvalidAllocationID.NotFound", "InvalidIPAddress.InUse"

@@ -45,6 +45,11 @@ def card(**interface: object) -> Object:
 # rule -> (valid inputs, invalid inputs, part of the message)
 RULES: dict[str, tuple[Object, Object, str]] = {
     "size of a VPC": ({"cidrBlock": "10.0.0.0/16"}, {"cidrBlock": "10.0.0.0/8"}, "/16"),
+    "border group of a VPC": (
+        {"ipv6CidrBlockNetworkBorderGroup": "us-east-1", "assignGeneratedIpv6CidrBlock": True},
+        {"ipv6CidrBlockNetworkBorderGroup": "us-east-1"},
+        "requires assignGeneratedIpv6CidrBlock",
+    ),
     "size of a subnet": ({"cidrBlock": "10.0.0.0/24"}, {"cidrBlock": "10.0.0.0/29"}, "/28"),
     "subnet of a NAT gateway": (
         {"subnetId": "s", "allocationId": "e"}, {"subnetId": "s"}, "elastic address",
@@ -143,6 +148,19 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"vpcConfig": {"endpointPublicAccess": False, "endpointPrivateAccess": True}},
         {"vpcConfig": {"endpointPublicAccess": False}},
         "both off",
+    ),
+    "VPC of a cluster": (
+        {"vpcConfig": {"subnetIds": ["s", "t"]}}, {"vpcConfig": {"vpcId": "vpc-1"}}, "EKS sets it",
+    ),
+    "group of a cluster": (
+        {"vpcConfig": {"securityGroupIds": ["sg-1"]}},
+        {"vpcConfig": {"clusterSecurityGroupId": "sg-1"}},
+        "EKS sets it",
+    ),
+    "IPv6 Service block of a cluster": (
+        {"kubernetesNetworkConfig": {"ipFamily": "ipv6"}},
+        {"kubernetesNetworkConfig": {"serviceIpv6Cidr": "fd00::/108"}},
+        "EKS sets it",
     ),
     "public ranges of a cluster": (
         {"vpcConfig": {"publicAccessCidrs": ["203.0.113.0/24"]}},
