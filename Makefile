@@ -70,6 +70,11 @@ notebooks: .venv/.notebooks .venv/.aws .venv/.azure  ## Add what the notebooks o
 test-staging: .venv/.development build/servers/minio build/servers/node_modules  ## Run the tests of data staging against MinIO and Azurite, built on the first run (Go, npm)
 	.venv/bin/pytest tests/everstep/staging
 
+test-trackers: trackers .venv/.development  ## Run the tests of `everstep report --mlflow` and `--wandb` with the real clients
+	.venv/bin/pytest tests/everstep/cli/report/test_mlflow_export.py tests/everstep/cli/report/test_wandb_export.py
+
+trackers: .venv/.trackers  ## Add what `everstep report --mlflow` and `--wandb` need
+
 build/servers/minio:
 	GOBIN=$(CURDIR)/build/servers go install github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
 
@@ -164,6 +169,10 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/notebooks.txt
 	@touch $@
 
+.venv/.trackers: .venv/.runtime requirements/trackers.txt
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/trackers.txt
+	@touch $@
+
 .venv/.peers: .venv/.development requirements/peers.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/peers.txt
 	@touch $@
@@ -186,4 +195,4 @@ build/scan/.installed: .venv/.uv requirements/scan.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/s3-server.txt
 	@touch $@
 
-.PHONY: help aws azure up down browser test test-browser test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-notebooks notebooks test-staging test-mutations wheels images built lint scan prose format catalog facts-age docs site lock clean
+.PHONY: help aws azure up down browser test test-browser test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-notebooks notebooks test-staging test-trackers trackers test-mutations wheels images built lint scan prose format catalog facts-age docs site lock clean

@@ -24,6 +24,8 @@ lock trainer --no-deps --python-version 3.11 --universal --constraint requiremen
 lock examples --python-version 3.11 --universal --constraint requirements/development.txt --extra examples pyproject.toml
 # Of notebooks/, in addition to the development group.
 lock notebooks --python-version 3.11 --universal --constraint requirements/development.txt --extra notebooks pyproject.toml
+# Of `make test-trackers`, in addition to the development group.
+lock trackers --python-version 3.11 --universal --constraint requirements/development.txt --extra trackers pyproject.toml
 # Of benchmarks/peers, in addition to the development group.
 lock peers --python-version 3.11 --universal --constraint requirements/development.txt --extra peers pyproject.toml
 # Of `make site`, which needs nothing else.

@@ -13,9 +13,10 @@ import typer
 from cloudtwin.facade import TwinError
 
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
-from everstep.cli.console import results, say
+from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.report import follow as job_follower
+from everstep.cli.report import mlflow_export, wandb_export
 from everstep.cli.report.billing import billing_of
 from everstep.cli.report.fold import RECENT_STEPS
 from everstep.cli.report.follow import JobMonitor
@@ -50,6 +51,22 @@ TensorBoardFolder = Annotated[
         help="Write loss, speed and accuracy as an event file of TensorBoard.",
     ),
 ]
+MlflowUri = Annotated[
+    str | None,
+    typer.Option(
+        "--mlflow",
+        metavar="URI",
+        help="Add loss, speed and accuracy to a run of MLflow, at this tracking URI.",
+    ),
+]
+WandbProject = Annotated[
+    str | None,
+    typer.Option(
+        "--wandb",
+        metavar="PROJECT",
+        help="Add loss, speed and accuracy to a run of Weights & Biases, in this project or ENTITY/PROJECT.",
+    ),
+]
 RunFolder = Annotated[
     Path | None,
     typer.Option(
@@ -69,6 +86,19 @@ class _Source:
     billing: Callable[[], Billing | None]
 
 
+@dataclass(frozen=True)
+class _Curves:
+    """Where curves are written; None if they are not."""
+
+    tensorboard: Path | None
+    mlflow: str | None
+    wandb: str | None
+
+    @property
+    def any(self) -> bool:
+        return any((self.tensorboard, self.mlflow, self.wandb))
+
+
 def report(
     *,
     stack: Stack = DEFAULT_STACK,
@@ -76,11 +106,14 @@ def report(
     as_json: AsJson = False,
     html: HtmlFile = None,
     tensorboard: TensorBoardFolder = None,
+    mlflow: MlflowUri = None,
+    wandb: WandbProject = None,
     run: RunFolder = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end of the training.")] = False,
 ) -> None:
     """Report on the training: accuracy, throughput, and the cost of each eviction."""
-    recent_steps = ALL_STEPS if tensorboard else RECENT_STEPS
+    curves = _Curves(tensorboard, mlflow, wandb)
+    recent_steps = ALL_STEPS if curves.any else RECENT_STEPS
     if run:
         source = _of_folder(run, recent_steps, wait=wait)
     else:
@@ -93,13 +126,13 @@ def report(
         )
     if html:
         write_page(html, record, source.billing())
-    if tensorboard:
-        write_event_file(tensorboard, record)
+    if curves.any:
+        _write_curves(curves, source.name, record)
     built = build(record)
     if as_json:
         value = built.to_json() | {"money": _spent(record, source.billing())}
         results.print(json.dumps(value, indent=2), markup=False)
-    elif not html and not tensorboard:
+    elif not html and not curves.any:
         results.print(report_screen(built, record, time.time(), results.width))
 
 
@@ -173,6 +206,27 @@ def write_event_file(folder: Path, run: RunRecord) -> None:
     path = folder / f"events.out.tfevents.{run.entries[0].at:.0f}.everstep"
     _write("--tensorboard", path, event_file(run))
     say(f"   wrote {path}: tensorboard --logdir {folder}")
+
+
+def _write_curves(curves: _Curves, name: str, run: RunRecord) -> None:
+    """Write the scalars of a run wherever they are requested.
+
+    Raises:
+        EverstepError: no worker recorded its start, or one of the destinations fails.
+    """
+    if not run.starts:
+        raise EverstepError(
+            f"the journal of {name} has no start of a worker, so there are no curves",
+            "Omit --tensorboard, --mlflow and --wandb.",
+        )
+    if curves.tensorboard:
+        write_event_file(curves.tensorboard, run)
+    if curves.mlflow:
+        with progress().step("Adding the run to MLflow") as step:
+            step.note(f"run {mlflow_export.export(curves.mlflow, run)}")
+    if curves.wandb:
+        with progress().step("Adding the run to Weights & Biases") as step:
+            step.note(wandb_export.export(curves.wandb, run))
 
 
 def _write(option: str, path: Path, content: bytes) -> None:

@@ -4,16 +4,12 @@ An event file is a sequence of TFRecords with `Event` messages. Both formats are
 write them, while the packages that do so depend on protobuf or TensorFlow:
 
     record = length (8 bytes) | masked CRC32C of the length (4) | message | masked CRC32C of the message (4)
-
-The step of a scalar is that of the training, its wall time that of the journal. A repeated step is written once.
 """
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
 
-from everstep.cli.report.goodput import counted_steps
-from everstep.cli.report.run_record import JournalEntry, RunRecord
+from everstep.cli.report.run_record import RunRecord
+from everstep.cli.report.scalars import Scalar, scalars
 
 FILE_VERSION = "brain.Event:2"
 POLYNOMIAL = 0x82F63B78
@@ -21,62 +17,6 @@ POLYNOMIAL = 0x82F63B78
 
 MASK_DELTA = 0xA282EAD8
 _MAX_32 = 0xFFFFFFFF
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """One value of one curve.
-
-    Attributes:
-        at: unix time.
-        step: step of the training.
-        tag: name of the curve; the part before a slash groups curves.
-        value: the value.
-    """
-
-    at: float
-    step: int
-    tag: str
-    value: float
-
-
-def scalars(run: RunRecord) -> Iterator[Scalar]:
-    """Yield the scalars of a run by time, each step once."""
-    counted = counted_steps(run.steps)
-    entries = {(entry.at, entry.number("step")): entry for entry in run.of_kind("step")}
-    all_scalars = [
-        scalar
-        for step in counted.values()
-        if (entry := entries.get((step.at, step.step)))
-        for scalar in _of_step(entry)
-    ]
-    all_scalars += [
-        scalar for entry in run.of_kind("evaluation") for scalar in _of_evaluation(entry)
-    ]
-    yield from sorted(all_scalars, key=lambda scalar: scalar.at)
-
-
-def _of_step(entry: JournalEntry) -> Iterator[Scalar]:
-    seconds, images = entry.measure("seconds"), entry.measure("images")
-    values = {
-        "training/loss": entry.measure("loss"),
-        "training/learning_rate": entry.measure("learning_rate"),
-        "training/samples_per_second": images / seconds if seconds and images else None,
-        "group/world_size": entry.measure("world_size"),
-        "group/generation": entry.measure("generation"),
-    }
-    return _known(entry, values)
-
-
-def _of_evaluation(entry: JournalEntry) -> Iterator[Scalar]:
-    names = ("accuracy", "loss")
-    return _known(entry, {f"evaluation/{name}": entry.measure(name) for name in names})
-
-
-def _known(entry: JournalEntry, values: dict[str, float | None]) -> Iterator[Scalar]:
-    for tag, value in values.items():
-        if value is not None:
-            yield Scalar(entry.at, entry.number("step"), tag, value)
 
 
 def event_file(run: RunRecord) -> bytes:

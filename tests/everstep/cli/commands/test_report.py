@@ -1,5 +1,6 @@
 """`everstep report` on a folder: the page, the event file, and what it refuses."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -83,6 +84,27 @@ def test_a_run_that_has_not_begun_is_refused_and_writes_nothing(tmp_path: Path) 
         report("--run", str(tmp_path), "--html", str(tmp_path / "report.html"))
 
     assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("option", ["--tensorboard", "--mlflow", "--wandb"])
+def test_curves_of_a_run_without_a_start_of_a_worker_are_refused(
+    tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "result.json").write_text('{"job": "fashion", "accuracy": 0.9}')
+
+    with pytest.raises(EverstepError, match="has no start of a worker, so there are no curves"):
+        report("--run", str(tmp_path), option, str(tmp_path / "curves"))
+
+
+@pytest.mark.parametrize("option", ["--mlflow", "--wandb"])
+def test_a_client_that_is_not_installed_is_named(
+    folder: Path, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(EverstepError, match=f"{option} needs the package"):
+        report("--run", str(folder), option, "http://127.0.0.1")
 
 
 def test_waiting_for_a_folder_is_refused(folder: Path) -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep.cli.report.run_record import RunRecord
-from everstep.cli.report.tensorboard import Scalar, crc32c, event, event_file, record, scalars
+from everstep.cli.report.scalars import Scalar, scalars
+from everstep.cli.report.tensorboard import crc32c, event, event_file, record
 from tests.everstep.cli.recorded_run import RecordedRun
 
 
@@ -40,27 +41,6 @@ def test_a_message_has_the_bytes_of_protobuf() -> None:
 
 def test_a_record_has_its_length_and_masked_checksums() -> None:
     assert record(b"").hex() == "000000000000000029039807d8ea82a2"
-
-
-def test_every_step_is_one_value_of_each_curve(drilled: RecordedRun) -> None:
-    values = list(scalars(drilled.run()))
-
-    for tag in ("training/loss", "group/world_size", "training/samples_per_second"):
-        steps = [scalar.step for scalar in values if scalar.tag == tag]
-        assert sorted(steps) == list(range(1, 301)), "a repeated step counts once"
-    accuracies = [scalar for scalar in values if scalar.tag == "evaluation/accuracy"]
-    assert [(scalar.step, scalar.value) for scalar in accuracies] == [(300, 0.8912)]
-
-
-def test_a_step_without_a_loss_is_left_out_of_that_curve(recorded_run: RecordedRun) -> None:
-    recorded_run.form("gpu-0").train(2)
-    recorded_run.journals["fashion-worker-0"][-1]["loss"] = None
-
-    tags = [(scalar.step, scalar.tag) for scalar in scalars(recorded_run.run())]
-
-    assert (1, "training/loss") in tags
-    assert (2, "training/loss") not in tags
-    assert (2, "group/world_size") in tags
 
 
 def test_a_file_begins_with_its_version_and_an_empty_run_has_no_more() -> None:

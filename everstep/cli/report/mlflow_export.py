@@ -1,0 +1,112 @@
+"""Scalars of a run to MLflow, by its own client.
+
+A run of Everstep is one run of MLflow, in the experiment with the job's name, found again by a tag. An export adds
+what the run there lacks, so it may be repeated during the training and after it was interrupted. A value
+that is there already stays, because MLflow replaces none.
+"""
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from everstep.cli.report.run_record import RunRecord
+from everstep.cli.report.scalars import Scalar, job_name, parameters, run_name, scalars
+from everstep.errors import EverstepError
+from everstep.optional_packages import OptionalPackages
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+MLFLOW = OptionalPackages("trackers", "'everstep[mlflow]'")
+NAME_TAG = "everstep.run"
+"""Tag of a run of MLflow, with the name of the run of Everstep."""
+
+BATCH = 1000
+"""Metrics in one request, MLflow's limit."""
+
+RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+"""Environment variable of MLflow, 7 by default: minutes until an unreachable server is an error."""
+
+
+def export(uri: str, run: RunRecord) -> str:
+    """Add the scalars of a run that started to MLflow; return the id of the run there.
+
+    Args:
+        uri: tracking URI of MLflow.
+        run: the run.
+
+    Raises:
+        EverstepError: the client is not installed, or the server cannot be reached or refuses the run.
+    """
+    MLFLOW.require("mlflow", "--mlflow needs the package mlflow-skinny, which is not installed")
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    os.environ.setdefault(RETRIES, "2")
+    try:
+        return _export(MlflowClient(tracking_uri=uri), run)
+    except ModuleNotFoundError as error:
+        raise EverstepError(
+            f"--mlflow {_redacted(uri)} needs the package {error.name}, which is not installed",
+            "Name the URI of a tracking server, or `pip install mlflow`, which can open databases.",
+        ) from None
+    except MlflowException as error:
+        problem, _, _ = str(error).partition("\n")
+        raise EverstepError(
+            f"--mlflow {_redacted(uri)}: {_redacted(problem)}",
+            "Name the tracking URI of a server that runs, such as http://localhost:5000.",
+        ) from None
+
+
+def _export(client: "MlflowClient", run: RunRecord) -> str:
+    """Add what the run lacks, in requests that MLflow accepts."""
+    from mlflow.entities import Metric, Param
+
+    tracked = _find_or_create(client, run)
+    known = _known(client, tracked)
+    metrics = [Metric(s.tag, s.value, round(s.at * 1000), s.step) for s in missing(run, known)]
+    for start in range(0, len(metrics), BATCH):
+        client.log_batch(tracked.info.run_id, metrics=metrics[start : start + BATCH])
+    settings = [
+        Param(name, str(value))
+        for name, value in parameters(run).items()
+        if name not in tracked.data.params
+    ]
+    client.log_batch(tracked.info.run_id, params=settings)
+    if run.finished:
+        client.set_terminated(tracked.info.run_id, "FINISHED", round(run.finished.at * 1000))
+    return str(tracked.info.run_id)
+
+
+def _find_or_create(client: "MlflowClient", run: RunRecord) -> "Run":
+    """Return the run of MLflow with the tag of a run."""
+    experiment = client.get_experiment_by_name(job_name(run))
+    experiment_id = (
+        experiment.experiment_id if experiment else client.create_experiment(job_name(run))
+    )
+    name = run_name(run)
+    matches = client.search_runs([experiment_id], f"tags.`{NAME_TAG}` = '{name}'", max_results=1)
+    if matches:
+        return matches[0]
+    began = round(run.starts[0].at * 1000)
+    return client.create_run(experiment_id, began, tags={NAME_TAG: name}, run_name=name)
+
+
+def _known(client: "MlflowClient", tracked: "Run") -> set[tuple[str, int]]:
+    """Return the curves and steps that a run of MLflow has."""
+    return {
+        (tag, metric.step)
+        for tag in tracked.data.metrics
+        for metric in client.get_metric_history(tracked.info.run_id, tag)
+    }
+
+
+def missing(run: RunRecord, known: set[tuple[str, int]]) -> list[Scalar]:
+    """Return the scalars of a run of which the curve and step are not known."""
+    return [scalar for scalar in scalars(run) if (scalar.tag, scalar.step) not in known]
+
+
+def _redacted(text: str) -> str:
+    """Return a text without the users and passwords of its URIs."""
+    return re.sub(r"//[^/@\s]+@", "//***@", text)

@@ -1,0 +1,84 @@
+"""Scalars of a run to Weights & Biases, by its own client.
+
+The name of a run of Everstep is the id of the run there, so a later export resumes it. W&B accepts rows in order of
+their steps only: an export continues after the last step that W&B has. Without a connection (`WANDB_MODE=offline`)
+each export writes all rows.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from everstep.cli.report.run_record import RunRecord
+from everstep.cli.report.scalars import job_name, parameters, run_name, scalars
+from everstep.errors import EverstepError
+from everstep.optional_packages import OptionalPackages
+
+WANDB = OptionalPackages("trackers", "'everstep[wandb]'")
+TIME = "_timestamp"
+"""Key of a row's unix time in W&B."""
+
+
+def export(project: str, run: RunRecord) -> str:
+    """Add the scalars of a run that started to W&B; return where they are.
+
+    Args:
+        project: project, or entity and project with a slash between them.
+        run: the run.
+
+    Raises:
+        EverstepError: the client is not installed or not logged in, or W&B refuses the run.
+    """
+    WANDB.require("wandb", "--wandb needs the package wandb, which is not installed")
+    import wandb
+
+    try:
+        return _export(project, run)
+    except wandb.Error as error:
+        problem, _, _ = str(error).strip().partition("\n")
+        raise EverstepError(
+            f"--wandb {project}: {problem}",
+            "Run `wandb login` first, or set WANDB_MODE=offline and run `wandb sync` later.",
+        ) from None
+
+
+def _export(project: str, run: RunRecord) -> str:
+    import wandb
+
+    entity, _, project_name = project.rpartition("/")
+    # This machine is not one of the training: its metrics, packages and program do not belong there.
+    settings = wandb.Settings(
+        console="off",
+        silent=True,
+        disable_code=True,
+        disable_git=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+    )
+    with wandb.init(
+        entity=entity or None,
+        project=project_name,
+        id=run_name(run),
+        name=run_name(run),
+        group=job_name(run),
+        resume="allow",
+        config=dict(parameters(run)),
+        allow_val_change=True,
+        settings=settings,
+    ) as exported:
+        for step, row in rows(run, exported.step):
+            exported.log(dict(row), step=step)
+        return str(exported.settings.sync_dir if exported.offline else exported.url)
+
+
+def rows(run: RunRecord, first_step: int) -> Iterator[tuple[int, Mapping[str, float]]]:
+    """Yield the values of each step from one on, in order.
+
+    The last step of a run that has not finished is left out: its evaluation may follow, and W&B would refuse it.
+    """
+    steps: dict[int, dict[str, float]] = {}
+    for scalar in scalars(run):
+        steps.setdefault(scalar.step, {TIME: scalar.at})[scalar.tag] = scalar.value
+    ordered = sorted(steps.items())
+    if not run.finished:
+        ordered = ordered[:-1]
+    yield from ((step, row) for step, row in ordered if step >= first_step)

@@ -1,0 +1,155 @@
+"""`everstep report --mlflow`: the real client and a store in SQLite, where they are installed."""
+
+import importlib.util
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep.cli.report import mlflow_export
+from everstep.cli.report.mlflow_export import export
+from everstep.cli.report.run_record import RunRecord
+from everstep.cli.report.scalars import scalars
+from everstep.errors import EverstepError
+from tests.everstep.cli.recorded_run import RecordedRun
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the client's own imports
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URI of an empty store."""
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    pytest.importorskip("mlflow", reason="`make test-trackers` installs mlflow-skinny")
+    pytest.importorskip("sqlalchemy", reason="`make test-trackers` installs sqlalchemy")
+    return f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+
+def runs(store: str) -> list[Any]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=store)
+    (experiment,) = client.search_experiments(filter_string="name = 'fashion'")
+    return list(client.search_runs([experiment.experiment_id]))
+
+
+def curves(store: str) -> list[tuple[str, int, int, float]]:
+    """Return all metrics of the only run: curve, step, time in milliseconds, value."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=store)
+    (run,) = runs(store)
+    return sorted(
+        (metric.key, metric.step, metric.timestamp, metric.value)
+        for key in run.data.metrics
+        for metric in client.get_metric_history(run.info.run_id, key)
+    )
+
+
+def expected(run: RunRecord) -> list[tuple[str, int, int, float]]:
+    return sorted((s.tag, s.step, round(s.at * 1000), s.value) for s in scalars(run))
+
+
+def test_a_run_has_every_scalar_and_a_second_export_adds_none(
+    store: str, drilled: RecordedRun
+) -> None:
+    first = export(store, drilled.run())
+    assert curves(store) == expected(drilled.run())
+
+    assert export(store, drilled.run()) == first, "the run is found again"
+
+    assert curves(store) == expected(drilled.run())
+
+
+def test_a_longer_run_continues_where_the_first_export_ended(
+    store: str, recorded_run: RecordedRun
+) -> None:
+    export(store, recorded_run.form("gpu-0").train(3).run())
+    (unfinished,) = runs(store)
+
+    export(store, recorded_run.train(3).finish().run())
+
+    assert curves(store) == expected(recorded_run.run())
+    (run,) = runs(store)
+    assert (unfinished.info.status, run.info.status) == ("RUNNING", "FINISHED")
+    assert run.info.start_time == 1_790_000_000_000
+    assert run.info.end_time == 1_790_000_003_000
+    assert run.data.params["model"] == "resnet18"
+
+
+def test_an_interrupted_export_is_completed_by_the_next(
+    store: str, recorded_run: RecordedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    run = recorded_run.form("gpu-0").train(5).run()
+    send, sent = MlflowClient.log_batch, list[object]()
+
+    def killed(client: Any, run_id: str, **values: Any) -> None:
+        if len(sent) == 2:
+            raise KeyboardInterrupt
+        sent.append(values)
+        send(client, run_id, **values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mlflow_export, "BATCH", 4)
+        patch.setattr(MlflowClient, "log_batch", killed)
+        with pytest.raises(KeyboardInterrupt):
+            export(store, run)
+    assert 0 < len(curves(store)) < len(expected(run))
+
+    export(store, run)
+
+    assert curves(store) == expected(run)
+
+
+def test_two_runs_of_a_job_are_two_runs_of_one_experiment(
+    store: str, recorded_run: RecordedRun
+) -> None:
+    export(store, recorded_run.form("gpu-0").train(1).run())
+    later = RecordedRun(now=1_790_000_001.0).form("gpu-0").train(1).run()
+
+    export(store, later)
+
+    names = {run.data.tags["everstep.run"] for run in runs(store)}
+    assert names == {"fashion-1790000000000", "fashion-1790000001000"}
+
+
+def test_a_step_that_is_repeated_after_an_export_keeps_its_first_value(
+    store: str, recorded_run: RecordedRun
+) -> None:
+    export(store, recorded_run.form("gpu-0").train(3).run())
+    before = curves(store)
+    recorded_run.total_steps = 900  # MLflow refuses to change a parameter
+
+    export(store, recorded_run.form("gpu-1", resume_from=1).train(3).run())
+
+    after = curves(store)
+    assert set(before) < set(after)
+    assert [value[:2] for value in after] == [value[:2] for value in expected(recorded_run.run())]
+
+
+def test_an_unreachable_server_is_an_error_without_its_password(
+    store: str, recorded_run: RecordedRun
+) -> None:
+    del store
+    run = recorded_run.form("gpu-0").train(1).run()
+
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # without listen(), so that a connection is refused
+        uri = f"http://user:hunter2@127.0.0.1:{deaf.getsockname()[1]}"
+        with pytest.raises(EverstepError, match=r"--mlflow http://\*\*\*@127") as caught:
+            export(uri, run)
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_without_the_client_the_error_has_the_command_that_installs_it(
+    recorded_run: RecordedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(EverstepError, match=r"needs the package mlflow-skinny.*\n.*make trackers"):
+        export("http://127.0.0.1", recorded_run.form("gpu-0").run())

@@ -1,0 +1,53 @@
+"""Scalars of a run, and the name and parameters that go with them."""
+
+from everstep.cli.report.scalars import parameters, run_name, scalars
+from tests.everstep.cli.recorded_run import RecordedRun
+
+
+def test_every_step_is_one_value_of_each_curve(drilled: RecordedRun) -> None:
+    values = list(scalars(drilled.run()))
+
+    for tag in ("training/loss", "group/world_size", "training/samples_per_second"):
+        steps = [scalar.step for scalar in values if scalar.tag == tag]
+        assert sorted(steps) == list(range(1, 301)), "a repeated step counts once"
+    accuracies = [scalar for scalar in values if scalar.tag == "evaluation/accuracy"]
+    assert [(scalar.step, scalar.value) for scalar in accuracies] == [(300, 0.8912)]
+
+
+def test_a_step_without_a_loss_is_left_out_of_that_curve(recorded_run: RecordedRun) -> None:
+    recorded_run.form("gpu-0").train(2)
+    recorded_run.journals["fashion-worker-0"][-1]["loss"] = None
+
+    tags = [(scalar.step, scalar.tag) for scalar in scalars(recorded_run.run())]
+
+    assert (1, "training/loss") in tags
+    assert (2, "training/loss") not in tags
+    assert (2, "group/world_size") in tags
+
+
+def test_a_run_keeps_its_name_while_it_grows(recorded_run: RecordedRun) -> None:
+    begun = recorded_run.form("gpu-0").train(2).run()
+    grown = recorded_run.regroup("gpu-0", "gpu-1").train(2).finish().run()
+
+    assert run_name(begun) == run_name(grown) == "fashion-1790000000000"
+
+
+def test_a_name_has_only_characters_that_every_program_accepts(recorded_run: RecordedRun) -> None:
+    recorded_run.form("gpu-0").train(1)
+    recorded_run.journals["fashion-worker-0"][0]["job"] = "my job: a/b'c" + "x" * 100
+
+    assert run_name(recorded_run.run()) == "my-job--a-b-c" + "x" * 51 + "-1790000000000"
+
+
+def test_parameters_are_those_that_the_newest_worker_recorded(recorded_run: RecordedRun) -> None:
+    run = recorded_run.form("gpu-0").train(1).run()
+
+    assert parameters(run) == {
+        "job": "fashion",
+        "model": "resnet18",
+        "dataset": "fashion-mnist",
+        "dataset_size": 60_000,
+        "epochs": 3,
+        "global_batch": 256,
+        "total_steps": 300,
+    }

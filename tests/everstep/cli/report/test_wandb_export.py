@@ -1,0 +1,143 @@
+"""`everstep report --wandb`: rows of a run, and the file that the real client writes offline."""
+
+import importlib.util
+import json
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep.cli.report.wandb_export import TIME, export, rows
+from everstep.errors import EverstepError
+from tests.everstep.cli.recorded_run import RecordedRun
+
+HEADER = 7  # bytes of a file, and of each chunk of a record
+BLOCK = 32 * 1024
+
+
+def test_rows_are_in_order_of_steps_each_once(drilled: RecordedRun) -> None:
+    values = list(rows(drilled.run(), 0))
+
+    assert [step for step, _ in values] == list(range(1, 301))
+    assert values[-1][1]["evaluation/accuracy"] == 0.8912
+    assert values[-1][1]["training/loss"] == pytest.approx(2.3 * 0.99**300)
+
+
+def test_a_later_export_continues_after_the_steps_that_are_there(drilled: RecordedRun) -> None:
+    values = list(rows(drilled.run(), 298))
+
+    assert [step for step, _ in values] == [298, 299, 300]
+
+
+def test_the_last_step_of_an_unfinished_run_waits_for_its_evaluation(
+    recorded_run: RecordedRun,
+) -> None:
+    recorded_run.form("gpu-0").train(2)
+    before = [step for step, _ in rows(recorded_run.run(), 0)]
+    recorded_run.write("gpu-0", "evaluation", step=2, epoch=1, accuracy=0.5, loss=1.0)
+
+    after = dict(rows(recorded_run.train(1).run(), before[-1] + 1))
+
+    assert before == [1]
+    assert list(after) == [2]
+    assert after[2]["evaluation/accuracy"] == 0.5
+
+
+def test_rows_have_the_times_of_the_journal(recorded_run: RecordedRun) -> None:
+    run = recorded_run.form("gpu-0").train(2).finish().run()
+
+    assert [row[TIME] for _, row in rows(run, 0)] == [1_790_000_000.5, 1_790_000_001.0]
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder into which the client writes; its settings are those of the environment."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    pytest.importorskip("wandb", reason="`make test-trackers` installs wandb")
+    end_client_process()  # it reads the environment when it starts
+    return tmp_path / "wandb"
+
+
+def end_client_process() -> None:
+    """End the process of the client, which may write the last rows after its run has finished."""
+    import wandb
+
+    wandb.teardown()
+
+
+def records(folder: Path) -> Iterator[Any]:
+    """Yield the messages of the only file of a run: a log in the format of LevelDB."""
+    from wandb.proto import wandb_internal_pb2
+
+    (path,) = folder.glob("offline-run-*/*.wandb")
+    content, position, message = path.read_bytes(), HEADER, b""
+    while position < len(content):
+        if BLOCK - position % BLOCK < HEADER:  # the end of a block is padded
+            position += BLOCK - position % BLOCK
+        _, length, kind = struct.unpack("<IHB", content[position : position + HEADER])
+        message += content[position + HEADER : position + HEADER + length]
+        position += HEADER + length
+        if kind in (1, 4):  # the whole message, or its last chunk
+            yield wandb_internal_pb2.Record.FromString(message)
+            message = b""
+
+
+def history(all_records: Sequence[Any]) -> list[tuple[int, dict[str, Any]]]:
+    """Return the rows of a file, without what the client adds."""
+    steps = [
+        (
+            record.history.step.num,
+            {
+                item.key or item.nested_key[0]: json.loads(item.value_json)
+                for item in record.history.item
+            },
+        )
+        for record in all_records
+        if record.WhichOneof("record_type") == "history"
+    ]
+    added = ("_runtime", "_step")
+    return [(n, {k: v for k, v in row.items() if k not in added}) for n, row in steps]
+
+
+@pytest.mark.filterwarnings("ignore")  # of the client's own imports
+def test_the_client_writes_every_row_and_nothing_of_this_machine(
+    offline: Path, drilled: RecordedRun
+) -> None:
+    where = export("team/curves", drilled.run())
+    end_client_process()
+
+    written = list(records(offline))
+    assert history(written) == [(step, dict(row)) for step, row in rows(drilled.run(), 0)]
+    (run,) = [record.run for record in written if record.WhichOneof("record_type") == "run"]
+    assert (run.entity, run.project) == ("team", "curves")
+    assert (run.run_id, run.run_group) == ("fashion-1790000000000", "fashion")
+    assert not any(record.HasField("stats") for record in written)
+    assert Path(where).parent == offline
+    assert not list(Path(where).glob("files/requirements.txt"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_project_that_the_client_refuses_is_named(
+    offline: Path, recorded_run: RecordedRun
+) -> None:
+    del offline
+    run = recorded_run.form("gpu-0").train(1).run()
+
+    with pytest.raises(EverstepError, match=r"--wandb team/a\?b: .*\nRun `wandb login`"):
+        export("team/a?b", run)
+
+
+def test_without_the_client_the_error_has_the_command_that_installs_it(
+    recorded_run: RecordedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(EverstepError, match=r"needs the package wandb.*\n.*make trackers"):
+        export("curves", recorded_run.form("gpu-0").run())
