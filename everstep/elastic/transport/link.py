@@ -32,6 +32,26 @@ USUAL_DECAY = 0.9  # of the usual wait, with each collective
 CONNECT_TIMEOUT_SECONDS = 30.0  # peers that were alive a moment ago have connected long before
 
 
+@dataclass
+class UsualWait:
+    """How long the collectives of a group usually take.
+
+    Attributes:
+        seconds: the longest of the last waits; older ones count less.
+    """
+
+    seconds: float = 0.0
+
+    @property
+    def limit_seconds(self) -> float:
+        """Time after which a wait is unusually long."""
+        return max(STALL_AFTER_SECONDS, 2 * self.seconds)
+
+    def observe(self, seconds: float) -> None:
+        """Take a wait into account that has ended."""
+        self.seconds = max(seconds, USUAL_DECAY * self.seconds)
+
+
 @dataclass(frozen=True)
 class GroupAddress:
     """Address and rank with which this worker joins a generation's group.
@@ -70,7 +90,7 @@ class Link:
     ) -> None:
         self.rank, self.world_size = address.rank, address.world_size
         self._device, self._address = device, address
-        self._on_stall, self._usual_seconds = on_stall, 0.0
+        self._on_stall, self._usual_wait = on_stall, UsualWait()
         self._aborted, self._built = threading.Event(), threading.Event()
         self._aborted_at = math.inf
         self._sockets: dict[int, str] = {}
@@ -221,11 +241,11 @@ class Link:
     def _wait_reporting_stalls(self, ended: threading.Event) -> None:
         """Wait until `ended` or the abort; call `on_stall` repeatedly while that takes unusually long."""
         began = time.monotonic()
-        stall_seconds = max(STALL_AFTER_SECONDS, 2 * self._usual_seconds)
+        stall_seconds = self._usual_wait.limit_seconds
         while not self._is_over(ended, stall_seconds):
             self._on_stall()
             stall_seconds = STALL_REPEAT_SECONDS
-        self._usual_seconds = max(time.monotonic() - began, USUAL_DECAY * self._usual_seconds)
+        self._usual_wait.observe(time.monotonic() - began)
 
     def _is_over(self, ended: threading.Event, seconds: float) -> bool:
         with self._changed:
