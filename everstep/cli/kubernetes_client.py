@@ -109,7 +109,6 @@ class KubernetesClient:
         from kubernetes import client, config
 
         settings = client.Configuration()
-        settings.retries = False
         try:
             config.load_kube_config(  # type: ignore[no-untyped-call]  # kubernetes has no types
                 config_file=str(kubeconfig) if kubeconfig else None,

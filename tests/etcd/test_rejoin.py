@@ -203,7 +203,7 @@ def test_three_members_without_data_start_one_new_cluster() -> None:
             for name in INITIAL
         ]
 
-        assert [start.result(timeout=30).state for start in starts] == ["new"] * 3
+        assert [start.result(timeout=100).state for start in starts] == ["new"] * 3
 
 
 def test_a_member_without_data_serves_no_client_of_etcd() -> None:

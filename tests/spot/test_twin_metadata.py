@@ -43,8 +43,9 @@ def service_url(tmp_path: Path, notice_file: Path, request: pytest.FixtureReques
     indirect=["service_url"],
 )
 def test_the_watcher_parses_the_notices_of_the_twin(
-    service_url: str, notice_file: Path, reasons: set[str]
+    service_url: str, notice_file: Path, reasons: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(metadata, "POLL_SECONDS", 100.0)
     cloud = metadata.detect(service_url)
     assert cloud is not None
     assert cloud.poll() == (), "it found the service, and nothing is announced"

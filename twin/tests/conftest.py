@@ -1,10 +1,10 @@
 """Settings and fixtures of all tests; Hypothesis has no deadline, because test machines may be busy."""
 
+import select
 import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,9 +32,11 @@ def reset_before_tls(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
             connection.close()
 
-    def wrap_after_the_reset(*arguments: Any, **options: Any) -> ssl.SSLSocket:
-        time.sleep(0.05)
-        return wrap(*arguments, **options)
+    def wrap_after_the_reset(
+        context: ssl.SSLContext, connection: socket.socket, *arguments: Any, **options: Any
+    ) -> ssl.SSLSocket:
+        select.select([connection], [], [])  # it becomes readable with the reset
+        return wrap(context, connection, *arguments, **options)
 
     monkeypatch.setattr(ssl.SSLContext, "wrap_socket", wrap_after_the_reset)
     thread = threading.Thread(target=reset)

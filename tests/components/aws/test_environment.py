@@ -289,4 +289,4 @@ def test_a_stack_on_aws_never_imports_the_sdk_of_azure() -> None:
         "import components.aws.environment; assert 'pulumi_azure_native' not in sys.modules"
     )
 
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=250)

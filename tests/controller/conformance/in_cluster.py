@@ -21,7 +21,7 @@ from tests.components.recorder import event_loop
 
 NAME = "controller-under-test"
 LABELS = {"app": NAME}
-READY_SECONDS = 60.0
+READY_SECONDS = 150.0
 
 
 def install(api: client.ApiClient, namespace: str, *, upstream: bool) -> None:

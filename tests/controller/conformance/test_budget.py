@@ -23,8 +23,8 @@ def test_a_budget_that_is_used_up_suspends_a_job_until_it_is_raised(
     limits = {"budgetUsd": RESERVE_USD + 4, "pools": A_DOLLAR_A_SECOND}
     job = bench.job(name, replicas=2, max_replicas=2, spending=limits)
 
-    job.until("the budget is used up", lambda: job.is_true("Suspended"), 60)
-    job.until("the workers have left", lambda: job.pods() == {}, 60)
+    job.until("the budget is used up", lambda: job.is_true("Suspended"))
+    job.until("the workers have left", lambda: job.pods() == {})
 
     suspended = job.conditions()["Suspended"]
     assert suspended["reason"] == "BudgetUsedUp"

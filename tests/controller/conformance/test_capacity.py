@@ -37,7 +37,7 @@ def test_a_job_follows_its_machines_without_disturbing_other_workers(
 
     kubelet.lose(machine)
     try:
-        job.until("two workers are desired", lambda: job.desired() == 2, 30)
+        job.until("two workers are desired", lambda: job.desired() == 2)
         job.until_running({0, 2})
         job.until("the job is still running", lambda: job.is_true("Running"))
         assert {index: job.uids()[index] for index in (0, 2)} == {0: before[0], 2: before[2]}
@@ -47,7 +47,7 @@ def test_a_job_follows_its_machines_without_disturbing_other_workers(
     finally:
         kubelet.boot(machine)
 
-    job.until("three workers are desired", lambda: job.desired() == 3, 30)
+    job.until("three workers are desired", lambda: job.desired() == 3)
     job.until_running({0, 1, 2})
     assert {index: job.uids()[index] for index in (0, 2)} == {0: before[0], 2: before[2]}
 
@@ -78,7 +78,7 @@ def test_without_machines_a_job_is_suspended_and_resumes_when_they_join(
     for machine in machines:
         kubelet.lose(machine)
     try:
-        job.until("suspended", lambda: job.is_true("Suspended") and not job.pods(), 30)
+        job.until("suspended", lambda: job.is_true("Suspended") and not job.pods())
         condition = job.conditions()["Suspended"]
         assert condition["reason"] == "NoCapacity"
         assert "found no node" in condition["message"]
@@ -87,7 +87,7 @@ def test_without_machines_a_job_is_suspended_and_resumes_when_they_join(
         for machine in machines:
             kubelet.boot(machine)
 
-    job.until("the workers run again", lambda: len(job.running()) == 3, 30)
+    job.until("the workers run again", lambda: len(job.running()) == 3)
     job.until(
         "the conditions are updated",
         lambda: job.is_true("Running") and not job.is_true("Suspended"),

@@ -39,7 +39,7 @@ def test_failures_count_across_a_restart_of_the_controller(
     kubelet.end(f"{name}-worker-0", 1)
     controller.start()
 
-    job.until("failed", lambda: job.is_true("Failed"), 40)
+    job.until("failed", lambda: job.is_true("Failed"))
 
 
 def test_a_job_that_finished_during_a_downtime_of_the_controller_succeeds(
@@ -53,4 +53,4 @@ def test_a_job_that_finished_during_a_downtime_of_the_controller_succeeds(
     kubelet.end(f"{name}-worker-1", 0)
     controller.start()
 
-    job.until("succeeded", lambda: job.is_true("Succeeded"), 40)
+    job.until("succeeded", lambda: job.is_true("Succeeded"))

@@ -23,7 +23,7 @@ from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.progress import Silent
 from tests.processes import free_port
 
-pytestmark = [pytest.mark.twin, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.twin
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN = "fashion"

@@ -110,7 +110,7 @@ def watching(bench: WatcherBench, service: MetadataServer, *arguments: str) -> I
         yield
     finally:
         process.terminate()
-        _, log = process.communicate(timeout=20)
+        _, log = process.communicate(timeout=100)
         print(log.decode())
     assert process.returncode == 0
 
@@ -127,7 +127,7 @@ def aws(bench: WatcherBench) -> Iterator[MetadataServer]:
         yield service
 
 
-def eventually(condition: Callable[[], object], description: str, seconds: float = 20) -> None:
+def eventually(condition: Callable[[], object], description: str, seconds: float = 100) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {description}"

@@ -195,7 +195,7 @@ def test_the_api_server_refuses_other_changes_of_the_watcher(
 ) -> None:
     core = as_watcher(bench)
     # The API server applies a new admission policy after some moments.
-    eventually(lambda: _refused(lambda: FORBIDDEN[action](core)), f"refused: {action}", seconds=10)
+    eventually(lambda: _refused(lambda: FORBIDDEN[action](core)), f"refused: {action}")
 
 
 @pytest.mark.usefixtures("workers")

@@ -39,7 +39,7 @@ from everstep.elastic.recovery.state_machine import StepProgress
 from tests.processes import free_port
 from tests.trainer.elastic.nodes import until
 
-pytestmark = [pytest.mark.twin, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.twin
 
 
 @pytest.fixture

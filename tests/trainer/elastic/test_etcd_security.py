@@ -17,7 +17,7 @@ from everstep.elastic.membership.etcd_client import Etcd, EtcdRefusedError, Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from tests.trainer.elastic.nodes import etcd_process
 
-pytestmark = [pytest.mark.twin, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.twin
 
 TOKEN_SECONDS = 1
 LOOPBACK = IPv4Address("127.0.0.1")

@@ -20,7 +20,7 @@ from everstep.elastic.membership.run_keys import RunKeys
 from everstep.elastic.transport import channel
 from tests.trainer.elastic.nodes import until
 
-pytestmark = [pytest.mark.twin, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.twin
 
 runs = (f"run-{number}" for number in itertools.count())
 

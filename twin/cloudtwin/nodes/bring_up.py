@@ -26,10 +26,11 @@ from cloudtwin.nodes.records import MACHINE_PROGRAMS, MachineRecord
 from cloudtwin.progress import Progress, Step
 from cloudtwin.toolchain import ensure_packages, ensure_tools
 
-KEEPER_SECONDS = 30.0  # typically 0.3
-READY_SECONDS = 60.0  # of the API server; typically 4
+# Limits for a busy machine, which may be twenty times as slow; a program that ends is reported at once.
+KEEPER_SECONDS = 90.0  # typically 0.3
+READY_SECONDS = 180.0  # of the API server; typically 4
 STRAY_SECONDS = 5.0
-NODE_SECONDS = 60.0  # of the slowest machine; typically 5
+NODE_SECONDS = 180.0  # of the slowest machine; typically 5
 LOG_LINES = 8
 READY_POLL_SECONDS = 0.1
 

@@ -59,7 +59,7 @@ def test_the_engine_finds_and_starts_the_installed_stand_ins(tmp_path: Path, pul
             assert running.stdout is not None
             assert int(running.stdout.readline()) > 0, "the first line is the port"
             running.send_signal(2)
-            assert running.wait(10) == 0, "the engine ends a plugin by an interrupt"
+            assert running.wait(100) == 0, "the engine ends a plugin by an interrupt"
 
 
 def test_an_official_host_next_to_the_engine_is_used(tmp_path: Path, pulumi: Path) -> None:

@@ -35,7 +35,7 @@ class Saves:
 
     def _commit(self, manifest: Manifest) -> bool:
         self.at_commit.set()
-        return self.may_commit.wait(20)
+        return self.may_commit.wait(100)
 
     def start(self, step: int) -> None:
         state = {"weight": torch.full((3000,), float(step))}
@@ -75,7 +75,7 @@ def test_training_never_waits_for_a_slow_disk_and_only_the_newest_pending_snapsh
 ) -> None:
     saves.may_commit.clear()
     saves.start(1)
-    assert saves.at_commit.wait(20)
+    assert saves.at_commit.wait(100)
     for step in (2, 3, 4):
         saves.start(step)  # returns although the first is not complete
 
@@ -208,7 +208,7 @@ def test_waiting_includes_the_copy_of_the_snapshot(saves: Saves) -> None:
     saves.writer.start(state, Manifest(1, 1, RUN), unchanging={"weight"})
     waiter = threading.Thread(target=saves.writer.wait)
     waiter.start()
-    waiter.join(20)
+    waiter.join(100)
 
     assert saves.written == [1]
 
@@ -226,7 +226,7 @@ def test_a_disk_that_hangs_is_reported_while_the_checkpoint_is_written(
 
     writer = Writer(
         FolderStore(tmp_path),
-        commit=lambda _: disk_answers.wait(20),
+        commit=lambda _: disk_answers.wait(100),
         on_written=lambda *_: None,
         on_failed=record,
     )
@@ -234,11 +234,11 @@ def test_a_disk_that_hangs_is_reported_while_the_checkpoint_is_written(
     waiting = threading.Thread(target=writer.wait)
     waiting.start()
 
-    assert failed.wait(20), "training would continue without checkpoints, unnoticed"
+    assert failed.wait(100), "training would continue without checkpoints, unnoticed"
     assert reasons[0][0] == 8
     assert "its disk hangs or is too slow" in reasons[0][1]
     disk_answers.set()
-    waiting.join(20)
+    waiting.join(100)
     assert not waiting.is_alive()
 
 
@@ -248,7 +248,7 @@ def test_the_wait_for_a_commit_is_not_mistaken_for_a_hung_disk(tmp_path: Path) -
 
     def commit(_: Manifest) -> bool:
         waits.set()
-        return etcd_answers.wait(20)
+        return etcd_answers.wait(100)
 
     writer = Writer(
         FolderStore(tmp_path),
@@ -258,7 +258,7 @@ def test_the_wait_for_a_commit_is_not_mistaken_for_a_hung_disk(tmp_path: Path) -
         timeout_seconds=0.0,
     )
     writer.start({"w": torch.zeros(4)}, Manifest(8, 1, {}))
-    assert waits.wait(20)
+    assert waits.wait(100)
 
     assert not writer.hung_since()
     etcd_answers.set()

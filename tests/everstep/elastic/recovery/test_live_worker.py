@@ -26,6 +26,7 @@ from everstep.elastic.transport import channel
 from everstep.elastic.transport.group import PeerLostError
 
 CPU = torch.device("cpu")
+WAIT_SECONDS = 100.0  # on a busy machine; all waits end much earlier
 UNANSWERED = 98  # a step whose commit the agent answers only when a test does
 
 
@@ -83,7 +84,7 @@ class AgentStub:
         self.late_answer: dict[str, Any] = {}  # sent before the next answer to a commit
         self.exchange = channel.AgentServer(path, self._receive)
         self.exchange.start()
-        wait = timedelta(seconds=20)
+        wait = timedelta(seconds=WAIT_SECONDS)
         self.store = TCPStore(
             "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False, timeout=wait
         )
@@ -101,7 +102,7 @@ class AgentStub:
     def wait_for(self, *messages: dict[str, Any]) -> None:
         with self.changed:
             arrived = self.changed.wait_for(
-                lambda: all(message in self.received for message in messages), 20
+                lambda: all(message in self.received for message in messages), WAIT_SECONDS
             )
         assert arrived, f"received only {self.received}"
 
@@ -128,7 +129,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentStub
     agent.exchange.close()
     for thread in threading.enumerate():
         if thread.name == "everstep-group":
-            thread.join(20)
+            thread.join(WAIT_SECONDS)
 
 
 @pytest.fixture
@@ -215,7 +216,7 @@ def test_a_disk_that_hangs_while_a_checkpoint_is_read_is_reported(
     state = TrainingState()
 
     def hang(committed: StepProgress) -> int:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_SECONDS
         while "all workers wait" not in caplog.text and time.monotonic() < deadline:
             time.sleep(0.02)
         return committed.step
@@ -254,12 +255,14 @@ def test_a_worker_whose_checkpoint_cannot_be_read_gives_up_so_that_another_node_
     joining.start()
 
     with agent.changed:
-        assert agent.changed.wait_for(lambda: any("hung" in m for m in agent.received), 60)
+        assert agent.changed.wait_for(
+            lambda: any("hung" in m for m in agent.received), WAIT_SECONDS
+        )
     (message,) = [message for message in agent.received if "hung" in message]
     assert "has not answered for" in message["hung"]
     assert joining.is_alive(), "the worker itself waits in the kernel"
     with pytest.raises(PeerLostError):  # its peers must not wait: the connections are shut down
-        check_for(group, seconds=20)
+        check_for(group, WAIT_SECONDS)
     pipe.open("wb").close()
     agent.wait_for({"ready": 5})  # where the process would have ended, it waits for the next group
 
@@ -299,11 +302,11 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
     agent.exchange.broadcast({"node_leaves": True})
 
     with state.changed:
-        assert state.changed.wait_for(lambda: "save" in state.calls, 20), (
+        assert state.changed.wait_for(lambda: "save" in state.calls, WAIT_SECONDS), (
             "the only state would be lost"
         )
     agent.form(6)
-    joining.join(20)
+    joining.join(WAIT_SECONDS)
     assert state.calls.count("save") == 1
     assert group.generation == 6, "a group that forms regardless has the state"
 
@@ -315,7 +318,7 @@ def test_a_group_that_has_ended_is_reported_after_its_minimum_age(
     agent.exchange.broadcast({"stop": "lost b", "generation": 5})
 
     def until_it_is_reported() -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
             group.check()
 
@@ -334,7 +337,7 @@ def test_a_stop_interrupts_the_forward_pass_between_layers(
     agent.exchange.broadcast({"stop": "lost b", "generation": 5})
 
     def until_it_ends() -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
             model(torch.ones(1, 2)).sum().backward()
 
@@ -384,7 +387,7 @@ def test_a_late_answer_counts_only_for_its_own_step(
     joined(agent, group, TrainingState())
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", 0.05)
     assert not group.commit(5, UNANSWERED), "without an answer a commit is not allowed"
-    monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", 20.0)
+    monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", WAIT_SECONDS)
     agent.late_answer = {"answer": True, "request": 1}
 
     assert not group.commit(5, 100), "the permission was for step 98; step 100 is refused"

@@ -26,7 +26,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # the writing threads continue, and fail
     for thread in threading.enumerate():
         if thread.name == "everstep-checkpoint":
-            thread.join(20)
+            thread.join(100)
     os.close(reader)
 
 

@@ -86,9 +86,9 @@ def all_reduce_of(size: int) -> AllReduce:
 
     def all_reduce(tensor: torch.Tensor) -> None:
         contributions[threading.get_ident()] = tensor.clone()
-        barrier.wait(20)
+        barrier.wait(100)
         tensor.copy_(torch.stack(list(contributions.values())).sum(0))
-        barrier.wait(20)
+        barrier.wait(100)
 
     return all_reduce
 
@@ -109,7 +109,7 @@ def trained(sizes: list[int], last_scale: int = 1) -> Worker:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(100)
         assert len({member.digest() for member in workers}) == 1, "workers differ"
     return lead
 

@@ -16,7 +16,7 @@ from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
 from cloudtwin.nodes.machine.configuration import CONTAINERD_SOCKET
 
-ALIASES_LOCK_SECONDS = 10.0
+ALIASES_LOCK_SECONDS = 60.0
 
 
 def all_of(layout: Layout) -> dict[str, str]:

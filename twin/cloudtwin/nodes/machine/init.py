@@ -31,7 +31,7 @@ from cloudtwin.nodes.network import links
 from cloudtwin.nodes.records import MachineRecord
 
 RESTART_SECONDS = 1.0
-CONTAINERD_SECONDS = 30.0
+CONTAINERD_SECONDS = 90.0
 LOGS = Path("/var/log")
 
 

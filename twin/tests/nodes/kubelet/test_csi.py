@@ -29,7 +29,7 @@ def call(method: str, request: Message, response: type[Message], socket: Path) -
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=response.FromString,
         )
-        return rpc(request, timeout=5)
+        return rpc(request, timeout=100)
 
 
 def call_node(method: str, name: str, **fields: object) -> Any:

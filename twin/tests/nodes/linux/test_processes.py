@@ -33,7 +33,7 @@ def test_a_saved_process_is_loaded_and_ends_when_killed(
     assert processes.load(tmp_path / "p.json") == process
     assert process.alive
     process.kill()
-    assert process.wait_gone(5)
+    assert process.wait_gone(100)
 
 
 def test_a_later_process_of_the_same_id_is_another_one_and_is_not_killed(
@@ -52,7 +52,7 @@ def test_a_zombie_process_is_dead(
     process = existing_process(sleeper.pid)
     os.kill(sleeper.pid, 9)
 
-    assert processes.wait_until(lambda: not process.alive, 5)
+    assert processes.wait_until(lambda: not process.alive, 100)
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{}", '{"pid": "x", "started": 1}'])
@@ -70,7 +70,7 @@ def test_programs_do_not_inherit_proxies_or_credentials(
 
     process = processes.start(["env"], tmp_path / "log", {"GOGC": "50"})
 
-    assert process.wait_gone(5)
+    assert process.wait_gone(100)
     environment = dict(line.split("=", 1) for line in (tmp_path / "log").read_text().splitlines())
     assert environment == {**processes.ENVIRONMENT, "GOGC": "50"}
 
