@@ -26,7 +26,7 @@ from cloudtwin.nodes.records import MACHINE_PROGRAMS, MachineRecord
 from cloudtwin.progress import Progress, Step
 from cloudtwin.toolchain import ensure_packages, ensure_tools
 
-# Limits for a busy machine, which may be twenty times as slow; a program that ends is reported at once.
+# Limits for a busy machine, which may be twenty times as slow; a program that ends is reported immediately.
 KEEPER_SECONDS = 90.0  # typically 0.3
 READY_SECONDS = 180.0  # of the API server; typically 4
 STRAY_SECONDS = 5.0

@@ -266,7 +266,7 @@ class Stuck:
     """An operation that never ends, as sometimes with gloo when peers leave while this process is frozen."""
 
     ended = threading.Event()
-    waited_for = threading.Event()  # until the end of the test's patience
+    waited_for = threading.Event()  # for as long as a test waits
 
     def __init__(self, *_: object) -> None: ...
 
@@ -327,18 +327,18 @@ def test_a_wait_that_is_as_long_as_usual_is_not_reported(
     assert run(port, 2, work, reported.set) == [False, False]
 
 
-def test_the_usual_wait_grows_at_once_and_shrinks_slowly() -> None:
-    usual = UsualWait()
-    assert usual.limit_seconds == link_module.STALL_AFTER_SECONDS
+def test_the_usual_wait_grows_immediately_and_shrinks_slowly() -> None:
+    wait = UsualWait()
+    assert wait.limit_seconds == link_module.STALL_AFTER_SECONDS
 
-    usual.observe(0.7)
-    assert usual.limit_seconds == pytest.approx(1.4)
-    usual.observe(0.01)
-    assert 1.2 < usual.limit_seconds < 1.4
+    wait.observe(0.7)
+    assert wait.limit_seconds == pytest.approx(1.4)
+    wait.observe(0.01)
+    assert 1.2 < wait.limit_seconds < 1.4
     for _ in range(50):
-        usual.observe(0.01)
+        wait.observe(0.01)
 
-    assert usual.limit_seconds == link_module.STALL_AFTER_SECONDS
+    assert wait.limit_seconds == link_module.STALL_AFTER_SECONDS
 
 
 def test_an_abandoned_group_refuses_all_operations(port: int) -> None:
