@@ -78,7 +78,6 @@ POLICY_SECONDS = {"shortSeconds": 600.0, "moveIntervalSeconds": 3600.0, "retrySe
 MACHINE_SECONDS = {
     "startSeconds": 30.0,
     "answerSeconds": 6.0,
-    "overlapSeconds": 40.0,
     "moveSeconds": 120.0,
 }
 """Times that depend on real machines and programs, which are not compressed."""

@@ -9,6 +9,8 @@ from controller.spending_state import SpendingState
 from controller.status import ConditionType, Status
 from controller.timestamps import format_time
 from everstep.capacity.placement import State
+from everstep.catalog.metrics import WORKER_STEPS
+from everstep.catalog.names import PLACEMENT_ANNOTATION
 
 EVENT_OF_STATE = {
     State.SETTLED: "ZoneSettled",
@@ -72,7 +74,7 @@ def _placement_events(old: PlacementState | None, new: PlacementState | None) ->
     """Return the events of a changed zone or state, and of a move that ended."""
     if new is None or new == old:
         return []
-    events = []
+    events = _unjoined_events(old, new)
     ended = new.moves[-1] if new.moves and new.move is None else None
     if ended and old and old.move:
         seconds = ((ended.ended or ended.began) - ended.began).total_seconds()
@@ -86,3 +88,17 @@ def _placement_events(old: PlacementState | None, new: PlacementState | None) ->
         reason, message = EVENT_OF_STATE[new.state], f"{new.zone}: {new.reason}"
         events.append(Event(reason=reason, message=message))
     return events
+
+
+def _unjoined_events(old: PlacementState | None, new: PlacementState) -> list[Event]:
+    """Return the event of a move that continued without the workers of the new zone that had not joined."""
+    move, known = new.move, old.move if old else None
+    if move is None or not move.unjoined or (known and known.unjoined):
+        return []
+    text = (
+        f"{count(move.unjoined, 'worker')} in {move.to} did not complete a step in time: the workers of {move.origin} "
+        "leave, and the group resumes from its checkpoint if none has joined; read the log of the new workers, or "
+        f"raise joinSeconds in the annotation {PLACEMENT_ANNOTATION} if they need longer. A program that does not "
+        f"export {WORKER_STEPS.name} is always awaited for that long"
+    )
+    return [Event(reason="WorkersNotJoined", message=text, warning=True)]

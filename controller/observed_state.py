@@ -40,6 +40,7 @@ class ObservedState:
         exits: exits of workers that are new in this status.
         wake_times: times at which something is due without an event.
         placeholders: its placeholders.
+        joined: uids of the pods that are known to have joined the group.
         placement: what to do about the zone of its workers; None for a job without zones.
         spending: what to do about its deadline and budget; None for a job without limits.
     """
@@ -54,6 +55,7 @@ class ObservedState:
     exits: tuple[exit_history.WorkerExit, ...]
     wake_times: tuple[datetime, ...]
     placeholders: tuple[Placeholder, ...] = ()
+    joined: frozenset[str] = frozenset()
     placement: PlacementPlan | None = None
     spending: SpendingPlan | None = None
 
@@ -139,10 +141,12 @@ class ObservedState:
             settings=settings,
             wanted=spec.max_replicas if self.job.scaling is Scaling.CAPACITY else spec.replicas,
             min_workers=spec.min_replicas,
+            max_workers=spec.max_replicas,
             pods=self.present,
             placeholders=self.placeholders,
             now=self.now,
             starting_since=self._starting_since(),
+            joined=self.joined,
         )
         placement = plan_placement(observed, status.placement)
         status = replace(status, placement=placement.state)
@@ -262,6 +266,7 @@ def observe(
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     placeholders: Sequence[Placeholder] = (),
     share: float | None = None,
+    joined: frozenset[str] = frozenset(),
 ) -> ObservedState:
     """Return the observed state of a job.
 
@@ -277,6 +282,7 @@ def observe(
         timeouts: delays before a job follows a change of capacity.
         placeholders: its placeholders.
         share: completed share of its training; None if it is not known.
+        joined: uids of the pods that are known to have joined the group.
     """
     ordered = tuple(sorted((_with_zone(pod, nodes) for pod in pods), key=lambda pod: pod.index))
     lost, wake_times = _lost_pods(ordered, nodes, now)
@@ -302,6 +308,7 @@ def observe(
         exits=tuple(exits),
         wake_times=wake_times,
         placeholders=tuple(placeholders),
+        joined=joined,
     )
     state = state.with_spending(share, nodes).with_placement()
     if schedulable is None:

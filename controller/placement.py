@@ -4,9 +4,9 @@ Pure. The policy sees numbers of machines; they are counted here, from the job's
 `placeholders`). What a later pass needs is in the job's status, so a controller may stop at any moment.
 
 A move never leaves the job without a group. Workers of the new zone start while those of the old one train;
-once they run, the old ones are deleted together: they leave after the same step, and the new ones have
-the state. If the old zone is empty, the new workers resume from the checkpoint. A move whose workers do not
-come is abandoned, and the group goes back to the zone in which more of it trains.
+once they have joined the group, the old ones are deleted together: they leave after the same step, and the
+new ones have the state. If the old zone is empty, the new workers resume from the checkpoint. A move whose
+workers do not come is abandoned, and the group goes back to the zone in which more of it trains.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +32,8 @@ HELP = (
     "to get machines, add a zone or instance types to cluster.gpuPools, allow on-demand machines "
     "there (fallbackNodes), raise the quota, or lower job.minReplicas"
 )
+JOIN_POLL_SECONDS = 1.0
+"""Time until workers that have not joined are asked again; Kubernetes has no event for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,20 +44,24 @@ class Observed:
         settings: zones and times.
         wanted: workers that the job wants.
         min_workers: workers below which it does not train.
+        max_workers: workers that the group takes in.
         pods: pods of its workers whose node is not lost.
         placeholders: its placeholders.
         now: the current time.
         starting_since: time at which the job started or resumed; None once a worker has run, or once
             no machine has come.
+        joined: uids of the pods that are known to have joined the group.
     """
 
     settings: PlacementSettings
     wanted: int
     min_workers: int
+    max_workers: int
     pods: Sequence[Pod]
     placeholders: Sequence[Placeholder]
     now: datetime
     starting_since: datetime | None
+    joined: frozenset[str] = frozenset()
 
     @property
     def is_starting(self) -> bool:
@@ -72,11 +78,11 @@ class Observed:
 
         On-demand workers say nothing about the spot machines of a zone.
         """
-        return [
-            pod
-            for pod in self.workers(zone)
-            if pod.phase == "Running" and not (pod.terminating or pod.interrupted or pod.on_demand)
-        ]
+        return [pod for pod in self.running(zone) if not (pod.interrupted or pod.on_demand)]
+
+    def running(self, zone: str) -> list[Pod]:
+        """Return the running pods of a zone that are not being deleted."""
+        return [pod for pod in self.workers(zone) if pod.phase == "Running" and not pod.terminating]
 
     def usable(self, machines: int) -> int:
         """Return a number of machines, or 0 if the job cannot train with so few."""
@@ -121,6 +127,7 @@ def plan_placement(observed: Observed, previous: PlacementState | None) -> Place
     after = _with_decision(observed, state, zones, answers, decision)
     search = [zones[position] for position in decision.search]
     requests = {zone: observed.wanted for zone in search if not _waits(observed, after, zone)}
+    after = _with_unjoined(observed, after)
     after = replace(after, reason=_reason(observed, after, requests, decision))
     return PlacementPlan(
         state=after,
@@ -304,32 +311,77 @@ def _leaving(observed: Observed, state: PlacementState) -> Iterator[Pod]:
     """Yield the pods to delete because the group stands in another zone.
 
     Those that train stay until the others have taken over. Then all leave in one pass, so that the group
-    changes once.
+    changes once. A group that is full of them takes in no other: one of them leaves first.
     """
     move = state.move
     if move is None:
         return
-    all_leave = move.abandoned or _has_taken_over(observed, state, move)
+    old = observed.running(move.left)
+    leaving = old if move.abandoned or _has_taken_over(observed, state, move) else []
+    if not leaving and _is_full(observed, move) and _enough_run(observed, state, move):
+        leaving = old[-1:]
     for pod in observed.workers(move.left):
-        if (
-            not pod.terminating
-            and pod.phase != "Succeeded"
-            and (all_leave or pod.phase != "Running")
-        ):
+        if not pod.terminating and (pod in leaving or pod.phase not in ("Running", "Succeeded")):
             yield pod
 
 
 def _has_taken_over(observed: Observed, state: PlacementState, move: Move) -> bool:
+    """Return True if the group can train without the workers of the zone that it leaves."""
+    settings = observed.settings
+    bound = observed.after(move.began, settings.move_seconds + settings.join_seconds)
+    if bound <= observed.now:
+        return True
+    waited = sum(time <= observed.now for time in _waited_until(observed, state.zone))
+    return _enough_run(observed, state, move) and waited >= _required(observed, state, move)
+
+
+def _enough_run(observed: Observed, state: PlacementState, move: Move) -> bool:
+    """Return True if the workers that the new zone offered run there; in the end, if no further one is expected."""
     if observed.after(move.began, observed.settings.move_seconds) <= observed.now:
         return True  # otherwise it would be abandoned
-    steady = [time for time in _steady_at(observed, state.zone) if time <= observed.now]
-    return len(steady) >= max(min(move.target, observed.wanted), 1)
+    return len(observed.training(state.zone)) >= _target(observed, move)
 
 
-def _steady_at(observed: Observed, zone: str) -> list[datetime]:
-    """Return when each running worker of a zone has run for long enough to have joined the group."""
-    seconds = observed.settings.overlap_seconds
-    return [observed.after(pod.started or observed.now, seconds) for pod in observed.training(zone)]
+def _target(observed: Observed, move: Move) -> int:
+    return max(min(move.target, observed.wanted), 1)
+
+
+def _required(observed: Observed, state: PlacementState, move: Move) -> int:
+    """Return how many workers of the new zone must have joined: those that run, if the group has places for them."""
+    free_places = max(observed.max_workers - len(observed.running(move.left)), 1)
+    expected = min(_target(observed, move), len(observed.training(state.zone)))
+    return min(expected, free_places)
+
+
+def _is_full(observed: Observed, move: Move) -> bool:
+    return len(observed.running(move.left)) >= observed.max_workers
+
+
+def _waited_until(observed: Observed, zone: str) -> list[datetime]:
+    """Return until when each running worker of a zone is awaited: the past for one that has joined."""
+    seconds = observed.settings.join_seconds
+    return [
+        observed.now
+        if pod.uid in observed.joined
+        else observed.after(pod.started or observed.now, seconds)
+        for pod in observed.running(zone)
+        if not pod.interrupted
+    ]
+
+
+def _joined(observed: Observed, zone: str) -> int:
+    return sum(pod.uid in observed.joined for pod in observed.running(zone))
+
+
+def _with_unjoined(observed: Observed, state: PlacementState) -> PlacementState:
+    """Return the state with the number of workers that have not joined, once the old ones leave without them."""
+    move = state.move
+    if move is None or move.abandoned or not observed.running(move.left):
+        return state
+    missing = _required(observed, state, move) - _joined(observed, state.zone)
+    if missing <= 0 or not _has_taken_over(observed, state, move):
+        return state
+    return _with_move(state, replace(move, unjoined=missing))
 
 
 def _reason(
@@ -367,7 +419,7 @@ def _reason_of_move(observed: Observed, state: PlacementState, move: Move) -> st
         return f"back to {state.zone}, since too few workers ran in {move.to}; {there} still leave"
     return (
         f"from {move.origin} to {move.to}, since {move.reason}; {here} of {move.target} workers run "
-        f"in {move.to}, {there} still train in {move.origin}"
+        f"in {move.to}, {_joined(observed, move.to)} have joined, {there} still train in {move.origin}"
     )
 
 
@@ -382,7 +434,11 @@ def _wake_times(observed: Observed, state: PlacementState) -> Iterator[datetime]
         yield observed.after(state.moved_at, settings.move_interval_seconds)
     if state.move:
         yield observed.after(state.move.began, settings.move_seconds)
-        yield from _steady_at(observed, state.zone)
+        yield observed.after(state.move.began, settings.move_seconds + settings.join_seconds)
+        awaited = _waited_until(observed, state.zone)
+        yield from awaited
+        if any(time > observed.now for time in awaited):
+            yield observed.after(observed.now, JOIN_POLL_SECONDS)
     for pod in observed.workers(state.zone):
         if pod.node is None:
             yield observed.after(pod.created, settings.start_seconds)

@@ -24,7 +24,7 @@ class PlacementSettings:
         answer_seconds: time in which a zone that gave a machine may give another one.
         retry_seconds: time after which a zone that gave too few machines is tried again.
         move_interval_seconds: minimum time between two moves.
-        overlap_seconds: time for which new workers run before those of the old zone leave.
+        join_seconds: time for which the workers of the old zone wait for one that runs in the new zone to join.
         move_seconds: time after which a move whose workers do not all run is ended.
     """
 
@@ -34,7 +34,7 @@ class PlacementSettings:
     answer_seconds: float = 120.0
     retry_seconds: float = 1800.0
     move_interval_seconds: float = 3600.0
-    overlap_seconds: float = 60.0
+    join_seconds: float = 300.0
     move_seconds: float = 900.0
 
 

@@ -22,6 +22,7 @@ class Move:
         target: machines that the new zone offered.
         reason: reason for the move.
         abandoned: True if the group went back because its workers did not run in the new zone.
+        unjoined: workers of the new zone that had not joined in time when those of the old one had to leave.
         ended: time at which no worker was left in the zone that the group leaves; None before.
     """
 
@@ -31,6 +32,7 @@ class Move:
     target: int
     reason: str
     abandoned: bool = False
+    unjoined: int = 0
     ended: datetime | None = None
 
     @property
@@ -50,6 +52,7 @@ class Move:
             target=source["target"],
             reason=source["reason"],
             abandoned=source.get("abandoned", False),
+            unjoined=source.get("unjoined", 0),
             ended=parse_time(source.get("ended")),
         )
 
@@ -62,8 +65,12 @@ class Move:
             "target": self.target,
             "reason": self.reason,
         }
-        ended = {"ended": format_time(self.ended)} if self.ended else {}
-        return fixed | ({"abandoned": True} if self.abandoned else {}) | ended
+        optional = {
+            "abandoned": self.abandoned,
+            "unjoined": self.unjoined,
+            "ended": format_time(self.ended) if self.ended else None,
+        }
+        return fixed | {key: value for key, value in optional.items() if value}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,12 @@ only the group. A worker that does not answer costs a fraction of a second, and 
 import socket
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from controller.objects import Pod
-from everstep.catalog.metrics import PLANNED_STEPS, STEP
+from everstep.catalog.metrics import PLANNED_STEPS, STEP, Metric
 from everstep.catalog.names import WORKER_METRICS_PORT
 
 ASK_AGAIN = timedelta(seconds=30)
@@ -46,21 +47,22 @@ def scrape(address: str, port: int = WORKER_METRICS_PORT, seconds: float = TIMEO
 
 def read_share(text: str) -> float | None:
     """Return the completed share in the metrics of a worker; None if they do not have it."""
-    values = dict(_samples(text.splitlines()))
-    step, planned = values.get(STEP.name), values.get(PLANNED_STEPS.name)
+    values = read_values(text.splitlines(), STEP, PLANNED_STEPS)
+    step, planned = values.get(STEP), values.get(PLANNED_STEPS)
     if step is None or planned is None or not 0 <= step <= planned or planned == 0:
         return None
     return step / planned
 
 
-def _samples(lines: Iterable[str]) -> Iterable[tuple[str, float]]:
+def read_values(lines: Iterable[str], *metrics: Metric) -> dict[Metric, float]:
+    """Return the values of some metrics in the lines of an answer, without those that are not numbers."""
+    names, values = {metric.name: metric for metric in metrics}, dict[Metric, float]()
     for line in lines:
-        name = line.partition("{")[0].partition(" ")[0]
-        if name in (STEP.name, PLANNED_STEPS.name):
-            try:
-                yield name, float(line.rsplit(" ", 1)[-1])
-            except ValueError:
-                continue
+        metric = names.get(line.partition("{")[0].partition(" ")[0])
+        if metric is not None:
+            with suppress(ValueError):
+                values[metric] = float(line.rsplit(" ", 1)[-1])
+    return values
 
 
 @dataclass

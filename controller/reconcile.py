@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from controller.actions import Event, PlaceholderRequest, Plan
 from controller.api import ElasticJob, read_job
 from controller.client import CONFLICT, NOT_FOUND, ApiError, KubernetesClient
+from controller.joining import JoinReader
 from controller.metrics import Metrics
 from controller.objects import Placeholder, Pod, read_pod
 from controller.observed_state import DEFAULT_TIMEOUTS, observe
@@ -46,6 +47,7 @@ class Reconciler:
     last_errors: dict[Key, str] = field(default_factory=dict)
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     progress: ProgressReader = field(default_factory=ProgressReader)
+    joining: JoinReader = field(default_factory=JoinReader)
 
     def reconcile(self, key: Key) -> float | None:
         """Make one pass; return in how many seconds the next is due without an event; None: unknown.
@@ -92,11 +94,11 @@ class Reconciler:
         )
         schedulable = self.client.count_schedulable(job) if follows_capacity else None
         placeholders = self._placeholders(job)
-        share = self._share(job, pods, now)
+        share, joined = self._share(job, pods, now), self._joined(job, pods)
         return plan(
             observe(
                 job, pods, names, nodes, now, last_error, schedulable, self.timeouts, placeholders,
-                share,
+                share, joined,
             )
         )  # fmt: skip
 
@@ -106,6 +108,14 @@ class Reconciler:
         if spending is None or not spending.has_deadline or has_finished(job.status):
             return None
         return self.progress.share(job.uid, pods, now)
+
+    def _joined(self, job: ElasticJob, pods: list[Pod]) -> frozenset[str]:
+        """Return the uids of the workers that have joined the group, of a job that moves."""
+        placement = job.status.placement
+        if placement is None or placement.move is None or has_finished(job.status):
+            self.joining.forget(job.uid)
+            return frozenset()
+        return self.joining.joined(job.uid, [pod for pod in pods if pod.zone == placement.zone])
 
     def _placeholders(self, job: ElasticJob) -> list[Placeholder]:
         """Return the placeholders of a job that has, or had, zones."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.objects import Placeholder, Pod, read_placeholder, read_pod
-from controller.placement import Observed, PlacementPlan, plan_placement
+from controller.placement import JOIN_POLL_SECONDS, Observed, PlacementPlan, plan_placement
 from controller.placement_settings import PlacementSettings, read_settings
 from controller.placement_state import PlacementState
 from everstep.capacity.placement import State
@@ -42,8 +42,10 @@ def decide(
     after: float = 0,
     wanted: int = 4,
     min_workers: int = 1,
+    max_workers: int = 5,
     settings: PlacementSettings = SETTINGS,
     starting_since: float | None = None,
+    joined: Sequence[Pod] = (),
 ) -> PlacementPlan:
     """Return the result of one pass; the status goes through its JSON, as after a restart."""
     stored = (
@@ -53,10 +55,12 @@ def decide(
         settings=settings,
         wanted=wanted,
         min_workers=min_workers,
+        max_workers=max_workers,
         pods=pods,
         placeholders=placeholders,
         now=NOW + timedelta(seconds=after),
         starting_since=None if starting_since is None else NOW + timedelta(seconds=starting_since),
+        joined=frozenset(pod.uid for pod in joined),
     )
     return plan_placement(observed, stored)
 
@@ -123,7 +127,8 @@ def test_a_complete_answer_moves_the_group_immediately_with_the_reason_and_the_z
     assert (move.origin, move.to, move.target, state.move_count) == (A, B, 4, 1)
     assert move.reason == f"{B} offers 4 machines, 1 run here"
     assert state.reason == (
-        f"from {A} to {B}, since {move.reason}; 0 of 4 workers run in {B}, 1 still train in {A}"
+        f"from {A} to {B}, since {move.reason}; 0 of 4 workers run in {B}, 0 have joined, "
+        f"1 still train in {A}"
     )
 
 
@@ -151,23 +156,72 @@ def test_a_zone_that_gave_too_few_is_tried_again_as_soon_as_they_would_suffice()
 def test_workers_of_the_old_zone_train_until_those_of_the_new_one_have_joined() -> None:
     old = [worker(0), pending(1)]
     state = moving(old)
-    started = NOW + timedelta(seconds=LATER)
-    new = [worker(index, B, started=started) for index in (2, 3, 4, 5)]
+    new = started_later(4)
 
-    assert decide([*old, *new[:3]], state, after=LATER + 100).leave == (old[1],), (
+    assert decide([*old, *new[:3]], state, after=LATER + 100, joined=new[:3]).leave == (old[1],), (
         "one that waits for a machine leaves immediately"
     )
-    early = decide([*old, *new], state, after=LATER + SETTINGS.overlap_seconds - 1)
-    assert early.leave == (old[1],)
-    assert started + timedelta(seconds=SETTINGS.overlap_seconds) in early.wake_times
-    assert decide([*old, *new], state, after=LATER + SETTINGS.overlap_seconds).leave == tuple(old)
+    early = decide([*old, *new], state, after=LATER + 100, joined=new[:3])
+    assert early.leave == (old[1],), "a pod that runs need not have joined"
+    assert NOW + timedelta(seconds=LATER + 100 + JOIN_POLL_SECONDS) in early.wake_times
+    late = decide([*old, *new], early.state, after=LATER + 101, joined=new)
+    assert late.leave == tuple(old)
+    assert late.state.moves[-1].unjoined == 0
+
+
+def started_later(number: int) -> list[Pod]:
+    """Return workers of the new zone that run since NOW + LATER."""
+    return [worker(2 + n, B, started=NOW + timedelta(seconds=LATER)) for n in range(number)]
+
+
+def test_a_worker_that_runs_and_does_not_join_is_awaited_for_a_bounded_time() -> None:
+    old, new = [worker(0)], started_later(4)
+    bound = LATER + SETTINGS.join_seconds
+
+    early = decide([*old, *new], moving(old), after=bound - 1, joined=new[:2])
+    assert early.leave == ()
+    assert NOW + timedelta(seconds=bound) in early.wake_times
+    late = decide([*old, *new], early.state, after=bound, joined=new[:2])
+    assert (late.leave, late.state.moves[-1].unjoined) == (tuple(old), 2)
+
+
+def test_workers_that_restart_repeatedly_hold_up_a_move_for_a_bounded_time() -> None:
+    old = [worker(0)]
+    bound = LATER + SETTINGS.move_seconds + SETTINGS.join_seconds
+    for after in (bound - 1, bound):
+        started = NOW + timedelta(seconds=after - 1)
+        new = [worker(index, B, started=started) for index in (2, 3, 4, 5)]
+
+        decided = decide([*old, *new], moving(old), after=after)
+
+        assert decided.leave == (tuple(old) if after == bound else ())
+
+
+def test_only_as_many_workers_are_awaited_as_the_group_takes_in() -> None:
+    old, new = [worker(0), worker(1)], started_later(4)
+
+    few = decide([*old, *new], moving(old), after=LATER + 5, max_workers=5, joined=new[:2])
+    assert few.leave == ()
+    enough = decide([*old, *new], moving(old), after=LATER + 5, max_workers=5, joined=new[:3])
+    assert (enough.leave, enough.state.moves[-1].unjoined) == (tuple(old), 0)
+
+
+def test_one_worker_leaves_first_if_on_demand_workers_fill_the_group() -> None:
+    old = [worker(index, on_demand=True) for index in (6, 7, 8, 9)]
+    state, new = moving(old), started_later(4)
+
+    assert decide([*old, *new[:3]], state, after=LATER, max_workers=4).leave == ()
+    assert decide([*old, *new], state, after=LATER, max_workers=4).leave == (old[3],)
+    old[3] = replace(old[3], terminating=True)
+    assert decide([*old, *new], state, after=LATER + 1, max_workers=4).leave == ()
+    joined = decide([*old, *new], state, after=LATER + 2, max_workers=4, joined=new[:1])
+    assert joined.leave == tuple(old[:3])
 
 
 def test_all_workers_of_the_old_zone_leave_in_one_pass_so_that_the_group_changes_once() -> None:
-    old = [worker(0), worker(1)]
-    new = [worker(index, B) for index in (2, 3, 4, 5)]
+    old, new = [worker(0), worker(1)], started_later(4)
 
-    assert decide([*old, *new], moving(old), after=LATER).leave == tuple(old)
+    assert decide([*old, *new], moving(old), after=LATER, joined=new).leave == tuple(old)
 
 
 def test_a_move_ends_when_no_worker_is_left_in_the_old_zone() -> None:

@@ -25,7 +25,7 @@ PLACEMENT = {
     "startSeconds": 2,
     "shortSeconds": 2,
     "answerSeconds": 2,
-    "overlapSeconds": 2,
+    "joinSeconds": 2,
 }
 MOVE_SECONDS = 150
 

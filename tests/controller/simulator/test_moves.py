@@ -1,6 +1,7 @@
 """Whatever the zones give and whenever the controller stops, the group moves rarely, in order and in time."""
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import timedelta
 
 from hypothesis import HealthCheck, settings
@@ -8,23 +9,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from controller.client import ApiError
+from controller.joining import JoinReader
 from controller.metrics import Metrics
 from controller.objects import Placeholder
-from controller.placement_state import PlacementState
+from controller.placement_state import Move, PlacementState
 from controller.reconcile import Reconciler, RetryError
 from everstep.capacity.placement import State
 from tests.controller.simulator.model import KEY, Crash
-from tests.controller.simulator.zones import ZONES, ZonedCluster, zone_of
+from tests.controller.simulator.zones import ZONES, Fault, ZonedCluster, zone_of
 
 WANTED = 4
-INTERVAL, MOVE = 600, 200
+INTERVAL, MOVE, JOIN = 600, 200, 50
 TIMES = {
     "startSeconds": 30,
     "shortSeconds": 60,
     "answerSeconds": 20,
     "retrySeconds": 120,
     "moveIntervalSeconds": INTERVAL,
-    "overlapSeconds": 10,
+    "joinSeconds": JOIN,
     "moveSeconds": MOVE,
 }
 
@@ -50,13 +52,14 @@ class Moves(RuleBasedStateMachine):
         self.moves: list[float] = []
 
     def restart(self) -> None:
-        self.reconciler = Reconciler(self.cluster, self.metrics, now=lambda: self.cluster.now)
+        self.reconciler = controller(self.cluster, self.metrics)
 
     def placement(self) -> PlacementState | None:
         return PlacementState.from_json(self.cluster.source.get("status", {}).get("placement"))
 
     def reconcile(self) -> float | None:
         before, running = self.placement(), self.cluster.workers()
+        awaited = {zone: self.cluster.awaited(zone, JOIN) for zone in ZONES}
         try:
             wake = self.reconciler.reconcile(KEY)
         except (RetryError, ApiError):
@@ -64,11 +67,15 @@ class Moves(RuleBasedStateMachine):
         except Crash:
             self.restart()
             wake = 0.0
-        self.check_pass(before, self.placement(), running)
+        self.check_pass(before, self.placement(), running, awaited)
         return wake
 
     def check_pass(
-        self, before: PlacementState | None, after: PlacementState | None, running: Counter[str]
+        self,
+        before: PlacementState | None,
+        after: PlacementState | None,
+        running: Counter[str],
+        awaited: Mapping[str, int],
     ) -> None:
         if after is None:
             return
@@ -80,15 +87,21 @@ class Moves(RuleBasedStateMachine):
             assert stopped.keys() == running.keys() - {after.zone}, (
                 "only a zone that is left loses workers"
             )
-            overdue = after.moved_at and self.cluster.now - after.moved_at >= timedelta(
-                seconds=MOVE
-            )
-            move = after.moves[-1]
-            assert (
-                move.abandoned
-                or running[after.zone] >= min(move.target, WANTED)
-                or (overdue and running[after.zone] >= running[move.left])
-            ), "workers that train leave only when the others have taken over"
+            self.check_takeover(after.moves[-1], running, awaited)
+
+    def check_takeover(self, move: Move, running: Counter[str], awaited: Mapping[str, int]) -> None:
+        """Check that the workers that stop are not needed."""
+        if move.abandoned:
+            return
+        old, new, seconds = running[move.left], running[move.to], self.cluster.now - move.began
+        overdue = seconds >= timedelta(seconds=MOVE)
+        assert new >= min(move.target, WANTED) or (overdue and new >= old), (
+            "workers that train leave only when the others run"
+        )
+        free_places = max(WANTED - old, 1)
+        assert new - awaited[move.to] >= min(move.target, new, free_places) or seconds >= timedelta(
+            seconds=MOVE + JOIN
+        ), "and when these have joined the group, or were awaited for long enough"
 
     @rule()
     def one_pass(self) -> None:
@@ -115,18 +128,28 @@ class Moves(RuleBasedStateMachine):
             self.cluster.schedule(name)
 
     @rule()
+    def join(self) -> None:
+        self.cluster.join()
+
+    @rule(fault=st.sampled_from(Fault))
+    def change_fault(self, fault: Fault) -> None:
+        self.cluster.fault = fault
+
+    @rule()
     def observe_placeholders_late(self) -> None:
         late = self.cluster.placeholders(None)
         self.calm_period()
         self.cluster.late = late
         self.reconcile()
 
-    @rule()
-    def calm_period(self) -> None:
+    @rule(joins=st.booleans())
+    def calm_period(self, joins: bool = True) -> None:
         for _ in range(4):
             wake = self.reconcile()
             self.cluster.finish_deletions()
             self.schedule()
+            if joins:
+                self.cluster.join()
             self.cluster.now += timedelta(seconds=min(wake or 1, 30))
 
     @invariant()
@@ -156,6 +179,7 @@ class Moves(RuleBasedStateMachine):
             self.reconcile()
             cluster.finish_deletions()
             self.schedule()
+            cluster.join()
             cluster.now += timedelta(seconds=30)
         before = cluster.writes
         for _ in range(3):
@@ -180,15 +204,28 @@ TestMoves.settings = settings(
 )
 
 
-def follow(cluster: ZonedCluster, seconds: int, metrics: Metrics | None = None) -> None:
-    """Run a controller and the scheduler for some time."""
-    reconciler = Reconciler(cluster, metrics or Metrics(), now=lambda: cluster.now)
+def controller(cluster: ZonedCluster, metrics: Metrics | None = None) -> Reconciler:
+    return Reconciler(
+        cluster,
+        metrics or Metrics(),
+        now=lambda: cluster.now,
+        joining=JoinReader(cluster.scrape),
+    )
+
+
+def follow(
+    cluster: ZonedCluster, seconds: int, metrics: Metrics | None = None, *, joins: bool = True
+) -> None:
+    """Run a controller, the scheduler and the workers for some time."""
+    reconciler = controller(cluster, metrics)
     for _ in range(seconds // 5):
         reconciler.reconcile(KEY)
         cluster.finish_deletions()
         cluster.schedule_placeholders()
         for name in list(cluster.pods):
             cluster.schedule(name)
+        if joins:
+            cluster.join()
         cluster.now += timedelta(seconds=5)
 
 
@@ -221,6 +258,28 @@ def test_a_move_is_reported_in_events_metrics_and_the_condition_placed() -> None
     assert conditions["Placed"]["status"] == "True"
     assert conditions["Placed"]["message"] == "b: all 4 machines run here"
     assert next(iter(conditions)) == "Placed", "readers take the last one for the phase"
+
+
+def test_workers_that_run_and_do_not_join_hold_up_a_move_until_the_bound_and_an_event_says_so() -> (
+    None
+):
+    cluster = ZonedCluster(WANTED, TIMES)
+    cluster.set_machines("a", WANTED)
+    follow(cluster, 60)
+    cluster.set_machines("a", 1)
+    cluster.set_machines("b", WANTED)
+    while cluster.workers()["b"] < WANTED:
+        follow(cluster, 5, joins=False)
+
+    follow(cluster, JOIN - 5, joins=False)
+    assert cluster.workers()["a"] == 1, "the last worker that trains"
+    follow(cluster, 20, joins=False)
+
+    assert cluster.workers() == {"b": WANTED}
+    (event,) = (event for event in cluster.events if event.reason == "WorkersNotJoined")
+    assert event.warning
+    assert event.message.startswith("3 workers in b did not complete a step in time")
+    assert cluster.source["status"]["placement"]["moves"][0]["unjoined"] == 3
 
 
 def test_a_suspended_or_finished_job_requests_no_machines() -> None:

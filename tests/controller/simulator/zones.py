@@ -4,12 +4,14 @@ import copy
 import json
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Any
 
 from controller.api import ElasticJob
 from controller.client import CONFLICT, ApiError
 from controller.objects import Placeholder, read_placeholder
-from controller.timestamps import format_time
+from controller.timestamps import format_time, parse_time
 from everstep.catalog.names import (
     PLACEHOLDER_LABEL,
     PLACEMENT_ANNOTATION,
@@ -17,9 +19,18 @@ from everstep.catalog.names import (
     SCALING_CAPACITY,
     ZONE_LABEL,
 )
-from tests.controller.simulator.model import ModelCluster
+from tests.controller.simulator.model import ModelCluster, index_of
 
 ZONES = ("a", "b", "c")
+
+
+class Fault(Enum):
+    """Faults of the observation of the workers' metrics."""
+
+    NONE = auto()
+    LATE = auto()  # as they were before the first step
+    PARTIAL = auto()  # of every second worker
+    LOST = auto()
 
 
 class ZonedCluster(ModelCluster):
@@ -28,12 +39,16 @@ class ZonedCluster(ModelCluster):
     Attributes:
         machines: machines that each zone would give.
         waiting_pods: placeholders, by name.
+        joined: uids of the pods that have joined the group.
+        fault: what the controller observes instead of the metrics of the workers.
     """
 
     def __init__(self, replicas: int, times: Mapping[str, float] | None = None) -> None:
         super().__init__(replicas)
         self.machines = dict.fromkeys(ZONES, 0)
         self.waiting_pods: dict[str, dict[str, Any]] = {}
+        self.joined: set[str] = set()
+        self.fault = Fault.NONE
         annotation = {"zones": list(ZONES), **(times or {})}
         self.source["metadata"]["annotations"] = {PLACEMENT_ANNOTATION: json.dumps(annotation)}
         self.source["spec"]["maxReplicas"] = replicas
@@ -43,6 +58,15 @@ class ZonedCluster(ModelCluster):
 
     def placeholders(self, _job: ElasticJob) -> list[Placeholder]:
         return [read_placeholder(copy.deepcopy(source)) for source in self.waiting_pods.values()]
+
+    def scrape(self, address: str) -> str:
+        """Return the metrics of the worker whose pod has an address."""
+        pod = next(pod for pod in self.pods.values() if pod["status"].get("podIP") == address)
+        lost = self.fault is Fault.PARTIAL and index_of(pod) % 2
+        if self.fault is Fault.LOST or lost or not self.served(pod):
+            raise OSError
+        steps = int(pod["metadata"]["uid"] in self.joined and self.fault is not Fault.LATE)
+        return f'everstep_worker_steps_total{{worker="{pod["metadata"]["name"]}"}} {steps}'
 
     def count_schedulable(self, job: ElasticJob) -> int:
         zones = [job.status.placement.zone] if job.status.placement else list(ZONES)
@@ -91,6 +115,14 @@ class ZonedCluster(ModelCluster):
             return
         if self._bind(pod):
             self._report(pod, "Running", {"running": {"startedAt": format_time(self.now)}})
+            pod["status"]["podIP"] = f"ip-of-{pod['metadata']['uid']}"
+
+    def join(self) -> None:
+        """Let workers that run join the group, as many as it takes in; its members stay."""
+        running = [pod["metadata"]["uid"] for pod in self.pods.values() if self._runs(pod)]
+        self.joined &= set(running)
+        candidates = [uid for uid in running if uid not in self.joined]
+        self.joined.update(candidates[: self.source["spec"]["maxReplicas"] - len(self.joined)])
 
     def schedule_placeholders(self) -> None:
         for pod in self.waiting_pods.values():
@@ -115,13 +147,22 @@ class ZonedCluster(ModelCluster):
 
     def workers(self) -> Counter[str]:
         """Return the running workers of each zone."""
-        return Counter(
-            zone_of(pod)
+        return Counter(zone_of(pod) for pod in self.pods.values() if self._runs(pod))
+
+    def awaited(self, zone: str, seconds: float) -> int:
+        """Return the running workers of a zone that have not joined, and have run for less than some time."""
+        return sum(
+            zone_of(pod) == zone
+            and self._runs(pod)
+            and pod["metadata"]["uid"] not in self.joined
+            and self.now - started_at(pod) < timedelta(seconds=seconds)
             for pod in self.pods.values()
-            if pod["status"]["phase"] == "Running"
-            and self.served(pod)
-            and "deletionTimestamp" not in pod["metadata"]
         )
+
+    def _runs(self, pod: Mapping[str, Any]) -> bool:
+        """Return True if a worker runs, and is not being deleted."""
+        running = pod["status"]["phase"] == "Running" and self.served(pod)
+        return running and "deletionTimestamp" not in pod["metadata"]
 
     def _bind(self, pod: dict[str, Any]) -> bool:
         zone = zone_of(pod)
@@ -140,3 +181,10 @@ class ZonedCluster(ModelCluster):
 def zone_of(pod: Mapping[str, Any]) -> str:
     zone: str = pod["spec"]["nodeSelector"][ZONE_LABEL]
     return zone
+
+
+def started_at(pod: Mapping[str, Any]) -> datetime:
+    running = pod["status"]["containerStatuses"][0]["state"]["running"]
+    started = parse_time(running["startedAt"])
+    assert started is not None
+    return started

@@ -1,0 +1,70 @@
+"""The workers that have joined the group, from their metrics: each counts the steps that it has completed itself.
+
+That a pod runs says nothing: its program still loads libraries, waits for the group's next step and copies the
+state. On a busy machine this takes minutes. A worker that has completed a step has the state.
+
+Why not a readiness probe: pods of other programs have none, and a worker that waits for its group would be taken
+out of the Services by which the others find it.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from controller.objects import Pod
+from controller.progress import read_values, scrape
+from everstep.catalog.metrics import WORKER_STEPS
+
+PARALLEL_REQUESTS = 32  # a worker that does not answer must not delay the others
+
+Process = tuple[str, datetime | None]  # uid of the pod and start of its container
+
+
+def has_joined(text: str, pod: Pod) -> bool:
+    """Return True if these are the metrics of a worker that has completed a step.
+
+    The address of a pod that has ended may be that of another worker.
+    """
+    lines = [line for line in text.splitlines() if f'worker="{pod.name}"' in line]
+    return read_values(lines, WORKER_STEPS).get(WORKER_STEPS, 0.0) >= 1
+
+
+@dataclass
+class JoinReader:
+    """Reader of the workers that have joined, of all jobs. It does not ask a worker again that has.
+
+    A restarted controller asks all of them again.
+
+    Attributes:
+        scrape: returns the metrics at the address of a pod.
+    """
+
+    scrape: Callable[[str], str] = scrape
+    _joined: dict[str, frozenset[Process]] = field(default_factory=dict)
+
+    def joined(self, uid: str, pods: Iterable[Pod]) -> frozenset[str]:
+        """Return the uids of the pods that are known to have joined the group.
+
+        Args:
+            uid: uid of the job.
+            pods: the pods that are awaited.
+        """
+        running = {(pod.uid, pod.started): pod for pod in pods if pod.phase == "Running"}
+        known = self._joined.get(uid, frozenset()) & running.keys()
+        unknown = {process: pod for process, pod in running.items() if process not in known}
+        with ThreadPoolExecutor(PARALLEL_REQUESTS) as threads:
+            answers = threads.map(self._has_joined, unknown.values())
+        known |= {process for process, joined in zip(unknown, answers, strict=True) if joined}
+        self._joined[uid] = known
+        return frozenset(pod_uid for pod_uid, _ in known)
+
+    def forget(self, uid: str) -> None:
+        """Forget a job whose move has ended."""
+        self._joined.pop(uid, None)
+
+    def _has_joined(self, pod: Pod) -> bool:
+        try:
+            return bool(pod.address) and has_joined(self.scrape(pod.address), pod)
+        except (OSError, ValueError):
+            return False

@@ -1,0 +1,94 @@
+"""The workers that have joined the group, from their metrics."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from controller.joining import JoinReader, has_joined
+from controller.progress import scrape
+from everstep.catalog.metrics import WORKER_STEPS
+from everstep.elastic.accounting.metrics import Reading, serve
+from tests.controller.builders import NOW, pod
+
+FIRST = pod(0, address="10.0.0.1")
+SECOND = pod(1, address="10.0.0.2")
+
+
+def metrics(worker: str, steps: object) -> str:
+    return f'everstep_worker_steps_total{{elasticjob="job",worker="{worker}"}} {steps}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [
+        (metrics(FIRST.name, "1.0"), True),
+        (metrics(FIRST.name, "0.0"), False),
+        (metrics(FIRST.name, "NaN"), False),
+        (metrics(FIRST.name, "many"), False),
+        (metrics("other-worker-0", "7.0"), False),
+        ('everstep_step{worker="job-worker-0"} 7\n', False),
+        ("", False),
+    ],
+)
+def test_a_worker_has_joined_once_it_has_completed_a_step_itself(text: str, joined: bool) -> None:
+    assert has_joined(text, FIRST) is joined
+
+
+def test_a_worker_is_asked_as_it_serves_its_metrics() -> None:
+    for steps in (0, 1):
+        reading = Reading(
+            job="job", worker=FIRST.name, seconds={"compute": 1.0}, values={WORKER_STEPS: steps}
+        )
+        server = serve(0, lambda reading=reading: reading)  # type: ignore[misc]
+        try:
+            assert has_joined(scrape("127.0.0.1", server.server_port, 30), FIRST) is (steps == 1)
+        finally:
+            server.shutdown()
+            server.server_close()
+
+
+def test_a_worker_that_does_not_answer_is_asked_again_and_one_that_has_joined_is_not() -> None:
+    addresses, answers = list[str](), {FIRST.address: metrics(FIRST.name, 3)}
+
+    def answer(address: str) -> str:
+        addresses.append(address)
+        if address not in answers:
+            raise OSError
+        return answers[address]
+
+    reader = JoinReader(answer)
+    assert reader.joined("u", [FIRST, SECOND]) == {FIRST.uid}
+    answers = {SECOND.address: metrics(SECOND.name, 1)}
+    assert reader.joined("u", [FIRST, SECOND]) == {FIRST.uid, SECOND.uid}
+    assert sorted(addresses) == [FIRST.address, SECOND.address, SECOND.address]
+
+
+def test_a_worker_whose_process_or_pod_is_a_new_one_has_to_join_again() -> None:
+    answers = {FIRST.address: metrics(FIRST.name, 3)}
+    reader = JoinReader(lambda address: answers[address])
+    assert reader.joined("u", [FIRST]) == {FIRST.uid}
+
+    answers[FIRST.address] = metrics(FIRST.name, 0)
+
+    restarted = replace(FIRST, started=NOW + timedelta(seconds=5))
+    assert reader.joined("u", [restarted]) == frozenset()
+    assert reader.joined("u", [replace(FIRST, uid="other")]) == frozenset()
+
+
+def test_a_worker_that_does_not_run_or_has_no_address_is_not_asked() -> None:
+    def refuse(address: str) -> str:
+        raise AssertionError(address)
+
+    pods = [pod(0, "Pending", address="10.0.0.1"), pod(1, address="")]
+    assert JoinReader(refuse).joined("u", pods) == frozenset()
+
+
+def test_a_job_whose_move_has_ended_is_forgotten() -> None:
+    answers = [metrics(FIRST.name, 3), metrics(FIRST.name, 0)]
+    reader = JoinReader(lambda _: answers.pop(0))
+    reader.joined("u", [FIRST])
+
+    reader.forget("u")
+
+    assert reader.joined("u", [FIRST]) == frozenset()
