@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from everstep.cli.account.checks import AccountCheck
+from everstep.cli.account.limits import limit_checks
 from everstep.cli.check_table import check_table
 from everstep.cli.console import results
 from everstep.cli.errors import FAILED
@@ -37,7 +38,10 @@ def run(stack: str, *, as_json: bool) -> None:
     secrets_provider = str(
         read_stack_file(opened.workspace.stack_file).get("secretsprovider") or ""
     )
-    checks = account_checks(opened.config, stack, secrets_provider)
+    checks = [
+        *account_checks(opened.config, stack, secrets_provider),
+        *limit_checks(opened.config, stack),
+    ]
     if as_json:
         value = {"stack": stack, "checks": [asdict(check) for check in checks]}
         results.print(json.dumps(value, indent=2), markup=False)

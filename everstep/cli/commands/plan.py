@@ -3,20 +3,18 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from everstep.capacity import deadline as deadlines
 from everstep.capacity import plan as planning
 from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
 from everstep.capacity.job import JobModel
 from everstep.capacity.on_demand import OnDemand
 from everstep.capacity.picture import draw
 from everstep.capacity.traces import read_traces
-from everstep.cli import plan_inputs, plan_table
+from everstep.cli import plan_inputs, plan_limits, plan_table
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, Stack
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import open_stack
@@ -24,9 +22,6 @@ from everstep.cli.live_prices import live_prices
 from everstep.errors import EverstepError
 from everstep.files import write_atomically
 from everstep.progress import Step
-
-if TYPE_CHECKING:
-    from components.config import JobConfig
 
 
 def plan(
@@ -80,7 +75,7 @@ def plan(
         zones = tuple(plan_inputs.zone_with_prices(config, current, zone) for zone in zones)
         config = current.config(config)
     job = plan_inputs.job_model(config, stack, work)
-    limits = _limits(config.job, deadline, budget)
+    limits = plan_limits.limits_of(config.job, deadline, budget)
     planning.check(job, limits)
     source = plan_table.Source(
         tuple(map(str, trace)), histories, seed, planning.horizon_seconds(job, limits)
@@ -151,48 +146,3 @@ def _plot(path: Path, history: CapacityHistory, job: JobModel, limits: planning.
             "Name a file in a folder that you may write to.",
         ) from None
     say(f"The picture is in {path}.")
-
-
-def _limits(job: "JobConfig", deadline: str, budget: float | None) -> planning.Limits:
-    """Return the limits of the command line, or those of the stack where it has none."""
-    limits = planning.Limits(_deadline_seconds(deadline), budget)
-    if not deadline and job.deadline:
-        seconds = _seconds_until(job.deadline)
-        limits = replace(limits, deadline_seconds=seconds, deadline_name="job.deadline")
-    if budget is None and job.budget_usd is not None:
-        limits = replace(limits, budget_usd=job.budget_usd, budget_name="job.budgetUsd")
-    return limits
-
-
-def _deadline_seconds(text: str) -> float | None:
-    """Return a deadline such as 24h in seconds; None if there is none.
-
-    Raises:
-        EverstepError: it is not a positive number with a unit.
-    """
-    if not text:
-        return None
-    seconds = deadlines.duration_seconds(text)
-    if seconds is None:
-        days = deadlines.MAX_SECONDS / deadlines.UNIT_SECONDS["d"]
-        raise EverstepError(
-            f"--deadline {text!r} is not a duration of up to {days:g} days",
-            "Use a positive number and a unit, m, h or d: --deadline 24h",
-        )
-    return seconds
-
-
-def _seconds_until(deadline: str) -> float:
-    """Return the seconds until the deadline of a stack, for a job that begins now.
-
-    Raises:
-        EverstepError: it has passed, or is too far away to be planned.
-    """
-    left = deadlines.seconds_left(deadline, datetime.now(UTC)) or 0.0
-    if not 0 < left <= deadlines.MAX_SECONDS:
-        days = deadlines.MAX_SECONDS / deadlines.UNIT_SECONDS["d"]
-        raise EverstepError(
-            f"job.deadline {deadline} is not within the next {days:g} days",
-            "Change it in the stack file, or plan with another one: --deadline 24h",
-        )
-    return left

@@ -1,0 +1,60 @@
+"""Checks of a job's deadline and budget: whether any policy could keep to them, as `everstep plan` computes it."""
+
+from collections.abc import Iterator
+from math import ceil
+from typing import TYPE_CHECKING
+
+from everstep.capacity import plan as planning
+from everstep.capacity.history import HOUR_SECONDS
+from everstep.capacity.job import JobModel
+from everstep.cli import plan_inputs, plan_limits
+from everstep.cli.account.checks import AccountCheck, fault, good
+from everstep.errors import EverstepError
+
+if TYPE_CHECKING:
+    from components.config import JobConfig, StackConfig
+
+DEADLINE, BUDGET = "job.deadline", "job.budgetUsd"
+
+
+def limit_checks(config: "StackConfig", stack: str) -> Iterator[AccountCheck]:
+    """Yield a check for each limit of the stack's job. None is fatal: the job's work is assumed, not known.
+
+    Args:
+        config: the configuration of the stack.
+        stack: name of the stack.
+    """
+    if config.job.deadline:
+        own_work = f"everstep plan --stack {stack} --work HOURS"
+        yield _check(
+            config,
+            stack,
+            DEADLINE,
+            {"budget_usd": None},
+            f" Or check it for the job's own work: {own_work}",
+        )
+    if config.job.budget_usd is not None:
+        yield _check(config, stack, BUDGET, {"deadline": None})
+
+
+def _check(
+    config: "StackConfig", stack: str, field: str, without: dict[str, None], further_fix: str = ""
+) -> AccountCheck:
+    """Return the check of one limit of a job, without the other one."""
+    name = field.removeprefix("job.")
+    try:
+        model = plan_inputs.job_model(config, stack, None)
+        planning.check(model, plan_limits.limits_of(config.job.model_copy(update=without)))
+    except EverstepError as error:
+        return fault(name, error.problem, field, error.fix + further_fix, fatal=False)
+    return good(name, _observed(config.job, model, field), field)
+
+
+def _observed(job: "JobConfig", model: JobModel, field: str) -> str:
+    """Return a limit that can be kept, and what it was compared with."""
+    if field == BUDGET:
+        hourly = model.hourly(model.machines, 0)
+        return f"{job.budget_usd:g}; {model.machines} spot machines and the rest cost {hourly:.2f} USD an hour"
+    earliest = ceil(model.shortest_seconds / HOUR_SECONDS * 10) / 10
+    work = f"{model.work / HOUR_SECONDS:g} machine-hours on {model.machines} machines"
+    return f"{job.deadline}; {work} take at least {earliest:g} h"

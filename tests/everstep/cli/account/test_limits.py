@@ -1,0 +1,72 @@
+"""The checks of a job's deadline and budget by `everstep doctor --stack`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.config import StackConfig, from_mapping
+from everstep.cli.account import doctor
+from everstep.cli.account.limits import limit_checks
+from tests.everstep.cli.account.cases import check_plain_values, failed, named
+
+REPOSITORY = Path(__file__).parents[4]
+
+
+def stack_with(**job: Any) -> StackConfig:
+    """Return the configuration of eks-prod with some keys of the job."""
+    content = yaml.safe_load((REPOSITORY / "stacks/Pulumi.eks-prod.yaml").read_text())
+    keys = {key.removeprefix("everstep:"): value for key, value in content["config"].items()}
+    keys["job"] |= {"onDemand": "fallback", **job}
+    return from_mapping(keys)
+
+
+def test_a_job_without_limits_has_no_checks_and_one_that_keeps_them_passes() -> None:
+    assert list(limit_checks(stack_with(), "eks-prod")) == []
+
+    checks = list(limit_checks(stack_with(deadline="24h", budgetUsd=500), "eks-prod"))
+
+    assert failed(checks) == []
+    assert named(checks, "deadline").observed.startswith("24h; 72 machine-hours on 6 machines")
+    assert "an hour" in named(checks, "budgetUsd").observed
+    check_plain_values(checks)
+
+
+@pytest.mark.parametrize(
+    ("limits", "field", "message", "fix"),
+    [
+        (
+            {"deadline": "6h", "budgetUsd": 500},
+            "job.deadline",
+            "take at least 12.1 h",
+            "everstep plan --stack eks-prod --work HOURS",
+        ),
+        ({"deadline": "24h", "budgetUsd": 7}, "job.budgetUsd", "below one hour", "or more"),
+        ({"deadline": "2020-01-01T00:00:00Z"}, "job.deadline", "not within the next", "Change"),
+    ],
+)
+def test_a_limit_that_no_policy_can_keep_is_a_warning_with_the_earliest_possible(
+    limits: dict[str, Any], field: str, message: str, fix: str
+) -> None:
+    (check,) = failed(list(limit_checks(stack_with(**limits), "eks-prod")))
+
+    assert (check.field, check.fatal) == (field, False)
+    assert message in check.observed
+    assert fix in check.fix
+
+
+def test_the_doctor_of_a_stack_has_the_checks_of_its_limits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "Pulumi.yaml").write_text((REPOSITORY / "Pulumi.yaml").read_text())
+    content = yaml.safe_load((REPOSITORY / "stacks/Pulumi.eks-prod.yaml").read_text())
+    content["config"]["everstep:job"] |= {"budgetUsd": 7}
+    (tmp_path / "stacks/Pulumi.limited.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor, "account_checks", lambda *_: [])
+
+    doctor.run("limited", as_json=True)
+
+    assert '"name": "budgetUsd"' in capsys.readouterr().out
