@@ -37,6 +37,7 @@ from components.aws.budget import AwsBudget, AwsBudgetArgs
 from components.aws.cluster import EksCluster, EksClusterArgs
 from components.aws.data_access import EksDataAccess, EksDataAccessArgs
 from components.aws.fsx import Fsx, FsxArgs
+from components.aws.metrics_agent import EksMetricsAgent, EksMetricsAgentArgs
 from components.aws.network import ExistingVpc, Vpc, VpcArgs
 from components.aws.node_groups import (
     GPU_PLACEMENT,
@@ -104,6 +105,7 @@ class EksEnvironment(Component):
         self._kubeconfig = self._declare_kubeconfig()
         self._kubernetes = self._connect(late)
         self._declare_autoscaler()
+        self._metrics = self._declare_metrics()
         self._data_access = self._declare_data_access()
         self.registry = self._declare_registry(self._nodes.role_arn)
         self._declare_budget()
@@ -246,6 +248,21 @@ class EksEnvironment(Component):
         opts = self._on_aws(providers=[self._kubernetes])
         EksAutoscaler(f"{self.name}-autoscaler", args, opts)
 
+    def _declare_metrics(self) -> EksMetricsAgent | None:
+        monitoring = self._cluster_config.monitoring
+        if not monitoring.managed_prometheus:
+            return None
+        args = EksMetricsAgentArgs(
+            cluster=self._cluster_config.name,
+            cluster_name=self._cluster.cluster.name,
+            region=self._cluster_config.region,
+            image=monitoring.image,
+            scrape_seconds=self._config.platform.monitoring.scrape_seconds,
+            placement=SYSTEM_PLACEMENT,
+        )
+        opts = self._on_aws(providers=[self._kubernetes])
+        return EksMetricsAgent(f"{self.name}-metrics", args, opts)
+
     def _declare_data_access(self) -> DataAccess | None:
         """Declare the identity that reads photographs or shards in a bucket, if there are any."""
         data, config = self._config.data, self._cluster_config
@@ -282,6 +299,10 @@ class EksEnvironment(Component):
         )
         AwsBudget(f"{self.name}-budget", args, self._on_aws())
 
+    @property
+    def _metrics_outputs(self) -> Mapping[str, pulumi.Input[object]]:
+        return {"prometheusEndpoint": self._metrics.endpoint} if self._metrics else {}
+
     def _describe(self) -> Environment:
         config, cluster = self._cluster_config, self._cluster.cluster
         connect = f"aws eks update-kubeconfig --name {config.name} --region {config.region}"
@@ -302,7 +323,7 @@ class EksEnvironment(Component):
             volume=self._storage.volume,
             registry=self.registry,
             data_access=self._data_access,
-            outputs={**self._storage.outputs, "connect": connect},
+            outputs={**self._storage.outputs, **self._metrics_outputs, "connect": connect},
         )
 
 

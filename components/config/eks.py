@@ -229,6 +229,19 @@ class EksAutoscalingConfig(Section):
     )
 
 
+class EksMonitoringConfig(Section):
+    """Amazon Managed Service for Prometheus, billed by the sample."""
+
+    managed_prometheus: bool = Field(
+        default=False,
+        description="Metrics of the job, the controller and the GPUs in a workspace, to which a Prometheus agent in "
+        "the cluster sends them.",
+    )
+    image: Image = Field(
+        default="quay.io/prometheus/prometheus:v3.15.1", description="Image of the agent."
+    )
+
+
 class EksConfig(Section):
     """A cluster on AWS: VPC, EKS, an on-demand system pool and a GPU spot pool."""
 
@@ -284,6 +297,9 @@ class EksConfig(Section):
     )
     autoscaling: EksAutoscalingConfig = Field(
         default_factory=EksAutoscalingConfig, description="The cluster autoscaler."
+    )
+    monitoring: EksMonitoringConfig = Field(
+        default_factory=EksMonitoringConfig, description="Metrics in a managed Prometheus."
     )
     addon_versions: dict[AddonName, AddonVersion] = Field(
         default_factory=dict,

@@ -170,6 +170,7 @@ RULES = (
     ConfigRule(("cluster.kind", "registry.kind", "registry.name"), _registry_of_cloud),
     *map(_image_pulled, _IMAGES),
     _image_pulled("cluster.autoscaling.image", ("eks",)),
+    _image_pulled("cluster.monitoring.image", ("eks",)),
     ConfigRule(("cost.prices",), _prices_plausible),
     ConfigRule(
         (

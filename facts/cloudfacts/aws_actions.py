@@ -17,6 +17,16 @@ RULES = (
 )
 
 ACTIONS: Mapping[str, tuple[str, ...]] = {
+    "aws:amp/workspace:Workspace": (
+        "aps:CreateWorkspace",
+        "aps:DeleteWorkspace",
+        "aps:DescribeLoggingConfiguration",
+        "aps:DescribeWorkspace",
+        "aps:ListTagsForResource",
+        "aps:TagResource",
+        "aps:UntagResource",
+        "aps:UpdateWorkspaceAlias",
+    ),
     "aws:autoscaling/tag:Tag": (
         "autoscaling:CreateOrUpdateTags",
         "autoscaling:DeleteTags",

@@ -173,6 +173,9 @@ AWS: Mapping[str, Callable[[str, Inputs], Outputs]] = {
     "Repository": _repository,
     "Key": _key,
     "LogGroup": _log_group,
+    "Workspace": lambda _name, _inputs: {
+        "prometheusEndpoint": f"https://aps-workspaces.{REGION}.amazonaws.com/workspaces/ws-0/"
+    },
     "LaunchTemplate": lambda _name, _inputs: {"latestVersion": 1, "defaultVersion": 1},
     "Vpc": lambda _name, inputs: {
         "cidrBlock": inputs.get("cidrBlock"),

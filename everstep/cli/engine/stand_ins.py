@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LOCAL_PREFIX = "localhost/everstep"
 TWIN_PREFIX = "localhost/cloudtwin"
-TWIN_IMAGES = frozenset({"gpu-plugin", "gpu-metrics", "autoscaler"})
+TWIN_IMAGES = frozenset({"gpu-plugin", "gpu-metrics", "autoscaler", "metrics-agent"})
 """Local images that come with the twin."""
 
 
@@ -88,6 +88,9 @@ def images_used(config: "StackConfig") -> list[ImageUse]:
     if cluster.kind == "eks" and cluster.autoscaling.enabled:
         image = cluster.autoscaling.image
         images.append(ImageUse("cluster.autoscaling.image", image, "autoscaler"))
+    if cluster.kind == "eks" and cluster.monitoring.managed_prometheus:
+        image = cluster.monitoring.image
+        images.append(ImageUse("cluster.monitoring.image", image, "metrics-agent"))
     return images
 
 

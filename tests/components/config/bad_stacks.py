@@ -852,6 +852,7 @@ CASES = [
             "platform.gpuPlugin.image": "nvcr.io/nvidia/k8s-device-plugin",
             "platform.metrics.image": "nvcr.io/nvidia/k8s/dcgm-exporter:latest",
             "cluster.autoscaling.image": "registry.k8s.io:443/autoscaling/cluster-autoscaler",
+            "cluster.monitoring.image": "quay.io/prometheus/prometheus:latest",
         }.items()
     ),
     one(AKS, "controller.kind", "upstram", "must be 'maintained' or 'upstream'"),
@@ -1404,6 +1405,7 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (AKS, pools(AKS, b={"zone": "1", "capacity": "onDemand"})),
     (EKS, {"cluster.gpuPool.fallbackNodes": 2, "job.replicas": 8, "job.maxReplicas": 8}),
     (EKS, {"cluster.autoscaling.enabled": False, "cluster.gpuPool.nodes": 3}),
+    (EKS, {"cluster.monitoring.managedPrometheus": True, "platform.monitoring.scrapeSeconds": 1}),
     (EKS, {"job.graceSeconds": 120}),
     (EKS, {"cluster.gpuPool.capacity": "onDemand", "job.graceSeconds": 600}),
     (EKS, {"storage.sizeGib": 2400}),

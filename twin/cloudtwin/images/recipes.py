@@ -72,6 +72,7 @@ OWN_RECIPES = (
     Recipe("gpu-plugin", "gpu-plugin.Dockerfile", program="stand-in"),
     Recipe("gpu-metrics", "gpu-metrics.Dockerfile", program="stand-in"),
     Recipe("autoscaler", "autoscaler.Dockerfile", program="stand-in"),
+    Recipe("metrics-agent", "metrics-agent.Dockerfile", program="stand-in"),
 )
 
 # Published images that ours stand in for, by the last part of their names.
@@ -79,6 +80,7 @@ STAND_INS = {
     "k8s-device-plugin": "gpu-plugin",
     "dcgm-exporter": "gpu-metrics",
     "cluster-autoscaler": "autoscaler",
+    "prometheus": "metrics-agent",
 }
 
 

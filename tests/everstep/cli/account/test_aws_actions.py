@@ -12,7 +12,7 @@ from everstep.resources import PACKAGES
 from tests.components.aws.eks_stack import full, own, plain
 
 SERVICES = {
-    "autoscaling": "autoscaling", "ec2": "ec2", "ecr": "ecr", "eks": "eks", "fsx": "fsx",
+    "aps": "amp", "autoscaling": "autoscaling", "ec2": "ec2", "ecr": "ecr", "eks": "eks", "fsx": "fsx",
     "iam": "iam", "kms": "kms", "logs": "logs", "sts": "sts",
 }  # fmt: skip
 # Actions that are the permission of another operation, or of none.

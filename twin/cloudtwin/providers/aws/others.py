@@ -1,15 +1,25 @@
-"""CloudWatch Logs and AWS Budgets. Pure."""
+"""CloudWatch Logs, AWS Budgets and Amazon Managed Service for Prometheus. Pure."""
 
+import uuid
 from collections.abc import Iterable
+from typing import Any
 
 from cloudtwin.providers.aws.common import ACCOUNT, arn, by
 from cloudtwin.providers.aws.identity import KEY
 from cloudtwin.providers.conditions import at, matches, objects_at, one_of_values, value_rule
-from cloudtwin.providers.model import InputRule, Inputs, Naming, Reference, ResourceType
+from cloudtwin.providers.model import (
+    InputRule,
+    Inputs,
+    Naming,
+    Reference,
+    ResourceRequest,
+    ResourceType,
+)
 from cloudtwin.providers.schema.check import Mistake
 
 LOGS = "aws:cloudwatch/logGroup:LogGroup"
 BUDGET = "aws:budgets/budget:Budget"
+METRICS = "aws:amp/workspace:Workspace"
 # CloudWatch Logs API, PutRetentionPolicy; 0 is the provider's value for never.
 RETENTIONS = (0, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192,
               2557, 2922, 3288, 3653)  # fmt: skip
@@ -25,6 +35,15 @@ def _subscribers(inputs: Inputs) -> Iterable[Mistake]:
             yield at(note_path, "a notification needs at least one subscriber")
         if count > MAX_SUBSCRIBERS:
             yield at(note_path, f"{count} subscribers, {MAX_SUBSCRIBERS} are allowed")
+
+
+def _workspace(request: ResourceRequest) -> dict[str, Any]:
+    """Return the ARN of a workspace of metrics, and the address to which agents send samples."""
+    host = f"aps-workspaces.{request.region}.amazonaws.com"
+    return {
+        "arn": arn("aps", f"workspace/{request.id}", request.region),
+        "prometheusEndpoint": f"https://{host}/workspaces/{request.id}/",
+    }
 
 
 def _limit(inputs: Inputs) -> Iterable[Mistake]:
@@ -81,5 +100,12 @@ TYPES = (
             ) for name in ("timePeriodStart", "timePeriodEnd")),
         ),
         unique_code="DuplicateRecordException",
+    ),
+    ResourceType(
+        token=METRICS,
+        identify=lambda request: f"ws-{uuid.UUID(request.entropy[:32])}",
+        describe=_workspace,
+        immutable=("kmsKeyArn", "region"),
+        references=(Reference("kmsKeyArn", (KEY,), "ValidationException", by="arn"),),
     ),
 )  # fmt: skip

@@ -27,6 +27,9 @@ NOTE = "NotificationsWithSubscribers.*.Notification"
 
 # Type -> service and the request structures whose members are inputs.
 CALLS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "aws:amp/workspace:Workspace": (
+        "amp", ("CreateWorkspace", "CreateLoggingConfiguration"),
+    ),
     "aws:budgets/budget:Budget": ("budgets", ("CreateBudget.Budget", "CreateBudget")),
     "aws:cloudwatch/logGroup:LogGroup": ("logs", ("CreateLogGroup",)),
     "aws:ec2/eip:Eip": ("ec2", ("AllocateAddress",)),
@@ -88,6 +91,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
         "notifications.*.threshold": f"{NOTE}.Threshold",
         "notifications.*.thresholdType": f"{NOTE}.ThresholdType",
     },
+    "aws:amp/workspace:Workspace": {"loggingConfiguration": ""},  # the whole request
     "aws:cloudwatch/logGroup:LogGroup": {"name": "logGroupName"},
     "aws:ec2/launchTemplate:LaunchTemplate": {
         "name": "LaunchTemplateName",

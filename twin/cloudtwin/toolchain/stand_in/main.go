@@ -29,6 +29,7 @@ var programs = map[string]func(){
 	"nvidia-device-plugin": offerDevices,
 	"dcgm-exporter":        exportLoad,
 	"cluster-autoscaler":   serveHealth,
+	"prometheus":           serveReadiness,
 }
 
 func main() {
@@ -87,6 +88,10 @@ func serveHealth() {
 	}
 	serve(address, "/health-check")
 }
+
+// serveReadiness serves the readiness check of Prometheus. It scrapes nothing: the twin has no managed Prometheus
+// that would take the samples.
+func serveReadiness() { serve(":9090", "/-/ready") }
 
 // serve serves the default handlers and a health check.
 func serve(address, healthPath string) {

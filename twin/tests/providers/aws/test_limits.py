@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from cloudtwin.providers.aws.common import OBJECT
+from cloudtwin.providers.aws.common import OBJECT, arn
 from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES
 from cloudtwin.providers.aws.fsx import ASSOCIATION, FILE_SYSTEM
 from cloudtwin.providers.aws.machines import TEMPLATE
@@ -17,6 +17,7 @@ from twin.tests.providers.offline import Provider
 
 ROLE, ALIAS = "aws:iam/role:Role", "aws:kms/alias:Alias"
 BUDGET = "aws:budgets/budget:Budget"
+METRICS = "aws:amp/workspace:Workspace"
 TRUST = json.dumps(
     {"Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": "*"}]}
 )
@@ -66,6 +67,9 @@ INVALID: list[tuple[str, Object, str]] = [
     (FILE_SYSTEM, {"subnetIds": "subnet-1"}, "at least 15"),
     (ASSOCIATION, {**LINK, "s3": {"autoImportPolicy": {"events": ["READ"]}}}, "is not one of NEW"),
     (BUDGET, {"budgetType": "COST", "timeUnit": "MONTHLY", "limitAmount": "100 USD"}, "does not match"),
+    (METRICS, {"alias": "a" * 101}, "100 are allowed"),
+    (METRICS, {"loggingConfiguration": {"logGroupArn": arn("logs", "log-group:amp", "us-east-1")}}, "does not match"),
+    (METRICS, {"kmsKeyArn": arn("kms", "alias/mine", "us-east-1")}, "does not match"),
     (BUDGET, {"budgetType": "COST", "timeUnit": "HOURLY"}, "is not one of DAILY"),
     (BUDGET, {"budgetType": "COST", "timeUnit": "MONTHLY", "metrics": "Cost"}, "one of BlendedCost"),
     (VPC, {**NETWORK, "tags": ["k"]}, "an object is expected"),

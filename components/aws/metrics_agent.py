@@ -1,0 +1,266 @@
+"""Metrics of an EKS cluster in Amazon Managed Service for Prometheus.
+
+A Prometheus in agent mode scrapes the workers, the controller and the exporters of GPU nodes, and sends the samples
+to a workspace. It stores none itself. Its role, by pod identity, may write to this workspace and nothing else.
+
+AWS's own scraper needs no pod, but costs per collector and hour, and its interfaces have no labels by which network
+policies could admit them.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import yaml
+from pulumi_aws import amp, eks
+from pulumi_kubernetes import apps, core, meta, rbac
+
+from components.aws.iam import POD_IDENTITY, Statement
+from components.aws.identity import Role, RoleArgs
+from components.component import Component
+from components.interface import Placement
+from components.platform.pods import (
+    PART_OF,
+    PULL_POLICY,
+    container_security,
+    labels,
+    pod_security,
+    tolerations,
+)
+from everstep.catalog.names import JOB_NAMESPACE, SYSTEM_NAMESPACE
+
+NAME = "metrics-agent"
+NAMESPACE = "kube-system"
+LABELS = labels(NAME)
+PORT = 9090
+FILE = "prometheus.yml"
+CONFIG_FOLDER = "/etc/prometheus"
+STORAGE_FOLDER = "/prometheus"
+META = "__meta_kubernetes_pod_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EksMetricsAgentArgs:
+    """Arguments of an EksMetricsAgent.
+
+    Attributes:
+        cluster: name of the cluster, and of the workspace.
+        cluster_name: the same as an output of the cluster, so that the agent depends on it.
+        region: AWS region.
+        image: image of Prometheus.
+        scrape_seconds: seconds between two scrapes of a pod.
+        placement: nodes on which it runs.
+    """
+
+    cluster: str
+    cluster_name: pulumi.Input[str]
+    region: str
+    image: str
+    scrape_seconds: int
+    placement: Placement
+
+
+class EksMetricsAgent(Component):
+    """A workspace of metrics, and the agent that fills it.
+
+    Attributes:
+        endpoint: address of the workspace, with a slash at its end.
+    """
+
+    endpoint: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: EksMetricsAgentArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("cluster:EksMetricsAgent", name, opts)
+        self._args = args
+        workspace = amp.Workspace(f"{name}-workspace", alias=args.cluster, opts=self.child())
+        self.endpoint = workspace.prometheus_endpoint
+        account = core.v1.ServiceAccount(
+            f"{name}-account",
+            metadata=self._metadata(),
+            automount_service_account_token=False,  # its pod mounts the token explicitly
+            opts=self.child(delete_before_replace=True),
+        )
+        permissions = [self._identity(workspace), self._discovery()]
+        self._deployment(self._config(), [account, *permissions])
+        self.register_outputs({"endpoint": self.endpoint})
+
+    def _metadata(self) -> meta.v1.ObjectMetaArgs:
+        return meta.v1.ObjectMetaArgs(name=NAME, namespace=NAMESPACE, labels=LABELS)
+
+    def _identity(self, workspace: amp.Workspace) -> eks.PodIdentityAssociation:
+        """Declare the role of the agent's pod on AWS."""
+        write = Statement(actions=["aps:RemoteWrite"], resources=[workspace.arn])
+        role = Role(
+            f"{self.name}-role",
+            RoleArgs(
+                role_name=f"{self._args.cluster}-metrics",
+                service=POD_IDENTITY,
+                statements={"write": [write]},
+            ),
+            self.child(),
+        )
+        return eks.PodIdentityAssociation(
+            f"{self.name}-identity",
+            cluster_name=self._args.cluster_name,
+            namespace=NAMESPACE,
+            service_account=NAME,
+            role_arn=role.arn,
+            opts=self.child(after=role.policies, delete_before_replace=True),
+        )
+
+    def _discovery(self) -> rbac.v1.ClusterRoleBinding:
+        """Declare the permission to find pods: of the cluster, because their namespaces are created later."""
+        metadata = meta.v1.ObjectMetaArgs(name=f"everstep-{NAME}", labels=LABELS)
+        role = rbac.v1.ClusterRole(
+            f"{self.name}-pods",
+            metadata=metadata,
+            rules=[
+                rbac.v1.PolicyRuleArgs(
+                    api_groups=[""], resources=["pods"], verbs=["get", "list", "watch"]
+                )
+            ],
+            opts=self.child(),
+        )
+        return rbac.v1.ClusterRoleBinding(
+            f"{self.name}-pods-binding",
+            metadata=metadata,
+            role_ref=rbac.v1.RoleRefArgs(
+                api_group="rbac.authorization.k8s.io",
+                kind="ClusterRole",
+                name=f"everstep-{NAME}",
+            ),
+            subjects=[
+                rbac.v1.SubjectArgs(kind="ServiceAccount", name=NAME, namespace=NAMESPACE),
+            ],
+            opts=self.child(after=[role]),
+        )
+
+    def _config(self) -> core.v1.ConfigMap:
+        """Declare the configuration of Prometheus."""
+        content = self.endpoint.apply(lambda endpoint: configuration(endpoint, self._args))
+        return core.v1.ConfigMap(
+            f"{self.name}-config",
+            metadata=self._metadata(),
+            data={FILE: content},
+            opts=self.child(delete_before_replace=True),
+        )
+
+    def _deployment(
+        self, config: core.v1.ConfigMap, after: Sequence[pulumi.Resource]
+    ) -> apps.v1.Deployment:
+        """Declare the agent; its pod needs its identity when it starts."""
+        digest = config.data.apply(lambda data: hashlib.sha256(data[FILE].encode()).hexdigest())
+        return apps.v1.Deployment(
+            f"{self.name}-deployment",
+            metadata=self._metadata(),
+            spec=apps.v1.DeploymentSpecArgs(
+                replicas=1,
+                strategy=apps.v1.DeploymentStrategyArgs(type="Recreate"),
+                selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
+                template=core.v1.PodTemplateSpecArgs(
+                    metadata=meta.v1.ObjectMetaArgs(
+                        labels=LABELS,
+                        annotations={"everstep.dev/config": digest},  # a changed file restarts it
+                    ),
+                    spec=self._pod(),
+                ),
+            ),
+            opts=self.child(after=after, delete_before_replace=True),
+        )
+
+    def _pod(self) -> core.v1.PodSpecArgs:
+        return core.v1.PodSpecArgs(
+            service_account_name=NAME,
+            automount_service_account_token=True,
+            node_selector=dict(self._args.placement.selector),
+            tolerations=tolerations(self._args.placement),
+            security_context=pod_security(),
+            containers=[self._container()],
+            volumes=[
+                core.v1.VolumeArgs(
+                    name="config", config_map=core.v1.ConfigMapVolumeSourceArgs(name=NAME)
+                ),
+                core.v1.VolumeArgs(
+                    name="storage", empty_dir=core.v1.EmptyDirVolumeSourceArgs(size_limit="2Gi")
+                ),
+            ],
+        )
+
+    def _container(self) -> core.v1.ContainerArgs:
+        return core.v1.ContainerArgs(
+            name=NAME,
+            image=self._args.image,
+            image_pull_policy=PULL_POLICY,
+            args=[
+                "--agent",
+                f"--config.file={CONFIG_FOLDER}/{FILE}",
+                f"--storage.agent.path={STORAGE_FOLDER}",
+            ],
+            ports=[core.v1.ContainerPortArgs(name="http", container_port=PORT)],
+            readiness_probe=core.v1.ProbeArgs(
+                http_get=core.v1.HTTPGetActionArgs(path="/-/ready", port=PORT)
+            ),
+            resources=core.v1.ResourceRequirementsArgs(
+                requests={"cpu": "100m", "memory": "256Mi"}, limits={"memory": "512Mi"}
+            ),
+            security_context=container_security(),
+            volume_mounts=[
+                core.v1.VolumeMountArgs(name="config", mount_path=CONFIG_FOLDER, read_only=True),
+                core.v1.VolumeMountArgs(name="storage", mount_path=STORAGE_FOLDER),
+            ],
+        )
+
+
+def configuration(endpoint: str, args: EksMetricsAgentArgs) -> str:
+    """Return the configuration of Prometheus: what it scrapes, and where it sends the samples.
+
+    Args:
+        endpoint: address of the workspace, with a slash at its end.
+        args: the arguments of the agent.
+    """
+    remote = {"url": f"{endpoint}api/v1/remote_write", "sigv4": {"region": args.region}}
+    document = {
+        "global": {
+            "scrape_interval": f"{args.scrape_seconds}s",
+            "scrape_timeout": f"{min(args.scrape_seconds, 10)}s",
+            "external_labels": {"cluster": args.cluster},
+        },
+        "scrape_configs": [_scrape_config()],
+        "remote_write": [remote],
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def _scrape_config() -> dict[str, Any]:
+    """Return the job that scrapes the ports for metrics of Everstep's pods.
+
+    Labels of the metrics win: the controller's `namespace` is that of the job, the exporter's `pod` that of
+    the GPU's user.
+    """
+    part_of, value = next(iter(PART_OF.items()))
+    label = f"{META}label_{part_of.translate(str.maketrans('./-', '___'))}"
+    return {
+        "job_name": "everstep",
+        "honor_labels": True,
+        "kubernetes_sd_configs": [
+            {"role": "pod", "namespaces": {"names": [JOB_NAMESPACE, SYSTEM_NAMESPACE]}}
+        ],
+        "relabel_configs": [
+            _keep(label, value),
+            _keep(f"{META}container_port_name", "metrics(-[0-9]+)?"),
+            _keep(f"{META}phase", "Running"),
+            *(
+                {"source_labels": [f"{META}{source}"], "target_label": target}
+                for source, target in (("name", "pod"), ("node_name", "node"))
+            ),
+            {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
+        ],
+    }
+
+
+def _keep(label: str, pattern: str) -> dict[str, Any]:
+    return {"source_labels": [label], "regex": pattern, "action": "keep"}

@@ -1,0 +1,42 @@
+"""The configuration of the agent that sends metrics to a managed Prometheus, checked by promtool."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from components.aws.metrics_agent import EksMetricsAgentArgs, configuration
+from components.aws.node_groups import SYSTEM_PLACEMENT
+from tests.monitoring.prometheus import promtool
+
+pytestmark = pytest.mark.twin
+
+ENDPOINT = "https://aps-workspaces.us-east-1.amazonaws.com/workspaces/ws-0/"
+ARGS = EksMetricsAgentArgs(
+    cluster="everstep",
+    cluster_name="everstep",
+    region="us-east-1",
+    image="quay.io/prometheus/prometheus:v3.15.1",
+    scrape_seconds=15,
+    placement=SYSTEM_PLACEMENT,
+)
+
+
+def faults(folder: Path, text: str) -> str:
+    """Return what promtool says against a configuration of an agent; empty if it accepts it."""
+    config = yaml.safe_load(text)
+    for job in config["scrape_configs"]:
+        del job["kubernetes_sd_configs"]  # Debian builds Prometheus without Kubernetes
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    checked = promtool("check", "config", "--agent", "prometheus.yml", folder=folder)
+    return checked.stdout + checked.stderr if checked.returncode else ""
+
+
+def test_prometheus_accepts_the_configuration(tmp_path: Path) -> None:
+    assert not faults(tmp_path, configuration(ENDPOINT, ARGS))
+
+
+def test_a_wrong_configuration_is_found(tmp_path: Path) -> None:
+    wrong = configuration(ENDPOINT, ARGS).replace("sigv4:", "sigv5:")
+
+    assert "sigv5 not found" in faults(tmp_path, wrong)
