@@ -205,25 +205,25 @@ def torture(folder: Path, kills: int, flips: int, seed: int) -> dict[str, Any]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["everstep.elastic.checkpoint.writer"])
     rng = random.Random(seed)  # noqa: S311 - the time of a kill is not secret
-    wrong, phases, step = list[str](), Counter[str](), 0
+    violations, phases, step = list[str](), Counter[str](), 0
     for number in track(range(kills), "kills", kills):
         step = kill_once(context, folder, step, rng)
         phases[phase(folder)] += 1
         result, committed = restored(context, folder), newest_committed(folder)
         if result.step < committed or not result.is_consistent:
-            wrong.append(f"kill {number}: {result}, committed was {committed}")
+            violations.append(f"kill {number}: {result}, committed was {committed}")
         step = max(result.step, committed, step)
     detected = 0
     for number in track(range(flips), "flips", flips):
         fault = flip_once(context, folder, rng)
         detected += not fault
-        wrong += [f"flip {number}: {fault}"] * bool(fault)
+        violations += [f"flip {number}: {fault}"] * bool(fault)
     return {
         "kills": kills,
         "kills_by_phase": dict(phases),
         "flips": flips,
         "flips_detected": detected,
-        "wrong": wrong,
+        "wrong": violations,
     }
 
 
@@ -326,9 +326,9 @@ def restored(context: Any, folder: Path) -> Restored:  # noqa: ANN401 - as above
     receiver, sender = context.Pipe()
     process = context.Process(target=restore, args=(str(folder), sender))
     process.start()
-    answer: Restored = receiver.recv()
+    checkpoint: Restored = receiver.recv()
     process.join()
-    return answer
+    return checkpoint
 
 
 def restore(folder: str, sender: Connection) -> None:

@@ -57,8 +57,8 @@ def measure(twin: Twin, machines: list[MachineSpec], idle_seconds: float) -> dic
     time.sleep(SETTLE_SECONDS)
     before = processor_seconds(twin)
     time.sleep(idle_seconds)
-    spent = processor_seconds(twin)
-    by_program = {name: spent[name] - before.get(name, 0.0) for name in spent}
+    usage = processor_seconds(twin)
+    by_program = {name: usage[name] - before.get(name, 0.0) for name in usage}
     figures["idle_cores"] = round(sum(by_program.values()) / idle_seconds, 3)
     figures["idle_cores_by_program"] = shares(by_program, idle_seconds)
     figures |= memory(twin)

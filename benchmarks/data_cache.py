@@ -126,14 +126,14 @@ def measure(folder: Path, way: str, store: str, readers: int) -> Result:
         read(train, batches[:2], 1)
         first = time.perf_counter() - began
         read(train, batches[1:], len(batches) - 1)
-        rest = time.perf_counter() - began - first
+        later_seconds = time.perf_counter() - began - first
     finally:
         if isinstance(train, Loader):
             train.close()
         if cache:
             wait_until_filled(cache)
             cache.close()
-    return Result(first, sum(map(len, batches[1:])) / rest)
+    return Result(first, sum(map(len, batches[1:])) / later_seconds)
 
 
 def wait_until_filled(cache: data.Cache) -> None:
@@ -148,8 +148,8 @@ def wait_until_filled(cache: data.Cache) -> None:
 def read(train: Dataset, batches: list[np.ndarray], count: int) -> None:
     """Read `count` batches, each with the next one ahead."""
     for number in range(count):
-        ahead = [data.BatchRequest(ids=ids, seed=SEED) for ids in batches[number : number + 2]]
-        train.prefetch(ahead)
+        upcoming = [data.BatchRequest(ids=ids, seed=SEED) for ids in batches[number : number + 2]]
+        train.prefetch(upcoming)
         train.train_batch(batches[number], SEED, 0)
 
 
@@ -157,16 +157,19 @@ def summary(rounds: list[dict[str, Result]]) -> dict[str, dict[str, float]]:
     """Return the medians of each way, and of its ratios to the folder of the same round."""
     return {
         way: {
-            "first_batch_seconds": median([each[way].first_batch_seconds for each in rounds]),
+            "first_batch_seconds": median([result[way].first_batch_seconds for result in rounds]),
             "first_batch_ratio": median(
                 [
-                    each[way].first_batch_seconds / each["folder"].first_batch_seconds
-                    for each in rounds
+                    result[way].first_batch_seconds / result["folder"].first_batch_seconds
+                    for result in rounds
                 ]
             ),
-            "images_per_second": median([each[way].images_per_second for each in rounds]),
+            "images_per_second": median([result[way].images_per_second for result in rounds]),
             "images_per_second_ratio": median(
-                [each[way].images_per_second / each["folder"].images_per_second for each in rounds]
+                [
+                    result[way].images_per_second / result["folder"].images_per_second
+                    for result in rounds
+                ]
             ),
         }
         for way in WAYS

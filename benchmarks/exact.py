@@ -129,7 +129,7 @@ def run_schedule(
 
 def disturb(nodes: Nodes, rng: random.Random, present: list[str]) -> dict[str, int]:
     """Remove, return and add nodes until the run is complete; return the number of events by kind."""
-    away: dict[str, str] = {}
+    missing: dict[str, str] = {}
     events: dict[str, int] = {}
     deadline = time.monotonic() + RUN_SECONDS
     at = 0.0
@@ -140,7 +140,7 @@ def disturb(nodes: Nodes, rng: random.Random, present: list[str]) -> dict[str, i
         if absent and (len(present) == 1 or rng.random() < 0.5):
             name = rng.choice(absent)
             present.append(name)
-            if away.pop(name, "") == "freeze":
+            if missing.pop(name, "") == "freeze":
                 kind = "thaw"
                 nodes.signal_all(name, signal.SIGCONT)
             else:
@@ -151,9 +151,9 @@ def disturb(nodes: Nodes, rng: random.Random, present: list[str]) -> dict[str, i
             act(nodes, kind, name)
             if kind != "kill":
                 present.remove(name)
-                away[name] = kind
+                missing[name] = kind
         events[kind] = events.get(kind, 0) + 1
-    for name, kind in away.items():
+    for name, kind in missing.items():
         if kind == "freeze":
             nodes.signal_all(name, signal.SIGCONT)
     return events

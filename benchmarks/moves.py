@@ -247,9 +247,9 @@ class MovingStack(LifeCycle):
                 (volume / "pace" / "sitecustomize.py").write_text(PACE)
                 written = True
             time.sleep(0.2)
-        done = self.results["up"]
-        if done.returncode or not written:
-            sys.exit(f"the stack did not come up\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        result = self.results["up"]
+        if result.returncode or not written:
+            sys.exit(f"the stack did not come up\n{result.stdout[-2000:]}\n{result.stderr[-4000:]}")
 
     def compress_policy(self) -> None:
         """Set the times of the controller's policy."""
@@ -361,9 +361,9 @@ def finished_after(outcome: Outcome, history: CapacityHistory, speed: float) -> 
 def verify(run: Path) -> tuple[str, bool]:
     """Return the last line of `trainer.verify`, and whether each sample was trained exactly once."""
     command = [sys.executable, "-m", "trainer.verify", str(run)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    lines = (done.stdout + done.stderr).strip().splitlines()
-    return "\n".join(lines[-3:]), done.returncode == 0
+    result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    lines = (result.stdout + result.stderr).strip().splitlines()
+    return "\n".join(lines[-3:]), result.returncode == 0
 
 
 def main() -> None:

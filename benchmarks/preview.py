@@ -107,8 +107,8 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Measurement:
 
 def spent() -> float:
     """Return the user and system processor time of all ended children in seconds."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def adopt_orphans() -> None:

@@ -63,11 +63,13 @@ def track_with_bar(
 def track_with_lines(rounds: Iterable[Round], title: str, count: int) -> Iterator[Round]:
     """Yield the rounds with progress lines on standard error."""
     began = reported = time.monotonic()
-    for done, item in enumerate(rounds):
+    for completed, item in enumerate(rounds):
         now = time.monotonic()
-        if done and now - reported >= LINE_EVERY_SECONDS:
-            reported, left = now, (now - began) / done * (count - done)
+        if completed and now - reported >= LINE_EVERY_SECONDS:
+            reported, remaining_seconds = now, (now - began) / completed * (count - completed)
             print(
-                f"{title}: {done} of {count}, about {left:.0f} s left", file=sys.stderr, flush=True
+                f"{title}: {completed} of {count}, about {remaining_seconds:.0f} s left",
+                file=sys.stderr,
+                flush=True,
             )
         yield item

@@ -154,8 +154,8 @@ class Fleet:
 
     def usage(self) -> Usage:
         """Return the usage so far."""
-        with urllib.request.urlopen(f"http://{self._endpoint}/metrics", timeout=30) as answer:
-            metrics = answer.read().decode()
+        with urllib.request.urlopen(f"http://{self._endpoint}/metrics", timeout=30) as response:
+            metrics = response.read().decode()
         return Usage(
             time.monotonic(),
             _processor_seconds(self._etcd_pid),

@@ -95,12 +95,12 @@ def report_outcomes(
         reported.append(outcome)
         if not as_json:
             print(sentence(outcome), flush=True)
-    wrong = sum(not right(outcome) for outcome in reported)
+    incorrect = sum(not right(outcome) for outcome in reported)
     if as_json:
         print(json.dumps([asdict(outcome) for outcome in reported], indent=1))
     else:
-        print(f"{len(reported)} schedules, {wrong} {fault}")
-    return not wrong
+        print(f"{len(reported)} schedules, {incorrect} {fault}")
+    return not incorrect
 
 
 def run_schedules(folder: Path, options: argparse.Namespace) -> Iterator[ScheduleOutcome]:
@@ -156,16 +156,16 @@ def real(folder: Path, etcd: str, data: Path, seed: int, events: int) -> Schedul
         for name in NAMES:
             nodes.start(name)
         nodes.next_step(0, 3, START_SECONDS)
-        done = 0
-        while done < events:
-            done += lose_and_regain(nodes, rng)
+        count = 0
+        while count < events:
+            count += lose_and_regain(nodes, rng)
         for name in NAMES:
             nodes.signal_agent(name, signal.SIGTERM)
         for name in NAMES:
             nodes.exit_code(name, 60)
     finally:
         nodes.close()
-    return verify(nodes.run, "real", seed, done)
+    return verify(nodes.run, "real", seed, count)
 
 
 def lose_and_regain(nodes: Nodes, rng: random.Random) -> int:
@@ -176,9 +176,9 @@ def lose_and_regain(nodes: Nodes, rng: random.Random) -> int:
     for kind, name in lost:
         act(nodes, kind, name)
         time.sleep(rng.choice([0, 0, 0.3]))
-    away = sum(kind != "kill" for kind, _ in lost)  # a killed worker is soon replaced
+    absent = sum(kind != "kill" for kind, _ in lost)  # a killed worker is soon replaced
     nodes.next_step_where(
-        lambda step: step["generation"] > generation and step["world_size"] <= len(NAMES) - away,
+        lambda step: step["generation"] > generation and step["world_size"] <= len(NAMES) - absent,
         START_SECONDS,
         "the others continue",
     )

@@ -64,22 +64,22 @@ def plan(seed: int, seconds: float, events: int) -> list[PlannedEvent]:
     occurs in a short history as well.
     """
     chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
-    away: dict[str, tuple[float, str]] = {}
+    absent: dict[str, tuple[float, str]] = {}
     kinds: list[str] = []
     planned: list[PlannedEvent] = []
     for number in range(events):
         at = seconds * (number + chance.uniform(0.3, 0.7)) / events
-        returnable = [name for name, (since, _) in away.items() if at - since >= MIN_AWAY_SECONDS]
-        present = [name for name in NAMES if name not in away]
+        returnable = [name for name, (since, _) in absent.items() if at - since >= MIN_AWAY_SECONDS]
+        present = [name for name in NAMES if name not in absent]
         if returnable and (len(present) == 1 or chance.random() < 0.6):
             name = chance.choice(returnable)
-            planned.append(PlannedEvent(at, RETURN_KINDS[away.pop(name)[1]], name))
+            planned.append(PlannedEvent(at, RETURN_KINDS[absent.pop(name)[1]], name))
         elif len(present) > 1:
             kinds = kinds or chance.sample(("kill", "vanish", "freeze", "drain"), 4)
             kind, name = kinds.pop(), chance.choice(present)
             planned.append(PlannedEvent(at, kind, name))
             if kind in RETURN_KINDS:
-                away[name] = (at, kind)
+                absent[name] = (at, kind)
     return planned
 
 

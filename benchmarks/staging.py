@@ -50,9 +50,9 @@ class GeneratedSource:
 
     def entries(self) -> Iterator[Entry]:
         """Yield the files in the order of their keys, as S3 does."""
-        each = -(-self._files // CLASSES)
+        files_per_class = -(-self._files // CLASSES)
         for number in range(self._files):
-            name = f"train/n{number // each:08}/n{number // each:08}_{number:08}.JPEG"
+            name = f"train/n{number // files_per_class:08}/n{number // files_per_class:08}_{number:08}.JPEG"
             etag = f"{number:032x}"
             yield Entry(name, FILE_BYTES, f'"{etag}"', f"imagenet/{name}", etag)
 
@@ -99,10 +99,10 @@ def measure_plans(folder: Path, options: argparse.Namespace) -> dict[str, object
 
 def _pass(folder: Path, files: int) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.staging", "plan", "--files", str(files)]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "--pass", str(folder / "data")], check=True, capture_output=True, text=True
     )
-    measured: dict[str, float] = json.loads(done.stdout)
+    measured: dict[str, float] = json.loads(result.stdout)
     return measured
 
 

@@ -128,20 +128,20 @@ def provoke_all(nodes: Nodes, folder: Path, count: int) -> Iterator[float]:
 
 def provoke(nodes: Nodes, folder: Path, name: str) -> float:
     """Stop an agent until the others fence its node; return the time between the steps around that."""
-    known = len(fences(folder))
+    fence_count = len(fences(folder))
     at = time.time()
     nodes.signal_agent(name, signal.SIGSTOP)
     try:
-        until(lambda: len(fences(folder)) > known, FENCE_SECONDS, f"{name} is fenced")
+        until(lambda: len(fences(folder)) > fence_count, FENCE_SECONDS, f"{name} is fenced")
     finally:
         nodes.signal_agent(name, signal.SIGCONT)
     newest = max(int(step["generation"]) for step in nodes.journal("step") if step["at"] < at)
-    back = nodes.next_step_where(
+    returned = nodes.next_step_where(
         lambda step: step["world_size"] == len(NAMES) and step["generation"] > newest,
         START_SECONDS,
         "all three train again",
     )
-    return between_steps(nodes.journal("step"), at, back["at"])
+    return between_steps(nodes.journal("step"), at, returned["at"])
 
 
 def between_steps(steps: Sequence[KeyValue], begin: float, end: float) -> float:

@@ -44,7 +44,11 @@ def main() -> None:
 
 
 def begin(
-    folder: Path, etcd: str, options: argparse.Namespace, names: tuple[str, ...], *more: str
+    folder: Path,
+    etcd: str,
+    options: argparse.Namespace,
+    names: tuple[str, ...],
+    *further_options: str,
 ) -> Nodes:
     """Start the nodes of one job."""
     fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(folder / "data")]
@@ -54,7 +58,7 @@ def begin(
         "--learning-rate",
         str(options.learning_rate),
     ]
-    nodes = Nodes(folder, etcd, [*fixed, *more])
+    nodes = Nodes(folder, etcd, [*fixed, *further_options])
     for name in names:
         nodes.start(name)
     return nodes

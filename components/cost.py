@@ -91,9 +91,9 @@ class Cost:
             (item, item.maximum if maximum else item.count, item.spot if spot else item.on_demand)
             for item in self.items
         ]
-        bought = [(item, count, price) for item, count, price in priced if count]
-        known = (count * price for _, count, price in bought if price is not None)
-        unknown = {item.name: None for item, _, price in bought if price is None}
+        billed = [(item, count, price) for item, count, price in priced if count]
+        known = (count * price for _, count, price in billed if price is not None)
+        unknown = {item.name: None for item, _, price in billed if price is None}
         return Total(usd=round(sum(known), 4), unknown=tuple(unknown))
 
 
@@ -203,7 +203,7 @@ def _pool_price(
     label: str,
 ) -> PoolPrice:
     share = disk.on_demand or 0.0
-    bought = price.spot if spot else price.on_demand
+    rate = price.spot if spot else price.on_demand
     return PoolPrice(
         name=name,
         machines=machines,
@@ -212,7 +212,7 @@ def _pool_price(
         fallback=fallback,
         spot=spot,
         label=label,
-        price=None if bought is None else bought + share,
+        price=None if rate is None else rate + share,
         on_demand=None if price.on_demand is None else price.on_demand + share,
         disk=disk.on_demand,
         disk_name=disk.name,
@@ -231,11 +231,13 @@ def estimate(config: StackConfig) -> Cost:
     return Cost(items=(), as_of=prices.AS_OF, notes=(note,))
 
 
-def _cost(items: Iterable[CostItem], region: str, listed: str, more: Sequence[str] = ()) -> Cost:
+def _cost(
+    items: Iterable[CostItem], region: str, listed: str, further_notes: Sequence[str] = ()
+) -> Cost:
     """Return the cost of the items, with notes on costs that are not included."""
     other_region = f"services and storage are priced as in {listed}; {region} may differ"
     notes = (USAGE_NOTE,) if region == listed else (other_region, USAGE_NOTE)
-    return Cost(items=tuple(items), as_of=prices.AS_OF, notes=(*notes, *more))
+    return Cost(items=tuple(items), as_of=prices.AS_OF, notes=(*notes, *further_notes))
 
 
 def _between_zones(cluster: EksConfig, config: StackConfig) -> list[str]:
@@ -310,12 +312,12 @@ def _training_nodes(cluster: EksConfig | AksConfig, config: StackConfig) -> list
     pools = [_Sizes.of(pool) for pool in cluster.pools]
     if not cluster.autoscaling.enabled:
         return [min(pool.nodes, pool.maximum) for pool in pools]
-    left, counts = config.job.replicas, []
+    remaining, counts = config.job.replicas, []
     for pool in pools:
         usable = config.job.spread_zones or not cluster.gpu_pools or pool.zones == pools[0].zones
-        workers = 0 if pool.fallback or not usable else left
+        workers = 0 if pool.fallback or not usable else remaining
         counts.append(min(max(pool.nodes, workers), pool.maximum))
-        left = max(0, left - counts[-1]) if cluster.gpu_pools else 0
+        remaining = max(0, remaining - counts[-1]) if cluster.gpu_pools else 0
     return counts
 
 
@@ -438,15 +440,15 @@ def _fixed(component: str, name: str, count: int, price: float | None) -> CostIt
 
 def as_text(cost: Cost) -> str:
     """Return a text table for a terminal or a comment, with sums and notes below it."""
-    bought = [item for item in cost.items if item.maximum]
-    rows = [("component", "item", "count", "on demand", "spot"), *map(_row, bought)]
+    billed = [item for item in cost.items if item.maximum]
+    rows = [("component", "item", "count", "on demand", "spot"), *map(_row, billed)]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     text = [_aligned(row, widths) for row in rows]
-    if bought:
+    if billed:
         text.insert(1, "-" * len(text[0]))
         text += ["", *_sums(cost)]
     notes = [f"Prices of {cost.as_of}.", *(f"{note[0].upper()}{note[1:]}." for note in cost.notes)]
-    return "\n".join([*(text if bought else []), *([""] if bought else []), *notes])
+    return "\n".join([*(text if billed else []), *([""] if billed else []), *notes])
 
 
 def _row(item: CostItem) -> tuple[str, str, str, str, str]:

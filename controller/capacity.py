@@ -118,5 +118,5 @@ def _anti_affinity_labels(pod: Json) -> list[Json]:
 
 
 def _has_labels(labels: Json, pod: Json) -> bool:
-    own = pod["metadata"].get("labels") or {}
-    return all(own.get(key) == value for key, value in labels.items())
+    pod_labels = pod["metadata"].get("labels") or {}
+    return all(pod_labels.get(key) == value for key, value in labels.items())

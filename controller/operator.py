@@ -148,7 +148,7 @@ class Operator:
             key = await self.queue.take()
             try:
                 with self.reconciler.metrics.passes.time():
-                    wake = await asyncio.to_thread(self.reconciler.reconcile, key)
+                    next_pass = await asyncio.to_thread(self.reconciler.reconcile, key)
             except RetryError as error:
                 log.info("%s/%s: %s; retry in %.1f s", *key, error, self.queue.failed(key))
             except Exception:
@@ -158,8 +158,8 @@ class Operator:
                 )
             else:
                 self.queue.done(key)
-                if wake is not None:
-                    self.queue.add(key, wake)
+                if next_pass is not None:
+                    self.queue.add(key, next_pass)
 
     async def _resync(self) -> None:
         due = 0.0

@@ -72,7 +72,7 @@ def render_pod(
     Without a policy for on-demand machines, it may run on machines of either kind.
     """
     template = deepcopy(dict(spec.template))
-    own = template.get("metadata") or {}
+    declared = template.get("metadata") or {}
     pod_spec = template.get("spec") or {}
     record = job.status.workers.get(index)
     if record and record.failures > spec.backoff_limit and record.failed_on:
@@ -90,8 +90,11 @@ def render_pod(
     for container in pod_spec["containers"]:
         container["args"] = arguments(job.name, spec) + list(container.get("args") or ())
     metadata = _metadata(job, index)
-    metadata["labels"] = {**(own.get("labels") or {}), **metadata["labels"]}
-    metadata["annotations"] = {**(own.get("annotations") or {}), BOUNDS_ANNOTATION: spec.bounds}
+    metadata["labels"] = {**(declared.get("labels") or {}), **metadata["labels"]}
+    metadata["annotations"] = {
+        **(declared.get("annotations") or {}),
+        BOUNDS_ANNOTATION: spec.bounds,
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
 
 

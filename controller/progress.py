@@ -34,12 +34,12 @@ def scrape(address: str, port: int = WORKER_METRICS_PORT, seconds: float = TIMEO
     end = time.monotonic() + seconds
     with socket.create_connection((address, port), timeout=seconds) as connection:
         connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        answer = bytearray()
-        while len(answer) <= MAX_BYTES:
+        response = bytearray()
+        while len(response) <= MAX_BYTES:
             connection.settimeout(max(end - time.monotonic(), 1e-3))
             if not (received := connection.recv(65536)):
-                return answer.decode(errors="replace")
-            answer += received
+                return response.decode(errors="replace")
+            response += received
             if time.monotonic() > end:
                 raise TimeoutError
     raise OSError(f"the metrics of {address} are longer than {MAX_BYTES} bytes")

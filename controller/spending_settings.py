@@ -68,13 +68,13 @@ class SpendingSettings:
         """Return the price of a machine by the labels of its node; of an unknown pool, the highest."""
         on_demand = labels.get(CAPACITY_LABEL) == ON_DEMAND
         pool = labels.get(GPU_POOL_LABEL, "")
-        same = [price.usd_per_hour for price in self.pools if price.on_demand is on_demand]
+        prices = [price.usd_per_hour for price in self.pools if price.on_demand is on_demand]
         exact = [
             price.usd_per_hour
             for price in self.pools
             if (price.pool, price.on_demand) == (pool, on_demand)
         ]
-        return max(exact or same or [self.highest_usd_per_hour])
+        return max(exact or prices or [self.highest_usd_per_hour])
 
     @property
     def highest_usd_per_hour(self) -> float:

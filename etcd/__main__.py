@@ -55,9 +55,9 @@ def _peers(
     flags: Mapping[str, str], initial: Mapping[str, str], credentials: Credentials | None
 ) -> Peers:
     """Return the other members; all members listen for clients on the same port."""
-    own = urlsplit(flags["advertise-client-urls"])
+    advertised = urlsplit(flags["advertise-client-urls"])
     hosts = [urlsplit(url).hostname for name, url in initial.items() if name != flags["name"]]
-    addresses = [f"{own.scheme}://{host}:{own.port}" for host in hosts]
+    addresses = [f"{advertised.scheme}://{host}:{advertised.port}" for host in hosts]
     return Peers(addresses=addresses, credentials=credentials)
 
 

@@ -102,7 +102,8 @@ class Users:
         wanted = {"key": _text(prefix), "range_end": _text(f"/everstep/{self.run}0")}
         permissions: Any = self._call("auth/role/get", {"role": RUN_ROLE}, token).get("perm", [])
         ranges = [
-            {"key": each["key"], "range_end": each.get("range_end", "")} for each in permissions
+            {"key": granted["key"], "range_end": granted.get("range_end", "")}
+            for granted in permissions
         ]
         if wanted not in ranges:
             permission = {"permType": "READWRITE", **wanted}

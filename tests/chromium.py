@@ -71,11 +71,11 @@ class Tab:
 
     def run(self, expression: str) -> Any:
         """Return the value of a JavaScript expression."""
-        done = self.call(
+        result = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
-        assert "exceptionDetails" not in done, done["exceptionDetails"]
-        return done["result"].get("value")
+        assert "exceptionDetails" not in result, result["exceptionDetails"]
+        return result["result"].get("value")
 
     def press(self, key: str) -> None:
         """Press and release a key."""

@@ -23,5 +23,5 @@ class Schedule:
         warmup = max(1, round(self.total_steps * self.warmup_fraction))
         if step < warmup:
             return self.peak * (step + 1) / warmup
-        done = (step - warmup) / max(1, self.total_steps - warmup)
-        return self.peak * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+        progress = (step - warmup) / max(1, self.total_steps - warmup)
+        return self.peak * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))

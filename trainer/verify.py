@@ -39,11 +39,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("run", type=Path, help="folder of the run")
     run: Path = parser.parse_args().run
-    commits, present = list(read(run / LEDGER_FILE)), list(checkpoints(run))
-    if not commits and not present:
+    commits, existing = list(read(run / LEDGER_FILE)), list(checkpoints(run))
+    if not commits and not existing:
         print(f"nothing to verify: no line in {run / LEDGER_FILE}", file=sys.stderr)
         sys.exit(2)
-    missing = [checkpoint for checkpoint in present if checkpoint not in commits]
+    missing = [checkpoint for checkpoint in existing if checkpoint not in commits]
     for checkpoint in missing:
         print(f"note: {LEDGER_FILE} has no line for the checkpoint of step {checkpoint.step}")
     faults = verify(json.loads((run / "run.json").read_text()), commits)

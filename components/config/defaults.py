@@ -62,11 +62,11 @@ def _upstream(controller: object) -> bool:
 
 def _fill(section: dict[str, Any], path: list[str], value: object) -> None:
     """Set a missing value, copying each mapping along the path."""
-    key, *rest = path
-    if not rest:
+    key, *remaining = path
+    if not remaining:
         section.setdefault(key, value)
         return
     inner = section.get(key, {})
     if isinstance(inner, Mapping):
         section[key] = dict(inner)
-        _fill(section[key], rest, value)
+        _fill(section[key], remaining, value)

@@ -91,8 +91,8 @@ def _nodes_by_zone(pools: Sequence[NamedPool], *, scaled: bool) -> dict[str | No
     """Return the maximum number of nodes in each zone; without autoscaling, the initial one."""
     nodes: dict[str | None, int] = {}
     for pool in pools:
-        own = pool.max_nodes + pool.fallback_nodes if scaled else pool.nodes
-        nodes[pool.zone] = nodes.get(pool.zone, 0) + own
+        pool_nodes = pool.max_nodes + pool.fallback_nodes if scaled else pool.nodes
+        nodes[pool.zone] = nodes.get(pool.zone, 0) + pool_nodes
     return nodes
 
 
@@ -371,12 +371,12 @@ def _aks_pools_differ(pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
     """Check that no two pools buy the same machines: they would share quota and spot market."""
     faults, first = [], dict[tuple[str, str | None, str], str]()
     for index, pool in enumerate(pools):
-        bought = (pool.vm_size, pool.zone, pool.capacity)
-        if bought in first:
-            rule = f"is also that of {first[bought]}, in the same zone and capacity type"
+        purchase = (pool.vm_size, pool.zone, pool.capacity)
+        if purchase in first:
+            rule = f"is also that of {first[purchase]}, in the same zone and capacity type"
             fix = "remove one, or choose another size or zone"
             faults.append(ConfigFault(_key(index, "vmSize"), pool.vm_size, rule, fix))
-        first.setdefault(bought, pool.name)
+        first.setdefault(purchase, pool.name)
     return faults
 
 

@@ -169,10 +169,10 @@ def _object_names_valid(
         for path, name in named.items()
         if name is not None and not is_object_name(name)
     ]
-    twice = [index for index, name in enumerate(secrets) if name in secrets[:index]]
+    repeated = [index for index, name in enumerate(secrets) if name in secrets[:index]]
     return faults + [
         ConfigFault(f"job.envFromSecrets[{index}]", secrets[index], "is listed twice", "remove one")
-        for index in twice
+        for index in repeated
     ]
 
 

@@ -22,8 +22,8 @@ DEADLINE, BUDGET, ON_DEMAND = "job.deadline", "job.budgetUsd", "job.onDemand"
 
 def deadline_faults(deadline: str | None, now: datetime) -> list[ConfigFault]:
     """Check that a deadline has not passed."""
-    left = deadlines.seconds_left(deadline, now) if deadline else None
-    if left is None or left > 0:
+    seconds_left = deadlines.seconds_left(deadline, now) if deadline else None
+    if seconds_left is None or seconds_left > 0:
         return []
     return [
         ConfigFault(DEADLINE, deadline, "is in the past", "set a later time, or remove it"),
@@ -118,7 +118,7 @@ def _budget_pays_an_hour(
         rule = f"cannot be kept: no price is known for {' and '.join(unknown)}"
         return [ConfigFault(BUDGET, budget, rule, "set cost.prices, or remove it")]
     on_demand = job.on_demand == "always"
-    usable = [price for _, bought, price in prices if price and bought is on_demand]
+    usable = [price for _, is_on_demand, price in prices if price and is_on_demand is on_demand]
     machines = job.max_replicas if job.scaling == "capacity" else job.replicas
     hour = machines * min(usable or [price for _, _, price in prices if price], default=0.0)
     if budget >= hour:

@@ -29,8 +29,8 @@ def booleans(
         inner = chosen(model_field, value)
         if inner is None:
             continue
-        for suffix, each in _sections(value):
-            yield from booleans(each, inner, f"{path}{key}{suffix}.")
+        for suffix, section in _sections(value):
+            yield from booleans(section, inner, f"{path}{key}{suffix}.")
 
 
 def _sections(value: object) -> Iterator[tuple[str, Mapping[str, Any]]]:

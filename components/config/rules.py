@@ -77,16 +77,16 @@ def value_at(data: object, model: type[BaseModel], path: str) -> object:
     Raises:
         KeyError: the model has no such key, which is a bug in a rule.
     """
-    key, _, rest = path.partition(".")
+    key, _, remaining = path.partition(".")
     model_field = field_at(model, key)
     if model_field is None:
         raise KeyError(path)
     inside = data.get(key) if isinstance(data, Mapping) else None
-    if rest:
+    if remaining:
         inner = chosen(model_field, inside)
         if inner is None:
             raise KeyError(path)
-        return value_at(inside, inner, rest)
+        return value_at(inside, inner, remaining)
     if not isinstance(data, Mapping) or key not in data:
         return (
             None

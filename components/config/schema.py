@@ -74,5 +74,5 @@ def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Fiel
         inner = models_in(field.annotation)
         if not inner:
             yield f"{prefix}{key}", field
-        for each in inner:
-            yield from leaves(each, f"{prefix}{key}{elements_suffix(field.annotation)}.")
+        for argument in inner:
+            yield from leaves(argument, f"{prefix}{key}{elements_suffix(field.annotation)}.")

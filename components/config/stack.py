@@ -138,7 +138,7 @@ def _sorted_inside(value: object) -> object:
     """Return a value with the keys of its mappings sorted."""
     if isinstance(value, Mapping):
         return _sorted(value)
-    return [_sorted_inside(each) for each in value] if isinstance(value, list) else value
+    return [_sorted_inside(item) for item in value] if isinstance(value, list) else value
 
 
 def _checked(data: Mapping[str, Any]) -> tuple[StackConfig | None, list[ConfigFault]]:

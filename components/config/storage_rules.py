@@ -72,8 +72,8 @@ def _path_is_free(path: str) -> list[ConfigFault]:
     folder = PurePosixPath(path)
     if ".." in folder.parts:
         return [ConfigFault("storage.path", path, "has .. in it", "write the folder's own path")]
-    system = [PurePosixPath(each) for each in SYSTEM_FOLDERS]
-    inside = any(folder.is_relative_to(each) for each in system)
+    system = [PurePosixPath(system_folder) for system_folder in SYSTEM_FOLDERS]
+    inside = any(folder.is_relative_to(system_folder) for system_folder in system)
     if inside or str(folder) in SHARED_FOLDERS:
         rule = "is a folder of the operating system, to which pods would write on every node"
         return [ConfigFault("storage.path", path, rule, "use one such as /mnt/everstep")]

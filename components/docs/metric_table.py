@@ -62,11 +62,11 @@ def write() -> None:
 
 
 def _section(exporter: Exporter) -> str:
-    name, _, rest = exporter.name.partition(": ")
+    name, _, description = exporter.name.partition(": ")
     labels = f" Labels of all: {_listed(exporter.labels)}." if exporter.labels else ""
     head = "| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n"
     rows = "\n".join(map(_row, exporter.metrics))
-    return f"\n## {name}\n\n{rest[0].upper()}{rest[1:]}.{labels}\n\n{head}{rows}\n"
+    return f"\n## {name}\n\n{description[0].upper()}{description[1:]}.{labels}\n\n{head}{rows}\n"
 
 
 def _row(metric: Metric) -> str:

@@ -141,10 +141,10 @@ def _default(field: FieldInfo, path: str) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    own = "" if value is None else f"`{_yaml(value)}`"
+    general = "" if value is None else f"`{_yaml(value)}`"
     by_cloud = {cloud: table[path] for cloud, table in DEFAULTS.items() if path in table}
     clouds = [f"`{_yaml(default)}` on {cloud}" for cloud, default in by_cloud.items()]
-    return "; ".join(filter(None, [own, *clouds]))
+    return "; ".join(filter(None, [general, *clouds]))
 
 
 def _yaml(value: object) -> str:

@@ -56,9 +56,9 @@ def page() -> str:
     rows = [_row(name, config) for name, config in stacks.items()]
     table = "\n".join([*head, "| --- " * 6 + "|", *rows])
     dated = f"Prices with the initial nodes, as of {cost.estimate(stacks['local']).as_of}; `everstep cost`"
-    about = "".join(map(_section, stacks))
+    sections = "".join(map(_section, stacks))
     text = f"{dated} shows the components, and the costs that are not included.\n"
-    return f"{HEAD}\n{table}\n\n{text}{about}{_sections()}{FOOT}"
+    return f"{HEAD}\n{table}\n\n{text}{sections}{_sections()}{FOOT}"
 
 
 def write() -> None:
@@ -146,9 +146,9 @@ def _counted(pools: Sequence[_NodeCounts]) -> str:
     spot = [pool for pool in pools if pool.spot]
     fixed = [pool for pool in pools if not pool.spot]
     parts = [
-        f"{sum(pool.minimum for pool in each)} to {sum(pool.maximum for pool in each)} {capacity}"
-        for each, capacity in ((spot, "spot"), (fixed, "on demand"))
-        if each
+        f"{sum(pool.minimum for pool in nodes)} to {sum(pool.maximum for pool in nodes)} {capacity}"
+        for nodes, capacity in ((spot, "spot"), (fixed, "on demand"))
+        if nodes
     ]
     fallback = sum(pool.fallback for pool in pools)
     return " + ".join([*parts, *([f"{fallback} on demand"] if fallback else [])])

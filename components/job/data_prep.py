@@ -112,10 +112,10 @@ class DataPrep(Component):
         self, args: DataPrepArgs, account: core.v1.ServiceAccount | None
     ) -> core.v1.PodSpecArgs:
         """Return the pod; without an account of its own it has that of the workers."""
-        own = account.metadata.apply(lambda metadata: metadata.name) if account else None
+        account_name = account.metadata.apply(lambda metadata: metadata.name) if account else None
         return core.v1.PodSpecArgs(
             restart_policy="Never",  # each attempt keeps its log
-            service_account_name=own or args.storage.service_account,
+            service_account_name=account_name or args.storage.service_account,
             automount_service_account_token=False,
             enable_service_links=False,
             security_context=pod_security(),

@@ -119,5 +119,5 @@ class SharedClaim(Component):
 
 def _camel(snake: str) -> str:
     """Return the property name of an argument: host_path becomes hostPath."""
-    head, *rest = snake.split("_")
-    return head + "".join(word.capitalize() for word in rest)
+    head, *words = snake.split("_")
+    return head + "".join(word.capitalize() for word in words)

@@ -146,5 +146,8 @@ def naming_secret(logins: Iterable[RegistryLogin]) -> Transformation:
 
 def _domains(containers: Iterable[Any]) -> set[str]:
     """Return the hosts of the registries of containers' images."""
-    images = (each["image"] if isinstance(each, Mapping) else each.image for each in containers)
+    images = (
+        container["image"] if isinstance(container, Mapping) else container.image
+        for container in containers
+    )
     return {domain_of(image) for image in images if isinstance(image, str)}

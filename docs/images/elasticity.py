@@ -71,9 +71,9 @@ def _head() -> str:
         f"fill='{INK}'/></marker></defs>"
     )
     size = "viewBox='0 0 1150 450' width='1150' height='450'"
-    back = f"<rect width='1150' height='450' fill='{PAPER}'/>"
+    background = f"<rect width='1150' height='450' fill='{PAPER}'/>"
     title = _text(40, 34, "A worker's states, through all generations of a run", INK, 17, "start")
-    return f"<svg xmlns='http://www.w3.org/2000/svg' {size} {style}>{marker}{back}{title}"
+    return f"<svg xmlns='http://www.w3.org/2000/svg' {size} {style}>{marker}{background}{title}"
 
 
 def _box(phase: Phase) -> str:

@@ -26,11 +26,11 @@ def main() -> None:
     run = FolderReader(Path(sys.argv[1]), Path(sys.argv[2])).read()
     losses = [event.at for event in run.training_events if event.kind == "vanish"]
     now = losses[-1] + SECONDS_AFTER_THE_LAST_LOSS
-    then = RunRecord(
+    record = RunRecord(
         tuple(entry for entry in run.entries if entry.at <= now),
         tuple(event for event in run.events if event.at <= now),
     )
-    draw("follow", follow_screen(build(then), then, now, WIDTH))
+    draw("follow", follow_screen(build(record), record, now, WIDTH))
     draw("report", report_screen(build(run), run, run.entries[-1].at, WIDTH))
 
 

@@ -193,12 +193,12 @@ def generate(
     shared = list(islice(_pressure(model, random.Random(f"{seed}/shared"), gap_seconds), ticks))  # noqa: S311 - reproducible on purpose
     columns = []
     for position, zone in enumerate(model.zones):
-        own = _pressure(model, random.Random(f"{seed}/{position}"), gap_seconds)  # noqa: S311
+        zone_pressure = _pressure(model, random.Random(f"{seed}/{position}"), gap_seconds)  # noqa: S311
         weight = sqrt(1 - zone.loading**2)
         columns.append(
             [
                 _available(zone, zone.loading * common + weight * particular, machines)
-                for common, particular in zip(shared, own, strict=False)
+                for common, particular in zip(shared, zone_pressure, strict=False)
             ]
         )
     names = tuple(zones) or tuple(f"zone-{number + 1}" for number in range(len(model.zones)))

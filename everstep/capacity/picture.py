@@ -39,8 +39,8 @@ def draw(history: CapacityHistory, ticks: Sequence[TickRecord], machines: int) -
 def runs(values: Sequence[int]) -> Iterator[Run]:
     """Yield the periods in which a value does not change."""
     start = 0
-    for value, same in groupby(values):
-        end = start + len(list(same))
+    for value, group in groupby(values):
+        end = start + len(list(group))
         yield start, end, value
         start = end
 

@@ -60,13 +60,13 @@ def parse(text: str) -> ImageReference:
     """
     if _IDENTIFIER.fullmatch(text):
         raise ValueError("64 hexadecimal digits are an image id, not a reference")
-    domain, rest = _split_domain(text)
-    name = rest.partition("@")[0]
+    domain, remainder = _split_domain(text)
+    name = remainder.partition("@")[0]
     if name.rpartition("/")[2].partition(":")[0] == "":
         raise ValueError("it has no name")
-    match = _REFERENCE.fullmatch(f"{domain}/{rest}")
+    match = _REFERENCE.fullmatch(f"{domain}/{remainder}")
     if match is None:
-        raise ValueError(_reason(domain, rest))
+        raise ValueError(_reason(domain, remainder))
     if len(match["path"]) > MAX_PATH_LENGTH:
         raise ValueError(f"its name has more than {MAX_PATH_LENGTH} characters")
     if match["digest"]:  # containerd ignores the tag next to a digest
@@ -96,21 +96,21 @@ def domain_of(text: str) -> str:
 
 
 def _split_domain(text: str) -> tuple[str, str]:
-    first, slash, rest = text.partition("/")
+    first, slash, remainder = text.partition("/")
     is_domain = (
         "." in first or ":" in first or first == "localhost" or first.lower() != first
     ) and bool(slash)
     if not is_domain:
-        first, rest = DEFAULT_DOMAIN, text
+        first, remainder = DEFAULT_DOMAIN, text
     if first == LEGACY_DOMAIN:
         first = DEFAULT_DOMAIN
-    if first == DEFAULT_DOMAIN and "/" not in rest:
-        rest = OFFICIAL_PREFIX + rest
-    return first, rest
+    if first == DEFAULT_DOMAIN and "/" not in remainder:
+        remainder = OFFICIAL_PREFIX + remainder
+    return first, remainder
 
 
-def _reason(domain: str, rest: str) -> str:
-    name, at, digest = rest.partition("@")
+def _reason(domain: str, remainder: str) -> str:
+    name, at, digest = remainder.partition("@")
     path, _, tag = name.partition(":")
     if not re.fullmatch(_DOMAIN, domain):
         return f"{domain!r} is not the host of a registry"

@@ -111,9 +111,9 @@ def _steps_at_full_size(run: RunRecord, full: int) -> int:
 
 
 def _rejoined(run: RunRecord, node: str) -> bool:
-    back = [e.at for e in run.training_events if e.node == node and e.kind == "return"]
+    returns = [e.at for e in run.training_events if e.node == node and e.kind == "return"]
     starts = [line.at for line in run.starts if line.values.get("node") == node]
-    return bool(back) and any(at > back[-1] for at in starts)
+    return bool(returns) and any(at > returns[-1] for at in starts)
 
 
 class DrillRunner:

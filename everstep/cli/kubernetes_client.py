@@ -262,10 +262,10 @@ class KubernetesClient:
 def _message(data: bytes) -> str:
     """Return the message of the API server's answer; empty if it has none."""
     try:
-        answer = json.loads(data)
+        status = json.loads(data)
     except ValueError:
         return ""
-    return str(answer.get("message", "")) if isinstance(answer, dict) else ""
+    return str(status.get("message", "")) if isinstance(status, dict) else ""
 
 
 def unreachable(host: str, error: Exception) -> EverstepError:

@@ -58,8 +58,8 @@ class LivePrices:
         priced = dict(config.cost.prices)
         for machine in dict.fromkeys(machine for machine, _ in self.prices):
             price = self._price(machine, zone)
-            known = priced.get(machine)
-            on_demand = price.on_demand or (known.on_demand if known else None)
+            machine_price = priced.get(machine)
+            on_demand = price.on_demand or (machine_price.on_demand if machine_price else None)
             on_demand = on_demand or table.machine(machine, self.region).on_demand
             if on_demand is None:
                 raise EverstepError(
@@ -77,8 +77,8 @@ class LivePrices:
         for key in ((machine, zone), (machine, ANY_ZONE)):
             if key in self.prices:
                 return self.prices[key]
-        own = [price for (name, _), price in self.prices.items() if name == machine]
-        return max(own, key=lambda price: price.spot or 0.0)
+        machine_prices = [price for (name, _), price in self.prices.items() if name == machine]
+        return max(machine_prices, key=lambda price: price.spot or 0.0)
 
 
 def live_prices(config: "StackConfig") -> LivePrices:
@@ -114,7 +114,7 @@ def _complete(
     Raises:
         EverstepError: one does.
     """
-    missing = [name for name in machines if not any(name == known for known, _ in prices)]
+    missing = [name for name in machines if not any(name == priced for priced, _ in prices)]
     if missing:
         raise EverstepError(
             f"{source} has no spot price of {', '.join(missing)}",
@@ -173,11 +173,11 @@ def _of_azure(location: str, machines: Sequence[str]) -> LivePrices:
     items = [item for item in _retail_items(location, machines) if _is_linux_by_the_hour(item)]
     prices = {}
     for name in machines:
-        own = [item for item in items if item.get("armSkuName") == name]
-        spot = [float(item["retailPrice"]) for item in own if _is_spot(item)]
-        bought = [float(item["retailPrice"]) for item in own if not _is_spot(item)]
+        machine_items = [item for item in items if item.get("armSkuName") == name]
+        spot = [float(item["retailPrice"]) for item in machine_items if _is_spot(item)]
+        on_demand = [float(item["retailPrice"]) for item in machine_items if not _is_spot(item)]
         if spot:
-            prices[name, ANY_ZONE] = MachinePrice(max(spot), max(bought, default=None))
+            prices[name, ANY_ZONE] = MachinePrice(max(spot), max(on_demand, default=None))
     return _complete(f"the retail price list of Azure for {location}", location, machines, prices)
 
 

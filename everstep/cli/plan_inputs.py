@@ -53,8 +53,8 @@ def zones(config: "StackConfig") -> tuple[PlannedZone, ...]:
     named = dict.fromkeys(zone for pool in pools for zone in pool.zones)
     if getattr(config.cluster, "gpu_pools", ()) and named:
         return tuple(_zone_of_pools(zone, pools) for zone in named)[:MAX_ZONES]
-    own = tuple(str(zone) for zone in getattr(config.cluster, "zones", ()))
-    names = own[:MAX_ZONES] or tuple(f"zone-{number + 1}" for number in range(MAX_ZONES))
+    configured = tuple(str(zone) for zone in getattr(config.cluster, "zones", ()))
+    names = configured[:MAX_ZONES] or tuple(f"zone-{number + 1}" for number in range(MAX_ZONES))
     machines, price = sum(pool.maximum for pool in pools), _highest(pools)
     return tuple(PlannedZone(name, machines, price) for name in names)
 
@@ -66,8 +66,8 @@ def zone_with_prices(config: "StackConfig", current: LivePrices, zone: PlannedZo
 
 
 def _zone_of_pools(zone: str, pools: "Sequence[PoolPrice]") -> PlannedZone:
-    own = [pool for pool in pools if zone in pool.zones]
-    return PlannedZone(zone, sum(pool.maximum for pool in own), _highest(own))
+    zone_pools = [pool for pool in pools if zone in pool.zones]
+    return PlannedZone(zone, sum(pool.maximum for pool in zone_pools), _highest(zone_pools))
 
 
 def _highest(pools: "Sequence[PoolPrice]") -> float:
@@ -77,14 +77,14 @@ def _highest(pools: "Sequence[PoolPrice]") -> float:
 
 def prices_in(prices: Prices, zones: Sequence[PlannedZone], names: Sequence[str]) -> Prices:
     """Return the prices for the zones of histories; a zone of another name has the highest."""
-    known = {zone.name: zone.price for zone in zones}
-    return replace(prices, spot_by_zone=tuple(known.get(name, prices.spot) for name in names))
+    configured = {zone.name: zone.price for zone in zones}
+    return replace(prices, spot_by_zone=tuple(configured.get(name, prices.spot) for name in names))
 
 
 def machines_in(zones: Sequence[PlannedZone], names: Sequence[str], wanted: int) -> list[int]:
     """Return the maximum number of machines in the zones of histories."""
-    known = {zone.name: zone.machines for zone in zones}
-    return [min(known.get(name, wanted), wanted) for name in names]
+    limits = {zone.name: zone.machines for zone in zones}
+    return [min(limits.get(name, wanted), wanted) for name in names]
 
 
 def job_model(config: "StackConfig", stack: str, work_hours: float | None) -> JobModel:

@@ -62,10 +62,10 @@ def project_files(folder: Path, stacks: Sequence[str]) -> Mapping[str, str]:
     Raises:
         EverstepError: a stack does not exist.
     """
-    known = known_stacks()
+    names = known_stacks()
     for stack in stacks:
-        if stack not in known:
-            raise unknown_name("stack", stack, known)
+        if stack not in names:
+            raise unknown_name("stack", stack, names)
     copied = ["Pulumi.yaml", "__main__.py", *(f"stacks/Pulumi.{name}.yaml" for name in stacks)]
     return {
         **{name: data_path(name).read_text() for name in copied},

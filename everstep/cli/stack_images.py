@@ -49,8 +49,8 @@ def write_images(stack_file: Path, references: Mapping[str, str]) -> list[str]:
     before = text = stack_file.read_text()
     changed = []
     for name, reference in references.items():
-        section, *rest = KEYS[name].split(".")
-        edited = set_value(text, ["config", PREFIX + section, *rest], reference)
+        section, *keys = KEYS[name].split(".")
+        edited = set_value(text, ["config", PREFIX + section, *keys], reference)
         changed += [KEYS[name]] if edited != text else []
         text = edited
     if text != before:
@@ -91,17 +91,17 @@ def _inserted(text: str, node: yaml.MappingNode, path: Sequence[str], value: str
 
 
 def _replaced(
-    text: str, parent: yaml.MappingNode, node: yaml.Node, rest: Sequence[str], value: str
+    text: str, parent: yaml.MappingNode, node: yaml.Node, missing_keys: Sequence[str], value: str
 ) -> str:
     """Return the text with a scalar, or an empty section, replaced."""
     start, end = node.start_mark.index, node.end_mark.index
-    if not rest:
+    if not missing_keys:
         new = value
     elif parent.flow_style or start != end:
-        new = f"{{{_flow(rest, value)}}}"
+        new = f"{{{_flow(missing_keys, value)}}}"
     else:
         column = parent.value[0][0].start_mark.column + 2
-        new = f"\n{' ' * column}{_block(rest, value, column)}"
+        new = f"\n{' ' * column}{_block(missing_keys, value, column)}"
     if start == end and not new.startswith("\n"):
         new = f" {new}"  # after the colon of an empty value
     return text[:start] + new + text[end:]

@@ -141,7 +141,7 @@ def measure_all(
     for size in array_sizes(collective, dist.get_world_size(), options.min_bytes, largest):
         try:
             operation = Operation(collective, size, device)
-            wrong = operation.check()
+            wrong_values = operation.check()
         except (NotImplementedError, RuntimeError) as error:
             if "support" not in str(error):
                 raise
@@ -154,7 +154,7 @@ def measure_all(
             bytes=size,
             iterations=iterations,
             seconds=seconds,
-            wrong=wrong,
+            wrong=wrong_values,
         )
 
 
@@ -185,13 +185,13 @@ class Operation:
         total = self._ranks * (self._ranks + 1) / 2
         if self._collective == ALL_GATHER:
             expected = torch.arange(1.0, self._ranks + 1, device=self._array.device)
-            wrong = (self._array.view(self._ranks, -1) != expected[:, None]).sum()
+            wrong_values = (self._array.view(self._ranks, -1) != expected[:, None]).sum()
         else:
             result = self._array if self._collective == ALL_REDUCE else self._part
-            wrong = (result != total).sum()
-        dist.all_reduce(wrong)
+            wrong_values = (result != total).sum()
+        dist.all_reduce(wrong_values)
         self._array.zero_()  # sums of sums would overflow
-        return int(wrong.item())
+        return int(wrong_values.item())
 
 
 def measure(

@@ -26,12 +26,12 @@ def main(arguments: "list[str] | None" = None) -> int:
     parser.add_argument("--node-rank", type=int, required=True)
     parser.add_argument("--address", required=True, help="host of the first node")
     parser.add_argument("--port", type=int, required=True)
-    options, rest = parser.parse_known_args(arguments)
+    options, program = parser.parse_known_args(arguments)
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for local_rank in range(options.processes):
             variables = {**os.environ, **variables_of(options, local_rank)}
-            command = [sys.executable, "-m", PROGRAM, *rest]
+            command = [sys.executable, "-m", PROGRAM, *program]
             processes.append(subprocess.Popen(command, env=variables))
         return wait(processes)
     finally:

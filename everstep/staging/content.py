@@ -16,9 +16,9 @@ class FileError(EverstepError):
 class ChangedError(FileError):
     """A file changed after it was listed, or while it was copied."""
 
-    def __init__(self, name: str, how: str = "changed while it was copied") -> None:
+    def __init__(self, name: str, problem: str = "changed while it was copied") -> None:
         super().__init__(
-            f"{name} {how}", "Run the command again when nothing writes to the source."
+            f"{name} {problem}", "Run the command again when nothing writes to the source."
         )
 
 

@@ -118,8 +118,8 @@ def arranged(name: str, folder: str, file: str, label: str) -> str:
 def without_annotation(files: list[str]) -> EverstepError:
     """Return the error for images without annotation; it names the first ones."""
     named = ", ".join(sorted(files)[:NAMED])
-    rest = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+    unnamed = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
     return EverstepError(
-        f"{len(files)} validation images have no annotation: {named}{rest}",
+        f"{len(files)} validation images have no annotation: {named}{unnamed}",
         "Complete the annotations; nothing was copied. " + FORMS,
     )

@@ -129,12 +129,12 @@ def join(
     entries: Iterable[Entry], records: Iterable[Record]
 ) -> Iterator[tuple[Entry, Record | None]]:
     """Yield each entry with the record of its name, if there is one; both are sorted by name."""
-    rest = iter(records)
-    record = next(rest, None)
+    remaining = iter(records)
+    record = next(remaining, None)
     for entry in entries:
         wanted = key_of(entry)
         while record is not None and key_of(record) < wanted:
-            record = next(rest, None)
+            record = next(remaining, None)
         yield entry, record if record is not None and record.name == entry.name else None
 
 

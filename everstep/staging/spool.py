@@ -91,8 +91,8 @@ def write_sorted(path: Path, items: Iterable[Item], kind: type[Item], chunk: int
 
 
 def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    rest = iter(items)
-    while chunk := list(islice(rest, size)):
+    remaining = iter(items)
+    while chunk := list(islice(remaining, size)):
         yield chunk
 
 

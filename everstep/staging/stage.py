@@ -171,11 +171,11 @@ def failed(failures: list[FileError]) -> EverstepError:
     """Return the error of a run in which files could not be copied; it names the first ones."""
     named = "\n".join(sorted(error.problem for error in failures)[:NAMED_FAILURES])
     unnamed = len(failures) - NAMED_FAILURES
-    rest = f"\nand {unnamed} more" if unnamed > 0 else ""
+    summary = f"\nand {unnamed} more" if unnamed > 0 else ""
     noun = "file" if len(failures) == 1 else "files"
     fixes = sorted({error.fix for error in failures})
     return EverstepError(
-        f"{len(failures)} {noun} could not be copied; the others are complete:\n{named}{rest}",
+        f"{len(failures)} {noun} could not be copied; the others are complete:\n{named}{summary}",
         "\n".join(fixes),
     )
 

@@ -179,12 +179,12 @@ def samples_exactly_once(history: History) -> Iterator[str]:
     """Check that each sample of each epoch is applied exactly once: the parameters count it."""
     for state in history.saved.values():
         epochs, part = divmod(state.step * BATCH, len(state.counts))
-        wrong = np.flatnonzero((state.counts != epochs) & (state.counts != epochs + 1))
-        if len(wrong):
-            sample = int(wrong[0])
+        violating = np.flatnonzero((state.counts != epochs) & (state.counts != epochs + 1))
+        if len(violating):
+            sample = int(violating[0])
             yield (
                 f"step {state.step}: sample {sample} was applied {state.counts[sample]:g} times "
-                f"in {epochs} epochs and a part; {len(wrong)} samples are wrong"
+                f"in {epochs} epochs and a part; {len(violating)} samples are wrong"
             )
         elif int((state.counts == epochs + 1).sum()) != part:
             yield f"step {state.step}: {int(state.counts.sum())} samples were applied"

@@ -117,8 +117,8 @@ class EtcdMembers:
     def revision(self, name: str) -> int:
         """Return the store's revision according to a member; 0 if it does not respond."""
         try:
-            answer = self._request(name, "kv/range", {"key": encoded("/")})
-            return int(answer["header"]["revision"])
+            response = self._request(name, "kv/range", {"key": encoded("/")})
+            return int(response["header"]["revision"])
         except (OSError, KeyError, ValueError, http.client.HTTPException):
             return 0
 

@@ -106,8 +106,8 @@ def _answer(line: socket.socket, delay_file: Path, parent: int) -> None:
             if since <= due:
                 waiting.remove((since, number))
                 with contextlib.suppress(OSError):  # its process was killed meanwhile
-                    answer = struct.pack("=QqiI", number, 0, 0, _CONTINUE)
-                    fcntl.ioctl(listener, _SEND, answer)
+                    response = struct.pack("=QqiI", number, 0, 0, _CONTINUE)
+                    fcntl.ioctl(listener, _SEND, response)
 
 
 def _receive(listener: int) -> int:

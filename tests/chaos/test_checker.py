@@ -58,25 +58,25 @@ def test_a_correct_history_has_no_violation(run: Path) -> None:
 
 
 def test_a_sample_that_was_applied_twice_is_found(run: Path) -> None:
-    wrong = counts(9)
-    wrong[5] += 1
-    write_checkpoint(run, 9, 2, counts=wrong)
+    changed = counts(9)
+    changed[5] += 1
+    write_checkpoint(run, 9, 2, counts=changed)
 
     assert "samples" in kinds(run)
 
 
 def test_a_sample_that_was_left_out_is_found(run: Path) -> None:
-    wrong = counts(10)
-    wrong[0] -= 1
-    write_checkpoint(run, 10, 2, counts=wrong)
+    changed = counts(10)
+    changed[0] -= 1
+    write_checkpoint(run, 10, 2, counts=changed)
 
     assert "samples" in kinds(run)
 
 
 def test_a_share_that_was_left_out_of_a_step_is_found(run: Path) -> None:
-    wrong = counts(10)
-    wrong[40:50] -= 1  # all of the part of an epoch, so that each count alone is possible
-    write_checkpoint(run, 10, 2, counts=wrong)
+    changed = counts(10)
+    changed[40:50] -= 1  # all of the part of an epoch, so that each count alone is possible
+    write_checkpoint(run, 10, 2, counts=changed)
 
     assert "samples" in kinds(run)
 

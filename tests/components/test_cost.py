@@ -62,12 +62,12 @@ def test_a_configured_price_replaces_the_listed_price() -> None:
     prices = {"g5.xlarge": {"onDemand": 1, "spot": 0.4}, "g6.xlarge": {"onDemand": 1, "spot": 0.3}}
     two_types = {"gpuPool": {"instanceTypes": ["g5.xlarge", "g6.xlarge"]}}
 
-    with_own, without = (
+    with_own, without_own = (
         cost_of(EKS, cluster=two_types, cost={"prices": prices}),
         cost_of(EKS, cluster=two_types),
     )
 
-    difference = with_own.total(spot=True).usd - without.total(spot=True).usd
+    difference = with_own.total(spot=True).usd - without_own.total(spot=True).usd
     assert difference == pytest.approx(3 * (0.4 - 0.507), abs=1e-4), (
         "any of the types may be allocated, so the highest price counts"
     )

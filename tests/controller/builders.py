@@ -101,8 +101,8 @@ def decide(
     )
     services = frozenset(f"job-worker-{existing.index}" for existing in pods)
     moment = NOW + timedelta(seconds=after)
-    more = schedulable if elastic_job.scaling is Scaling.CAPACITY else None
-    return plan(observe(elastic_job, pods, services, machines, moment, error, more))
+    free = schedulable if elastic_job.scaling is Scaling.CAPACITY else None
+    return plan(observe(elastic_job, pods, services, machines, moment, error, free))
 
 
 def after_pass(elastic_job: ElasticJob, previous: Plan) -> ElasticJob:

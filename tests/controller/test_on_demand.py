@@ -92,9 +92,9 @@ def test_a_job_without_spot_machines_is_not_suspended_while_workers_are_on_deman
 
     assert plan.create_on_demand == {0}
     assert not plan.status.is_true(ConditionType.SUSPENDED)
-    without = decide(limited("never", status, scaling="capacity"))
-    assert without.create_pods == ()
-    assert without.status.is_true(ConditionType.SUSPENDED)
+    unlimited = decide(limited("never", status, scaling="capacity"))
+    assert unlimited.create_pods == ()
+    assert unlimited.status.is_true(ConditionType.SUSPENDED)
 
 
 def test_on_demand_workers_do_not_end_the_search_for_spot_machines() -> None:

@@ -111,13 +111,13 @@ def test_a_new_request_here_does_not_end_a_search() -> None:
 
 
 def test_another_zone_has_time_to_give_further_machines_before_its_answer_counts() -> None:
-    few, state = [worker(0)], searching([worker(0)])
+    workers, state = [worker(0)], searching([worker(0)])
     offered = [granted(B, 0, LATER), granted(B, 1, LATER), granted(B, 2, LATER)]
 
-    early = decide(few, state, offered, after=LATER + 1)
+    early = decide(workers, state, offered, after=LATER + 1)
     assert early.state.zone == A
     assert NOW + timedelta(seconds=LATER + SETTINGS.answer_seconds) in early.wake_times
-    assert decide(few, state, offered, after=LATER + SETTINGS.answer_seconds).state.zone == B
+    assert decide(workers, state, offered, after=LATER + SETTINGS.answer_seconds).state.zone == B
 
 
 def test_a_complete_answer_moves_the_group_immediately_with_the_reason_and_the_zones() -> None:
@@ -133,22 +133,22 @@ def test_a_complete_answer_moves_the_group_immediately_with_the_reason_and_the_z
 
 
 def test_machines_that_are_too_few_are_given_back_and_their_zone_is_asked_again_later() -> None:
-    here = [worker(0), worker(1)]
+    workers = [worker(0), worker(1)]
     offer = [granted(B, number) for number in range(3)]
 
-    answered = decide(here, searching(here), offer, after=LATER, wanted=5)
+    answered = decide(workers, searching(workers), offer, after=LATER, wanted=5)
 
     assert answered.state.state is State.SEARCHING
     assert answered.placeholders == {C: 5}, "idle machines are billed"
     assert f"{B} gave 3, too few" in answered.state.reason
-    retried = decide(here, answered.state, after=LATER + SETTINGS.retry_seconds, wanted=5)
+    retried = decide(workers, answered.state, after=LATER + SETTINGS.retry_seconds, wanted=5)
     assert retried.placeholders == {B: 5, C: 5}
 
 
 def test_a_zone_that_gave_too_few_is_tried_again_as_soon_as_they_would_suffice() -> None:
-    here = [worker(0), worker(1)]
+    workers = [worker(0), worker(1)]
     offer = [granted(B, number) for number in range(3)]
-    answered = decide(here, searching(here), offer, after=LATER, wanted=5)
+    answered = decide(workers, searching(workers), offer, after=LATER, wanted=5)
 
     assert decide([], answered.state, after=LATER + 1, wanted=5).placeholders == {B: 5, C: 5}
 

@@ -272,10 +272,10 @@ def test_a_suspended_job_has_no_pods_and_its_deadline_does_not_run() -> None:
 
 def test_a_finished_job_is_deleted_after_its_time_to_live() -> None:
     elastic_job = job(spec(1, ttlSecondsAfterFinished=60))
-    done = after_pass(elastic_job, decide(elastic_job, pod(0, "Succeeded")))
+    completed = after_pass(elastic_job, decide(elastic_job, pod(0, "Succeeded")))
 
-    assert decide(done, pod(0, "Succeeded")).requeue_at == NOW + timedelta(seconds=60)
-    assert decide(done, pod(0, "Succeeded"), after=60).delete_job
+    assert decide(completed, pod(0, "Succeeded")).requeue_at == NOW + timedelta(seconds=60)
+    assert decide(completed, pod(0, "Succeeded"), after=60).delete_job
 
 
 def test_a_job_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:

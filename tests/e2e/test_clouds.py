@@ -107,8 +107,8 @@ class LifeCycle:
     def run_checked(self, name: str, *arguments: str, seconds: float = QUERY_SECONDS) -> None:
         """Run the command, record its result, and fail if the command fails."""
         self.record(name, *arguments, seconds=seconds)
-        done = self.results[name]
-        assert not done.returncode, f"{name}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
+        result = self.results[name]
+        assert not result.returncode, f"{name}\n{result.stdout[-2000:]}\n{result.stderr[-6000:]}"
 
     def query(self, verb: str) -> dict[str, Any]:
         """Return the JSON of `status` or `report`; empty if the command fails."""
@@ -212,8 +212,8 @@ def cycle(
 
 
 def output(cycle: LifeCycle, name: str) -> str:
-    done = cycle.results[name]
-    return f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    result = cycle.results[name]
+    return f"{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
 
 
 def test_a_preview_lists_the_resources_to_create_and_uses_no_account(cycle: LifeCycle) -> None:

@@ -106,9 +106,9 @@ def test_the_page_of_a_report_is_written_from_the_wheel_s_data(installation: Ins
     journal.mkdir(parents=True)
     (journal / "worker-0.jsonl").write_text('{"at": 1790000000, "kind": "start", "node": "n"}\n')
 
-    done = installation.run("report", "--run", str(journal.parent), "--html", "report.html")
+    result = installation.run("report", "--run", str(journal.parent), "--html", "report.html")
 
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     page = installation.folder / "project" / "report.html"
     assert "<style>:root" in page.read_text()
     page.unlink()

@@ -115,11 +115,11 @@ class PoolsCycle(LifeCycle):
             for pod in pods
             if JOB_NAME_LABEL in pod["metadata"]["labels"] and pod["status"]["phase"] == "Running"
         )
-        own = [labels[node] for node in nodes if node in labels]
+        labelled = [labels[node] for node in nodes if node in labels]
         return Group(
             nodes,
-            frozenset(each[GPU_POOL_LABEL] for each in own),
-            frozenset(each[ZONE_LABEL] for each in own),
+            frozenset(node_labels[GPU_POOL_LABEL] for node_labels in labelled),
+            frozenset(node_labels[ZONE_LABEL] for node_labels in labelled),
         )
 
     def all_train_beyond(self, step: int) -> bool:

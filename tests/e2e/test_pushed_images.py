@@ -121,9 +121,9 @@ def test_the_stack_runs_once_its_registry_and_images_exist(project: Project) -> 
 
 def test_the_registry_refuses_wrong_passwords_and_unknown_repositories(project: Project) -> None:
     endpoint = registry_process.endpoint(project.layout, HOST)
-    wrong = Registry(HOST, Login("AWS", "expired"), endpoint)
+    unauthorized = Registry(HOST, Login("AWS", "expired"), endpoint)
 
     with pytest.raises(RegistryError, match="401 UNAUTHORIZED"):
-        wrong.digest("everstep/trainer", "mine")
+        unauthorized.digest("everstep/trainer", "mine")
     with pytest.raises(RegistryError, match="does not exist in the registry"):
         registry_process.client(project.layout, HOST).check_push("everstep/other")

@@ -65,9 +65,9 @@ def test_a_member_with_data_starts_unchanged() -> None:
 
 def test_a_member_without_data_is_removed_added_and_started_in_that_order() -> None:
     assert next_action("etcd-1", INITIAL, ALL, has_data=False) == RemoveMember(identifier="id-1")
-    without = [member(0), member(2)]
-    assert next_action("etcd-1", INITIAL, without, has_data=False) == AddMember()
-    added = [*without, member(1, started=False, identifier="new")]
+    others = [member(0), member(2)]
+    assert next_action("etcd-1", INITIAL, others, has_data=False) == AddMember()
+    added = [*others, member(1, started=False, identifier="new")]
     assert next_action("etcd-1", INITIAL, added, has_data=False) == StartEtcd(
         state="existing", members=INITIAL
     )
@@ -142,8 +142,8 @@ class ScriptedPeers(Peers):
         return next(self._without_data, set())
 
     def members(self) -> list[Member] | None:
-        answer = next(self._script, self._last)
-        return None if answer is None else list(answer)
+        response = next(self._script, self._last)
+        return None if response is None else list(response)
 
     def remove(self, identifier: str) -> None:
         self._record(f"remove {identifier}")

@@ -97,10 +97,10 @@ def test_a_crashed_process_costs_as_much_as_a_lost_machine() -> None:
 def test_checkpoints_by_work_are_more_frequent_with_more_machines() -> None:
     design = replace(restart(0, checkpoint_work=60), loss=NOTHING)
 
-    few, many = (replay(n, [lost(50)], 100, design).redone_seconds for n in (2, 3))
+    on_two, on_three = (replay(n, [lost(50)], 100, design).redone_seconds for n in (2, 3))
 
-    assert few == pytest.approx(20)
-    assert many == pytest.approx(10)
+    assert on_two == pytest.approx(20)
+    assert on_three == pytest.approx(10)
 
 
 def test_a_checkpoint_stall_reduces_every_interval() -> None:

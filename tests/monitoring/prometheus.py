@@ -44,11 +44,11 @@ def _unpack(folder: Path) -> None:
     """Download the package with apt and unpack it; the folder appears complete or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as work:
-        done = _apt(work, "download", PACKAGE)
-        if done.returncode:  # the package lists may be old, or not there yet
+        result = _apt(work, "download", PACKAGE)
+        if result.returncode:  # the package lists may be old, or not there yet
             _apt(work, "update")
-            done = _apt(work, "download", PACKAGE)
-        assert done.returncode == 0, f"apt-get cannot download {PACKAGE}:\n{done.stderr}"
+            result = _apt(work, "download", PACKAGE)
+        assert result.returncode == 0, f"apt-get cannot download {PACKAGE}:\n{result.stderr}"
         (package,) = Path(work).glob(f"{PACKAGE}_*.deb")
         unpacked = Path(work) / "unpacked"
         subprocess.run(["dpkg-deb", "--extract", package, unpacked], check=True)

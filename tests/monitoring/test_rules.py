@@ -89,8 +89,8 @@ def failures(folder: Path, rules: str, alert: str = "") -> str:
         if cases["tests"]:
             (folder / name).write_text(yaml.safe_dump(cases))
             files.append(name)
-    done = promtool("test", "rules", *files, folder=folder)
-    return done.stdout + done.stderr if done.returncode else ""
+    result = promtool("test", "rules", *files, folder=folder)
+    return result.stdout + result.stderr if result.returncode else ""
 
 
 def test_promtool_accepts_the_rules() -> None:

@@ -45,7 +45,9 @@ class Lab:
     def output(self, step: int, cell: str) -> str:
         """Return the output of a cell of a notebook."""
         (output,) = (
-            each.output for each in read(self.folder / PATHS[step].name) if each.id == cell
+            cell_of_notebook.output
+            for cell_of_notebook in read(self.folder / PATHS[step].name)
+            if cell_of_notebook.id == cell
         )
         return output
 

@@ -120,9 +120,9 @@ def check_missing_image_of_daemon(project: Project) -> None:
     project.change("platform", spot={"enabled": True, "image": MISSING_IMAGE})
     project.environment["CLOUDTWIN_STUCK_SECONDS"] = "2"
 
-    done = project.run("up", "--yes", "--skip-preview")
-    assert done.returncode != 0, "without its watcher a node would not notice an interruption"
-    assert "ImagePullBackOff" in done.stdout, done.stdout
+    result = project.run("up", "--yes", "--skip-preview")
+    assert result.returncode != 0, "without its watcher a node would not notice an interruption"
+    assert "ImagePullBackOff" in result.stdout, result.stdout
     del project.environment["CLOUDTWIN_STUCK_SECONDS"]
     project.change("platform", spot={"enabled": True, "image": "localhost/everstep/spot:local"})
 

@@ -26,7 +26,7 @@ def check(folder: Path, progress: Progress) -> str:
         for dataset in parts:
             invalid += _check_all(dataset, step)
     if invalid:
-        more = (
+        unnamed = (
             f"\n  and {len(invalid) - MAX_NAMED_FILES} more"
             if len(invalid) > MAX_NAMED_FILES
             else ""
@@ -34,7 +34,7 @@ def check(folder: Path, progress: Progress) -> str:
         raise EverstepError(
             f"{len(invalid)} file(s) are not images that can be read:\n  "
             + "\n  ".join(invalid[:MAX_NAMED_FILES])
-            + more,
+            + unnamed,
             "Replace or remove them.",
         )
     return "\n".join(f"{dataset.part}: {dataset.identity}" for dataset in parts)
@@ -42,10 +42,10 @@ def check(folder: Path, progress: Progress) -> str:
 
 def _check_all(dataset: ImageDataset, step: Step) -> list[str]:
     invalid = []
-    into = np.empty((_SIZE, _SIZE, 3), np.uint8)
+    pixels = np.empty((_SIZE, _SIZE, 3), np.uint8)
     for sample in range(len(dataset)):
         try:
-            dataset.render(sample, None, into)
+            dataset.render(sample, None, pixels)
         except EverstepError as error:
             invalid.append(error.problem)
         if (sample + 1) % NOTE_EVERY_IMAGES == 0:

@@ -102,11 +102,13 @@ def _shard_tasks(
 def _make_shards(tasks: Sequence[ShardTask], processes: int, step: Step) -> list[str]:
     """Make all shards; return the invalid files, sorted."""
     bad: list[str] = []
-    total, done = sum(len(task.files) for task in tasks), 0
+    total, converted = sum(len(task.files) for task in tasks), 0
     for finished in _finished_shards(tasks, min(processes, len(tasks))):
-        done += len(finished.task.files)
+        converted += len(finished.task.files)
         bad += finished.bad
-        step.note(f"{done} of {total} files" + (f", {len(bad)} of them invalid" if bad else ""))
+        step.note(
+            f"{converted} of {total} files" + (f", {len(bad)} of them invalid" if bad else "")
+        )
     return sorted(bad)
 
 
@@ -242,9 +244,11 @@ def _digest(content: list[Any]) -> str:
 
 
 def _invalid_files(bad: Sequence[str]) -> EverstepError:
-    more = f"\n  and {len(bad) - MAX_NAMED_FILES} more" if len(bad) > MAX_NAMED_FILES else ""
+    unnamed = f"\n  and {len(bad) - MAX_NAMED_FILES} more" if len(bad) > MAX_NAMED_FILES else ""
     return EverstepError(
-        f"{len(bad)} file(s) are not valid JPEGs:\n  " + "\n  ".join(bad[:MAX_NAMED_FILES]) + more,
+        f"{len(bad)} file(s) are not valid JPEGs:\n  "
+        + "\n  ".join(bad[:MAX_NAMED_FILES])
+        + unnamed,
         "Replace or remove them, or skip them with --skip-bad. Finished shards are kept.",
     )
 

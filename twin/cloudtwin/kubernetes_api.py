@@ -144,8 +144,8 @@ class KubernetesClient:
         finally:
             connection.close()
         if response.status >= http.HTTPStatus.BAD_REQUEST:
-            answer = _parse(body)
-            raise ApiError(response.status, str(answer.get("message", response.reason)), answer)
+            status = _parse(body)
+            raise ApiError(response.status, str(status.get("message", response.reason)), status)
         return body
 
     def _context(self) -> ssl.SSLContext:
@@ -154,9 +154,9 @@ class KubernetesClient:
         return context
 
 
-def _parse(answer: bytes) -> dict[str, Any]:
+def _parse(content: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(answer)
+        value = json.loads(content)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

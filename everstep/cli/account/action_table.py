@@ -13,6 +13,6 @@ def as_table(rows: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 def with_table(page: str, table: str) -> str:
     """Return a page with a table between its two marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    before, _, remainder = page.partition(BEGIN)
+    _, _, after = remainder.partition(END)
     return f"{before}{BEGIN}\n{table}\n{END}{after}"

@@ -190,7 +190,7 @@ def zones(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
 
 def _other_zones(ids: dict[str, str], used: Sequence[str]) -> str:
     """Return the zones that could be used in place of another."""
-    usable = [zone for zone, each in ids.items() if each not in NO_CONTROL_PLANE]
+    usable = [zone for zone, zone_id in ids.items() if zone_id not in NO_CONTROL_PLANE]
     return " or ".join(zone for zone in sorted(usable) if zone not in used) or "another region"
 
 
@@ -284,8 +284,10 @@ def images(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]
             continue
         if parsed["region"] != account.region:
             continue
-        there = account.has_image(
+        exists = account.has_image(
             parsed["repository"], tag=parsed["tag"] or "latest", digest=parsed["digest"] or ""
         )
         fix = "Build and push it first; docs/eks.md has the commands."
-        yield AccountCheck("images", there, image if there else f"{image} does not exist", key, fix)
+        yield AccountCheck(
+            "images", exists, image if exists else f"{image} does not exist", key, fix
+        )

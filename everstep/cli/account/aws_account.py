@@ -29,8 +29,8 @@ class Caller:
     @property
     def role(self) -> str:
         """The name of the role of a session; empty for a user."""
-        kind, *rest = self.arn.rpartition(":")[2].split("/")
-        return rest[0] if kind == "assumed-role" and rest else ""
+        kind, *segments = self.arn.rpartition(":")[2].split("/")
+        return segments[0] if kind == "assumed-role" and segments else ""
 
     def is_principal(self, arn: str) -> bool:
         """Return True if the ARN of a user or role is this identity.
@@ -82,14 +82,14 @@ class AwsAccount:
             client = self._clients[service]
             method = client.meta.method_to_api_mapping
             name = next(python for python, api in method.items() if api == operation)
-            answer: Answer = getattr(client, name)(**arguments)
+            response: Answer = getattr(client, name)(**arguments)
         except ClientError as error:
             detail = error.response.get("Error", {})
             code, message = detail.get("Code", "Unknown"), detail.get("Message", "")
             raise RequestError(action, str(code), str(message)) from None
         except BotoCoreError as error:
             raise RequestError(action, type(error).__name__, str(error)) from None
-        return answer
+        return response
 
     def _existing(self, service: str, operation: str, **arguments: object) -> Answer | None:
         """Return the answer to a request; None if the resource does not exist."""

@@ -172,9 +172,9 @@ def registrations(
 def allows(permissions: Iterable[Permission], action: str) -> bool:
     """Return whether permissions allow an action. `*` stands for any text, and case does not matter."""
     return any(
-        any(_matches(pattern, action) for pattern in each.actions)
-        and not any(_matches(pattern, action) for pattern in each.excluded)
-        for each in permissions
+        any(_matches(pattern, action) for pattern in permission.actions)
+        and not any(_matches(pattern, action) for pattern in permission.excluded)
+        for permission in permissions
     )
 
 
@@ -189,7 +189,10 @@ def permissions(account: AzureAccount, cluster: "AksConfig") -> Iterator[Account
     scope = f"resource group {cluster.resource_group}" if cluster.resource_group else "subscription"
     actions, assigning = all_actions(), set(actions_of(ASSIGNMENT))
     groups: Mapping[str, tuple[list[str], str]] = {
-        "permissions": ([each for each in actions if each not in assigning], "Contributor"),
+        "permissions": (
+            [denied_action for denied_action in actions if denied_action not in assigning],
+            "Contributor",
+        ),
         "role assignments": (sorted(assigning), "Role Based Access Control Administrator"),
     }
     for check, (wanted, role) in groups.items():
@@ -197,9 +200,9 @@ def permissions(account: AzureAccount, cluster: "AksConfig") -> Iterator[Account
         if not denied:
             yield good(check, f"{len(wanted)} actions allowed in the {scope}")
             continue
-        more = f" and {len(denied) - SHOWN_ACTIONS} more" if len(denied) > SHOWN_ACTIONS else ""
+        unnamed = f" and {len(denied) - SHOWN_ACTIONS} more" if len(denied) > SHOWN_ACTIONS else ""
         fix = f"Assign {role} in the {scope}; docs/aks.md lists the actions for a role of your own."
-        yield fault(check, f"not allowed: {', '.join(denied[:SHOWN_ACTIONS])}{more}", "", fix)
+        yield fault(check, f"not allowed: {', '.join(denied[:SHOWN_ACTIONS])}{unnamed}", "", fix)
 
 
 def images(account: AzureAccount, config: "StackConfig") -> Iterator[AccountCheck]:

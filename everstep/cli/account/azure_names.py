@@ -100,7 +100,7 @@ def secrets_vault(account: AzureAccount, secrets_provider: str) -> Iterator[Acco
     if not match:
         return
     name = match["name"]
-    if name.lower() in (each.lower() for each in account.deleted_vaults()):
+    if name.lower() in (deleted.lower() for deleted in account.deleted_vaults()):
         fix = f"Recover it with its keys: az keyvault recover --name {name}"
         yield fault("secrets provider", f"the key vault {name} is soft-deleted", "", fix)
     else:

@@ -53,9 +53,9 @@ def build(
         program, bases = find_builder(builder), image_push.parse_bases(base)
         references = []
         for name in _names(context, only):
-            recipe, own = image_push.recipe_named(name), bases.get(name, "")
-            tag = f"localhost/everstep/{name}:{image_push.image_tag(recipe, own)}"
-            image_push.build(recipe, tag, program, own, progress())
+            recipe, base_image = image_push.recipe_named(name), bases.get(name, "")
+            tag = f"localhost/everstep/{name}:{image_push.image_tag(recipe, base_image)}"
+            image_push.build(recipe, tag, program, base_image, progress())
             references.append(tag)
     if as_json:
         results.print(json.dumps({"images": references}, indent=2), markup=False)

@@ -177,11 +177,11 @@ class StackContext:
         Raises:
             EverstepError: it does not; with similar names.
         """
-        known = machine_names(self.twin())
-        if not known:
+        names = machine_names(self.twin())
+        if not names:
             raise no_local_cluster()
-        if name not in known:
-            raise unknown_name("node", name, known)
+        if name not in names:
+            raise unknown_name("node", name, names)
         return name
 
 

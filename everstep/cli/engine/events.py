@@ -45,7 +45,7 @@ class ResourceCounts:
 
     def describe(self) -> str:
         """Return the counts as text."""
-        parts = [f"{count} {done}" for done, count in self.changed.items()]
+        parts = [f"{count} {verb}" for verb, count in self.changed.items()]
         if self.same:
             parts.append(f"{self.same} unchanged")
         return ", ".join(parts) or "nothing to do"
@@ -125,16 +125,16 @@ class EventLog:
     def _end(self, resource: Resource) -> None:
         if resource.operation == "same" and not resource.is_group:
             self._same += 1
-        known = self._running.pop(resource.urn, None)
-        if known is None:
+        running = self._running.pop(resource.urn, None)
+        if running is None:
             return
-        done = CHANGES[known[0].operation]
-        self._done[done] += 1
-        self._print("✓", "green", known[0], done, known[1])
+        verb = CHANGES[running[0].operation]
+        self._done[verb] += 1
+        self._print("✓", "green", running[0], verb, running[1])
 
     def _fail(self, resource: Resource) -> None:
-        known = self._running.pop(resource.urn, (resource, time.monotonic()))
-        self._print("✗", "red", known[0], "failed", known[1])
+        running = self._running.pop(resource.urn, (resource, time.monotonic()))
+        self._print("✗", "red", running[0], "failed", running[1])
 
     def _diagnose(self, diagnostic: Mapping[str, Any]) -> None:
         message = _COLOUR_TAG.sub("", str(diagnostic.get("message", ""))).strip()
@@ -147,12 +147,12 @@ class EventLog:
         elif severity == "warning" and message:
             messages.print(Text.assemble(("   warning: ", "yellow"), message))
 
-    def _print(self, mark: str, colour: str, resource: Resource, done: str, began: float) -> None:
+    def _print(self, mark: str, colour: str, resource: Resource, verb: str, began: float) -> None:
         seconds = time.monotonic() - began
         messages.print(
             Text.assemble(
                 (f"   {mark} ", colour),
-                f"{done} ",
+                f"{verb} ",
                 (f"{resource.kind} ", "bright_black"),
                 resource.name,
                 (f"  {seconds:.1f} s" if seconds >= 1 else "", "bright_black"),

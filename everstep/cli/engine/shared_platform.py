@@ -37,11 +37,11 @@ def refuse_while_shared(context: StackContext) -> None:
     Raises:
         EverstepError: there are such stacks; nothing was changed.
     """
-    stack, own = context.workspace.stack, state_file(context.workspace)
+    stack, state_path = context.workspace.stack, state_file(context.workspace)
     others = sorted(
         file.stem
-        for file in own.parent.glob("*.json")
-        if file != own and stack in referenced_stacks(file)
+        for file in state_path.parent.glob("*.json")
+        if file != state_path and stack in referenced_stacks(file)
     )
     if not others:
         return
@@ -60,7 +60,9 @@ def referenced_stacks(state: Path) -> list[str]:
     except (OSError, ValueError):
         return []
     resources = (checkpoint.get("latest") or {}).get("resources") or ()
-    ids = [str(each.get("id")) for each in resources if each.get("type") == STACK_REFERENCE]
+    ids = [
+        str(resource.get("id")) for resource in resources if resource.get("type") == STACK_REFERENCE
+    ]
     return [reference.rpartition("/")[2] for reference in ids]
 
 

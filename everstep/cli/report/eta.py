@@ -19,8 +19,8 @@ def remaining_seconds(run: RunRecord) -> float | None:
     busy, count = sum(step.seconds for step in recent), sum(step.count for step in recent)
     if total <= 0 or busy <= 0:
         return None
-    left = max(total - max(step.step for step in run.steps), 0)
-    return left * busy / count * _slowdown(run)
+    remaining = max(total - max(step.step for step in run.steps), 0)
+    return remaining * busy / count * _slowdown(run)
 
 
 def _slowdown(run: RunRecord) -> float:

@@ -168,8 +168,8 @@ def _merge_pairs(blocks: list[StepRecord]) -> Iterator[StepRecord]:
 
 
 def _follows(block: StepRecord, step: StepRecord) -> bool:
-    same = (block.generation, block.world_size) == (step.generation, step.world_size)
-    return same and block.step == step.step - step.count
+    is_same_group = (block.generation, block.world_size) == (step.generation, step.world_size)
+    return is_same_group and block.step == step.step - step.count
 
 
 def _merge(block: StepRecord, step: StepRecord) -> StepRecord:

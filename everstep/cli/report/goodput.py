@@ -81,8 +81,8 @@ def _named(values: Mapping[str, object]) -> dict[str, float]:
     return {name: float(value) for name, value in named if is_number(value)}
 
 
-def _add(into: dict[str, float], more: Mapping[str, float]) -> None:
-    for name, value in more.items():
+def _add(into: dict[str, float], added: Mapping[str, float]) -> None:
+    for name, value in added.items():
         into[name] = into.get(name, 0.0) + value
 
 
@@ -209,10 +209,10 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
         run.steps[0].world_size, changes, max(run.steps[-1].at - began, 0.0), design
     )
     cost = lost_to_changes(run, measured)
-    more = max(outcome.lost_seconds - cost, 0.0)
+    further_seconds = max(outcome.lost_seconds - cost, 0.0)
     notice = next((change.at for change in changes if change.cause is Cause.NOTICE), None)
     return RestartEstimate(
-        goodput=max(measured.productive_seconds - more, 0.0) / measured.elapsed_seconds,
+        goodput=max(measured.productive_seconds - further_seconds, 0.0) / measured.elapsed_seconds,
         lost_seconds=outcome.lost_seconds,
         live_lost_seconds=cost,
         changes=len(changes),

@@ -102,8 +102,8 @@ def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
     for name, (words, (glyph, colour, _)) in WORDS.items():
         if seconds := spent.get(name, 0.0):
             bar = Text(glyph * max(round(columns * seconds / longest), 1), style=colour)
-            own = (f"{worker.seconds.get(name, 0.0):,.1f}" for worker in each)
-            table.add_row(words, f"{seconds:,.1f}", *own, f"{seconds / total_seconds:.1%}", bar)
+            cells = (f"{worker.seconds.get(name, 0.0):,.1f}" for worker in each)
+            table.add_row(words, f"{seconds:,.1f}", *cells, f"{seconds / total_seconds:.1%}", bar)
     return table
 
 

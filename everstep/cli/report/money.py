@@ -192,11 +192,11 @@ def _by_pool(
     return tuple(
         PoolSpending(
             pool=pool,
-            machine_hours=sum(hours for hours, _ in own),
-            spent_usd=_sum([_product(hours, rate.price) for hours, rate in own]),
-            on_demand_usd=_sum([_product(hours, rate.on_demand) for hours, rate in own]),
+            machine_hours=sum(hours for hours, _ in pool_hours),
+            spent_usd=_sum([_product(hours, rate.price) for hours, rate in pool_hours]),
+            on_demand_usd=_sum([_product(hours, rate.on_demand) for hours, rate in pool_hours]),
         )
-        for pool, own in sorted(hours_of.items())
+        for pool, pool_hours in sorted(hours_of.items())
     )
 
 

@@ -106,10 +106,10 @@ def end_of(run: RunRecord, move: Move) -> float | None:
     """
     if move.ended is None:
         return None
-    ends = [first.at for _, first in _pauses(run, move)]
-    if max(ends, default=0.0) <= move.ended and run.step_after(move.ended) is None:
+    end_times = [first.at for _, first in _pauses(run, move)]
+    if max(end_times, default=0.0) <= move.ended and run.step_after(move.ended) is None:
         return move.ended if run.finished else None
-    return max([move.ended, *ends])
+    return max([move.ended, *end_times])
 
 
 def _pauses(run: RunRecord, move: Move) -> Iterator[tuple[StepRecord, StepRecord]]:

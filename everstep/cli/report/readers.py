@@ -89,9 +89,11 @@ class FolderReader:
             with path.open("rb") as file:
                 inode, taken = os.fstat(file.fileno()).st_ino, self._taken.get(path, (0, 0))[1]
                 file.seek(taken)
-                rest = b""
+                incomplete_line = b""
                 while chunk := file.read(CHUNK_BYTES):
-                    complete_lines, newline, rest = (rest + chunk).rpartition(b"\n")
+                    complete_lines, newline, incomplete_line = (incomplete_line + chunk).rpartition(
+                        b"\n"
+                    )
                     taken += len(complete_lines) + len(newline)
                     self._taken[path] = (inode, taken)
                     yield complete_lines.decode(errors="replace")

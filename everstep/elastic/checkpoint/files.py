@@ -221,13 +221,13 @@ def put_in_place(staged: Checkpoint, disk: Disk = DISK) -> Path:
 
 def _move_away(final: Path, manifest: Manifest, disk: Disk) -> list[Path]:
     """Move an invalid folder away and return its new path; put it back if a valid one has replaced it."""
-    away = new_staging_folder(final.parent, manifest.step)
-    if not _renamed(final, away, disk):
+    staging = new_staging_folder(final.parent, manifest.step)
+    if not _renamed(final, staging, disk):
         return []
-    if _is_valid(away, manifest.generation, disk):
-        _renamed(away, final, disk)
+    if _is_valid(staging, manifest.generation, disk):
+        _renamed(staging, final, disk)
         return []
-    return [away]
+    return [staging]
 
 
 def _renamed(old: Path, new: Path, disk: Disk) -> bool:

@@ -189,7 +189,7 @@ def newest(
     if others and not older:
         raise _other_run(others[0], fingerprint)
     if record.generation:
-        reason = next((why for n, why in reasons.items() if step_of(n) == record.step), None)
+        reason = next((text for n, text in reasons.items() if step_of(n) == record.step), None)
         location = store.location(record.step)
         raise LostCheckpointError(location, record, older[0] if older else None, reason)
     return None

@@ -96,8 +96,8 @@ class S3Bucket:
     def get(self, key: str) -> tuple[bytes, str]:
         """Return a small object and its version."""
         with self._answers(key):
-            answer = self._client.get_object(**self._at(key))
-            return answer["Body"].read(), str(answer["ETag"])
+            response = self._client.get_object(**self._at(key))
+            return response["Body"].read(), str(response["ETag"])
 
     def get_large(self, key: str, size: int) -> bytearray:
         """Return an object of this size; its pieces are read at the same time."""
@@ -174,12 +174,12 @@ class S3Bucket:
 
     def _put_piece(self, key: str, upload: str, number: int, piece: bytes) -> dict[str, Any]:
         with self._answers(key):
-            answer = self._client.upload_part(
+            response = self._client.upload_part(
                 **self._at(key), UploadId=upload, PartNumber=number, Body=piece
             )
-        checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
+        checksums = {name: value for name, value in response.items() if name.startswith("Checksum")}
         checksums.pop("ChecksumType", None)
-        return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
+        return {"PartNumber": number, "ETag": response["ETag"], **checksums}
 
     def _complete(self, key: str, upload: str, parts: list[dict[str, Any]], size: int) -> None:
         try:
@@ -211,9 +211,9 @@ class S3Bucket:
 
     def _read_once(self, key: str, first: int, target: memoryview, size: int) -> None:
         interval = f"bytes={first}-{first + len(target) - 1}"
-        answer = self._client.get_object(**self._at(key), Range=interval)
-        total, at = int(answer["ContentRange"].rpartition("/")[2]), 0
-        with contextlib.closing(answer["Body"]) as body:
+        response = self._client.get_object(**self._at(key), Range=interval)
+        total, at = int(response["ContentRange"].rpartition("/")[2]), 0
+        with contextlib.closing(response["Body"]) as body:
             if total != size:
                 raise ValueError(f"its state has {total} bytes instead of {size}")
             while at < len(target) and (block := body.read(READ_BYTES)):

@@ -45,11 +45,11 @@ def split_share(
     if rank >= parts:
         return ()
     own_share = share(units, rank, parts)
-    own, before = [], 0
+    parts_of_worker, before = [], 0
     for first, last in spans:
         shift = first - before
-        own.append(
+        parts_of_worker.append(
             (max(first, own_share.start + shift), max(first, min(last, own_share.stop + shift)))
         )
         before += last - first
-    return merged((first, last) for first, last in own if first < last)
+    return merged((first, last) for first, last in parts_of_worker if first < last)

@@ -113,12 +113,14 @@ class Etcd:
             end: first key after the range; None: all keys with the prefix.
             retry_seconds: how long the call keeps trying.
         """
-        answer = self.call(
+        response = self.call(
             "kv/range",
             {"key": _text(prefix), "range_end": _text(end or _end(prefix))},
             retry_seconds=retry_seconds,
         )
-        return [_entry(item) for item in answer.get("kvs", [])], int(answer["header"]["revision"])
+        return [_entry(item) for item in response.get("kvs", [])], int(
+            response["header"]["revision"]
+        )
 
     def put(
         self, key: str, value: str, lease: int = 0, *, request_seconds: float = REQUEST_SECONDS
@@ -168,12 +170,12 @@ class Etcd:
         revisions = {witness: modified}
         if own_modified is not None:
             revisions[key] = own_modified
-        same = [_unchanged(name, revision) for name, revision in revisions.items()]
+        conditions = [_unchanged(name, revision) for name, revision in revisions.items()]
         put = {"request_put": {"key": _text(key), "value": _text(value), "lease": str(lease)}}
-        answer = self.call(
-            "kv/txn", {"compare": same, "success": [put]}, retry_seconds=retry_seconds
+        response = self.call(
+            "kv/txn", {"compare": conditions, "success": [put]}, retry_seconds=retry_seconds
         )
-        return bool(answer.get("succeeded", False))
+        return bool(response.get("succeeded", False))
 
     def put_and_delete(
         self,
@@ -198,19 +200,19 @@ class Etcd:
         Returns:
             The deleted keys; None if a key differs, also if the answer to a success was lost.
         """
-        same = [_unchanged(key, modified)]
+        conditions = [_unchanged(key, modified)]
         for name, revision in created.items():
             condition = {"target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
-            same.append({"key": _text(name), **condition})
+            conditions.append({"key": _text(name), **condition})
         put = {"request_put": {"key": _text(key), "value": _text(value)}}
         deletions = [
             {"request_delete_range": {"key": _text(name), "prev_kv": True}} for name in delete
         ]
-        transaction = {"compare": same, "success": [put, *deletions]}
-        answer = self.call("kv/txn", transaction, retry_seconds=retry_seconds)
-        if not answer.get("succeeded", False):
+        transaction = {"compare": conditions, "success": [put, *deletions]}
+        response = self.call("kv/txn", transaction, retry_seconds=retry_seconds)
+        if not response.get("succeeded", False):
             return None
-        deleted = [part.get("response_delete_range", {}) for part in answer["responses"]]
+        deleted = [part.get("response_delete_range", {}) for part in response["responses"]]
         return [_entry(item) for part in deleted for item in part.get("prev_kvs", [])]
 
     def grant(self, ttl_seconds: int) -> int:
@@ -219,13 +221,13 @@ class Etcd:
 
     def keep_alive(self, lease: int, *, request_seconds: float, retry_seconds: float) -> bool:
         """Renew a lease; return False if it has lapsed."""
-        answer = self.call(
+        response = self.call(
             "lease/keepalive",
             {"ID": str(lease)},
             request_seconds=request_seconds,
             retry_seconds=retry_seconds,
         )
-        return int(answer.get("result", {}).get("TTL", 0)) > 0
+        return int(response.get("result", {}).get("TTL", 0)) > 0
 
     def seconds_left(self, lease: int, *, request_seconds: float) -> int | None:
         """Return how long a lease stays valid without renewal, in whole seconds, rounded down; None if gone.
@@ -236,15 +238,15 @@ class Etcd:
             EtcdRefusedError: etcd refused the request.
             EtcdUnreachableError: etcd did not respond.
         """
-        answer = self.call(
+        response = self.call(
             "lease/timetolive",
             {"ID": str(lease)},
             request_seconds=request_seconds,
             retry_seconds=0.0,
         )
         # The gateway omits a 0; for a lease that is gone it returns -1.
-        left = int(answer.get("TTL", 0))
-        return left if left >= 0 else None
+        remaining_seconds = int(response.get("TTL", 0))
+        return remaining_seconds if remaining_seconds >= 0 else None
 
     def revoke(self, lease: int, *, retry_seconds: float = 2.0) -> None:
         """Revoke a lease, and with it every key put under it; no error if it has lapsed."""
@@ -365,11 +367,11 @@ class Etcd:
         connection = self._connection(request_seconds)
         connection.request("POST", f"/v3/{path}", json.dumps(body), self._headers())
         response = connection.getresponse()
-        answer = json.loads(response.read() or b"{}")
-        error = answer.get("error") if isinstance(answer.get("error"), dict) else answer
+        content = json.loads(response.read() or b"{}")
+        error = content.get("error") if isinstance(content.get("error"), dict) else content
         code = int(error.get("code", error.get("grpc_code", 0)) or 0)
         if response.status == http.client.OK and not code:
-            return dict(answer)
+            return dict(content)
         message = str(error.get("message", error))
         if code == _UNAUTHENTICATED and self._token:
             self._token = None
@@ -399,15 +401,17 @@ class Etcd:
         try:
             body = json.dumps({"name": user, "password": password(self._options)})
             connection.request("POST", "/v3/auth/authenticate", body)
-            answer = json.loads(connection.getresponse().read())
+            response = json.loads(connection.getresponse().read())
         finally:
             connection.close()
-        if "token" in answer:
-            self._token, self._accepted = str(answer["token"]), True
+        if "token" in response:
+            self._token, self._accepted = str(response["token"]), True
             return self._token
-        refusal = f"etcd does not accept user {user!r}: {answer.get('message', 'no reason')}"
-        wrong = int(answer.get("code", 0)) == _INVALID_ARGUMENT and _OLD_REVISION not in refusal
-        if wrong and not self._accepted:
+        refusal = f"etcd does not accept user {user!r}: {response.get('message', 'no reason')}"
+        is_wrong_password = (
+            int(response.get("code", 0)) == _INVALID_ARGUMENT and _OLD_REVISION not in refusal
+        )
+        if is_wrong_password and not self._accepted:
             raise EtcdRefusedError(refusal, _UNAUTHENTICATED)
         raise ConnectionError(refusal)
 

@@ -83,5 +83,5 @@ class GroupChanges:
 
 def enumerated(names: Sequence[str]) -> str:
     """Return names for a sentence; of many only the first."""
-    more = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    unnamed = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {unnamed} more" if unnamed > 0 else "")

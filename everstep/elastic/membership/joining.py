@@ -17,8 +17,8 @@ def join_interval(group: Generation, limits: GroupLimits) -> float:
 
 def settling_seconds(group: Generation) -> float:
     """Return how long a group waits for nodes that arrive together with the first joiner."""
-    more = max(0, len(group.members) - IMMEDIATE_MEMBERS)
-    return min(more * SETTLING_SECONDS_PER_MEMBER, MAX_SETTLING_SECONDS)
+    further_members = max(0, len(group.members) - IMMEDIATE_MEMBERS)
+    return min(further_members * SETTLING_SECONDS_PER_MEMBER, MAX_SETTLING_SECONDS)
 
 
 def return_seconds(group: Generation | None, age_seconds: float) -> float:

@@ -82,8 +82,8 @@ def _rotated(
     connectivity: Connectivity,
 ) -> list[Member]:
     """Leave one member out in turn while no group of this agent has taken a step."""
-    few = len(ranked) <= max(limits.min_members, 1)
-    if current is None or few or connectivity.proven or connectivity.futile < ROTATE_AFTER:
+    is_small = len(ranked) <= max(limits.min_members, 1)
+    if current is None or is_small or connectivity.proven or connectivity.futile < ROTATE_AFTER:
         return ranked
     out = current.number % len(ranked)
     others = [*ranked[:out], *ranked[out + 1 :]]

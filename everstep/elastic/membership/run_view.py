@@ -115,8 +115,8 @@ class RunView:
 
     def is_left_out(self, identity: str, limits: GroupLimits) -> bool:
         """Return whether a member waits, but no generation may include it."""
-        own = [m for m in waiting(self.members, self.current) if m.identity == identity]
-        return bool(own) and identity not in {m.identity for m in self.candidates(limits)}
+        members = [m for m in waiting(self.members, self.current) if m.identity == identity]
+        return bool(members) and identity not in {m.identity for m in self.candidates(limits)}
 
     def stopped(self, group: Generation, *, in_doubt: bool) -> list[str]:
         """Return the members that no longer train with a group.

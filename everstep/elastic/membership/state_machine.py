@@ -296,8 +296,8 @@ class Membership:
         after, avoids = self.view.max_number, self._avoided()
         self._waits_after = after
         if self.identity in self.members:
-            own = self.members[self.identity]
-            self.members[self.identity] = replace(own, after=after, avoids=avoids)
+            member = self.members[self.identity]
+            self.members[self.identity] = replace(member, after=after, avoids=avoids)
         return Announce(after, leaving=False, avoids=avoids)
 
     def _announce_as_is(self) -> Announce:
@@ -307,8 +307,8 @@ class Membership:
     def _own_after(self) -> int:
         if not self.view.is_complete:
             return self._waits_after
-        own = self.members.get(self.identity or "")
-        return own.after if own else 0
+        member = self.members.get(self.identity or "")
+        return member.after if member else 0
 
     # --- decisions ---
 

@@ -28,8 +28,8 @@ def check_group(link: Link, identity: str) -> int:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
         boot = str(link.rank)
-    own = torch.tensor([_number(boot), _number(identity)], dtype=torch.int64)
-    boots, identities = zip(*(record.tolist() for record in link.all_gather(own)), strict=True)
+    sent = torch.tensor([_number(boot), _number(identity)], dtype=torch.int64)
+    boots, identities = zip(*(record.tolist() for record in link.all_gather(sent)), strict=True)
     if identities[0] != identities[link.rank]:
         raise IncompatibleWorkerError(
             "this worker is not like the others of its run: program, model, data set or settings differ",

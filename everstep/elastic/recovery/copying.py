@@ -24,16 +24,16 @@ def checksums(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
 
 
 def compare(
-    link: Link, own: StateReport, tensors: Sequence[torch.Tensor]
+    link: Link, report: StateReport, tensors: Sequence[torch.Tensor]
 ) -> tuple[StateReport, ...]:
-    """Exchange reports; return all of them by rank, with the checksums that `own` lacks.
+    """Exchange reports; return all of them by rank, with the checksums that `report` lacks.
 
     A worker without a state sends zeros and saves the computation.
     """
-    sums = checksums(tensors) if own.progress.agreed_generation else (0,) * len(tensors)
-    unused = [(0, 0)] * (MAX_COMPUTED_SPANS - len(own.computed))
-    computed = [edge for span in (*own.computed, *unused) for edge in span]
-    numbers = [*_pair(own.progress), *_pair(own.committed), *computed, *sums]
+    sums = checksums(tensors) if report.progress.agreed_generation else (0,) * len(tensors)
+    unused = [(0, 0)] * (MAX_COMPUTED_SPANS - len(report.computed))
+    computed = [edge for span in (*report.computed, *unused) for edge in span]
+    numbers = [*_pair(report.progress), *_pair(report.committed), *computed, *sums]
     record = torch.tensor(numbers, dtype=torch.int64)
     gathered = [record] if link.world_size == 1 else link.all_gather(record)
     return tuple(_report(record.tolist()) for record in gathered)

@@ -292,8 +292,10 @@ class LiveGroup:
             case Compare(report):
                 self.accounting.begin(Activity.COPY)
                 shared_tensors = self._required_state().shared_tensors()
-                own = replace(report, computed=self._required_state().computed())
-                return Compared(copying.compare(self._required_link(), own, shared_tensors))
+                current_report = replace(report, computed=self._required_state().computed())
+                return Compared(
+                    copying.compare(self._required_link(), current_report, shared_tensors)
+                )
             case Restore():
                 with self._required_state().watch_reading(self._give_up_reading):
                     return Restored(self._required_state().restore(self._core.committed))

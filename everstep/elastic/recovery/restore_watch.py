@@ -28,12 +28,12 @@ def watched(
         timeout_seconds: time without an answer after which the storage counts as hung.
         on_hung: called once with the reason, from the watching thread.
     """
-    began, done = time.monotonic(), threading.Event()
+    began, finished = time.monotonic(), threading.Event()
 
     def watch() -> None:
         report_at, last, silent = began + REPORT_SECONDS, began, 0.0
         poll = min(POLL_SECONDS, timeout_seconds / 4)
-        while not done.wait(poll):
+        while not finished.wait(poll):
             now = time.monotonic()
             # A frozen or starved process sees no answers: only the time in which this thread runs counts.
             silent = 0.0 if answered_at() > last else silent + min(now - last, 2 * poll)
@@ -57,4 +57,4 @@ def watched(
     try:
         yield
     finally:
-        done.set()
+        finished.set()

@@ -34,8 +34,8 @@ class Batch:
         self, session: Session, ids: Ids, planned: Sequence[Microbatch], *, rehearsal: bool = False
     ) -> None:
         self._session, self._planned = session, planned
-        done = session.state.step
-        self.number, self.epoch = done + 1, session.order.epoch_of(done)
+        completed = session.state.step
+        self.number, self.epoch = completed + 1, session.order.epoch_of(completed)
         self.size, self.rehearsal = len(ids), rehearsal
         self.loss = float("nan")
         self._current: Microbatch | None = None

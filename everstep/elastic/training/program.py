@@ -24,10 +24,10 @@ def script_version() -> str:
     """Return the version of the script that Python runs, with the elastic library and torch."""
     script = getattr(sys.modules["__main__"], "__file__", None)
     try:
-        own = hashlib.sha256(Path(script).read_bytes()).hexdigest()[:16] if script else ""
+        digest = hashlib.sha256(Path(script).read_bytes()).hexdigest()[:16] if script else ""
     except OSError:
-        own = ""
-    return f"{own} {version()}"
+        digest = ""
+    return f"{digest} {version()}"
 
 
 def digest(*folders: Path) -> str:

@@ -355,8 +355,11 @@ class Session:
         self.note_seconds()
         worker = self.worker
         for attempt in range(worker.assignment.world_size):
-            own = self._complete_as_saver() if worker.saves else ""
-            if broadcast_text(worker.assignment, f"finished-{attempt}", own, worker.saver) != HUNG:
+            result = self._complete_as_saver() if worker.saves else ""
+            if (
+                broadcast_text(worker.assignment, f"finished-{attempt}", result, worker.saver)
+                != HUNG
+            ):
                 return
             self._change_saver()
         raise EverstepError(

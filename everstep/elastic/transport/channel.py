@@ -142,9 +142,9 @@ class AgentServer:
         try:
             message: dict[str, Any] | None = hello
             while message is not None:
-                answer = self._on_message(pid, message)
-                if answer is not None:
-                    line.send(answer)
+                response = self._on_message(pid, message)
+                if response is not None:
+                    line.send(response)
                 message = line.receive()
         except OSError as error:
             log.debug("the connection to worker %d broke: %s", pid, error)

@@ -144,16 +144,16 @@ class ExactReducer:
             caller must inform the others.
         """
         largest = []
-        for parameter, own, power in zip(
+        for parameter, gradient, power in zip(
             self._parameters, torch.split(self._own, self._sizes), self.ranges.tolist(), strict=True
         ):
             if parameter.grad is not None:
-                largest.append(self._add(parameter.grad, own, 2.0 ** (BITS - power)))
+                largest.append(self._add(parameter.grad, gradient, 2.0 ** (BITS - power)))
                 parameter.grad = None
             else:
                 largest.append(parameter.new_zeros(()))
                 if self._empty:
-                    own.zero_()
+                    gradient.zero_()
         self._empty = False
         for buffer, before, total in zip(
             self._buffers, self._before, self._statistics, strict=True

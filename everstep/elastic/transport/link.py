@@ -155,9 +155,9 @@ class Link:
 
     def all_gather(self, numbers: torch.Tensor) -> list[torch.Tensor]:
         """Return the tensors of all ranks; all have one shape."""
-        own = numbers.to(self._device)
-        gathered = [torch.empty_like(own) for _ in range(self.world_size)]
-        self._wait(self._begin(lambda: [self._backend.allgather([gathered], [own])]))
+        sent = numbers.to(self._device)
+        gathered = [torch.empty_like(sent) for _ in range(self.world_size)]
+        self._wait(self._begin(lambda: [self._backend.allgather([gathered], [sent])]))
         return [tensor.cpu() for tensor in gathered]
 
     def send_and_receive(

@@ -233,9 +233,9 @@ class GradientReducer:
     def _set_gradients(self) -> None:
         """Set the parameters' gradients to the received sums."""
         if self._single:
-            for index, own in enumerate(self._own):
+            for index, own_gradient in enumerate(self._own):
                 if index not in self._have:
-                    own.zero_()
+                    own_gradient.zero_()
         elif self._compress:
             self._all_gradients.copy_(self._sent_gradients)
         summed = self._own if self._single else self._gradients

@@ -22,9 +22,9 @@ def open_source(location: str, endpoint: str = "", connections: int = 16) -> Sou
     Raises:
         EverstepError: the location is not valid, or there is nothing.
     """
-    scheme, separator, rest = location.partition("://")
+    scheme, separator, remainder = location.partition("://")
     if separator:
-        return _store(location, scheme, rest.rstrip("/"), endpoint, connections)
+        return _store(location, scheme, remainder.rstrip("/"), endpoint, connections)
     if endpoint:
         raise EverstepError(
             f"--endpoint is {endpoint!r}, and the source {location!r} is on this machine",
@@ -41,15 +41,15 @@ def open_source(location: str, endpoint: str = "", connections: int = 16) -> Sou
 
 
 def _store(location: str, scheme: str, path: str, endpoint: str, connections: int) -> Source:
-    first, *more = path.split("/", 2)
+    first, *segments = path.split("/", 2)
     if scheme == S3 and first:
         from everstep.staging.sources.s3 import S3Source
 
-        return S3Source(first, "/".join(more), endpoint, connections)
-    if scheme == BLOB and first and more and more[0]:
+        return S3Source(first, "/".join(segments), endpoint, connections)
+    if scheme == BLOB and first and segments and segments[0]:
         from everstep.staging.sources.blob import BlobSource
 
-        return BlobSource(first, more[0], "/".join(more[1:]), endpoint)
+        return BlobSource(first, segments[0], "/".join(segments[1:]), endpoint)
     raise EverstepError(f"the source {location!r} is not supported", f"Use {FORMS}.")
 
 

@@ -48,8 +48,8 @@ def open_objects(location: str) -> Objects:
     Raises:
         EverstepError: the location is not valid, or a package is not installed.
     """
-    scheme, _, rest = location.partition("://")
-    parts = rest.rstrip("/").split("/")
+    scheme, _, path = location.partition("://")
+    parts = path.rstrip("/").split("/")
     if scheme == S3 and parts[0]:
         return S3Objects(parts[0], "/".join(parts[1:]))
     if scheme == BLOB and len(parts) > 1 and all(parts[:2]):
@@ -74,10 +74,10 @@ class S3Objects:
         """Return bytes of an object."""
         interval = {} if size is None else {"Range": f"bytes={first}-{first + size - 1}"}
         with self._errors(name):
-            answer = self._client.get_object(
+            response = self._client.get_object(
                 Bucket=self._bucket, Key=self._prefix + name, **interval
             )
-            with contextlib.closing(answer["Body"]) as body:
+            with contextlib.closing(response["Body"]) as body:
                 return _checked(body.read(), size)
 
     @contextlib.contextmanager

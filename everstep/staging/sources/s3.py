@@ -118,22 +118,22 @@ class S3Source:
         where = {"Bucket": self._bucket, "Key": entry.locator, "IfMatch": entry.version}
         at = {"Range": f"bytes={offset}-"} if offset else {}
         try:
-            answer = self._client.get_object(**where, **at)
-            checksum = self._checksum(entry, answer)
-            with answer["Body"] as body:
+            response = self._client.get_object(**where, **at)
+            checksum = self._checksum(entry, response)
+            with response["Body"] as body:
                 yield Content(iter(lambda: body.read(CHUNK_BYTES), b""), checksum)
         except ClientError as error:
             raise self._file_error(entry, error) from None
         except BotoCoreError as error:
             raise BrokenContentError(f"could not be read: {error}") from None
 
-    def _checksum(self, entry: Entry, answer: dict[str, Any]) -> Checksum | None:
+    def _checksum(self, entry: Entry, response: dict[str, Any]) -> Checksum | None:
         """Return the checksum in the ETag, if it is one.
 
         Of an object in parts, the size of the first one is requested: all but the last have it.
         """
-        encrypted = answer.get("ServerSideEncryption", "AES256") != "AES256"
-        if encrypted or "SSECustomerAlgorithm" in answer:
+        encrypted = response.get("ServerSideEncryption", "AES256") != "AES256"
+        if encrypted or "SSECustomerAlgorithm" in response:
             return None  # botocore compares the checksum that S3 has for such an object
         if entry.md5:
             return Checksum(entry.md5)

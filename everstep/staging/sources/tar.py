@@ -121,7 +121,7 @@ class TarSource:
             yield Content(_chunks(file, entry.size - offset))
 
 
-def _chunks(file: IO[bytes], rest: int) -> Iterator[bytes]:
-    while rest and (chunk := file.read(min(rest, CHUNK_BYTES))):
-        rest -= len(chunk)
+def _chunks(file: IO[bytes], remaining_bytes: int) -> Iterator[bytes]:
+    while remaining_bytes and (chunk := file.read(min(remaining_bytes, CHUNK_BYTES))):
+        remaining_bytes -= len(chunk)
         yield chunk

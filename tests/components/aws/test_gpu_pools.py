@@ -62,9 +62,9 @@ def test_a_pool_before_the_others_renames_none_of_them() -> None:
     first = {"name": "first", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"]}
     groups = {resource.name for resource in two_pools().of("NodeGroup")}
 
-    more = declared_eks(cluster={"gpuPools": [first, *POOLS]})
+    declared = declared_eks(cluster={"gpuPools": [first, *POOLS]})
 
-    assert groups < {resource.name for resource in more.of("NodeGroup")}, (
+    assert groups < {resource.name for resource in declared.of("NodeGroup")}, (
         "a renamed group would be deleted with its running workers"
     )
 

@@ -208,10 +208,10 @@ def test_reading_a_configuration_imports_neither_pulumi_nor_a_cloud() -> None:
         "print([m for m in sys.modules if m.split('.')[0].startswith(('pulumi', 'kubernetes'))])"
     )
 
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
 
-    assert done.stdout.strip() == "[]", (
+    assert result.stdout.strip() == "[]", (
         "commands that only read the configuration must start quickly"
     )

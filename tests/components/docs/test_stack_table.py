@@ -50,7 +50,7 @@ def backwards(value: Any) -> Any:
     """Return a value with the keys of its mappings in reverse order."""
     if isinstance(value, dict):
         return {key: backwards(value[key]) for key in reversed(value)}
-    return [backwards(each) for each in value] if isinstance(value, list) else value
+    return [backwards(item) for item in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("name", NAMES)

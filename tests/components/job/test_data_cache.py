@@ -17,8 +17,8 @@ TEMPLATE = "eks-nodes-gpu-spot-template"
 
 @cache
 def on_eks(storage_class: str = "") -> Graph:
-    more = {"storageClass": storage_class} if storage_class else {}
-    return declared_training(data={"dataset": "imagefolder", "cache": {**CACHE, **more}})
+    settings = {"storageClass": storage_class} if storage_class else {}
+    return declared_training(data={"dataset": "imagefolder", "cache": {**CACHE, **settings}})
 
 
 def worker(graph: Graph) -> dict[str, Any]:
@@ -28,7 +28,9 @@ def worker(graph: Graph) -> dict[str, Any]:
 
 def volume(graph: Graph) -> dict[str, Any]:
     volumes = pod_of(graph.one("ElasticJob"))["volumes"]
-    return next(dict(each) for each in volumes if each["name"] == "data-cache")
+    return next(
+        dict(volume_of_pod) for volume_of_pod in volumes if volume_of_pod["name"] == "data-cache"
+    )
 
 
 def test_workers_read_the_store_through_a_volume_of_their_own() -> None:
@@ -82,7 +84,7 @@ def test_only_workers_may_connect_to_the_store(*, cloud: bool) -> None:
     for name, port in (("data-to-source", 443), ("data-to-identity-agent", 80)):
         selector = policies[name]["podSelector"]["matchLabels"]
         assert selector["app.kubernetes.io/name"] == "worker"
-        assert [each["port"] for each in policies[name]["egress"][0]["ports"]] == [port]
+        assert [rule["port"] for rule in policies[name]["egress"][0]["ports"]] == [port]
 
 
 @pytest.mark.parametrize(("storage_class", "joined"), [("", True), ("fast", False)])

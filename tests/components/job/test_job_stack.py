@@ -43,20 +43,20 @@ def default() -> Graph:
 
 
 def test_a_job_on_the_platform_of_another_stack_declares_no_part_of_a_platform() -> None:
-    kinds = {each.type.rpartition(":")[2] for each in default().custom("kubernetes")}
+    kinds = {resource.type.rpartition(":")[2] for resource in default().custom("kubernetes")}
 
     assert kinds == {"PriorityClass", "ResourceQuota", "ElasticJob"}
 
 
 def test_its_job_differs_from_one_of_the_platforms_own_stack_only_in_name_and_priority() -> None:
-    own, other = maintained().one("ElasticJob"), default().one("ElasticJob")
+    ours, other = maintained().one("ElasticJob"), default().one("ElasticJob")
 
-    renamed = json.loads(json.dumps(own.inputs["spec"]).replace('fashion"', 'second"'))
+    renamed = json.loads(json.dumps(ours.inputs["spec"]).replace('fashion"', 'second"'))
     renamed = json.loads(json.dumps(renamed).replace("/runs/fashion", "/runs/second"))
     pod = renamed["replicaSpecs"]["Worker"]["template"]["spec"]
     pod["priorityClassName"] = "everstep-job-second"
     assert other.inputs["spec"] == renamed
-    assert other.inputs["metadata"]["namespace"] == own.inputs["metadata"]["namespace"]
+    assert other.inputs["metadata"]["namespace"] == ours.inputs["metadata"]["namespace"]
 
 
 def test_the_quota_counts_the_workers_of_this_job_only() -> None:
@@ -109,10 +109,10 @@ def test_with_a_cache_of_an_object_store_nothing_is_prepared() -> None:
 
 def test_image_and_grace_period_are_those_of_the_platform_unless_they_are_set() -> None:
     platform = {**exported(), "image": "example.org/trainer:7", "graceSeconds": 120}
-    own = {"name": "second", "image": "example.org/other:1", "graceSeconds": 45}
+    second = {"name": "second", "image": "example.org/other:1", "graceSeconds": 45}
 
     inherited = pod_of(job_stack(platform).one("ElasticJob"))
-    chosen = pod_of(job_stack(platform, job=own).one("ElasticJob"))
+    chosen = pod_of(job_stack(platform, job=second).one("ElasticJob"))
 
     assert inherited["containers"][0]["image"] == "example.org/trainer:7"
     assert inherited["terminationGracePeriodSeconds"] == 120

@@ -81,11 +81,11 @@ def test_only_the_maintained_controller_has_the_status_subresource() -> None:
 
 def test_both_definitions_are_otherwise_equal() -> None:
     with_status = elastic_controller.definition(status_subresource=True)
-    without = elastic_controller.definition(status_subresource=False)
+    without_subresource = elastic_controller.definition(status_subresource=False)
 
     for version in with_status["spec"]["versions"]:
         del version["subresources"]["status"]
-    assert with_status == without
+    assert with_status == without_subresource
 
 
 def test_upstream_gets_its_image_and_flags() -> None:

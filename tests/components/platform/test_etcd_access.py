@@ -184,10 +184,13 @@ def test_the_job_that_makes_credentials_reaches_only_the_api_server() -> None:
 
 def test_another_authentication_replaces_the_members() -> None:
     """Members with and without TLS cannot form one cluster."""
-    with_users, without = graph()["training-etcd-members"], default_graph()["training-etcd-members"]
+    with_users, without_users = (
+        graph()["training-etcd-members"],
+        default_graph()["training-etcd-members"],
+    )
     annotations = [
         graph_of_mode.inputs["spec"]["template"]["metadata"].get("annotations")
-        for graph_of_mode in (with_users, without)
+        for graph_of_mode in (with_users, without_users)
     ]
 
     assert annotations[0] != annotations[1]

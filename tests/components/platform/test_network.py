@@ -282,7 +282,7 @@ rules = st.fixed_dictionaries(
 def test_policies_are_additive(
     first: list[dict[str, Any]], more: list[dict[str, Any]], port: int
 ) -> None:
-    some = [policy(ingress=first)]
+    policies = [policy(ingress=first)]
 
-    if Network(policies=some).allows(A, B, port):
-        assert Network(policies=[*some, policy(ingress=more)]).allows(A, B, port)
+    if Network(policies=policies).allows(A, B, port):
+        assert Network(policies=[*policies, policy(ingress=more)]).allows(A, B, port)

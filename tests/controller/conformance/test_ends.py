@@ -181,8 +181,8 @@ def test_the_api_refuses_more_replicas_than_the_maximum(bench: Bench, name: str)
 def test_a_job_with_refused_pods_fails_with_the_reason_and_starts_once_fixed(
     bench: Bench, name: str
 ) -> None:
-    wrong = {"name": "elasticjob-worker", "image": "x", "imagePullPolicy": "Sometimes"}
-    job = bench.job(name, replicas=1, pod={"containers": [wrong]})
+    container = {"name": "elasticjob-worker", "image": "x", "imagePullPolicy": "Sometimes"}
+    job = bench.job(name, replicas=1, pod={"containers": [container]})
 
     job.until("failed", lambda: job.is_true("Failed"))
     failed = job.conditions()["Failed"]
@@ -190,7 +190,7 @@ def test_a_job_with_refused_pods_fails_with_the_reason_and_starts_once_fixed(
     assert "imagePullPolicy" in failed["message"]
     assert not job.pods()
 
-    right = {**wrong, "imagePullPolicy": "IfNotPresent"}
+    right = {**container, "imagePullPolicy": "IfNotPresent"}
     job.patch({"replicaSpecs": {"Worker": {"template": {"spec": {"containers": [right]}}}}})
 
     job.until_running({0})
@@ -204,10 +204,14 @@ def test_an_invalid_edit_of_a_running_job_is_reported_without_effect(
     job = bench.job(name, replicas=2)
     job.until_running({0, 1})
     before = job.uids()
-    wrong = {"name": "elasticjob-worker", "image": "x", "imagePullPolicy": "Sometimes"}
+    container = {"name": "elasticjob-worker", "image": "x", "imagePullPolicy": "Sometimes"}
 
     job.patch(
-        {"replicaSpecs": {"Worker": {"replicas": 3, "template": {"spec": {"containers": [wrong]}}}}}
+        {
+            "replicaSpecs": {
+                "Worker": {"replicas": 3, "template": {"spec": {"containers": [container]}}}
+            }
+        }
     )
 
     job.until("a warning", lambda: any(event.reason == "InvalidSpec" for event in job.events()))

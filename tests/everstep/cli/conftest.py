@@ -11,5 +11,5 @@ def recorded_run() -> RecordedRun:
 
 
 @pytest.fixture
-def drilled() -> RecordedRun:
+def drill_run() -> RecordedRun:
     return drill()

@@ -53,8 +53,8 @@ def test_a_job_with_one_worker_is_not_drilled(recorded_run: RecordedRun) -> None
     assert decide(recorded_run.form("gpu-0").train(60).run()).finished
 
 
-def test_the_drill_ends_when_both_machines_have_returned(drilled: RecordedRun) -> None:
-    assert decide(drilled.run()).finished
+def test_the_drill_ends_when_both_machines_have_returned(drill_run: RecordedRun) -> None:
+    assert decide(drill_run.run()).finished
 
 
 def test_a_drill_removes_one_machine_at_a_time_and_returns_each() -> None:
@@ -81,9 +81,9 @@ def test_a_drill_removes_one_machine_at_a_time_and_returns_each() -> None:
 
 @pytest.mark.parametrize("count", range(0, 300, 11))
 def test_an_interrupted_drill_continues_from_the_recorded_run(
-    count: int, drilled: RecordedRun
+    count: int, drill_run: RecordedRun
 ) -> None:
-    complete = drilled.run()
+    complete = drill_run.run()
     run = type(complete)(complete.entries[:count], complete.events)
 
     assert decide(run).action in ("", "drain", "vanish", "return"), "a drill has no other state"

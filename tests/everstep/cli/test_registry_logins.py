@@ -26,12 +26,12 @@ def test_the_file_that_the_environment_names_comes_before_that_of_docker(tmp_pat
     configured = tmp_path / "auth.json"
     environment = {"HOME": str(tmp_path), "REGISTRY_AUTH_FILE": str(configured)}
 
-    without = find_login(HOST, environment)
+    anonymous = find_login(HOST, environment)
     store(configured, {"auths": {HOST: {"auth": encoded("AWS", "new:with:colons")}}})
     login = find_login(HOST, environment)
 
-    assert without is not None
-    assert without.password == "old"
+    assert anonymous is not None
+    assert anonymous.password == "old"
     assert login is not None
     assert (login.user, login.password) == ("AWS", "new:with:colons")
     assert "new" not in repr(login), "a password must not appear in a text"

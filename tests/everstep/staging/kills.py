@@ -99,9 +99,9 @@ def run_once(source: Path, destination: Path, reports: int, delay: float) -> tup
     """Run a process that stages; return whether it reached its end, and how many files were complete."""
     command = [sys.executable, "-m", "tests.everstep.staging.kills", "--stage"]
     arguments = map(str, (source, destination, reports, delay))
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode == 0, int(done.stdout or 0)
+    result = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode in (0, -signal.SIGKILL), result.stderr
+    return result.returncode == 0, int(result.stdout or 0)
 
 
 def main() -> int:

@@ -72,11 +72,11 @@ def test_a_copy_has_all_files_and_a_manifest_that_sha256sum_accepts(
     assert planned.listed.files == planned.to_copy.files == 62
     assert wrong_files(source, destination) == []
     assert missing_files(source, destination) == set()
-    done = subprocess.run(
+    result = subprocess.run(
         ["sha256sum", "--check", "--strict", "--quiet", MANIFEST],
         cwd=destination, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     assert len((destination / MANIFEST).read_text(errors="replace").splitlines()) == 62
 
 

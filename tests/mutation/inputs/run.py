@@ -67,14 +67,14 @@ def variants(resources: Iterable[Declared]) -> list[Variant]:
 
     The SDK declares resources in no fixed order; sorted, the same seed gives the same variants.
     """
-    done: set[tuple[str, str]] = set()
+    tried: set[tuple[str, str]] = set()
     chooser = random.Random(SEED)
     result: list[Variant] = []
     for resource in sorted(resources, key=lambda declared: (declared.stack, declared.key.urn)):
         mutations = _mutations(resource, chooser)
-        new = [change for change in mutations if (resource.token, change.description) not in done]
+        new = [change for change in mutations if (resource.token, change.description) not in tried]
         result += (Variant(resource, change) for change in new)
-        done |= {(resource.token, change.description) for change in new}
+        tried |= {(resource.token, change.description) for change in new}
     return result
 
 
@@ -104,10 +104,10 @@ def reason_of(variant: Variant) -> str:
     return next(chain(models, formats.reasons(mutation.inputs)), "")
 
 
-def judged(wrong: Iterable[Variant], judge: Judge) -> dict[str, Tally]:
+def judged(variants: Iterable[Variant], judge: Judge) -> dict[str, Tally]:
     """Return the counts of each type of resource, and `all`."""
     tallies: dict[str, Tally] = {}
-    for variant in wrong:
+    for variant in variants:
         tally = tallies.setdefault(variant.resource.token, Tally())
         verdict = judge.verdict(variant.resource, variant.mutation.inputs)
         reason = reason_of(variant)

@@ -27,10 +27,10 @@ def wrong_documents(text: str, kind: str) -> Iterator[tuple[str, str]]:
     for description, change in _document_changes().items():
         yield description, json.dumps({**document, **change})
     statement = document["Statement"][0]
-    for description, wrong in _statement_changes(statement, kind):
+    for description, changed in _statement_changes(statement, kind):
         yield (
             description,
-            json.dumps({**document, "Statement": [wrong, *document["Statement"][1:]]}),
+            json.dumps({**document, "Statement": [changed, *document["Statement"][1:]]}),
         )
     twice = [{**statement, "Sid": "Same"}, {**statement, "Sid": "Same"}]
     yield "one Sid twice", json.dumps({**document, "Statement": twice})

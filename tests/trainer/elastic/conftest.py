@@ -37,8 +37,8 @@ def start(tmp_path: Path, etcd: tuple[str, object]) -> Iterator[Start]:
     defaults += ["--global-batch", "12", "--epochs", "1000", "--checkpoint-seconds", "2"]
     started: list[Nodes] = []
 
-    def start_nodes(*options: str, names: tuple[str, ...] = NAMES, **more: Any) -> Nodes:
-        nodes = Nodes(tmp_path, etcd[0], [*defaults, *options], **more)
+    def start_nodes(*options: str, names: tuple[str, ...] = NAMES, **limits: Any) -> Nodes:
+        nodes = Nodes(tmp_path, etcd[0], [*defaults, *options], **limits)
         started.append(nodes)
         for name in names:
             nodes.start(name)

@@ -86,8 +86,8 @@ def credentials(address: str) -> dict[str, str]:
 def trained_from(folder: Path, run: Path) -> Path:
     """Train the same run alone from a folder; return the folder of the run."""
     line = [sys.executable, "-m", "trainer.train", *OPTIONS, f"--data={folder}", f"--run={run}"]
-    done = subprocess.run(line, cwd=REPOSITORY, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(line, cwd=REPOSITORY, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     return run
 
 

@@ -97,7 +97,7 @@ def test_steps_with_a_non_finite_loss_are_skipped_a_limited_number_of_times_if_c
     assert f"the loss of step {skipped[-1]} is" in nodes.logs()
 
 
-def changed(folder: Path, more: str) -> Path:
+def changed(folder: Path, addition: str) -> Path:
     """Copy the trainer, append code to its classifier module, and return the import path."""
     copied = folder / "other"
     for package in ("trainer", "everstep"):
@@ -105,7 +105,7 @@ def changed(folder: Path, more: str) -> Path:
             REPOSITORY / package, copied / package, ignore=shutil.ignore_patterns("__pycache__")
         )
     with (copied / "trainer" / "classifier.py").open("a") as source:
-        source.write(more)
+        source.write(addition)
     return copied
 
 

@@ -85,10 +85,12 @@ def plan(state: CacheState, needed: Sequence[int]) -> Plan:
         needed: numbers of shards that are needed soon, in order; the others follow by number.
     """
     missing = [shard for shard in _order(needed, len(state.sizes)) if shard not in state.present]
-    own = sum(state.sizes[shard] for shard in state.present)
-    fetch = missing if state.limit is None else _fitting(missing, state.sizes, state.limit - own)
-    own += sum(state.sizes[shard] for shard in fetch)
-    return Plan(tuple(fetch), _to_evict(state, own) if fetch else ())
+    occupied = sum(state.sizes[shard] for shard in state.present)
+    fetch = (
+        missing if state.limit is None else _fitting(missing, state.sizes, state.limit - occupied)
+    )
+    occupied += sum(state.sizes[shard] for shard in fetch)
+    return Plan(tuple(fetch), _to_evict(state, occupied) if fetch else ())
 
 
 def within_disk(state: CacheState, free_space: int) -> CacheState:
@@ -98,8 +100,8 @@ def within_disk(state: CacheState, free_space: int) -> CacheState:
         state: what the cache contains.
         free_space: bytes that may still be written; negative if the disk is too full already.
     """
-    own = sum(state.sizes[shard] for shard in state.present)
-    usable = own + sum(other.bytes for other in state.others) + free_space
+    occupied = sum(state.sizes[shard] for shard in state.present)
+    usable = occupied + sum(other.bytes for other in state.others) + free_space
     return replace(state, limit=usable if state.limit is None else min(state.limit, usable))
 
 
@@ -118,14 +120,14 @@ def _fitting(shards: Collection[int], sizes: Sequence[int], free: int) -> list[i
     return chosen
 
 
-def _to_evict(state: CacheState, own: int) -> tuple[str, ...]:
-    """Return as few other data sets as necessary for `own` bytes of this one."""
+def _to_evict(state: CacheState, occupied: int) -> tuple[str, ...]:
+    """Return as few other data sets as necessary for `occupied` bytes of this one."""
     if state.limit is None:
         return ()
     others = sum(other.bytes for other in state.others)
     evicted = []
     for other in state.others:
-        if own + others <= state.limit:
+        if occupied + others <= state.limit:
             break
         evicted.append(other.name)
         others -= other.bytes

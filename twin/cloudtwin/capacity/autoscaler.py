@@ -229,9 +229,9 @@ def _idle(pools: Sequence[ScalablePool], nodes: Sequence[PoolNode]) -> tuple[str
     remove: list[str] = []
     for scalable in pools:
         pool = scalable.pool
-        own = [node for node in nodes if node.pool == pool.name]
-        idle = [n for n in own if n.idle_seconds and n.idle_seconds >= pool.idle_seconds]
-        spare = max(min(len(own), pool.desired_size) - pool.min_size, 0)
+        members = [node for node in nodes if node.pool == pool.name]
+        idle = [n for n in members if n.idle_seconds and n.idle_seconds >= pool.idle_seconds]
+        spare = max(min(len(members), pool.desired_size) - pool.min_size, 0)
         idle.sort(key=lambda node: (-node.idle_seconds, node.name))
         remove += [node.name for node in idle[:spare]]
     return tuple(remove)

@@ -80,10 +80,10 @@ def decide(
         desired = pool.desired_size + extra
         replaced += _replaced(pool, present, desired)
         limit = limits.get(pool.name)
-        own = [m for m in present if not m.leaving]
-        active = [m for m in own if not m.noticed]
+        remaining = [m for m in present if not m.leaving]
+        active = [m for m in remaining if not m.noticed]
         reclaimed = active[limit:] if limit is not None and pool.capacity == "spot" else []
-        counted = [m for m in (active if pool.cloud == "aws" else own) if m not in reclaimed]
+        counted = [m for m in (active if pool.cloud == "aws" else remaining) if m not in reclaimed]
         # Machines with a notice do not count as surplus: another, possibly busy one would be stopped.
         staying = [m for m in active if m not in reclaimed]
         staying.sort(key=lambda m: m.release != pool.release)  # those of an old release stop first

@@ -144,7 +144,7 @@ def _zones_of_peers(
     pod: Object, pods: Sequence[Object], zones: Mapping[str, str]
 ) -> frozenset[str]:
     """Return the zones in which pods run with which a pod must share a zone."""
-    labels = dict(each.split("=", 1) for each in _together(pod).split(",") if each)
+    labels = dict(pair.split("=", 1) for pair in _together(pod).split(",") if pair)
     peers = [
         peer
         for peer in pods

@@ -97,7 +97,11 @@ def _zones(nodes: Mapping[str, Object]) -> dict[str, str]:
     """Return the zone of each machine that has one."""
     labels = {name: node["metadata"].get("labels") or {} for name, node in nodes.items()}
     zone = autoscaler.ZONE_LABEL
-    return {name: str(own[zone]) for name, own in labels.items() if own.get(zone)}
+    return {
+        name: str(node_labels[zone])
+        for name, node_labels in labels.items()
+        if node_labels.get(zone)
+    }
 
 
 def nominal_resources(pool: Pool) -> Resources:

@@ -19,9 +19,11 @@ def main(program: str = "python -m cloudtwin.images", recipes: Sequence[Recipe] 
         program: the command's name in its help.
         recipes: images in addition to the twin's own.
     """
-    known = all_recipes(recipes)
+    recipes_by_name = all_recipes(recipes)
     parser = argparse.ArgumentParser(prog=program, description=__doc__)
-    parser.add_argument("name", nargs="?", choices=list(known), help="build this image only")
+    parser.add_argument(
+        "name", nargs="?", choices=list(recipes_by_name), help="build this image only"
+    )
     parser.add_argument("--base", metavar="REFERENCE", help="base image; only with NAME")
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     arguments = parser.parse_args()
@@ -31,7 +33,9 @@ def main(program: str = "python -m cloudtwin.images", recipes: Sequence[Recipe] 
         ensure_packages(Lines())
         result: dict[str, str | list[str]]
         if arguments.name:
-            result = {"archive": str(build(known[arguments.name], Lines(), arguments.base))}
+            result = {
+                "archive": str(build(recipes_by_name[arguments.name], Lines(), arguments.base))
+            }
         else:
             store = ensure_images(Lines(), recipes)
             result = {"root": str(store.root), "references": list(store.references)}

@@ -103,9 +103,9 @@ def _make(base: Base, staging: Path, progress: Progress) -> None:
         if result.code:
             raise explain(base.name, result.lines, staging.parent)
         oci_layout.single_layer(staging / "oci", archive, base.reference, {"Cmd": ["python3"]})
-        for rest in staging.iterdir():
-            if rest.name != "oci":
-                shutil.rmtree(rest, ignore_errors=True)
+        for leftover in staging.iterdir():
+            if leftover.name != "oci":
+                shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _note(step: Step, line: str) -> None:

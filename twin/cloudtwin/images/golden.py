@@ -106,11 +106,11 @@ def copy(root: Path, destination: Path) -> None:
 def share_content(root: Path, folder: Path) -> None:
     """Replace a layout folder's blobs by hard links to those of a containerd root, to save space."""
     for blob in (folder / "blobs" / "sha256").iterdir():
-        own = root / CONTENT / blob.name
-        if own.exists() and not own.samefile(blob):
+        stored = root / CONTENT / blob.name
+        if stored.exists() and not stored.samefile(blob):
             temporary = blob.with_name(f".{blob.name}")
             with suppress(OSError):  # another file system: nothing to share
-                os.link(own, temporary)
+                os.link(stored, temporary)
                 temporary.replace(blob)
 
 

@@ -88,8 +88,8 @@ class Registry:
             RegistryError: the registry cannot be reached or refuses.
         """
         try:
-            with self._request("GET", repository, f"manifests/{reference}", PULL) as answer:
-                return f"sha256:{hashlib.sha256(answer.read()).hexdigest()}"
+            with self._request("GET", repository, f"manifests/{reference}", PULL) as response:
+                return f"sha256:{hashlib.sha256(response.read()).hexdigest()}"
         except RegistryError as error:
             if error.status == HTTPStatus.NOT_FOUND and error.code != "NAME_UNKNOWN":
                 return None
@@ -143,8 +143,8 @@ class Registry:
 
     def _start_upload(self, repository: str) -> str:
         """Return the address for the content of a new blob."""
-        with self._request("POST", repository, "blobs/uploads/", PUSH, {}, b"") as answer:
-            return str(urllib.parse.urljoin(answer.url, answer.headers["Location"]))
+        with self._request("POST", repository, "blobs/uploads/", PUSH, {}, b"") as response:
+            return str(urllib.parse.urljoin(response.url, response.headers["Location"]))
 
     def _request(
         self,
@@ -187,17 +187,19 @@ class Registry:
 
     def _authorize(self, challenge: str, scope: str) -> str:
         """Return the header Authorization that a challenge requires."""
-        scheme, _, rest = challenge.partition(" ")
+        scheme, _, fields = challenge.partition(" ")
         if scheme.lower() == "basic":
             return self.login.basic if self.login else ""
-        parameters = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+        parameters = dict(re.findall(r'(\w+)="([^"]*)"', fields))
         query = {
             "service": parameters.get("service", ""),
             "scope": parameters.get("scope") or scope,
         }
         address = f"{parameters.get('realm', '')}?{urllib.parse.urlencode(query)}"
-        with self._send("GET", address, {}, None, self.login.basic if self.login else "") as answer:
-            granted = json.loads(answer.read())
+        with self._send(
+            "GET", address, {}, None, self.login.basic if self.login else ""
+        ) as response:
+            granted = json.loads(response.read())
         return f"Bearer {granted.get('token') or granted.get('access_token') or ''}"
 
     def _send(

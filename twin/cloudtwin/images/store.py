@@ -122,8 +122,8 @@ def image_key(recipe: Recipe, tools: Mapping[str, Path], base: str | None = None
     """Return the cache key of an image: its sources, its program and its base."""
     # A program's folder is named after the key of its build.
     program = tools[recipe.program].parent.name if recipe.program else ""
-    own = recipe.base.key if recipe.base else ""
-    return cache.digest([FORMAT, recipes.source_key(recipe), program, base or own])
+    base_key = recipe.base.key if recipe.base else ""
+    return cache.digest([FORMAT, recipes.source_key(recipe), program, base or base_key])
 
 
 def store_key(keys: Mapping[str, str], archives: Sequence[Path]) -> str:
@@ -183,20 +183,20 @@ def _make(
 ) -> None:
     folder = images_folder()
     wheels = ensure_wheels(recipe, progress) if recipe.requirements else None
-    own = None if base else recipe.base
-    base_layout = bases.ensure_base(own, folder, progress) / "oci" if own else None
+    base_recipe = None if base else recipe.base
+    base_layout = bases.ensure_base(base_recipe, folder, progress) / "oci" if base_recipe else None
     context, oci = staging / "context", staging / "oci"
     recipes.lay_out(recipe, context, tools.get(recipe.program), wheels)
     with cache.locked(folder / "builder.lock", progress, "building an image"):
         builder = Buildah(folder / "buildah")
         builder.require()
-        if own and base_layout:
-            if not builder.has(own.reference):
-                with progress.step(f"Loading the base image {own.name} into buildah"):
-                    builder.load(base_layout, own.reference)
+        if base_recipe and base_layout:
+            if not builder.has(base_recipe.reference):
+                with progress.step(f"Loading the base image {base_recipe.name} into buildah"):
+                    builder.load(base_layout, base_recipe.reference)
             oci_layout.share_blobs(base_layout, oci)
         with progress.step(f"Building the image {recipe.name} with buildah"):
-            reference = own.reference if own else base
+            reference = base_recipe.reference if base_recipe else base
             builder.build(context, recipe.dockerfile, recipe.reference, reference, oci)
     oci_layout.drop_unused(oci)
     cache.remove(context)

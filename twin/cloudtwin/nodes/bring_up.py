@@ -140,9 +140,11 @@ def wait_nodes_ready(client: KubernetesClient, machines: Sequence[Machine], step
     """
     deadline, waiting, names = time.monotonic() + NODE_SECONDS, list(machines), ""
     while True:
-        known = node_objects.nodes(client)
+        node_by_name = node_objects.nodes(client)
         waiting = [
-            m for m in waiting if not node_objects.is_usable(known.get(m.name, {}), m.record.spec)
+            m
+            for m in waiting
+            if not node_objects.is_usable(node_by_name.get(m.name, {}), m.record.spec)
         ]
         if not waiting:
             return
@@ -182,8 +184,8 @@ def start_control_plane(layout: Layout, tree: Tree, programs: dict[str, Path]) -
 def _end_strays(layout: Layout, tree: Tree) -> None:
     """End processes of the control plane without a record: their `up` was killed before it wrote one."""
     recorded = (processes.load(layout.process(name)) for name in components.COMPONENTS)
-    known = {process.pid for process in recorded if process and process.alive}
-    for pid in tree.processes(layout.control_plane_cgroup) - known:
+    recorded_pids = {process.pid for process in recorded if process and process.alive}
+    for pid in tree.processes(layout.control_plane_cgroup) - recorded_pids:
         if stray := Process.of(pid):
             stray.kill()
             stray.wait_gone(STRAY_SECONDS)

@@ -74,8 +74,8 @@ def running_twins(tree: Tree) -> Iterator[Path]:
         for pid in tree.processes(f"{name}/{Layout.CONTROL_PLANE}"):
             state = state_of_keeper(_command_line(pid))
             if state and Layout(state).identity == name:
-                known = processes.load(Layout(state).process(KEEPER))
-                if known and known.pid == pid and known.alive:
+                keeper = processes.load(Layout(state).process(KEEPER))
+                if keeper and keeper.pid == pid and keeper.alive:
                     yield state
 
 

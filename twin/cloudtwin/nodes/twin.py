@@ -334,10 +334,10 @@ class Twin:
                 yield machine
 
     def _find(self, name: str) -> Machine:
-        known = {machine.name: machine for machine in _machines(self.layout, Tree.here())}
-        if name in known:
-            return known[name]
-        nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or list(known)
+        machines = {machine.name: machine for machine in _machines(self.layout, Tree.here())}
+        if name in machines:
+            return machines[name]
+        nearest = difflib.get_close_matches(name, machines, n=3, cutoff=0.4) or list(machines)
         raise TwinError(
             f"The {self._subject} has no machine {name!r}.",
             f"Did you mean {' or '.join(nearest)}?" if nearest else "It has no machines.",

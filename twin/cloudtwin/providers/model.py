@@ -84,8 +84,8 @@ class ResourceRequest:
     @property
     def region(self) -> str:
         """Region or location of the resource: its own, else the provider's."""
-        own = self.inputs.get("region" if self.config.cloud == "aws" else "location")
-        return str(own or self.config.region)
+        region = self.inputs.get("region" if self.config.cloud == "aws" else "location")
+        return str(region or self.config.region)
 
     def find(self, token: str, path: str, by: str = "id") -> Resource | None:
         """Return the resource of a type to which a top-level input refers."""

@@ -73,8 +73,10 @@ def distributions(python: str, *, only_top_level: bool) -> list[InstalledPackage
 
 def providers(python: str) -> list[InstalledPackage]:
     """Return the providers whose SDKs are installed, with the versions that the SDKs require."""
-    own = python == sys.executable
-    described = describe_environment.providers() if own else _describe(python)["providers"]
+    is_this_python = python == sys.executable
+    described = (
+        describe_environment.providers() if is_this_python else _describe(python)["providers"]
+    )
     return [InstalledPackage(name, number) for name, number in described]
 
 

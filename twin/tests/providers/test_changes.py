@@ -158,10 +158,10 @@ def test_an_aks_cluster_is_not_upgraded_while_a_pool_would_be_too_old(
 def test_inline_pools_keep_their_version_or_get_that_of_the_control_plane(
     versions: tuple[str | None, str | None], refusals: int
 ) -> None:
-    def cluster(control: str, *each: str | None) -> Object:
+    def cluster(control: str, *versions: str | None) -> Object:
         pools = [
             {"name": f"p{n}", **({"orchestratorVersion": version} if version else {})}
-            for n, version in enumerate(each)
+            for n, version in enumerate(versions)
         ]
         return {"kubernetesVersion": control, "agentPoolProfiles": pools}
 

@@ -188,8 +188,8 @@ def _names(workers: Set[str]) -> str:
 
 
 def _of_move(move: MoveCost) -> Incident:
-    begun = f"The controller moved the group from {move.origin} to {move.to}."
-    cause = f"{begun} It went back, since too few workers ran there." if move.abandoned else begun
+    text = f"The controller moved the group from {move.origin} to {move.to}."
+    cause = f"{text} It went back, since too few workers ran there." if move.abandoned else text
     return Incident(
         at=move.began,
         tone=Tone.NOTE,

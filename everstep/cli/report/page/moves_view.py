@@ -42,13 +42,13 @@ def _scroll(table: Html) -> Html:
 
 
 def _row(page: Page, move: MoveCost, spent: MoveSpending | None) -> Html:
-    why = f"{move.reason} (abandoned)" if move.abandoned else move.reason
+    reason = f"{move.reason} (abandoned)" if move.abandoned else move.reason
     lost = UNKNOWN if move.steps_lost is None else str(move.steps_lost)
     paused = "under way" if move.seconds is None else seconds(move.seconds)
     return element(
         "tr",
         element("th", clock(move.began - page.start), scope="row"),
-        *(element("td", text) for text in (move.origin, move.to, why)),
+        *(element("td", text) for text in (move.origin, move.to, reason)),
         *(element("td", text, class_="number") for text in (paused, lost, _cost(spent))),
     )
 

@@ -153,20 +153,20 @@ def goodput(page: Page) -> Html | None:
     return section("goodput", "Goodput, beside torchrun's design", *children)
 
 
-def _goodput_rows(own: Goodput, estimate: RestartEstimate | None) -> Iterator[Html]:
-    elapsed = own.elapsed_seconds or 1.0
-    lost = estimate.live_lost_seconds if estimate else own.redone_seconds
-    lost_share = min(lost / elapsed, 1.0 - own.share)
+def _goodput_rows(measured: Goodput, estimate: RestartEstimate | None) -> Iterator[Html]:
+    elapsed = measured.elapsed_seconds or 1.0
+    lost = estimate.live_lost_seconds if estimate else measured.redone_seconds
+    lost_share = min(lost / elapsed, 1.0 - measured.share)
     yield _stack(
-        "This run", percent(own.share), [("steps", own.share), ("change", lost_share),
-        ("before", 1.0 - own.share - lost_share)], "own",
+        "This run", percent(measured.share), [("steps", measured.share), ("change", lost_share),
+        ("before", 1.0 - measured.share - lost_share)], "own",
     )  # fmt: skip
     if estimate:
         change = min(estimate.lost_seconds / elapsed, 1.0 - estimate.goodput)
-        rest = 1.0 - estimate.goodput - change
+        idle = 1.0 - estimate.goodput - change
         yield _stack(
             "Restarting all workers", percent(estimate.goodput),
-            [("steps", estimate.goodput), ("change", change), ("before", rest)], "other",
+            [("steps", estimate.goodput), ("change", change), ("before", idle)], "other",
         )  # fmt: skip
 
 
@@ -182,8 +182,8 @@ def _estimate(estimate: RestartEstimate, start: float) -> Html:
         f"backend: {seconds(estimate.lost_seconds)} lost, against {seconds(estimate.live_lost_seconds)} here.{ended}"
     )
     assumptions = element("ul", *(element("li", line) for line in estimate.assumptions))
-    more = element("details", element("summary", "Assumptions of the model"), assumptions)
-    return element("div", element("p", text), more)
+    details = element("details", element("summary", "Assumptions of the model"), assumptions)
+    return element("div", element("p", text), details)
 
 
 def _stack(name: str, value: str, parts: Sequence[tuple[str, float]], kind: str) -> Html:
@@ -230,8 +230,10 @@ def money(page: Page) -> Html | None:
         return None
     hours = element("p", f"{spent.machine_hours:,.2f} machine-hours of training machines.")
     if spent.spent_usd is None or (not spent.billed and spent.on_demand_usd is None):
-        why = f"Nothing was billed: {spent.reason}." if not spent.billed else _unknown(spent)
-        return section("money", "Money", element("p", why, class_="lead"), hours)
+        explanation = (
+            f"Nothing was billed: {spent.reason}." if not spent.billed else _unknown(spent)
+        )
+        return section("money", "Money", element("p", explanation, class_="lead"), hours)
     free = (
         None
         if spent.billed

@@ -51,12 +51,12 @@ def everstep(
     )  # fmt: skip
 
 
-def check_failure(done: subprocess.CompletedProcess[str], *parts: str) -> None:
-    assert done.returncode == 1, done.stderr
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
+def check_failure(result: subprocess.CompletedProcess[str], *parts: str) -> None:
+    assert result.returncode == 1, result.stderr
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
     for part in parts:
-        assert part in done.stderr
+        assert part in result.stderr
 
 
 def own_cluster(project: Path, kubeconfig: Path) -> None:

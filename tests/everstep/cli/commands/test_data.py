@@ -27,11 +27,11 @@ def stage(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_a_folder_is_staged_with_one_json_object_a_line(tmp_path: Path) -> None:
     source = make_tree(tmp_path / "source", 20)
 
-    done = stage(source, tmp_path / "out", "--json")
+    result = stage(source, tmp_path / "out", "--json")
 
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
     assert [event["event"] for event in events] == ["listing", "plan", "progress", "done"]
     assert events[1]["to_copy"] == events[1]["listed"]
     assert events[2]["files"] == events[3]["files"] == 20
@@ -40,11 +40,11 @@ def test_a_folder_is_staged_with_one_json_object_a_line(tmp_path: Path) -> None:
 
 
 def test_a_log_has_the_plan_and_the_end_on_standard_error(tmp_path: Path) -> None:
-    done = stage(make_tree(tmp_path / "source", 6), tmp_path / "out")
+    result = stage(make_tree(tmp_path / "source", 6), tmp_path / "out")
 
-    assert done.stdout == ""
-    assert "6 files, 79.8 kB in the source" in done.stderr
-    assert "6 files, 79.8 kB are complete" in done.stderr
+    assert result.stdout == ""
+    assert "6 files, 79.8 kB in the source" in result.stderr
+    assert "6 files, 79.8 kB are complete" in result.stderr
 
 
 def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,10 +67,10 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_dry_run_prints_the_plan_and_copies_nothing(tmp_path: Path) -> None:
-    done = stage(make_tree(tmp_path / "source", 6), tmp_path / "out", "--dry-run")
+    result = stage(make_tree(tmp_path / "source", 6), tmp_path / "out", "--dry-run")
 
-    assert done.returncode == 0
-    assert "to copy     6 files" in done.stderr
+    assert result.returncode == 0
+    assert "to copy     6 files" in result.stderr
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -81,9 +81,9 @@ def test_validation_images_are_arranged_by_a_table_of_annotations(tmp_path: Path
     table = tmp_path / "LOC_val_solution.csv"
     table.write_text(f"ImageId,PredictionString\n{image},n01440764 1 2 3 4\n")
 
-    done = stage(tmp_path / "val", tmp_path / "out", "--annotations", table)
+    result = stage(tmp_path / "val", tmp_path / "out", "--annotations", table)
 
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     assert (tmp_path / "out/n01440764" / f"{image}.JPEG").read_text() == "image"
 
 
@@ -99,10 +99,10 @@ def test_a_bucket_of_another_server_is_staged(
         client.create_bucket(Bucket="data")
         client.put_object(Bucket="data", Key="set/file", Body=b"content")
 
-        done = stage("s3://data/set", tmp_path / "out", "--endpoint", address)
+        result = stage("s3://data/set", tmp_path / "out", "--endpoint", address)
         missing = stage("s3://none/set", tmp_path / "out", "--endpoint", address)
 
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     assert (tmp_path / "out/file").read_bytes() == b"content"
     assert missing.returncode == 1
     assert "error: the bucket 'none' does not exist" in missing.stderr
@@ -127,11 +127,11 @@ def test_a_wrong_source_or_destination_is_named_with_a_fix(
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
 
-    done = stage(source, destination)
+    result = stage(source, destination)
 
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
     for part in words:
-        assert part in done.stderr
+        assert part in result.stderr
     assert not (tmp_path / "out").exists()

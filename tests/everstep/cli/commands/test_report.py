@@ -31,8 +31,8 @@ def write(recorded: RecordedRun, folder: Path) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, drilled: RecordedRun) -> Path:
-    return write(drilled, tmp_path / "run")
+def folder(tmp_path: Path, drill_run: RecordedRun) -> Path:
+    return write(drill_run, tmp_path / "run")
 
 
 def test_a_run_folder_gives_a_page_with_the_events_of_its_machines(

@@ -33,11 +33,11 @@ def test_repeated_steps_do_not_count_twice(recorded_run: RecordedRun) -> None:
 
 
 def test_the_end_is_unknown_before_a_step_and_reached_after_the_last(
-    recorded_run: RecordedRun, drilled: RecordedRun
+    recorded_run: RecordedRun, drill_run: RecordedRun
 ) -> None:
     assert remaining_seconds(RunRecord()) is None
     assert remaining_seconds(recorded_run.form("gpu-0").run()) is None
-    assert remaining_seconds(drilled.run()) == 0.0
+    assert remaining_seconds(drill_run.run()) == 0.0
 
 
 def test_the_line_of_follow_has_the_remaining_time_and_the_cost(recorded_run: RecordedRun) -> None:

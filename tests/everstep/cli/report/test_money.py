@@ -108,44 +108,44 @@ def test_a_move_under_way_has_no_price_yet(recorded_run: RecordedRun) -> None:
     assert (spent.machine_hours, spent.usd) == (None, None)
 
 
-def test_the_pools_have_all_machine_hours(drilled: RecordedRun) -> None:
+def test_the_pools_have_all_machine_hours(drill_run: RecordedRun) -> None:
     billing = Billing(billed=True, rates=BY_POOL, machines={"gpu-0": Machine(A100)})
 
-    spent = money(drilled.run(), drilled.now, billing)
+    spent = money(drill_run.run(), drill_run.now, billing)
 
     assert len(spent.pools) == 2
     assert sum(pool.machine_hours for pool in spent.pools) == pytest.approx(spent.machine_hours)
 
 
-def test_a_pool_without_a_price_makes_the_sum_unknown(drilled: RecordedRun) -> None:
+def test_a_pool_without_a_price_makes_the_sum_unknown(drill_run: RecordedRun) -> None:
     rates = replace(BY_POOL, machines={A100: MachineRate("b, spot", None, 3.6)})
     billing = Billing(billed=True, rates=rates, machines={"gpu-0": Machine(A100)})
 
-    spent = money(drilled.run(), drilled.now, billing)
+    spent = money(drill_run.run(), drill_run.now, billing)
 
     assert spent.spent_usd is None
     assert {pool.pool for pool in spent.pools if pool.spent_usd is None} == {"b, spot"}
 
 
-def test_a_finished_run_costs_no_more_as_time_passes(drilled: RecordedRun) -> None:
+def test_a_finished_run_costs_no_more_as_time_passes(drill_run: RecordedRun) -> None:
     billing = Billing(billed=True, rates=RATES)
 
-    assert money(drilled.run(), drilled.now, billing) == money(
-        drilled.run(), drilled.now + 86_400, billing
+    assert money(drill_run.run(), drill_run.now, billing) == money(
+        drill_run.run(), drill_run.now + 86_400, billing
     )
 
 
-def test_an_unknown_price_is_not_counted_as_nothing(drilled: RecordedRun) -> None:
+def test_an_unknown_price_is_not_counted_as_nothing(drill_run: RecordedRun) -> None:
     rates = replace(RATES, most_expensive=MachineRate("unknown pool", None, 3.6))
 
-    spent = money(drilled.run(), drilled.now, Billing(billed=True, rates=rates))
+    spent = money(drill_run.run(), drill_run.now, Billing(billed=True, rates=rates))
 
     assert (spent.spent_usd, spent.saved_usd) == (None, None)
     assert spent.on_demand_usd is not None
 
 
-def test_nothing_is_billed_without_a_cloud(drilled: RecordedRun) -> None:
-    spent = money(drilled.run(), drilled.now, Billing(billed=False, reason="it ran here"))
+def test_nothing_is_billed_without_a_cloud(drill_run: RecordedRun) -> None:
+    spent = money(drill_run.run(), drill_run.now, Billing(billed=False, reason="it ran here"))
 
     assert (spent.billed, spent.spent_usd, spent.reason) == (False, 0.0, "it ran here")
 
@@ -206,8 +206,8 @@ def test_a_stack_that_buys_nothing_has_no_prices() -> None:
     assert rates_of(Cost(items=(), as_of="2026-11-01", notes=()), ()) is None
 
 
-def test_the_cost_so_far_is_a_few_words(drilled: RecordedRun) -> None:
-    run, now = drilled.run(), drilled.now
+def test_the_cost_so_far_is_a_few_words(drill_run: RecordedRun) -> None:
+    run, now = drill_run.run(), drill_run.now
     unknown = replace(RATES, most_expensive=MachineRate("unknown pool", None, None))
 
     assert cost_so_far(money(run, now, Billing(billed=True, rates=RATES))) == "$0.188 so far"

@@ -24,8 +24,8 @@ def test_the_report_has_each_move_with_its_reason_and_cost() -> None:
     assert "zone-b offers 2 machines" in row
 
 
-def test_a_report_without_moves_does_not_mention_them(drilled: RecordedRun) -> None:
-    assert "move" not in shown(drilled)
+def test_a_report_without_moves_does_not_mention_them(drill_run: RecordedRun) -> None:
+    assert "move" not in shown(drill_run)
 
 
 def test_a_move_under_way_is_shown_before_its_cost_is_known(recorded_run: RecordedRun) -> None:

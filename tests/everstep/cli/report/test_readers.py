@@ -75,9 +75,9 @@ class FakeClient:
     def shell(self, pod: str, script: str) -> str:
         del pod
         script = script.replace("/everstep/", f"{self.root}/")
-        done = subprocess.run(["sh", "-c", script], check=True, capture_output=True, text=True)
-        self.bytes_sent += len(done.stdout)
-        return done.stdout
+        result = subprocess.run(["sh", "-c", script], check=True, capture_output=True, text=True)
+        self.bytes_sent += len(result.stdout)
+        return result.stdout
 
 
 def test_a_pod_sends_only_what_its_files_have_gained(tmp_path: Path) -> None:

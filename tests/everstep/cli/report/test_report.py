@@ -114,9 +114,9 @@ def test_the_replacement_of_a_reclaimed_machine_counts_as_its_return(
 
 
 def test_the_cost_of_a_return_is_the_pause_while_the_worker_joins(
-    drilled: RecordedRun,
+    drill_run: RecordedRun,
 ) -> None:
-    returns = [event for event in build(drilled.run()).events if event.kind == "return"]
+    returns = [event for event in build(drill_run.run()).events if event.kind == "return"]
 
     assert [event.node for event in returns] == ["gpu-1", "gpu-0"]
     for event in returns:
@@ -144,16 +144,16 @@ def test_events_before_the_training_are_ignored(recorded_run: RecordedRun) -> No
     assert build(recorded_run.run()).events == ()
 
 
-def test_each_change_of_the_group_is_recorded_with_its_size(drilled: RecordedRun) -> None:
-    sizes = [size.world_size for size in build(drilled.run()).world_sizes]
+def test_each_change_of_the_group_is_recorded_with_its_size(drill_run: RecordedRun) -> None:
+    sizes = [size.world_size for size in build(drill_run.run()).world_sizes]
 
     assert sizes == [3, 2, 3, 2, 3]
 
 
 def test_throughput_is_reported_for_the_median_step_and_for_the_whole_run(
-    drilled: RecordedRun,
+    drill_run: RecordedRun,
 ) -> None:
-    report = build(drilled.run())
+    report = build(drill_run.run())
 
     assert report.images_per_second == pytest.approx(GLOBAL_BATCH / STEP_SECONDS)
     assert report.images_per_second_overall == pytest.approx(

@@ -56,10 +56,10 @@ def test_every_scalar_is_a_record(at: float, step: int, tag: str, value: float) 
     assert list(records(record(message) * 2)) == [message, message]
 
 
-def test_tensorboard_reads_the_file(tmp_path: Path, drilled: RecordedRun) -> None:
+def test_tensorboard_reads_the_file(tmp_path: Path, drill_run: RecordedRun) -> None:
     loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
     path = tmp_path / "events.out.tfevents.1.everstep"
-    path.write_bytes(event_file(drilled.run()))
+    path.write_bytes(event_file(drill_run.run()))
 
     events = list(loader.LegacyEventFileLoader(str(path)).Load())
 
@@ -70,5 +70,5 @@ def test_tensorboard_reads_the_file(tmp_path: Path, drilled: RecordedRun) -> Non
     ]
     assert events[0].file_version == "brain.Event:2"
     assert read == [
-        (scalar.at, scalar.step, scalar.tag, scalar.value) for scalar in scalars(drilled.run())
+        (scalar.at, scalar.step, scalar.tag, scalar.value) for scalar in scalars(drill_run.run())
     ]

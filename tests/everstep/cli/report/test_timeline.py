@@ -33,9 +33,9 @@ def printed(renderable: RenderableType, width: int = 100, *, colour: bool = Fals
 
 
 def test_a_drained_node_is_gone_until_its_return_and_regrouping_until_its_worker_trains(
-    drilled: RecordedRun,
+    drill_run: RecordedRun,
 ) -> None:
-    assert states(drilled, "gpu-1")[:5] == [
+    assert states(drill_run, "gpu-1")[:5] == [
         NodeState.REGROUPING,
         NodeState.TRAINING,
         NodeState.GONE,
@@ -44,8 +44,8 @@ def test_a_drained_node_is_gone_until_its_return_and_regrouping_until_its_worker
     ]
 
 
-def test_a_survivor_is_regrouping_after_each_change_and_never_gone(drilled: RecordedRun) -> None:
-    observed = states(drilled, "gpu-2")
+def test_a_survivor_is_regrouping_after_each_change_and_never_gone(drill_run: RecordedRun) -> None:
+    observed = states(drill_run, "gpu-2")
 
     assert NodeState.GONE not in observed
     assert observed.count(NodeState.REGROUPING) == 5, "the start, two losses and two arrivals"
@@ -91,11 +91,13 @@ def test_a_node_lost_without_an_event_shows_as_gone(recorded_run: RecordedRun) -
     assert states(recorded_run, "gpu-0")[-1] is NodeState.TRAINING
 
 
-def test_the_segments_of_every_node_cover_the_whole_span_without_gaps(drilled: RecordedRun) -> None:
-    run = drilled.run()
-    start, end = span(run, drilled.now)
+def test_the_segments_of_every_node_cover_the_whole_span_without_gaps(
+    drill_run: RecordedRun,
+) -> None:
+    run = drill_run.run()
+    start, end = span(run, drill_run.now)
 
-    for strip in node_timelines(run, drilled.now):
+    for strip in node_timelines(run, drill_run.now):
         assert strip.segments[0].start == start
         assert strip.segments[-1].end == end
         assert all(left.end == right.start for left, right in pairwise(strip.segments))
@@ -116,8 +118,10 @@ def test_even_the_shortest_outage_is_visible(width: int, outage: float) -> None:
     assert NodeState.GONE in row
 
 
-def test_without_colour_every_state_has_a_distinct_glyph(drilled: RecordedRun) -> None:
-    text = printed(report_screen(reports.build(drilled.run()), drilled.run(), drilled.now, 100))
+def test_without_colour_every_state_has_a_distinct_glyph(drill_run: RecordedRun) -> None:
+    text = printed(
+        report_screen(reports.build(drill_run.run()), drill_run.run(), drill_run.now, 100)
+    )
 
     assert "\x1b" not in text
     for glyph in "█▒╌":
@@ -126,11 +130,11 @@ def test_without_colour_every_state_has_a_distinct_glyph(drilled: RecordedRun) -
 
 @pytest.mark.parametrize("width", [40, 80, 100, 200])
 def test_no_line_of_the_timeline_is_wider_than_the_terminal(
-    width: int, drilled: RecordedRun
+    width: int, drill_run: RecordedRun
 ) -> None:
-    run = drilled.run()
+    run = drill_run.run()
     for screen in (report_screen, follow_screen):
-        text = printed(screen(reports.build(run), run, drilled.now, width), width)
+        text = printed(screen(reports.build(run), run, drill_run.now, width), width)
         rows = [line for line in text.splitlines() if line.startswith("gpu-")]
         assert len(rows) == 3, "a timeline must not wrap"
         assert all(len(line) <= width for line in text.splitlines())

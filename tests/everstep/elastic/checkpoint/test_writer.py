@@ -183,8 +183,8 @@ def save_in_a_read_only_folder(folder: Path) -> int:
         return 1
     if saves.written != [1, 3] or newest(checkpoints) != 3:
         return 2
-    (step, reason), *more = saves.failed
-    return 0 if step == 2 and "Permission denied" in reason and not more else 3
+    (step, reason), *others = saves.failed
+    return 0 if step == 2 and "Permission denied" in reason and not others else 3
 
 
 def test_immutable_tensors_are_copied_later_and_all_others_immediately(

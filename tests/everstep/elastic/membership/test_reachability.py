@@ -64,7 +64,7 @@ def test_invalid_messages_are_ignored(message: bytes) -> None:
         with socket.create_connection((host, int(port)), 2) as stranger:
             stranger.sendall(message)
             stranger.shutdown(socket.SHUT_WR)
-            answer = stranger.makefile("rb").readline()
+            line = stranger.makefile("rb").readline()
 
-        assert answer == b"" or json.loads(answer) == {"reached": False}
+        assert line == b"" or json.loads(line) == {"reached": False}
         assert prober.probe([("other", target.endpoint)]) == frozenset()

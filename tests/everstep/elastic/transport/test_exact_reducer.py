@@ -139,8 +139,8 @@ def test_shards_computed_before_the_group_failed_are_kept_bitwise(
     images, only_worker = torch.randn(BATCH, 3, 5, 5), worker()
     shards = split_into_shards(np.arange(BATCH), SHARD)
 
-    def add(these: list[np.ndarray]) -> None:
-        for ids in these:
+    def add(batches: list[np.ndarray]) -> None:
+        for ids in batches:
             only_worker.exchange.begin_shard()
             (only_worker.net(images[ids]).square().sum() / BATCH).backward()
             assert only_worker.exchange.add_shard(len(ids))

@@ -101,8 +101,8 @@ def test_wrong_credentials_are_an_error_with_a_fix(
     if request.node.callspec.params["location"] == "moto":
         pytest.skip("moto accepts all credentials")
     connection = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
-    wrong = connection.replace(servers.AZURITE_KEY, base64.b64encode(b"wrong").decode())
-    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", wrong)
+    invalid = connection.replace(servers.AZURITE_KEY, base64.b64encode(b"wrong").decode())
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", invalid)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
 
     with pytest.raises(
@@ -126,13 +126,13 @@ def test_a_store_that_does_not_answer_is_asked_again_and_then_named() -> None:
 
 
 def test_an_answer_after_a_disturbance_is_returned() -> None:
-    answers: list[Callable[[], bytes]] = [lambda: b"content"]
+    responses: list[Callable[[], bytes]] = [lambda: b"content"]
     waits: list[float] = []
 
     def read() -> bytes:
         if not waits:
             raise BrokenContentError("the connection broke")
-        return answers[0]()
+        return responses[0]()
 
     assert read_with_retries(read, "s3://b", 10, waits.append) == b"content"
 

@@ -13,8 +13,8 @@ from cloudtwin.nodes.network import addressing
 
 def write(layout: Layout) -> None:
     """Create the certificate authority and all certificates of the control plane, once."""
-    done = layout.pki / "complete"
-    if done.exists():
+    marker = layout.pki / "complete"
+    if marker.exists():
         return
     shutil.rmtree(layout.pki, ignore_errors=True)
     layout.pki.mkdir(parents=True, mode=0o700)
@@ -39,7 +39,7 @@ def write(layout: Layout) -> None:
         pair.save(layout.pki, name)
     for name in (CONTROLLER_MANAGER, SCHEDULER, "kube-proxy"):
         write_kubeconfig(layout, layout.pki / f"{name}.kubeconfig", load(layout, name))
-    files.write(done, "")
+    files.write(marker, "")
 
 
 def load(layout: Layout, name: str) -> pki.KeyPair:

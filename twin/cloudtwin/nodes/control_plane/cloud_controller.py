@@ -60,5 +60,5 @@ class CloudController:
 def gone_machines(machines: Path) -> set[str]:
     """Return the machines that have booted and whose first process is dead."""
     records = machines.glob("*/process.json")
-    known = {path.parent.name: processes.load(path) for path in records}
-    return {name for name, process in known.items() if process and not process.alive}
+    recorded = {path.parent.name: processes.load(path) for path in records}
+    return {name for name, process in recorded.items() if process and not process.alive}

@@ -19,11 +19,11 @@ CAPACITY = "capacity"  # the optional daemon that starts and ends machines
 
 def holder(layout: Layout) -> Process | None:
     """Return a running process in the twin's network namespace, the keeper first."""
-    known = (processes.load(layout.process(component)) for component in COMPONENTS)
-    return next((process for process in known if process and process.alive), None)
+    recorded = (processes.load(layout.process(component)) for component in COMPONENTS)
+    return next((process for process in recorded if process and process.alive), None)
 
 
 def running(layout: Layout) -> dict[str, bool]:
     """Return for each component whether it runs."""
-    known = {component: processes.load(layout.process(component)) for component in COMPONENTS}
-    return {component: bool(process and process.alive) for component, process in known.items()}
+    recorded = {component: processes.load(layout.process(component)) for component in COMPONENTS}
+    return {component: bool(process and process.alive) for component, process in recorded.items()}

@@ -36,8 +36,8 @@ def main(state: Path) -> None:
     join_or_build_network(layout)
     chosen = {name: listeners[port].getsockname()[1] for name, port in PORTS.items()}
     files.write_json(layout.settings, settings | chosen)
-    if this := Process.of(os.getpid()):
-        this.save(layout.process(KEEPER))
+    if process := Process.of(os.getpid()):
+        process.save(layout.process(KEEPER))
     controller = CloudController(
         layout, float(settings.get("node_deletion_seconds", NODE_DELETION_SECONDS))
     )

@@ -33,8 +33,8 @@ def ensure(layout: Layout, tree: Tree, progress: Progress) -> None:
     Raises:
         TwinError: it cannot be built, or does not respond in time.
     """
-    known = processes.load(layout.process(NAME))
-    if known and known.alive:
+    recorded = processes.load(layout.process(NAME))
+    if recorded and recorded.alive:
         return
     program = ensure_tools([NAME], progress)[NAME]
     keeper = holder(layout)
@@ -71,9 +71,9 @@ def client(layout: Layout, host: str, *, as_node: bool = False) -> Registry:
     """
     kind = "pull" if as_node else "push"
     for path in rules_folder(layout.state).glob("*.json"):
-        known = (files.read_json(path) or {}).get("registries", {}).get(host)
-        if known is not None:
-            user, password = next(iter(known[kind].items()), ("", ""))
+        registry = (files.read_json(path) or {}).get("registries", {}).get(host)
+        if registry is not None:
+            user, password = next(iter(registry[kind].items()), ("", ""))
             return Registry(host, Login(user, password) if user else None, endpoint(layout, host))
     return Registry(host, None if as_node else _publisher(layout), endpoint(layout, host))
 

@@ -37,12 +37,12 @@ async def serve(listener: socket.socket, port: int) -> None:
 
 async def _forward(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        onward = await asyncio.open_connection(str(addressing.CONTROL_PLANE), port)
+        upstream = await asyncio.open_connection(str(addressing.CONTROL_PLANE), port)
     except OSError:
         writer.transport.abort()  # a reset, so that the client fails immediately
         return
-    await asyncio.gather(_copy(reader, onward[1]), _copy(onward[0], writer))
-    for side in (onward[1], writer):
+    await asyncio.gather(_copy(reader, upstream[1]), _copy(upstream[0], writer))
+    for side in (upstream[1], writer):
         side.close()
         with contextlib.suppress(OSError):
             await side.wait_closed()

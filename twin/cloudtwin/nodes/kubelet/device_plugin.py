@@ -140,13 +140,13 @@ def offer(count: int, wanted: Callable[[], bool] = lambda: True) -> None:
     """Offer the devices while they are wanted; register again with a kubelet that has restarted."""
     pause = threading.Event()
     while wanted():
-        if (known := _identity(KUBELET)) is None:
+        if (identity := _identity(KUBELET)) is None:
             pause.wait(KUBELET_POLL_SECONDS)
             continue
         try:
             with serving(DevicePlugin(count)):
                 register()
-                while _identity(KUBELET) == known and wanted():
+                while _identity(KUBELET) == identity and wanted():
                     pause.wait(KUBELET_POLL_SECONDS)
         except grpc.RpcError as error:
             print(f"cannot register: {error}", flush=True)

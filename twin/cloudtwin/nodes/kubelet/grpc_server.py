@@ -24,8 +24,8 @@ def handler(
         streams: handlers that yield messages.
     """
 
-    def serialize(answer: Message) -> bytes:
-        return bytes(answer.SerializeToString())
+    def serialize(response: Message) -> bytes:
+        return bytes(response.SerializeToString())
 
     rpcs = {
         name: grpc.unary_unary_rpc_method_handler(method, request.FromString, serialize)

@@ -108,7 +108,7 @@ def pivot_root(new_root: Path) -> None:
     os.chdir("/")
 
 
-def _check(result: int, call: str, about: str) -> None:
+def _check(result: int, call: str, subject: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{call}: {os.strerror(number)}", about)
+        raise OSError(number, f"{call}: {os.strerror(number)}", subject)

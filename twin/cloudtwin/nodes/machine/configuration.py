@@ -181,12 +181,12 @@ def kubelet(spec: MachineSpec, address: Address, memory_bytes: int) -> dict[str,
 
 def labels(spec: MachineSpec) -> dict[str, str]:
     """Return the labels that the kubelet registers with."""
-    known = {
+    cloud_labels = {
         "node.kubernetes.io/instance-type": spec.instance_type,
         "topology.kubernetes.io/zone": spec.zone,
         "topology.kubernetes.io/region": spec.region,
     }
-    return {**spec.labels, **{label: value for label, value in known.items() if value}}
+    return {**spec.labels, **{label: value for label, value in cloud_labels.items() if value}}
 
 
 def offered_bytes(role: Role, memory_bytes: int) -> int:

@@ -46,13 +46,13 @@ class Folders:
     shared_mount: Path
 
 
-def build(own: Folders, needed: Sequence[Path], more: Mapping[Path, Path]) -> None:
+def build(folders: Folders, needed: Sequence[Path], mounts: Mapping[Path, Path]) -> None:
     """Build a new root for this mount namespace and change to it.
 
     Args:
-        own: the machine's folders.
+        folders: the machine's folders.
         needed: host paths that are mounted read-only at their own names.
-        more: further read-only mounts: path in the machine -> path on the host.
+        mounts: further read-only mounts: path in the machine -> path on the host.
     """
     syscalls.mount("none", Path("/"), flags=Mount.PRIVATE | Mount.RECURSIVE)
     root = NEW_ROOT
@@ -62,16 +62,16 @@ def build(own: Folders, needed: Sequence[Path], more: Mapping[Path, Path]) -> No
             _mirror(entry, root)
     for name in OWN:
         (root / name).mkdir(exist_ok=True)
-    _bind(own.disk, root / "var")
+    _bind(folders.disk, root / "var")
     for name in ("run", "tmp"):
         syscalls.mount(
             name, root / name, "tmpfs", options="mode=1777" if name == "tmp" else "mode=755"
         )
-    _bind(own.config, root / configuration.INSIDE.relative_to("/"), read_only=True)
-    _bind(own.shared, root / own.shared_mount.relative_to("/"))
+    _bind(folders.config, root / configuration.INSIDE.relative_to("/"), read_only=True)
+    _bind(folders.shared, root / folders.shared_mount.relative_to("/"))
     for path in hidden(needed):
         _bind(path, root / path.relative_to("/"), read_only=True)
-    for inside, path in more.items():
+    for inside, path in mounts.items():
         _bind(path, root / inside.relative_to("/"), read_only=True)
     syscalls.bind(Path("/dev"), root / "dev", recursive=True)
     syscalls.mount("proc", root / "proc", "proc")

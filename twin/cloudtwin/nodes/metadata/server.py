@@ -87,9 +87,9 @@ class MetadataService:
         return aws.respond(request, self.facts, notice, self._tokens, time.time())
 
     def _load(self) -> str:
-        used = self._meter.memory_bytes()
+        used_bytes = self._meter.memory_bytes()
         gpus = int(self.facts["gpus"])
-        return gpu_load.exposition(self.facts["name"], gpus, self._meter.utilisation(), used)
+        return gpu_load.exposition(self.facts["name"], gpus, self._meter.utilisation(), used_bytes)
 
 
 def serve(service: MetadataService, host: str = str(addressing.METADATA), port: int = PORT) -> None:

@@ -58,7 +58,7 @@ def free_slot(used: set[int]) -> int | None:
     return next((slot for slot in range(1, MAX_MACHINES + 1) if slot not in used), None)
 
 
-def pod_routes(own: int = 0) -> list[str]:
-    """Return the arguments of `ip route replace` for the pods of every slot except `own`."""
-    others = (Address(slot) for slot in range(1, MAX_MACHINES + 1) if slot != own)
+def pod_routes(own_slot: int = 0) -> list[str]:
+    """Return the arguments of `ip route replace` for the pods of every slot except `own_slot`."""
+    others = (Address(slot) for slot in range(1, MAX_MACHINES + 1) if slot != own_slot)
     return [f"{other.pods} via {other.ip}" for other in others]

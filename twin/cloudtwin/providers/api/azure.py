@@ -122,10 +122,10 @@ class AzureRequest:
 def family_of(size: str) -> str:
     """Return the name of the quota that a VM size counts against: `standardDSv5Family`."""
     series = re.sub(r"^Standard_([A-Z]+)\d+", r"\1_", size)
-    letters, _, rest = series.partition("_")
-    lower = re.match(r"[a-z]*", rest)
+    letters, _, version = series.partition("_")
+    lower = re.match(r"[a-z]*", version)
     features = (lower[0] if lower else "").upper()
-    model = re.sub(r"[^A-Za-z0-9]", "", rest[len(features) :])
+    model = re.sub(r"[^A-Za-z0-9]", "", version[len(features) :])
     return f"standard{letters}{features}{model}Family"
 
 
@@ -371,8 +371,8 @@ class AzureApi:
             message = f"The type {request.body.get('type')!r} is not {kind}."
             raise AzureError("InvalidRequestContent", message)
         name = str(request.body.get("name"))
-        own = {str(each.inputs.get(key)) for each in self.inventory.all(token)}
-        if name in self.facts.taken | own:
+        existing = {str(resource.inputs.get(key)) for resource in self.inventory.all(token)}
+        if name in self.facts.taken | existing:
             message = f"The name {name} is already in use."
             return {"nameAvailable": False, "reason": "AlreadyExists", "message": message}
         return {"nameAvailable": True}
@@ -412,15 +412,19 @@ class AzureApi:
             kinds = {**dict.fromkeys(self.facts.groups, "group"), **self.facts.objects}
             return {
                 "value": [
-                    {"@odata.type": f"#microsoft.graph.{kinds[each]}", "id": each}
-                    for each in request.body["ids"]
-                    if each in kinds
+                    {"@odata.type": f"#microsoft.graph.{kinds[resource_id]}", "id": resource_id}
+                    for resource_id in request.body["ids"]
+                    if resource_id in kinds
                 ]
             }
         member = f"/v1.0/directoryObjects/{self.facts.caller}/checkMemberGroups"
         if (request.method, request.path) == ("POST", member):
             return {
-                "value": [each for each in request.body["groupIds"] if each in self.facts.groups]
+                "value": [
+                    resource_id
+                    for resource_id in request.body["groupIds"]
+                    if resource_id in self.facts.groups
+                ]
             }
         message = f"Resource not found for the segment '{request.path}'."
         raise AzureError("Request_ResourceNotFound", message, HTTPStatus.NOT_FOUND)

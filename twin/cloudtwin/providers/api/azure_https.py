@@ -102,12 +102,12 @@ class AzureHosts:
         token = f"{root}/oauth2/v2.0/token"
         content: dict[str, object]
         if path.endswith("/discovery/instance"):
-            known = {"preferred_network": LOGIN, "preferred_cache": LOGIN, "aliases": [LOGIN]}
+            metadata = {"preferred_network": LOGIN, "preferred_cache": LOGIN, "aliases": [LOGIN]}
             discovery = f"{root}/v2.0/.well-known/openid-configuration"
             content = {
                 "tenant_discovery_endpoint": discovery,
                 "api-version": "1.1",
-                "metadata": [known],
+                "metadata": [metadata],
             }
             return Message(OK, content)
         if path.endswith("/v2.0/.well-known/openid-configuration"):
@@ -235,8 +235,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_CONNECT(self) -> None:
         self.host = self.path.rpartition(":")[0]
-        known = self.host in HOSTS or self.host.endswith(REGISTRY_DOMAIN)
-        if not known:
+        is_served = self.host in HOSTS or self.host.endswith(REGISTRY_DOMAIN)
+        if not is_served:
             self.send_error(HTTPStatus.FORBIDDEN, f"{self.host} is not a host of the twin")
             return
         self.send_response(OK)

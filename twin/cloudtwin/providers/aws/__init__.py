@@ -38,7 +38,7 @@ FAMILIES = (
 PARTS: Mapping[str, tuple[str, frozenset[str]]] = {
     eks_rules.CLUSTER: (
         "clusterName",
-        frozenset(each.token for each in eks.TYPES) - {eks_rules.CLUSTER},
+        frozenset(resource_type.token for resource_type in eks.TYPES) - {eks_rules.CLUSTER},
     ),
     network.TABLE: ("routeTableId", frozenset({network.ROUTE})),
     network.GROUP: (
@@ -46,7 +46,12 @@ PARTS: Mapping[str, tuple[str, frozenset[str]]] = {
         frozenset({network.INGRESS, network.EGRESS, network.GROUP_RULE}),
     ),
     network.SUBNET: ("subnetId", frozenset({network.ASSOCIATION})),
-    s3.BUCKET: ("bucket", frozenset(each.token for each in s3.TYPES if ":s3/" in each.token)),
+    s3.BUCKET: (
+        "bucket",
+        frozenset(
+            resource_type.token for resource_type in s3.TYPES if ":s3/" in resource_type.token
+        ),
+    ),
 }
 
 

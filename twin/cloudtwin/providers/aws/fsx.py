@@ -112,12 +112,12 @@ def _inline_rules(account: Inventory, group: str) -> Iterator[Mapping[str, Any]]
     """Yield the inline rules of a group in the form of separate ones."""
     resource = account.find((GROUP,), group)
     for rule in (resource.inputs.get("ingress") or ()) if resource else ():
-        same = {**rule, "ipProtocol": rule.get("protocol")}
-        own = (group,) if rule.get("self") else ()
-        for source in (*(rule.get("securityGroups") or ()), *own):
-            yield {**same, "referencedSecurityGroupId": source}
+        normalized = {**rule, "ipProtocol": rule.get("protocol")}
+        own_group = (group,) if rule.get("self") else ()
+        for source in (*(rule.get("securityGroups") or ()), *own_group):
+            yield {**normalized, "referencedSecurityGroupId": source}
         for block in rule.get("cidrBlocks") or ():
-            yield {**same, "cidrIpv4": block}
+            yield {**normalized, "cidrIpv4": block}
 
 
 def _covers(rule: Mapping[str, Any], low: int, high: int) -> bool:

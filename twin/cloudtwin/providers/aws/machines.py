@@ -51,8 +51,8 @@ def instance_type(name: object) -> str | None:
     others = sorted(
         instance_type for instance_type in INSTANCE_TYPES if family(instance_type) == family(name)
     )
-    more = f"; of {family(name)} it has {', '.join(others)}" if others else ""
-    return f"{name!r}: {reason}{more}"
+    alternatives = f"; of {family(name)} it has {', '.join(others)}" if others else ""
+    return f"{name!r}: {reason}{alternatives}"
 
 
 def efa_interfaces(inputs: Inputs) -> int:

@@ -265,10 +265,10 @@ def assumable(
 
 def attached(role: Resource, account: Inventory) -> set[str]:
     """Return the names of the policies attached to a role."""
-    own = (str(arn) for arn in role.inputs.get("managedPolicyArns") or ())
+    managed = (str(arn) for arn in role.inputs.get("managedPolicyArns") or ())
     others = (
         str(attachment.inputs["policyArn"])
         for attachment in account.all(ATTACHMENT)
         if attachment.inputs.get("role") in (role.id, role.outputs.get("name"))
     )
-    return {arn.rpartition("/")[2] for arn in (*own, *others)}
+    return {arn.rpartition("/")[2] for arn in (*managed, *others)}

@@ -64,9 +64,9 @@ def _issuer(request: ResourceRequest) -> dict[str, Any]:
 def _identity(request: ResourceRequest) -> dict[str, Any]:
     """Return the identities as a map; in the inputs they are a list."""
     identity = section(request.inputs, "identity")
-    own = {"principalId": "", "tenantId": TENANT}
+    outputs = {"principalId": "", "tenantId": TENANT}
     if identity.get("type") == "SystemAssigned":
-        own["principalId"] = guid(request.id, "principal")
+        outputs["principalId"] = guid(request.id, "principal")
     assigned: dict[str, Any] = {}
     for resource_id in identity.get("userAssignedIdentities") or ():
         resource = request.account.find((IDENTITY,), resource_id)
@@ -74,16 +74,16 @@ def _identity(request: ResourceRequest) -> dict[str, Any]:
         assigned[str(resource_id)] = (
             {key: resource.outputs[key] for key in keys} if resource else {}
         )
-    return {**identity, **own, **({"userAssignedIdentities": assigned} if assigned else {})}
+    return {**identity, **outputs, **({"userAssignedIdentities": assigned} if assigned else {})}
 
 
 def _kubelet(request: ResourceRequest) -> dict[str, Any]:
-    own = {
+    identity = {
         "resourceId": f"{request.id}-agentpool",
         "clientId": guid(request.id, "kubelet-client"),
         "objectId": guid(request.id, "kubelet"),
     }
-    return {"kubeletidentity": own, **section(request.inputs, "identityProfile")}
+    return {"kubeletidentity": identity, **section(request.inputs, "identityProfile")}
 
 
 def _cluster_outputs(_cluster: Resource, _endpoint: Endpoint) -> dict[str, Any]:

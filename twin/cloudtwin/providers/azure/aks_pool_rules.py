@@ -101,8 +101,8 @@ def _price(price: object) -> str | None:
         return None
     if price <= 0:
         return f"{price}: -1 (up to the on-demand price) or more than 0"
-    more = round(price, MAX_DECIMALS) != price
-    return f"{price} has more than {MAX_DECIMALS} decimals" if more else None
+    is_too_precise = round(price, MAX_DECIMALS) != price
+    return f"{price} has more than {MAX_DECIMALS} decimals" if is_too_precise else None
 
 
 def _size(size: object) -> str | None:

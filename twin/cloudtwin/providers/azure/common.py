@@ -122,14 +122,14 @@ def arm_type(
     """
     names = _inputs(path)
     group = () if path.startswith("{") else ("resourceGroupName",)
-    own = (name_rule(names[-1], *name),) if name else ()
+    name_rules = (name_rule(names[-1], *name),) if name else ()
     defaults: dict[str, Any] = {"unique_code": "Conflict", "parent": parent_of}
     return ResourceType(
         token=token,
         identify=lambda request: arm_id(path, request.inputs),
         naming=Naming(names[-1], max_length, generated),
         immutable=(*group, *names, *fixed),
-        rules=(*own, *rules),
+        rules=(*name_rules, *rules),
         **{**defaults, **record},
     )
 

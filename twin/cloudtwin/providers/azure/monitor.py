@@ -68,8 +68,8 @@ def _target_exists(request: ResourceRequest) -> Iterable[str]:
 
 
 def _positive(amount: object) -> str | None:
-    wrong = isinstance(amount, int | float) and amount <= 0
-    return f"{amount} is not a valid amount: more than 0" if wrong else None
+    is_invalid = isinstance(amount, int | float) and amount <= 0
+    return f"{amount} is not a valid amount: more than 0" if is_invalid else None
 
 
 def _notifications(inputs: Inputs) -> Iterable[Mistake]:

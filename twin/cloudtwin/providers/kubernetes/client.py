@@ -240,10 +240,10 @@ class ClusterClient:
             )
         except urllib3.exceptions.HTTPError as error:
             raise UnreachableError(_unreachable(self.server, error)) from None
-        answer = _decoded(response.data)
+        status = _decoded(response.data)
         if response.status >= 400:
-            raise _refusal(response.status, answer)
-        return answer
+            raise _refusal(response.status, status)
+        return status
 
 
 def _decoded(data: bytes) -> Object:
@@ -279,11 +279,11 @@ def _refusal(code: int, status: Object) -> RefusedError:
 def _explained(reference: ObjectReference, error: ConflictError) -> ConflictError:
     lines = str(error).splitlines()
     shown = "\n".join(f"  - {line}" for line in lines[:SHOWN_CAUSES])
-    more = f"\n  - and {len(lines) - SHOWN_CAUSES} more" if len(lines) > SHOWN_CAUSES else ""
+    unnamed = f"\n  - and {len(lines) - SHOWN_CAUSES} more" if len(lines) > SHOWN_CAUSES else ""
     return ConflictError(
         error.code,
         error.reason,
-        f"other field managers own fields of {reference} that this program sets:\n{shown}{more}\n"
+        f"other field managers own fields of {reference} that this program sets:\n{shown}{unnamed}\n"
         f'To take them over, set the annotation {PATCH_FORCE}: "true" on the resource; to leave '
         "them, remove them from the program or list them in ignore_changes.",
     )

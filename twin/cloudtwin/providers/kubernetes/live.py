@@ -92,12 +92,12 @@ def with_live_values(
 
 
 def _copy(path: Path, source: Plain, target: Plain) -> None:
-    step, rest = path[0], path[1:]
+    step, remaining = path[0], path[1:]
     for key in _keys(target) if step == "*" else (step,):
         if key not in _keys(source) or key not in _keys(target):
             continue
-        if rest:
-            _copy(rest, source[key], target[key])
+        if remaining:
+            _copy(remaining, source[key], target[key])
         else:
             target[key] = deepcopy(source[key])
 
@@ -173,7 +173,7 @@ def _with_secrets(result: Object, inputs: Mapping[str, Plain]) -> Object:
     return marked
 
 
-def drifted(inputs: Plain, then: Plain, now: Plain) -> Plain:
+def drifted(inputs: Plain, previous: Plain, now: Plain) -> Plain:
     """Return the last inputs with the live values of fields that changed since the last update.
 
     An unchanged field keeps the program's spelling ("1" for "1000m"). Fields that the program does
@@ -181,11 +181,11 @@ def drifted(inputs: Plain, then: Plain, now: Plain) -> Plain:
 
     Args:
         inputs: the last inputs, without secret marks.
-        then: the live object after the last update.
+        previous: the live object after the last update.
         now: the live object.
     """
     if isinstance(inputs, Mapping) and isinstance(now, Mapping):
-        before = then if isinstance(then, Mapping) else {}
+        before = previous if isinstance(previous, Mapping) else {}
         result: Object = {}
         for key, value in inputs.items():
             if key in now:
@@ -194,16 +194,16 @@ def drifted(inputs: Plain, then: Plain, now: Plain) -> Plain:
                 result[key] = value  # not returned by the API server, such as stringData, or null
         return result
     if isinstance(inputs, list) and isinstance(now, list):
-        return _drifted_list(inputs, then if isinstance(then, list) else [], now)
-    return inputs if now in (then, inputs) else deepcopy(now)
+        return _drifted_list(inputs, previous if isinstance(previous, list) else [], now)
+    return inputs if now in (previous, inputs) else deepcopy(now)
 
 
-def _drifted_list(inputs: list[Plain], then: list[Plain], now: list[Plain]) -> list[Plain]:
-    if now == then:
+def _drifted_list(inputs: list[Plain], before: list[Plain], now: list[Plain]) -> list[Plain]:
+    if now == before:
         return inputs
     if _named(inputs) and _named(now):
         befores, nows = (
-            {item["name"]: item for item in items if "name" in item} for items in (then, now)
+            {item["name"]: item for item in items if "name" in item} for items in (before, now)
         )
         remaining = [
             drifted(item, befores.get(item["name"]), nows[item["name"]])
@@ -212,8 +212,8 @@ def _drifted_list(inputs: list[Plain], then: list[Plain], now: list[Plain]) -> l
         ]
         known = {item["name"] for item in inputs} | befores.keys()
         return remaining + [deepcopy(item) for item in now if item["name"] not in known]
-    if len(inputs) == len(then) == len(now):
-        return [drifted(*three) for three in zip(inputs, then, now, strict=True)]
+    if len(inputs) == len(before) == len(now):
+        return [drifted(*three) for three in zip(inputs, before, now, strict=True)]
     return deepcopy(now)
 
 
@@ -235,9 +235,9 @@ def _data_of_secret(inputs: Object, old: Mapping[str, Plain], live: Mapping[str,
     """Apply drift of a Secret's data to the program's stringData."""
     if (live.get("apiVersion"), live.get("kind")) != ("v1", "Secret") or "stringData" not in inputs:
         return inputs
-    then, now = old.get("data") or {}, live.get("data") or {}
+    before, now = old.get("data") or {}, live.get("data") or {}
     texts = {
-        key: value if now.get(key) == then.get(key) else _text(now[key])
+        key: value if now.get(key) == before.get(key) else _text(now[key])
         for key, value in inputs["stringData"].items()
         if key in now
     }

@@ -114,9 +114,9 @@ def _expected_path(text: str) -> ExpectedPath:
         raise ProviderError(
             f"pulumi.com/waitFor: the path must be in braces: {{.PATH}}; got {text!r}"
         )
-    path, rest = text[: end + 1], text[end + 1 :]
-    separator, value = rest[:1], rest[1:]
-    if rest and (separator != "=" or not value or "=" in value or value.startswith("{")):
+    path, expression = text[: end + 1], text[end + 1 :]
+    separator, value = expression[:1], expression[1:]
+    if expression and (separator != "=" or not value or "=" in value or value.startswith("{")):
         raise ProviderError(
             f"pulumi.com/waitFor: expected {{.PATH}} or {{.PATH}}=VALUE with a literal value, got {text!r}"
         )

@@ -90,10 +90,10 @@ def _primitive(shape: str, value: Plain, path: Path) -> Iterator[Mistake]:
 def one_of(choices: list[Plain], value: Plain, path: Path) -> Iterator[Mistake]:
     """Yield a mistake for a value that is not one of the choices, with the nearest choice."""
     if value not in choices:
-        some = ", ".join(map(str, choices[:SHOWN_CHOICES]))
-        more = ", ..." if len(choices) > SHOWN_CHOICES else ""
+        shown = ", ".join(map(str, choices[:SHOWN_CHOICES]))
+        ellipsis = ", ..." if len(choices) > SHOWN_CHOICES else ""
         closest = nearest(str(value), [str(choice) for choice in choices])
-        yield Mistake(path, f"{value!r} is not one of {some}{more}{closest}")
+        yield Mistake(path, f"{value!r} is not one of {shown}{ellipsis}{closest}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

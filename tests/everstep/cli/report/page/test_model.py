@@ -33,8 +33,8 @@ def test_a_run_that_has_not_started_has_a_page() -> None:
     assert verdict(page).headline == "No training yet"
 
 
-def test_a_finished_run_survived_its_losses(drilled: RecordedRun) -> None:
-    page = page_of(drilled, billing=Billing(billed=False, reason="it ran here"))
+def test_a_finished_run_survived_its_losses(drill_run: RecordedRun) -> None:
+    page = page_of(drill_run, billing=Billing(billed=False, reason="it ran here"))
 
     assert page.status is Status.FINISHED
     assert verdict(page).headline == "Training survived all 2 losses of workers"
@@ -113,11 +113,11 @@ def test_the_records_of_workers_are_shown(recorded_run: RecordedRun) -> None:
     assert incident.evidence == "No space left on device"
 
 
-def test_the_cost_is_part_of_the_verdict(drilled: RecordedRun) -> None:
+def test_the_cost_is_part_of_the_verdict(drill_run: RecordedRun) -> None:
     from tests.everstep.cli.report.test_money import RATES
 
-    billed = page_of(drilled, billing=Billing(billed=True, rates=RATES))
-    on_twin = page_of(drilled, billing=Billing(billed=False, reason="a twin", rates=RATES))
+    billed = page_of(drill_run, billing=Billing(billed=True, rates=RATES))
+    on_twin = page_of(drill_run, billing=Billing(billed=False, reason="a twin", rates=RATES))
 
     assert "less than on demand." in verdict(billed).sentences[-1]
     assert verdict(billed).sentences[-1].startswith("It cost about $")
@@ -127,7 +127,7 @@ def test_the_cost_is_part_of_the_verdict(drilled: RecordedRun) -> None:
 @pytest.mark.parametrize(
     "value", ["NaN", "Infinity", "1e400", "true", '"7"', "null", "1" + "0" * 400]
 )
-def test_a_line_with_an_unusable_number_is_harmless(drilled: RecordedRun, value: str) -> None:
+def test_a_line_with_an_unusable_number_is_harmless(drill_run: RecordedRun, value: str) -> None:
     lines = (
         f'{{"at": {value}, "kind": "step", "step": 1, "loss": 1.0}}\n'
         f'{{"at": 1790000001.0, "kind": "step", "step": {value}, "seconds": {value}, "loss": {value}}}\n'
@@ -135,13 +135,13 @@ def test_a_line_with_an_unusable_number_is_harmless(drilled: RecordedRun, value:
     )
     texts = {
         worker: "".join(json.dumps(line) + "\n" for line in written)
-        for worker, written in drilled.journals.items()
+        for worker, written in drill_run.journals.items()
     }
 
-    page = build_page(assemble({**texts, "other": lines}), drilled.now)
+    page = build_page(assemble({**texts, "other": lines}), drill_run.now)
 
     assert page.report.steps == 300
-    assert len(page.losses) == len(build_page(assemble(texts), drilled.now).losses)
+    assert len(page.losses) == len(build_page(assemble(texts), drill_run.now).losses)
     assert [accuracy for _, accuracy in page.evaluations] == [0.8912]
     assert render(page)
 

@@ -25,8 +25,8 @@ def page_of(recorded: RecordedRun, billing: Billing = BILLING) -> str:
 
 
 @pytest.fixture
-def page(drilled: RecordedRun) -> Node:
-    return parse(page_of(drilled))
+def page(drill_run: RecordedRun) -> Node:
+    return parse(page_of(drill_run))
 
 
 def test_the_policy_allows_only_the_page_s_own_style_and_script(page: Node) -> None:
@@ -48,8 +48,8 @@ def test_the_policy_allows_only_the_page_s_own_style_and_script(page: Node) -> N
     assert not any(name.startswith("on") for node in page.all("*") for name in node.attributes)
 
 
-def test_the_page_requests_nothing(drilled: RecordedRun) -> None:
-    page = parse(page_of(drilled))
+def test_the_page_requests_nothing(drill_run: RecordedRun) -> None:
+    page = parse(page_of(drill_run))
 
     for node in page.all("*"):
         for name in ("src", "href", "action", "srcset", "poster", "xlink:href"):
@@ -156,25 +156,25 @@ def test_an_empty_run_is_a_page_with_a_headline_only() -> None:
     assert not list(page.all("section"))
 
 
-def test_the_money_of_several_pools_is_a_table(drilled: RecordedRun) -> None:
-    one_pool = page_of(drilled, Billing(billed=True, rates=BY_POOL))
+def test_the_money_of_several_pools_is_a_table(drill_run: RecordedRun) -> None:
+    one_pool = page_of(drill_run, Billing(billed=True, rates=BY_POOL))
     machines = {"gpu-0": Machine(A100), "gpu-1": Machine(T4_SPOT)}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
-    several = page_of(drilled, billing)
+    several = page_of(drill_run, billing)
 
     assert "Training machines by pool" not in one_pool
     for cell in ("Training machines by pool", "a, spot", "b, spot", "unknown pool"):
         assert cell in several
 
 
-def test_moves_are_a_table_with_their_reasons_and_costs(drilled: RecordedRun) -> None:
+def test_moves_are_a_table_with_their_reasons_and_costs(drill_run: RecordedRun) -> None:
     page = parse(page_of(two_zones(), Billing(billed=True, rates=BY_POOL)))
 
     cells = [cell.text for cell in page.one("moves").all("td")]
     assert cells[:5] == ["zone-a", "zone-b", "zone-b offers 2 machines", "3.0 s", "0"]
     assert "machine-minutes, $" in cells[5]
-    assert 'id="moves"' not in page_of(drilled)
+    assert 'id="moves"' not in page_of(drill_run)
 
 
 def test_a_move_is_one_of_the_events() -> None:
